@@ -231,7 +231,7 @@ impl Table {
                 bytes => bytes.to_string(),
             };
             format!(
-                "    CollectiveRow {{ operation: CollectiveOperation::{}, world: {}, bytes: {bytes}, \
+                "    CollectiveRow {{ operation: CollectiveOperationCode::{}, world: {}, bytes: {bytes}, \
                  algorithm: AlgorithmCode::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
                 row.operation.to_uppercase(),
                 row.world,
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn as_rust_a_row_names_constants() {
         let text = table(vec![row(REDUCE, 8, u64::MAX, AlgorithmCode::TWO_SHOT)]).to_rust();
-        assert!(text.contains("CollectiveOperation::ALL_REDUCE, world: 8, bytes: u64::MAX"));
-        assert!(text.contains("Algorithm::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
+        assert!(text.contains("CollectiveOperationCode::ALL_REDUCE, world: 8, bytes: u64::MAX"));
+        assert!(text.contains("AlgorithmCode::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
     }
 }

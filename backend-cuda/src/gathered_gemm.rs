@@ -24,19 +24,19 @@ const RATES: Rates = Rates {
 /// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the same.
 fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
-        (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
-        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_f16_columns",
-        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_tensor_gemm_bf16_rows",
-        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_bf16_columns",
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => "symmem_tensor_gemm_f16_rows",
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => "symmem_tensor_gemm_f16_columns",
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => "symmem_tensor_gemm_bf16_rows",
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => "symmem_tensor_gemm_bf16_columns",
         _ => return None,
     })
 }
 
 /// Returns whether tensor copies can load the matrices of a shape. They need aligned strides and, if `A` is
 /// sharded by columns, shards of whole boxes.
-fn fits(shape: &GemmLayout, sharding: Sharding, shard: u64) -> bool {
+fn fits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> bool {
     let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
-    let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
+    let boxes = sharding == ShardingCode::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
     line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && countable(shape)
 }
 
@@ -44,7 +44,7 @@ fn fits(shape: &GemmLayout, sharding: Sharding, shard: u64) -> bool {
 pub fn limits(
     backend: &CudaBackend,
     shape: &GemmLayout,
-    sharding: Sharding,
+    sharding: ShardingCode,
     shard: u64,
 ) -> GatheredLimits {
     let state = backend.state();
@@ -132,8 +132,8 @@ mod tests {
             a_stride: k,
             b_stride: n,
             c_stride: n,
-            element: ElementType::BF16,
-            b_order: MatrixOrder::ROWS,
+            element: ElementTypeCode::BF16,
+            b_order: MatrixOrderCode::ROWS,
             bias: 0,
             reserved: 0,
         }
@@ -141,14 +141,20 @@ mod tests {
 
     #[test]
     fn strides_and_shards_that_tensor_copies_refuse_have_no_kernel() {
-        assert!(fits(&shape(264, 1096), Sharding::ROWS, 7));
-        assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
-        assert!(!fits(&shape(264, 1097), Sharding::ROWS, 7), "a stride of A");
-        assert!(fits(&shape(264, 1096), Sharding::COLUMNS, 576));
+        assert!(fits(&shape(264, 1096), ShardingCode::ROWS, 7));
         assert!(
-            !fits(&shape(264, 1096), Sharding::COLUMNS, 548),
+            !fits(&shape(265, 1096), ShardingCode::ROWS, 7),
+            "a stride of B"
+        );
+        assert!(
+            !fits(&shape(264, 1097), ShardingCode::ROWS, 7),
+            "a stride of A"
+        );
+        assert!(fits(&shape(264, 1096), ShardingCode::COLUMNS, 576));
+        assert!(
+            !fits(&shape(264, 1096), ShardingCode::COLUMNS, 548),
             "half a box"
         );
-        assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
+        assert!(!fits(&shape(1 << 32, 64), ShardingCode::ROWS, 7));
     }
 }

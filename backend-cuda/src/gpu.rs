@@ -181,7 +181,7 @@ impl Gpu for CudaBackend {
     fn gathered_limits(
         &self,
         shape: &GemmLayout,
-        sharding: Sharding,
+        sharding: ShardingCode,
         shard: u64,
     ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)

@@ -18,7 +18,7 @@ use crate::driver::constants::result::INVALID_VALUE;
 use crate::{describe, driver::Driver};
 use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
+use symmem_core::backend::abi::{DeviceDescription, MulticastSupportCode, ShareKindCode};
 
 /// A variable, and the function that tells whether its text forbids multicast.
 type Rule = (&'static str, fn(&str) -> bool);
@@ -95,11 +95,11 @@ pub fn support(
     driver: &Driver,
     device: CUdevice,
     description: &DeviceDescription,
-    kinds: &[ShareKind],
-) -> (MulticastSupport, String) {
-    let off = |why: &str| (MulticastSupport::NONE, why.to_owned());
+    kinds: &[ShareKindCode],
+) -> (MulticastSupportCode, String) {
+    let off = |why: &str| (MulticastSupportCode::NONE, why.to_owned());
     if asked_by(variable) == MulticastRequest::Emulation {
-        return (MulticastSupport::EMULATED, EMULATED.to_owned());
+        return (MulticastSupportCode::EMULATED, EMULATED.to_owned());
     }
     if let Err(why) = permitted() {
         return off(&why);
@@ -107,11 +107,11 @@ pub fn support(
     if description.architecture < FIRST_ARCHITECTURE {
         return off("this device's architecture has no multicast");
     }
-    if !kinds.contains(&ShareKind::VMM_FILE_DESCRIPTOR) {
+    if !kinds.contains(&ShareKindCode::VMM_FILE_DESCRIPTOR) {
         return off("this device cannot share memory by file descriptors, which multicast needs");
     }
     match hardware(driver, device) {
-        Ok(Some(true)) => (MulticastSupport::HARDWARE, String::new()),
+        Ok(Some(true)) => (MulticastSupportCode::HARDWARE, String::new()),
         Ok(Some(false)) => off("the driver reports that this device has no multicast"),
         Ok(None) => off("this driver has no multicast; CUDA 12.1 or newer has it"),
         // Everything else works without multicast, so a failed query is no error.

@@ -77,10 +77,10 @@ impl Grid {
 
     pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
         let matrices = match (shape.element, shape.b_order) {
-            (ElementType::F16, MatrixOrder::ROWS) => 0,
-            (ElementType::F16, MatrixOrder::COLUMNS) => 1,
-            (ElementType::BF16, MatrixOrder::ROWS) => 2,
-            (ElementType::BF16, MatrixOrder::COLUMNS) => 3,
+            (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
+            (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
+            (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
+            (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
             _ => return None,
         };
         let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
@@ -157,8 +157,8 @@ mod tests {
             };
             Grid::new(&shape, 132).and_then(|grid| grid.kernel_name(&shape))
         };
-        let (f16, bf16) = (ElementType::F16, ElementType::BF16);
-        let (rows, columns) = (MatrixOrder::ROWS, MatrixOrder::COLUMNS);
+        let (f16, bf16) = (ElementTypeCode::F16, ElementTypeCode::BF16);
+        let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
         assert_eq!(name(f16, rows, 1), Some("symmem_split_gemm_f16_rows_16"));
         assert_eq!(
             name(f16, columns, 100),
@@ -172,7 +172,7 @@ mod tests {
             name(bf16, columns, 33),
             Some("symmem_split_gemm_bf16_columns_64")
         );
-        assert_eq!(name(ElementType::F32, rows, 1), None);
+        assert_eq!(name(ElementTypeCode::F32, rows, 1), None);
     }
 
     #[test]

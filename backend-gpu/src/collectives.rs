@@ -28,7 +28,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> CallResult<u32> {
         match self.state().kernels.collective(kernel, element) {
@@ -275,10 +275,10 @@ fn reduction<'a, G: Gpu>(
     gpu: &'a G,
     call: &'static str,
     family: CollectiveKernel,
-    element: ElementType,
-    reduce: ReduceOperation,
+    element: ElementTypeCode,
+    reduce: ReduceOpCode,
 ) -> CallResult<&'a WaitingKernel<G::Kernel>> {
-    let known = (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce);
+    let known = (ReduceOpCode::SUM..=ReduceOpCode::PRODUCT).contains(&reduce);
     let kernel = gpu.state().kernels.collective(family, element);
     kernel.filter(|_| known).ok_or_else(|| {
         Failure::new(

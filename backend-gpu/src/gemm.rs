@@ -61,7 +61,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
     fn gathered_gemm_limits(
         &self,
         shape: &GemmLayout,
-        sharding: Sharding,
+        sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         let limits = self.gathered_limits(shape, sharding, shard);
@@ -89,7 +89,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
     ) -> CallResult<()> {
         let _entered = self.enter()?;
         let copy = Transfer {
-            direction: Direction::PUT,
+            direction: DirectionCode::PUT,
             ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
         };
         // SAFETY: the caller keeps both words live until the stream has passed this point.

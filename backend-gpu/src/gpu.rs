@@ -104,8 +104,12 @@ pub trait Gpu: Device + Multicast + Current {
     /// The call's failure.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
     /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
-    fn gathered_limits(&self, shape: &GemmLayout, sharding: Sharding, shard: u64)
-    -> GatheredLimits;
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+    ) -> GatheredLimits;
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors

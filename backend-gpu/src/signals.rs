@@ -21,12 +21,12 @@ impl<G: Gpu> Signals for OpenGpu<G> {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         on: RawStream,
     ) -> CallResult<()> {
         let _entered = self.enter()?;
         let by_stream = match placement {
-            SignalPlacement::HOST => true,
+            SignalPlacementCode::HOST => true,
             // SAFETY: the caller passes a live stream.
             _ if self.state().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
                 !self.stream_capturing(on)?
@@ -54,10 +54,10 @@ impl<G: Gpu> Signals for OpenGpu<G> {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         on: RawStream,
     ) -> CallResult<()> {
-        if placement == SignalPlacement::HOST
+        if placement == SignalPlacementCode::HOST
             // SAFETY: the caller keeps the word live until the stream has passed this point.
             && let Some(waits) = unsafe { self.stream_wait(wait.word, wait.value, on) }
         {

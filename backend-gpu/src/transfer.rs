@@ -12,10 +12,10 @@ impl<G: Gpu> RemoteAccess for OpenGpu<G> {
         let mut grid = Grid::new(row.blocks, row.threads);
         let kernel = match row.method {
             // SAFETY: the caller upholds this method's contract, which is the callee's.
-            Method::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
-            Method::VECTOR => kernels.copy_vector,
-            Method::UNROLLED => kernels.copy_unrolled,
-            Method::BULK => {
+            MethodCode::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
+            MethodCode::VECTOR => kernels.copy_vector,
+            MethodCode::UNROLLED => kernels.copy_unrolled,
+            MethodCode::BULK => {
                 grid.shared_memory = bulk_shared_memory(&self.0, transfer)?;
                 kernels.copy_bulk.ok_or_else(|| no_bulk(&self.0))?
             }
@@ -70,7 +70,7 @@ unsafe fn copy_by_engine<G: Gpu>(
         return Ok(());
     }
     // SAFETY: the caller keeps the signal's words live until the stream has passed this point.
-    unsafe { gpu.signal_give(&transfer.signal, SignalPlacement::DEVICE, on) }
+    unsafe { gpu.signal_give(&transfer.signal, SignalPlacementCode::DEVICE, on) }
 }
 
 /// Returns the dynamic shared memory per block, in bytes, that a bulk transfer needs; `INVALID_ARGUMENT` if the

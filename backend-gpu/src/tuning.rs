@@ -25,7 +25,7 @@ pub struct Transfers {
 
 const NO_ROW: TransferRow = TransferRow {
     bytes: 0,
-    method: Method::AUTOMATIC,
+    method: MethodCode::AUTOMATIC,
     blocks: 0,
     threads: 0,
     stages: 0,
@@ -37,7 +37,7 @@ const NO_ROW: TransferRow = TransferRow {
 pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
     TransferRow {
         bytes,
-        method: Method::VECTOR,
+        method: MethodCode::VECTOR,
         blocks,
         threads,
         ..NO_ROW
@@ -48,7 +48,7 @@ pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
 pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow {
     TransferRow {
         bytes,
-        method: Method::BULK,
+        method: MethodCode::BULK,
         blocks,
         threads: 128,
         stages,
@@ -61,7 +61,7 @@ pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow
 pub const fn copy_engine() -> TransferRow {
     TransferRow {
         bytes: ALWAYS,
-        method: Method::COPY_ENGINE,
+        method: MethodCode::COPY_ENGINE,
         ..NO_ROW
     }
 }
@@ -82,12 +82,12 @@ pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
 pub type WorldRows = (u32, &'static [CollectiveRow]);
 
 /// The selector's table: for each operation, worlds from the smallest.
-pub type SelectorTable = &'static [(CollectiveOperation, &'static [WorldRows])];
+pub type SelectorTable = &'static [(CollectiveOperationCode, &'static [WorldRows])];
 
 /// Returns a row whose operation and world are filled in from its place in the table.
 pub const fn row(bytes: u64, algorithm: AlgorithmCode, blocks: u32, threads: u32) -> CollectiveRow {
     CollectiveRow {
-        operation: CollectiveOperation(0),
+        operation: CollectiveOperationCode(0),
         world: 0,
         bytes,
         algorithm,
@@ -146,9 +146,9 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
         };
         for row in rows {
             let good = match row.method {
-                Method::COPY_ENGINE => (row.blocks, row.threads) == (0, 0),
-                Method::VECTOR => launches(row),
-                Method::BULK => {
+                MethodCode::COPY_ENGINE => (row.blocks, row.threads) == (0, 0),
+                MethodCode::VECTOR => launches(row),
+                MethodCode::BULK => {
                     bulk && launches(row) && row.stages >= 1 && row.stage_bytes.is_multiple_of(16)
                 }
                 _ => false,
@@ -168,7 +168,7 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
         .collect();
     let multicast = |row: &CollectiveRow| row.algorithm.is_multicast();
     let mut flaws = Vec::new();
-    for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
+    for operation in CollectiveOperationCode::BROADCAST.0..=CollectiveOperationCode::EXCHANGE.0 {
         for world in 2..=ANY {
             for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
                 let fits = |row: &&CollectiveRow| {
@@ -206,7 +206,7 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
             && (1..=1024).contains(&row.threads);
         // In an all-reduce a kernel reduces what the copy engine then gathers.
         let alone = row.algorithm == AlgorithmCode::COPY_ENGINE
-            && row.operation != CollectiveOperation::ALL_REDUCE;
+            && row.operation != CollectiveOperationCode::ALL_REDUCE;
         if launches == alone || (alone && (row.blocks, row.threads) != (0, 0)) {
             flaws.push(format!("cannot be launched: {row:?}"));
         }
@@ -244,8 +244,8 @@ mod tests {
         const BAD_GRID: &[WorldRows] = &[(ANY, &[row(ALWAYS, AlgorithmCode::PACKETS, 65, 96)])];
         let flaws = collective_flaws(
             &[
-                (CollectiveOperation::ALL_GATHER, HIDDEN),
-                (CollectiveOperation::BROADCAST, BAD_GRID),
+                (CollectiveOperationCode::ALL_GATHER, HIDDEN),
+                (CollectiveOperationCode::BROADCAST, BAD_GRID),
             ],
             64,
         );

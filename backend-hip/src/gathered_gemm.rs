@@ -20,10 +20,10 @@ const RATES: Rates = Rates {
 /// Returns the name of the kernel for a shape, if any.
 fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
-        (ElementType::F16, MatrixOrder::ROWS) => "symmem_gathered_gemm_f16_rows",
-        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_f16_columns",
-        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_gathered_gemm_bf16_rows",
-        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_f16_rows",
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_f16_columns",
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_bf16_rows",
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
         _ => return None,
     })
 }
@@ -32,7 +32,7 @@ fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
 pub fn limits(
     backend: &HipBackend,
     shape: &GemmLayout,
-    sharding: Sharding,
+    sharding: ShardingCode,
     shard: u64,
 ) -> GatheredLimits {
     let state = backend.state();
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
-        for element in [ElementType::F16, ElementType::BF16] {
-            for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
+        for element in [ElementTypeCode::F16, ElementTypeCode::BF16] {
+            for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
                 let shape = GemmLayout {
                     element,
                     b_order,
@@ -110,7 +110,7 @@ mod tests {
             }
         }
         let other = GemmLayout {
-            element: ElementType::F32,
+            element: ElementTypeCode::F32,
             ..GemmLayout::default()
         };
         assert_eq!(kernel_name(&other), None);

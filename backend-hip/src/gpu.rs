@@ -144,7 +144,7 @@ impl Gpu for HipBackend {
     fn gathered_limits(
         &self,
         shape: &GemmLayout,
-        sharding: Sharding,
+        sharding: ShardingCode,
         shard: u64,
     ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
@@ -164,9 +164,11 @@ impl Gpu for HipBackend {
 /// Returns the `hipMemcpyKind` of a copy. By default the runtime copies to peer memory that was opened by a
 /// handle with compute units, so such copies ask for the copy engine. Copies within a device are faster with
 /// compute units, and stay at the default, like copies from and to the host.
-fn copy_kind(version: u32, direction: Direction) -> u32 {
+fn copy_kind(version: u32, direction: DirectionCode) -> u32 {
     match direction {
-        Direction::PUT | Direction::GET if version >= VERSION_6_1 => COPY_WITHOUT_COMPUTE_UNITS,
+        DirectionCode::PUT | DirectionCode::GET if version >= VERSION_6_1 => {
+            COPY_WITHOUT_COMPUTE_UNITS
+        }
         _ => COPY_DEFAULT,
     }
 }
@@ -178,10 +180,10 @@ mod tests {
     #[test]
     fn copies_between_devices_leave_the_compute_units_alone_where_the_release_can() {
         let (newer, older) = (VERSION_6_1, VERSION_6_1 - 1);
-        for direction in [Direction::PUT, Direction::GET] {
+        for direction in [DirectionCode::PUT, DirectionCode::GET] {
             assert_eq!(copy_kind(newer, direction), COPY_WITHOUT_COMPUTE_UNITS);
             assert_eq!(copy_kind(older, direction), COPY_DEFAULT);
         }
-        assert_eq!(copy_kind(newer, Direction::LOCAL), COPY_DEFAULT);
+        assert_eq!(copy_kind(newer, DirectionCode::LOCAL), COPY_DEFAULT);
     }
 }

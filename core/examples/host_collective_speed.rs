@@ -104,7 +104,7 @@ impl Rank {
             rank: self.rank,
             world: self.world(),
             slot: 0,
-            operation: CollectiveOperation::ALL_REDUCE,
+            operation: CollectiveOperationCode::ALL_REDUCE,
             members: std::array::from_fn(|member| member as u8),
         }
     }
@@ -187,7 +187,7 @@ impl Rank {
             (sources[index], destinations[index], sizes[index]) = (source, destination, size);
             received[index] = part;
         }
-        let (element, reduce) = (ElementType::F32, ReduceOperation::SUM);
+        let (element, reduce) = (ElementTypeCode::F32, ReduceOpCode::SUM);
         match (operation, algorithm) {
             (Operation::AllReduce | Operation::ReduceScatter, AlgorithmCode::PACKETS)
             | (_, AlgorithmCode::PACKETS_TWO_SHOT) => Call::ReducePackets(ReducePacketArguments {
@@ -275,7 +275,7 @@ fn open(world: u32) -> CallResult<Vec<Rank>> {
             local_world: world,
             services: std::ptr::null(),
         })?;
-        let own = backend.allocate(ShareKind::MEMORY_FILE, BYTES)?;
+        let own = backend.allocate(ShareKindCode::MEMORY_FILE, BYTES)?;
         backends.push((backend, own));
     }
     let mut bases = vec![Vec::new(); world as usize];

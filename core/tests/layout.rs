@@ -171,28 +171,30 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
         writeln!(text, "{kind}: {}", known.join(", ")).unwrap();
     };
     names("Status", &|number| Status(number).name());
-    names("ShareKind", &|number| ShareKind(number).name());
-    names("Method", &|number| Method(number).name());
-    names("Direction", &|number| Direction(number).name());
-    names("SignalPlacement", &|number| SignalPlacement(number).name());
-    names("ElementType", &|number| ElementType(number).name());
-    names("ReduceOperation", &|number| ReduceOperation(number).name());
+    names("ShareKind", &|number| ShareKindCode(number).name());
+    names("Method", &|number| MethodCode(number).name());
+    names("Direction", &|number| DirectionCode(number).name());
+    names("SignalPlacement", &|number| {
+        SignalPlacementCode(number).name()
+    });
+    names("ElementType", &|number| ElementTypeCode(number).name());
+    names("ReduceOperation", &|number| ReduceOpCode(number).name());
     names("CollectiveOperation", &|number| {
-        CollectiveOperation(number).name()
+        CollectiveOperationCode(number).name()
     });
     names("Algorithm", &|number| AlgorithmCode(number).name());
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
     names("MulticastSupport", &|number| {
-        MulticastSupport(number).name()
+        MulticastSupportCode(number).name()
     });
     names("MulticastLoad", &|number| MulticastLoad(number).name());
     names("MulticastStore", &|number| MulticastStore(number).name());
     names("WordUpdate", &|number| WordUpdate(number).name());
     names("Condition", &|number| ConditionCode(number).name());
-    names("MatrixOrder", &|number| MatrixOrder(number).name());
-    names("Sharding", &|number| Sharding(number).name());
+    names("MatrixOrder", &|number| MatrixOrderCode(number).name());
+    names("Sharding", &|number| ShardingCode(number).name());
     names("GatherMode", &|number| GatherMode(number).name());
     let flags = [
         CAPABILITY_BULK,

@@ -41,7 +41,7 @@ macro_rules! closed {
 
 closed! {
     /// Operator of a reduction.
-    ReduceOp of ReduceOperation {
+    ReduceOp of ReduceOpCode {
         /// The sum; integers wrap.
         Sum = SUM,
         /// The sum divided by the number of ranks; integers are truncated.
@@ -115,7 +115,7 @@ closed! {
 closed! {
     /// Method by which a transfer moves its bytes.
     #[non_exhaustive]
-    Method of Method {
+    Method of MethodCode {
         /// The copy engine, which uses no compute units.
         CopyEngine = COPY_ENGINE,
         /// A kernel of 16-byte loads and stores, unrolled.
@@ -130,7 +130,7 @@ closed! {
 
 closed! {
     /// Direction of a transfer: which side is remote.
-    Direction of Direction {
+    Direction of DirectionCode {
         /// The destination is remote: a store to the peer.
         Put = PUT,
         /// The source is remote: a load from the peer.
@@ -143,7 +143,7 @@ closed! {
 closed! {
     /// Element types that collectives can reduce.
     #[non_exhaustive]
-    ElementType of ElementType {
+    ElementType of ElementTypeCode {
         /// `i8`.
         I8 = I8,
         /// `u8`.
@@ -178,14 +178,14 @@ closed! {
 impl ElementType {
     /// Returns the bytes per element.
     pub fn bytes(self) -> u64 {
-        abi::ElementType::from(self).bytes()
+        abi::ElementTypeCode::from(self).bytes()
     }
 }
 
 closed! {
     /// Collective operations.
     #[non_exhaustive]
-    CollectiveOperation of CollectiveOperation {
+    CollectiveOperation of CollectiveOperationCode {
         /// [`crate::Collectives::barrier`].
         Barrier = BARRIER,
         /// [`crate::Collectives::broadcast`].
@@ -217,7 +217,7 @@ closed! {
     /// Storage order of a matrix: which elements are adjacent. In tuning and shape files `row-major` or
     /// `column-major`.
     #[derive(Default, Serialize, Deserialize)]
-    MatrixOrder of MatrixOrder {
+    MatrixOrder of MatrixOrderCode {
         /// Row-major: the elements of a row.
         #[default]
         #[serde(rename = "row-major")]
@@ -233,7 +233,7 @@ closed! {
     /// `columns`.
     #[derive(Default, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    Sharding of Sharding {
+    Sharding of ShardingCode {
         /// Each rank has a range of rows.
         #[default]
         Rows = ROWS,
@@ -245,7 +245,7 @@ closed! {
 closed! {
     /// Placement of the words of signals. Barriers of all ranks always use device memory.
     #[derive(Default)]
-    SignalPlacement of SignalPlacement {
+    SignalPlacement of SignalPlacementCode {
         /// In device memory of the waiting rank, where kernels poll them. Counters are on the device, so calls
         /// can be captured.
         #[default]
@@ -259,7 +259,7 @@ closed! {
 closed! {
     /// Strategy by which ranks share memory.
     #[non_exhaustive]
-    ShareKind of ShareKind {
+    ShareKind of ShareKindCode {
         /// A memory file on the host.
         MemoryFile = MEMORY_FILE,
         /// Virtual memory management (VMM) of CUDA or HIP, exported as a file descriptor.
@@ -274,7 +274,7 @@ closed! {
 closed! {
     /// Support of multicast (NVLS) in collectives.
     #[derive(Default)]
-    MulticastSupport of MulticastSupport {
+    MulticastSupport of MulticastSupportCode {
         /// No multicast.
         #[default]
         None = NONE,

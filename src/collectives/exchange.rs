@@ -189,7 +189,7 @@ impl<'b> Exchange<'b> {
         let call = Call::new(
             queue,
             NAME,
-            CollectiveOperation::EXCHANGE,
+            CollectiveOperationCode::EXCHANGE,
             membership,
             options,
         )?;
@@ -262,7 +262,7 @@ impl<'q> Collectives<'q> {
         } else {
             validated?;
         }
-        let operation = CollectiveOperation::ALL_TO_ALL_V;
+        let operation = CollectiveOperationCode::ALL_TO_ALL_V;
         let call = Call::new(queue, NAME, operation, membership, options)?;
         // Every part was checked above.
         let entries = (0..members).flat_map(|peer| {
@@ -292,7 +292,7 @@ impl<'q> Collectives<'q> {
 struct Call<'c> {
     queue: &'c Queue,
     name: &'static str,
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     membership: &'c Membership,
     options: &'c CollectiveOptions<'c>,
     choice: Choice,
@@ -304,7 +304,7 @@ impl<'c> Call<'c> {
     fn new(
         queue: &'c Queue,
         name: &'static str,
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         membership: &'c Membership,
         options: &'c CollectiveOptions<'c>,
     ) -> Result<Self> {
@@ -316,8 +316,8 @@ impl<'c> Call<'c> {
             push_channels: 0,
             multicast: false,
             operation,
-            element: ElementType::U8,
-            reduce: ReduceOperation::default(),
+            element: ElementTypeCode::U8,
+            reduce: ReduceOpCode::default(),
             world: membership.world() as u32,
             // Ranks do not know each other's sizes, and all must choose alike.
             bytes: u64::MAX,
@@ -366,7 +366,7 @@ impl<'c> Call<'c> {
         let blocks = world * per_peer + 1;
         let threads = self.choice.threads;
         let selector = &shared.collectives.selector;
-        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementType::U8, threads);
+        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementTypeCode::U8, threads);
         if selector.has_grids() && blocks > most {
             return Err(self.queue.invalid(
                 self.name,

@@ -33,8 +33,8 @@ pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments 
         sources: [DeviceAddress::NULL; MAX_RANKS],
         destinations: [DeviceAddress::NULL; MAX_RANKS],
         count: 0,
-        element: ElementType::U8,
-        reduce: ReduceOperation::default(),
+        element: ElementTypeCode::U8,
+        reduce: ReduceOpCode::default(),
         load: MulticastLoad::OWN,
         store: MulticastStore::OWN,
     };
@@ -44,16 +44,16 @@ pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments 
 
 impl Shape<'_> {
     /// Returns the arguments of a call by multicast. Bytes that are moved count as elements of
-    /// [`ElementType::U8`].
+    /// [`ElementTypeCode::U8`].
     pub fn multicast_arguments(
         &self,
         header: &Header<'_>,
         reach: &MulticastAddresses,
         algorithm: AlgorithmCode,
-        element: ElementType,
-        reduce: ReduceOperation,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> MulticastArguments {
-        use CollectiveOperation as O;
+        use CollectiveOperationCode as O;
         let mut arguments = MulticastArguments {
             element,
             reduce,
@@ -120,7 +120,7 @@ mod tests {
     /// Returns the arguments of each member's kernel, for multicast addresses that lie apart from the members'
     /// own.
     fn plan(
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         algorithm: AlgorithmCode,
         parts: PartLayout<'_>,
         in_place: bool,
@@ -173,12 +173,12 @@ mod tests {
             parts,
         };
         let element = match operation {
-            CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER => {
-                ElementType::F32
+            CollectiveOperationCode::ALL_REDUCE | CollectiveOperationCode::REDUCE_SCATTER => {
+                ElementTypeCode::F32
             }
-            _ => ElementType::U8,
+            _ => ElementTypeCode::U8,
         };
-        let reduce = ReduceOperation::SUM;
+        let reduce = ReduceOpCode::SUM;
         (0..WORLD)
             .map(|rank| {
                 shape(rank).multicast_arguments(&header, &reach, algorithm, element, reduce)
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn in_two_shots_each_rank_reduces_its_share_of_all_and_hands_it_to_all() {
         let all = plan(
-            CollectiveOperation::ALL_REDUCE,
+            CollectiveOperationCode::ALL_REDUCE,
             AlgorithmCode::MULTICAST,
             PartLayout::Equal(1000),
             false,
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn in_one_shot_and_in_a_reduce_scatter_each_rank_writes_its_own_memory_only() {
         let one_shot = plan(
-            CollectiveOperation::ALL_REDUCE,
+            CollectiveOperationCode::ALL_REDUCE,
             AlgorithmCode::MULTICAST_ONE_SHOT,
             PartLayout::Equal(1000),
             false,
@@ -227,7 +227,7 @@ mod tests {
         );
         let scatter = |in_place| {
             plan(
-                CollectiveOperation::REDUCE_SCATTER,
+                CollectiveOperationCode::REDUCE_SCATTER,
                 AlgorithmCode::MULTICAST,
                 PartLayout::Equal(400),
                 in_place,
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn who_has_something_hands_it_to_all_and_nobody_loads_from_a_peer() {
         let gathered = plan(
-            CollectiveOperation::ALL_GATHER,
+            CollectiveOperationCode::ALL_GATHER,
             AlgorithmCode::MULTICAST,
             PartLayout::Equal(48),
             false,
@@ -280,7 +280,7 @@ mod tests {
             element_bytes: 4,
         };
         let counted = plan(
-            CollectiveOperation::ALL_GATHER_V,
+            CollectiveOperationCode::ALL_GATHER_V,
             AlgorithmCode::MULTICAST,
             counts,
             true,
@@ -292,7 +292,7 @@ mod tests {
             .collect();
         assert_eq!(places, [(0, 12), (12, 0), (12, 20), (32, 4)]);
         let broadcast = plan(
-            CollectiveOperation::BROADCAST,
+            CollectiveOperationCode::BROADCAST,
             AlgorithmCode::MULTICAST,
             PartLayout::Equal(99),
             false,
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn without_a_switch_no_address_is_made_up() {
         for operation in [
-            CollectiveOperation::ALL_REDUCE,
-            CollectiveOperation::ALL_GATHER,
+            CollectiveOperationCode::ALL_REDUCE,
+            CollectiveOperationCode::ALL_GATHER,
         ] {
             for arguments in plan(
                 operation,
@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn what_the_switch_does_not_reduce_as_promised_is_left_to_others() {
-        use ElementType as E;
-        use ReduceOperation as R;
-        let all = (E::I8.0..=E::F8_E5M2.0).map(ElementType);
+        use ElementTypeCode as E;
+        use ReduceOpCode as R;
+        let all = (E::I8.0..=E::F8_E5M2.0).map(ElementTypeCode);
         let by = |reduce| {
             all.clone()
                 .filter(|&element| multicast_reduces(element, reduce))

@@ -33,7 +33,7 @@ impl SymmetricRange<'_> {
 #[derive(Clone, Copy)]
 pub struct Shape<'a> {
     /// The operation.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// This rank's number in the group.
     pub rank: usize,
     /// Ranks in the group.
@@ -152,18 +152,18 @@ impl Shape<'_> {
         // A member with no elements cannot tell from its own ranges whether the others are in place, so no
         // member may depend on where another's source is: the sender pushes.
         let push = algorithm == AlgorithmCode::PUSH
-            || self.operation == CollectiveOperation::ALL_GATHER_V
+            || self.operation == CollectiveOperationCode::ALL_GATHER_V
                 && (0..world).any(|member| bytes(member) == 0);
         let peers = others_first(rank, world);
         match self.operation {
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V if push => {
                 let from = self.gathered_from(rank);
                 let (start, length) = (offset(rank), bytes(rank));
                 peers.for_each(|peer| {
                     copy(Copy(self.destination.at(peer, start), from, length));
                 });
             }
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V => {
                 peers.for_each(|peer| {
                     let to = self.destination.at(rank, offset(peer));
                     copy(Copy(to, self.gathered_from(peer), bytes(peer)));
@@ -171,7 +171,7 @@ impl Shape<'_> {
             }
             // Swaps a part of this rank with one of the peer. The lower rank swaps the first half of both, the
             // higher rank the second.
-            CollectiveOperation::ALL_TO_ALL if algorithm == AlgorithmCode::SWAP => {
+            CollectiveOperationCode::ALL_TO_ALL if algorithm == AlgorithmCode::SWAP => {
                 peers.filter(|&peer| peer != rank).for_each(|peer| {
                     let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
                     let own = self.destination.at(rank, offset(peer) + start);
@@ -179,28 +179,28 @@ impl Shape<'_> {
                     copy(Copy(own, theirs, length));
                 });
             }
-            CollectiveOperation::ALL_TO_ALL => peers.for_each(|peer| {
+            CollectiveOperationCode::ALL_TO_ALL => peers.for_each(|peer| {
                 let (reader, writer) = if push { (peer, rank) } else { (rank, peer) };
                 let to = self.destination.at(reader, offset(writer));
                 copy(Copy(to, self.source.at(writer, offset(reader)), bytes(0)));
             }),
-            CollectiveOperation::GATHER if push => {
+            CollectiveOperationCode::GATHER if push => {
                 let to = self.destination.at(root, offset(rank));
                 copy(Copy(to, self.gathered_from(rank), bytes(rank)));
             }
-            CollectiveOperation::GATHER if rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::GATHER if rank == root => peers.for_each(|peer| {
                 let to = self.destination.at(root, offset(peer));
                 copy(Copy(to, self.gathered_from(peer), bytes(peer)));
             }),
-            CollectiveOperation::SCATTER if push && rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::SCATTER if push && rank == root => peers.for_each(|peer| {
                 let from = self.source.at(root, offset(peer));
                 copy(Copy(self.scattered_to(peer), from, bytes(peer)));
             }),
-            CollectiveOperation::SCATTER if !push => {
+            CollectiveOperationCode::SCATTER if !push => {
                 let from = self.source.at(root, offset(rank));
                 copy(Copy(self.scattered_to(rank), from, bytes(rank)));
             }
-            CollectiveOperation::BROADCAST if algorithm == AlgorithmCode::TWO_SHOT => {
+            CollectiveOperationCode::BROADCAST if algorithm == AlgorithmCode::TWO_SHOT => {
                 let (start, length) = share(bytes(0), 1, world, rank);
                 let own = self.destination.at(rank, start);
                 if stage == 0 {
@@ -212,11 +212,11 @@ impl Shape<'_> {
                         .for_each(|peer| copy(Copy(self.destination.at(peer, start), own, length)));
                 }
             }
-            CollectiveOperation::BROADCAST if push && rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::BROADCAST if push && rank == root => peers.for_each(|peer| {
                 let from = self.source.at(root, 0);
                 copy(Copy(self.destination.at(peer, 0), from, bytes(0)));
             }),
-            CollectiveOperation::BROADCAST if !push => {
+            CollectiveOperationCode::BROADCAST if !push => {
                 let from = self.source.at(root, 0);
                 copy(Copy(self.destination.at(rank, 0), from, bytes(0)));
             }
@@ -276,15 +276,15 @@ impl Shape<'_> {
             // Address and bytes of the data sent to the peer, and received from it.
             let none = (DeviceAddress::NULL, 0);
             let (send, receive) = match self.operation {
-                CollectiveOperation::ALL_TO_ALL => (
+                CollectiveOperationCode::ALL_TO_ALL => (
                     (self.source.at(rank, offset(peer)), bytes(peer)),
                     (self.destination.at(rank, offset(peer)), bytes(peer)),
                 ),
-                CollectiveOperation::BROADCAST => (
+                CollectiveOperationCode::BROADCAST => (
                     choose(rank == root, (self.source.at(rank, 0), bytes(0)), none),
                     choose(peer == root, (self.destination.at(rank, 0), bytes(0)), none),
                 ),
-                CollectiveOperation::SCATTER => (
+                CollectiveOperationCode::SCATTER => (
                     choose(
                         rank == root,
                         (self.source.at(rank, offset(peer)), bytes(peer)),
@@ -293,7 +293,7 @@ impl Shape<'_> {
                     choose(peer == root, (self.scattered_to(rank), bytes(rank)), none),
                 ),
                 _ => {
-                    let gathers = self.operation == CollectiveOperation::GATHER;
+                    let gathers = self.operation == CollectiveOperationCode::GATHER;
                     (
                         choose(
                             !gathers || peer == root,
@@ -319,8 +319,8 @@ impl Shape<'_> {
         &self,
         header: &Header<'_>,
         algorithm: AlgorithmCode,
-        element: ElementType,
-        reduce: ReduceOperation,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> ReduceArguments {
         let mut arguments = ReduceArguments {
             group: *header.channel,
@@ -334,8 +334,8 @@ impl Shape<'_> {
         let (rank, world) = (self.rank, self.world);
         let size = element.bytes();
         let count = self.parts.bytes(0) / size;
-        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
-        let rooted = self.operation == CollectiveOperation::REDUCE;
+        let scatters = self.operation == CollectiveOperationCode::REDUCE_SCATTER;
+        let rooted = self.operation == CollectiveOperationCode::REDUCE;
         // A two-shot reduction, and one that the copy engine completes, reduces a share on each rank.
         let two_shot = algorithm == AlgorithmCode::TWO_SHOT;
         let shared = two_shot || algorithm == AlgorithmCode::COPY_ENGINE;
@@ -367,11 +367,11 @@ impl Shape<'_> {
     pub fn reduce_push_arguments(
         &self,
         header: &Header<'_>,
-        element: ElementType,
-        reduce: ReduceOperation,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
         inboxes: Option<&Inboxes>,
     ) -> ReducePushArguments {
-        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
+        let scatters = self.operation == CollectiveOperationCode::REDUCE_SCATTER;
         let mut arguments = ReducePushArguments {
             reduce: self.reduce_arguments(header, AlgorithmCode::TWO_SHOT, element, reduce),
             sources: [DeviceAddress::NULL; MAX_RANKS],
@@ -401,10 +401,10 @@ impl Shape<'_> {
     }
 
     /// Returns the shape of the all-gather of shares that were reduced in place.
-    pub fn gathering(&self, element: ElementType) -> Self {
+    pub fn gathering(&self, element: ElementTypeCode) -> Self {
         let element_bytes = element.bytes();
         Shape {
-            operation: CollectiveOperation::ALL_GATHER_V,
+            operation: CollectiveOperationCode::ALL_GATHER_V,
             source: self.destination,
             in_place: true,
             parts: PartLayout::Shares {
@@ -421,8 +421,8 @@ impl Shape<'_> {
         &self,
         header: &Header<'_>,
         algorithm: AlgorithmCode,
-        element: ElementType,
-        reduce: ReduceOperation,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> ReducePacketArguments {
         let two_shot = algorithm == AlgorithmCode::PACKETS_TWO_SHOT;
         let mut arguments = ReducePacketArguments {
@@ -440,8 +440,8 @@ impl Shape<'_> {
         let count = self.parts.bytes(0) / size;
         for peer in 0..world {
             let (start, length) = match self.operation {
-                CollectiveOperation::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
-                CollectiveOperation::REDUCE if peer != self.root => (0, 0),
+                CollectiveOperationCode::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
+                CollectiveOperationCode::REDUCE if peer != self.root => (0, 0),
                 _ if two_shot => share(count, size, world, peer),
                 _ => (0, count),
             };
@@ -453,7 +453,7 @@ impl Shape<'_> {
         }
         if !two_shot {
             arguments.destinations[rank] = match self.operation {
-                CollectiveOperation::REDUCE_SCATTER => self.scattered_to(rank),
+                CollectiveOperationCode::REDUCE_SCATTER => self.scattered_to(rank),
                 _ => self.destination.at(rank, 0),
             };
         }

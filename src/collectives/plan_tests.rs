@@ -11,7 +11,7 @@ fn bases(world: usize) -> Vec<DeviceAddress> {
 
 /// Calls `check` with the shape of every member, over allocations 1 GiB apart.
 fn with_shapes(
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     members: &[usize],
     root: usize,
     parts: PartLayout<'_>,
@@ -95,7 +95,7 @@ fn parts_lie_one_behind_the_other() {
 
 #[test]
 fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
         for algorithm in [AlgorithmCode::PUSH, AlgorithmCode::PULL] {
             let parts = PartLayout::Equal(100);
@@ -121,7 +121,7 @@ fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
 #[test]
 fn the_copy_to_oneself_comes_last() {
     let parts = PartLayout::Equal(8);
-    let operation = CollectiveOperation::ALL_GATHER;
+    let operation = CollectiveOperationCode::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2, 3], 0, parts, false, |shape| {
         let last = *copies(&shape, AlgorithmCode::PUSH).last().unwrap();
         assert_eq!(owner(last.0), shape.rank as u64);
@@ -132,7 +132,7 @@ fn the_copy_to_oneself_comes_last() {
 #[test]
 fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
     let parts = counted(&[3, 5, 9]);
-    let operation = CollectiveOperation::ALL_GATHER_V;
+    let operation = CollectiveOperationCode::ALL_GATHER_V;
     with_shapes(operation, &[0, 1, 2], 0, parts, true, |shape| {
         for Copy(to, from, bytes) in copies(&shape, AlgorithmCode::PULL) {
             // The same bytes of the same range, at another member.
@@ -146,7 +146,7 @@ fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
 #[test]
 fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
     let parts = counted(&[3, 0, 9]);
-    let operation = CollectiveOperation::ALL_GATHER_V;
+    let operation = CollectiveOperationCode::ALL_GATHER_V;
     for in_place in [false, true] {
         with_shapes(operation, &[0, 1, 2], 0, parts, in_place, |shape| {
             for Copy(_, from, _) in copies(&shape, AlgorithmCode::PULL) {
@@ -162,7 +162,7 @@ fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
         let parts = PartLayout::Equal(bytes);
         let members: Vec<usize> = (0..world).collect();
         let mut swapped = std::collections::HashMap::new();
-        let operation = CollectiveOperation::ALL_TO_ALL;
+        let operation = CollectiveOperationCode::ALL_TO_ALL;
         with_shapes(operation, &members, 0, parts, true, |shape| {
             for Copy(own, theirs, length) in copies(&shape, AlgorithmCode::SWAP) {
                 assert_eq!(owner(own), shape.rank as u64);
@@ -189,7 +189,7 @@ fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
 fn a_group_addresses_its_members_and_nobody_else() {
     let parts = PartLayout::Equal(16);
     let members = [6, 2, 4];
-    let operation = CollectiveOperation::ALL_TO_ALL;
+    let operation = CollectiveOperationCode::ALL_TO_ALL;
     with_shapes(operation, &members, 0, parts, false, |shape| {
         let own = members[shape.rank] as u64;
         for (index, Copy(to, from, _)) in
@@ -208,11 +208,11 @@ fn a_group_addresses_its_members_and_nobody_else() {
 #[test]
 fn only_the_root_of_a_reduction_gets_the_result() {
     let parts = PartLayout::Equal(1000 * 4);
-    let operation = CollectiveOperation::REDUCE;
+    let operation = CollectiveOperationCode::REDUCE;
     for algorithm in [AlgorithmCode::ONE_SHOT, AlgorithmCode::TWO_SHOT] {
         let mut reduced = 0;
         with_shapes(operation, &[0, 1, 2], 1, parts, false, |shape| {
-            let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+            let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
             let arguments = shape.reduce_arguments(&header(), algorithm, element, sum);
             reduced += arguments.count;
             for (member, address) in arguments.destinations.iter().enumerate() {
@@ -226,7 +226,7 @@ fn only_the_root_of_a_reduction_gets_the_result() {
 
 #[test]
 fn what_one_member_pushes_is_the_share_that_another_reduces() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     const SIZE: u64 = 4;
     for operation in [O::ALL_REDUCE, O::REDUCE, O::REDUCE_SCATTER] {
         let scatters = operation == O::REDUCE_SCATTER;
@@ -234,7 +234,7 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
             true => PartLayout::Equal(33 * SIZE),
             false => PartLayout::Equal(1001 * SIZE),
         };
-        let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+        let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
             all.push(shape.reduce_push_arguments(&header(), element, sum, None));
@@ -258,7 +258,7 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
 
 #[test]
 fn what_one_member_sends_in_packets_another_expects() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     for operation in [
         O::ALL_GATHER_V,
         O::ALL_TO_ALL,
@@ -291,7 +291,7 @@ fn what_one_member_sends_in_packets_another_expects() {
 #[test]
 fn no_more_copies_are_under_way_at_once_than_there_are() {
     let parts = PartLayout::Equal(16);
-    let operation = CollectiveOperation::ALL_GATHER;
+    let operation = CollectiveOperationCode::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2], 0, parts, false, |shape| {
         let concurrent = |asked| {
             shape
@@ -316,12 +316,12 @@ fn header() -> Header<'static> {
         rank: 0,
         world: 0,
         slot: 0,
-        operation: CollectiveOperation::BARRIER,
+        operation: CollectiveOperationCode::BARRIER,
         members: [0; MAX_RANKS],
     };
     Header {
         channel: CHANNEL,
-        operation: CollectiveOperation::BARRIER,
+        operation: CollectiveOperationCode::BARRIER,
         watch: CHANNEL.watch,
     }
 }

@@ -1,6 +1,6 @@
 //! A collective request, and its checks.
 
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::collectives::plan::{PartLayout, VECTOR};
 use crate::group::membership::Membership;
 use crate::rank::operand::Operand;
@@ -10,13 +10,13 @@ pub struct Request<'a> {
     /// The method's name, for errors.
     pub name: &'static str,
     /// The operation.
-    pub operation: CollectiveOperation,
-    /// Element type of a reduction; [`ElementType::U8`] if the operation moves bytes.
-    pub element: ElementType,
+    pub operation: CollectiveOperationCode,
+    /// Element type of a reduction; [`ElementTypeCode::U8`] if the operation moves bytes.
+    pub element: ElementTypeCode,
     /// Bytes per element.
     pub element_bytes: u64,
     /// Reduction operator; 0 for operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// The root; 0 for operations without one.
     pub root: usize,
     /// Elements of each rank, if they may differ.
@@ -38,7 +38,7 @@ impl<'a> Request<'a> {
             false => [to.offset(), from.offset()],
         };
         let part = match self.operation {
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::REDUCE_SCATTER => {
                 to.bytes().min(from.bytes())
             }
             _ => 0,
@@ -64,7 +64,7 @@ impl<'a> Request<'a> {
         own: usize,
         membership: &Membership,
     ) -> std::result::Result<(PartLayout<'a>, bool), String> {
-        use CollectiveOperation as O;
+        use CollectiveOperationCode as O;
         let (world, rank) = (membership.world(), membership.rank);
         if self.root >= world {
             let root = self.root;

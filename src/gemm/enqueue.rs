@@ -169,10 +169,10 @@ impl<T: GemmElement> Run<'_, T> {
                     backend.gathered_arrive(word, signals.epoch(), on)
                 }
                 GemmStep::Give { peer, .. } => {
-                    backend.signal_give(&signals.give(peer), SignalPlacement::DEVICE, on)
+                    backend.signal_give(&signals.give(peer), SignalPlacementCode::DEVICE, on)
                 }
                 GemmStep::Receive { peer, .. } => {
-                    backend.signal_wait(&signals.receive(peer), SignalPlacement::DEVICE, on)
+                    backend.signal_wait(&signals.receive(peer), SignalPlacementCode::DEVICE, on)
                 }
                 GemmStep::Turn { to, from, .. } => {
                     let (target, wait) = signals.turn(to, from);
@@ -214,7 +214,7 @@ impl<T: GemmElement> Run<'_, T> {
         (source, shard): (DeviceAddress, usize),
         at: usize,
         (first, rows): (u64, u64),
-        direction: Direction,
+        direction: DirectionCode,
         on: RawStream,
     ) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
@@ -252,9 +252,9 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.division.rows(shard);
         let source = (self.at(&self.call.a, shard, 0), shard);
         let direction = match self.rank() {
-            own if own != at => Direction::PUT,
-            own if own != shard => Direction::GET,
-            _ => Direction::LOCAL,
+            own if own != at => DirectionCode::PUT,
+            own if own != shard => DirectionCode::GET,
+            _ => DirectionCode::LOCAL,
         };
         // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, at, (0, rows), direction, on) }
@@ -266,7 +266,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.at(&self.call.a, self.rank(), 0), self.rank());
         // SAFETY: guaranteed by the caller.
-        unsafe { self.place(source, peer, rows, Direction::PUT, on) }
+        unsafe { self.place(source, peer, rows, DirectionCode::PUT, on) }
     }
 
     /// Returns the address at which a shard arrives as a block.
@@ -290,7 +290,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.division.rows(shard);
         let block = (self.block(shard), shard);
         // SAFETY: guaranteed by the caller.
-        unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
+        unsafe { self.place(block, self.rank(), (0, rows), DirectionCode::LOCAL, on) }
     }
 
     /// # Safety
@@ -379,7 +379,7 @@ impl<T: GemmElement> Run<'_, T> {
                 rank: problem.rank as u32,
                 world: problem.world as u32,
                 slot: operation.options.channel,
-                operation: CollectiveOperation::ALL_GATHER_GEMM,
+                operation: CollectiveOperationCode::ALL_GATHER_GEMM,
                 members: [0; MAX_RANKS],
             },
             sources: [DeviceAddress::NULL; MAX_RANKS],

@@ -22,7 +22,7 @@ impl Scratch {
     pub(super) fn open(
         &mut self,
         driver: &Driver,
-        kind: ShareKind,
+        kind: ShareKindCode,
         whole: &GemmLayout,
     ) -> CallResult<()> {
         let backend: &Backend = &driver.backend;
@@ -36,7 +36,7 @@ impl Scratch {
         });
         self.stream = Some(stream);
         let lines = match whole.b_order {
-            MatrixOrder::COLUMNS => whole.n,
+            MatrixOrderCode::COLUMNS => whole.n,
             _ => whole.k,
         };
         let sizes = [

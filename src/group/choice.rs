@@ -8,11 +8,11 @@ use crate::group::provider::Provider;
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// The operation.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Element type; ignored by operations that do not reduce.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator; ignored by operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// Ranks in the group.
     pub world: u32,
     /// Size in bytes, counted as in [`CollectiveRow::bytes`].

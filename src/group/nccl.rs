@@ -314,9 +314,9 @@ pub unsafe fn messages(
                 source,
                 destination,
                 count: bytes,
-                operation: CollectiveOperation::EXCHANGE,
-                element: ElementType::U8,
-                reduce: ReduceOperation::default(),
+                operation: CollectiveOperationCode::EXCHANGE,
+                element: ElementTypeCode::U8,
+                reduce: ReduceOpCode::default(),
                 peer: peer as u32,
             };
             // SAFETY: guaranteed by the caller.

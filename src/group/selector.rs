@@ -264,7 +264,7 @@ impl Selector {
     pub fn most_resident(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> u32 {
         let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
@@ -299,7 +299,7 @@ impl Selector {
                 if reduces(query.operation) && self.lacks(query, AlgorithmCode::PUSH) =>
             {
                 match query.operation {
-                    CollectiveOperation::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
+                    CollectiveOperationCode::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
                     _ => AlgorithmCode::TWO_SHOT,
                 }
             }
@@ -425,14 +425,14 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
 }
 
-fn default_row(operation: CollectiveOperation, algorithm: AlgorithmCode) -> CollectiveRow {
+fn default_row(operation: CollectiveOperationCode, algorithm: AlgorithmCode) -> CollectiveRow {
     CollectiveRow {
         operation,
         world: MAX_RANKS as u32,
         bytes: u64::MAX,
         algorithm,
         // A barrier moves nothing.
-        blocks: if operation == CollectiveOperation::BARRIER {
+        blocks: if operation == CollectiveOperationCode::BARRIER {
             1
         } else {
             DEFAULT_BLOCKS

@@ -1,6 +1,6 @@
 //! A communicator's state for collectives.
 
-use crate::backend::abi::{DeviceAddress, ShareKind};
+use crate::backend::abi::{DeviceAddress, ShareKindCode};
 use crate::base::error::Result;
 use crate::group::lanes::Lanes;
 use crate::group::membership::Membership;
@@ -33,7 +33,7 @@ impl State {
     pub fn open(
         allocator: Allocator<'_>,
         round: &mut Round<'_>,
-        kind: ShareKind,
+        kind: ShareKindCode,
         multicast: &Multicast,
         (selector, lanes): (Selector, Lanes),
         check_calls: bool,

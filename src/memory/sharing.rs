@@ -4,7 +4,7 @@
 
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
-    DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
+    DeviceAddress, ExportedHandle, RawMapping, ShareKindCode, SharedAllocation, SharedMapping,
 };
 use crate::base::error::{Error, Result};
 use crate::bootstrap::Contribution;
@@ -49,10 +49,10 @@ pub struct Allocator<'a> {
 pub fn allocate(
     allocator: Allocator<'_>,
     round: &mut Round<'_>,
-    kinds: &[ShareKind],
+    kinds: &[ShareKindCode],
     bytes: u64,
     origin: Origin,
-) -> Result<(Arc<Allocation>, ShareKind)> {
+) -> Result<(Arc<Allocation>, ShareKindCode)> {
     let shared = allocator.context;
     let mut reasons = String::new();
     let mut last = None;
@@ -100,7 +100,7 @@ pub fn allocate(
 fn attempt(
     allocator: Allocator<'_>,
     round: &mut Round<'_>,
-    kind: ShareKind,
+    kind: ShareKindCode,
     bytes: u64,
     origin: Origin,
 ) -> Result<Arc<Allocation>> {
@@ -135,7 +135,7 @@ fn attempt(
 
 fn own_copy(
     shared: &Context,
-    kind: ShareKind,
+    kind: ShareKindCode,
     bytes: u64,
     origin: Origin,
 ) -> Result<SharedAllocation> {
@@ -166,7 +166,7 @@ fn offer(
     own: SharedAllocation,
     bytes: u64,
     origin: Origin,
-) -> Result<(ShareKind, Vec<u8>, Option<OwnedFd>)> {
+) -> Result<(ShareKindCode, Vec<u8>, Option<OwnedFd>)> {
     let shared = allocator.context;
     // SAFETY: allocated by the caller.
     let exported = unsafe { shared.backend.export(own.handle) }
@@ -188,7 +188,7 @@ fn map(
     allocator: Allocator<'_>,
     round: &mut Round<'_>,
     own: SharedAllocation,
-    kind: ShareKind,
+    kind: ShareKindCode,
     offers: &[Contribution],
     origin: Origin,
 ) -> Result<Arc<Allocation>> {
@@ -274,7 +274,7 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     Some(ExportedHandle {
-        kind: ShareKind(word(0)?),
+        kind: ShareKindCode(word(0)?),
         device: word(4)?,
         offset: long(8)?,
         bytes: long(16)?,
@@ -298,8 +298,8 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
         .map_or(-1, AsRawFd::as_raw_fd);
     match (handle.kind, shared.is_same_process(peer)) {
         // A legacy IPC handle cannot be opened in the process that made it; its address can be used directly.
-        (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
-        (ShareKind::SAME_PROCESS, false) => {
+        (ShareKindCode::LEGACY_IPC, true) => handle.kind = ShareKindCode::SAME_PROCESS,
+        (ShareKindCode::SAME_PROCESS, false) => {
             return Err(Error::PeerUnreachable {
                 rank,
                 peer,

@@ -1,7 +1,7 @@
 //! Queues and streams.
 
 use crate::backend::Device;
-use crate::backend::abi::{RawStream, SignalPlacement};
+use crate::backend::abi::{RawStream, SignalPlacementCode};
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_channel;
 use crate::rank::side::ClosingStream;
@@ -101,7 +101,7 @@ impl Queue {
     /// Refuses signals in host memory during a capture: the graph would wait for the recorded value at every
     /// replay.
     pub(crate) fn check_placement(&self, operation: &'static str) -> Result<()> {
-        if self.world.pad.placement() == SignalPlacement::DEVICE
+        if self.world.pad.placement() == SignalPlacementCode::DEVICE
             || !self.query_capturing(operation)?
         {
             return Ok(());

@@ -156,7 +156,7 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
 fn complete(
     context: Context,
     staging: Arc<Staging>,
-    kinds: &[abi::ShareKind],
+    kinds: &[abi::ShareKindCode],
     configuration: &Configuration,
     selector: Selector,
     offers: &[RankSupport],
@@ -341,13 +341,13 @@ fn negotiate(
     rank: usize,
     configuration: &Configuration,
     capabilities: &Capabilities,
-) -> Result<Vec<abi::ShareKind>> {
+) -> Result<Vec<abi::ShareKindCode>> {
     let listed = listed_kinds(capabilities);
-    let mine: Vec<abi::ShareKind> = match configuration.share_kinds.as_slice() {
+    let mine: Vec<abi::ShareKindCode> = match configuration.share_kinds.as_slice() {
         [] => listed.clone(),
         forced => forced
             .iter()
-            .map(|&kind| abi::ShareKind::from(kind))
+            .map(|&kind| abi::ShareKindCode::from(kind))
             .filter(|kind| listed.contains(kind))
             .collect(),
     };

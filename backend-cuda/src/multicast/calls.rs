@@ -148,7 +148,7 @@ impl Drop for CudaBackend {
 }
 
 impl Multicast for CudaBackend {
-    fn multicast_support(&self) -> CallResult<MulticastSupport> {
+    fn multicast_support(&self) -> CallResult<MulticastSupportCode> {
         Ok(self.objects.support)
     }
 
@@ -201,7 +201,7 @@ impl Multicast for CudaBackend {
             offset: 0,
         };
         let ordinal = self.state.description.ordinal;
-        let mut exported = span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal);
+        let mut exported = span.handle(ShareKindCode::VMM_FILE_DESCRIPTOR, ordinal);
         exported.opaque[..8].copy_from_slice(&object.granularity.to_le_bytes());
         let descriptor = vmm::descriptor(self.driver, object.handle)
             .map_err(|failure| advise(failure, object.bytes, None))?;

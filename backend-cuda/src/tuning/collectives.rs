@@ -10,7 +10,7 @@
 //! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model: the data
 //! sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer than a launch.
 
-use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperation, CollectiveRow};
+use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode, CollectiveRow};
 use symmem_gpu::tuning::*;
 
 /// Size in bytes of a rank's only inbox for pushed reductions. Two pieces from each of 3 peers, for every pair
@@ -19,17 +19,17 @@ pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table.
 pub const COLLECTIVES: SelectorTable = &[
-    (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
-    (CollectiveOperation::REDUCE, &REDUCE),
-    (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
-    (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
-    (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
-    (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
-    (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
-    (CollectiveOperation::BROADCAST, &BROADCAST),
-    (CollectiveOperation::GATHER, &GATHER),
-    (CollectiveOperation::SCATTER, &SCATTER),
-    (CollectiveOperation::EXCHANGE, &EXCHANGE),
+    (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
+    (CollectiveOperationCode::REDUCE, &REDUCE),
+    (CollectiveOperationCode::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperationCode::ALL_GATHER, &ALL_GATHER),
+    (CollectiveOperationCode::ALL_GATHER_V, &ALL_GATHER),
+    (CollectiveOperationCode::ALL_TO_ALL, &ALL_TO_ALL),
+    (CollectiveOperationCode::ALL_TO_ALL_V, &EXCHANGE),
+    (CollectiveOperationCode::BROADCAST, &BROADCAST),
+    (CollectiveOperationCode::GATHER, &GATHER),
+    (CollectiveOperationCode::SCATTER, &SCATTER),
+    (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
 ];
 
 const ALL_REDUCE: [WorldRows; 8] = [

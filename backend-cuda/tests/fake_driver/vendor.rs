@@ -89,7 +89,7 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
     let mut kept = Vec::new();
     for rank in 0..count {
         let stream = world.stream(rank)?;
-        let memory = world.allocate(rank, ShareKind::VMM_FILE_DESCRIPTOR, 2 * RESULT)?;
+        let memory = world.allocate(rank, ShareKindCode::VMM_FILE_DESCRIPTOR, 2 * RESULT)?;
         let staging = world.host(rank, RESULT)?;
         kept.push((stream, memory.address.0, staging));
     }
@@ -126,7 +126,7 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
 /// An operation that only moves data, and what each rank has afterwards.
 #[derive(Clone, Copy)]
 struct Moved {
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     /// Parts of a rank's input and output, by world size.
     given: fn(usize) -> usize,
     got: fn(usize) -> usize,
@@ -137,7 +137,7 @@ struct Moved {
 }
 
 const ALL_TO_ALL: Moved = Moved {
-    operation: CollectiveOperation::ALL_TO_ALL,
+    operation: CollectiveOperationCode::ALL_TO_ALL,
     given: |world| world,
     got: |world| world,
     from: |rank, place| (place, rank),
@@ -147,28 +147,28 @@ const ALL_TO_ALL: Moved = Moved {
 const MOVED: [Moved; 5] = [
     ALL_TO_ALL,
     Moved {
-        operation: CollectiveOperation::ALL_GATHER,
+        operation: CollectiveOperationCode::ALL_GATHER,
         given: |_| 1,
         got: |world| world,
         from: |_, place| (place, 0),
         only: None,
     },
     Moved {
-        operation: CollectiveOperation::BROADCAST,
+        operation: CollectiveOperationCode::BROADCAST,
         given: |_| 1,
         got: |_| 1,
         from: |_, _| (0, 0),
         only: None,
     },
     Moved {
-        operation: CollectiveOperation::GATHER,
+        operation: CollectiveOperationCode::GATHER,
         given: |_| 1,
         got: |world| world,
         from: |_, place| (place, 0),
         only: Some(0),
     },
     Moved {
-        operation: CollectiveOperation::SCATTER,
+        operation: CollectiveOperationCode::SCATTER,
         given: |world| world,
         got: |_| 1,
         from: |rank, _| (0, rank),
@@ -183,22 +183,26 @@ fn value(rank: usize, part: usize, index: usize) -> f32 {
 
 fn everything(rank: &Rank) -> CallResult<()> {
     for (operation, result) in [
-        (ReduceOperation::SUM, 0),
-        (ReduceOperation::AVERAGE, 1),
-        (ReduceOperation::MAXIMUM, 2),
-        (ReduceOperation::MINIMUM, 3),
-        (ReduceOperation::PRODUCT, 4),
+        (ReduceOpCode::SUM, 0),
+        (ReduceOpCode::AVERAGE, 1),
+        (ReduceOpCode::MAXIMUM, 2),
+        (ReduceOpCode::MINIMUM, 3),
+        (ReduceOpCode::PRODUCT, 4),
     ] {
-        rank.reduces(CollectiveOperation::ALL_REDUCE, operation, result)?;
+        rank.reduces(CollectiveOperationCode::ALL_REDUCE, operation, result)?;
     }
-    rank.reduces(CollectiveOperation::REDUCE, ReduceOperation::SUM, 0)?;
-    rank.reduces(CollectiveOperation::REDUCE_SCATTER, ReduceOperation::SUM, 0)?;
+    rank.reduces(CollectiveOperationCode::REDUCE, ReduceOpCode::SUM, 0)?;
+    rank.reduces(
+        CollectiveOperationCode::REDUCE_SCATTER,
+        ReduceOpCode::SUM,
+        0,
+    )?;
     for moved in MOVED {
         rank.moves(moved)?;
     }
     rank.sends_round()?;
     let window = rank.window()?;
-    rank.reduces(CollectiveOperation::ALL_REDUCE, ReduceOperation::SUM, 0)?;
+    rank.reduces(CollectiveOperationCode::ALL_REDUCE, ReduceOpCode::SUM, 0)?;
     rank.replays()?;
     rank.is_refused()?;
     // SAFETY: the window was registered above, and no work uses it.
@@ -220,14 +224,14 @@ impl Rank<'_> {
         }
     }
 
-    fn call(&self, operation: CollectiveOperation, count: usize) -> NcclCall {
+    fn call(&self, operation: CollectiveOperationCode, count: usize) -> NcclCall {
         NcclCall {
             source: DeviceAddress(self.memory),
             destination: DeviceAddress(self.memory + RESULT),
             count: count as u64,
             operation,
-            element: ElementType::F32,
-            reduce: ReduceOperation::SUM,
+            element: ElementTypeCode::F32,
+            reduce: ReduceOpCode::SUM,
             peer: 0,
         }
     }
@@ -289,11 +293,11 @@ impl Rank<'_> {
     /// Reduces, and checks result `which` of [sum, average, maximum, minimum, product].
     fn reduces(
         &self,
-        operation: CollectiveOperation,
-        reduce: ReduceOperation,
+        operation: CollectiveOperationCode,
+        reduce: ReduceOpCode,
         which: usize,
     ) -> CallResult<()> {
-        let scatters = operation == CollectiveOperation::REDUCE_SCATTER;
+        let scatters = operation == CollectiveOperationCode::REDUCE_SCATTER;
         let parts = if scatters { self.world } else { 1 };
         let all = (0..parts).flat_map(|part| (0..COUNT).map(move |index| (part, index)));
         self.give(all.map(|(part, index)| value(self.rank, part, index)))?;
@@ -301,7 +305,7 @@ impl Rank<'_> {
             reduce,
             ..self.call(operation, COUNT)
         })?;
-        if operation == CollectiveOperation::REDUCE && self.rank != 0 {
+        if operation == CollectiveOperationCode::REDUCE && self.rank != 0 {
             return self.nothing();
         }
         let part = if scatters { self.rank } else { 0 };
@@ -348,7 +352,7 @@ impl Rank<'_> {
             (self.rank + self.world - 1) % self.world,
         );
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
-        let call = self.call(CollectiveOperation::EXCHANGE, COUNT);
+        let call = self.call(CollectiveOperationCode::EXCHANGE, COUNT);
         self.backend.nccl_group(true)?;
         let sent = self.make(&NcclCall {
             destination: DeviceAddress::NULL,
@@ -380,7 +384,7 @@ impl Rank<'_> {
         drain(backend, self.stream)?;
         let call = NcclCall {
             destination: DeviceAddress(self.memory),
-            ..self.call(CollectiveOperation::ALL_REDUCE, COUNT)
+            ..self.call(CollectiveOperationCode::ALL_REDUCE, COUNT)
         };
         // SAFETY: stream, memory and graph are live until the stream is drained.
         unsafe {
@@ -403,25 +407,25 @@ impl Rank<'_> {
 
     /// Checks that operations that the library lacks are refused before anything is enqueued.
     fn is_refused(&self) -> CallResult<()> {
-        let call = self.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        let call = self.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
         for (wrong, status) in [
             (
                 NcclCall {
-                    element: ElementType::I16,
+                    element: ElementTypeCode::I16,
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
                 NcclCall {
-                    reduce: ReduceOperation(99),
+                    reduce: ReduceOpCode(99),
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
                 NcclCall {
-                    operation: CollectiveOperation::BROADCAST,
+                    operation: CollectiveOperationCode::BROADCAST,
                     peer: self.world as u32,
                     ..call
                 },
@@ -429,14 +433,14 @@ impl Rank<'_> {
             ),
             (
                 NcclCall {
-                    operation: CollectiveOperation::EXCHANGE,
+                    operation: CollectiveOperationCode::EXCHANGE,
                     ..call
                 },
                 Status::INVALID_ARGUMENT,
             ),
             (
                 NcclCall {
-                    operation: CollectiveOperation::BARRIER,
+                    operation: CollectiveOperationCode::BARRIER,
                     ..call
                 },
                 Status::UNSUPPORTED,
@@ -475,7 +479,7 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
             // SAFETY: the communicator is live, and its abort ends the call in progress.
             unsafe { rank.backend.nccl_abort(rank.vendor) }.expect("an abort");
         });
-        let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        let call = rank.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
         rank.make(&call).expect_err("rank 1 hangs")
     });
     assert!(failure.message.contains("aborted"), "{failure}");
@@ -490,7 +494,7 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
 
 /// Rank 1 omits the second call, so rank 0's stream waits until it is aborted.
 fn abort_a_stream(rank: &Rank) -> CallResult<()> {
-    let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+    let call = rank.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
     rank.make(&call)?;
     drain(rank.backend, rank.stream)?;
     if rank.rank == 1 {

@@ -40,11 +40,11 @@ pub struct Dialect {
     pub least_version: u32,
     /// Compute type with f32 accumulation.
     pub compute_f32: c_int,
-    /// Data type of [`ElementType::F32`].
+    /// Data type of [`ElementTypeCode::F32`].
     pub f32: c_int,
-    /// Data type of [`ElementType::F16`].
+    /// Data type of [`ElementTypeCode::F16`].
     pub f16: c_int,
-    /// Data type of [`ElementType::BF16`].
+    /// Data type of [`ElementTypeCode::BF16`].
     pub bf16: c_int,
     /// Value that transposes a matrix.
     pub transposed: c_int,

@@ -67,15 +67,15 @@ pub(super) fn check_shape(shape: &GemmLayout) -> CallResult<()> {
     if m == 0 || n == 0 || k == 0 {
         return refuse(format!("{m} x {k} times {k} x {n} has nothing to multiply"));
     }
-    if !matches!(shape.element, ElementType::F16 | ElementType::BF16) {
+    if !matches!(shape.element, ElementTypeCode::F16 | ElementTypeCode::BF16) {
         return refuse(format!(
             "a GEMM takes F16 or BF16, not {}",
             shape.element.name()
         ));
     }
     let b_width = match shape.b_order {
-        MatrixOrder::ROWS => n,
-        MatrixOrder::COLUMNS => k,
+        MatrixOrderCode::ROWS => n,
+        MatrixOrderCode::COLUMNS => k,
         order => {
             return refuse(format!(
                 "matrix order {} is unknown; use rows or columns",
@@ -130,7 +130,7 @@ impl PreparedGemm {
         let dialect = self.library.dialect;
         self.operation = self.describe_operation()?;
         let &GemmLayout { m, n, k, .. } = &self.shape;
-        let is_transposed = self.shape.b_order == MatrixOrder::COLUMNS;
+        let is_transposed = self.shape.b_order == MatrixOrderCode::COLUMNS;
         if is_transposed {
             self.set(dialect.transpose_first, &dialect.transposed)?;
         }
@@ -177,7 +177,7 @@ impl PreparedGemm {
 
     fn element(&self) -> c_int {
         match self.shape.element {
-            ElementType::F16 => self.library.dialect.f16,
+            ElementTypeCode::F16 => self.library.dialect.f16,
             _ => self.library.dialect.bf16,
         }
     }
@@ -412,8 +412,8 @@ mod tests {
         a_stride: 5,
         b_stride: 4,
         c_stride: 4,
-        element: ElementType::BF16,
-        b_order: MatrixOrder::ROWS,
+        element: ElementTypeCode::BF16,
+        b_order: MatrixOrderCode::ROWS,
         bias: 0,
         reserved: 0,
     };
@@ -422,7 +422,7 @@ mod tests {
     fn a_shape_that_is_none_is_refused_with_what_is_wrong() {
         assert_eq!(check_shape(&SHAPE), Ok(()));
         let columns = GemmLayout {
-            b_order: MatrixOrder::COLUMNS,
+            b_order: MatrixOrderCode::COLUMNS,
             ..SHAPE
         };
         for (shape, word) in [
@@ -461,14 +461,14 @@ mod tests {
             ),
             (
                 GemmLayout {
-                    element: ElementType::F32,
+                    element: ElementTypeCode::F32,
                     ..SHAPE
                 },
                 "not F32",
             ),
             (
                 GemmLayout {
-                    b_order: MatrixOrder(7),
+                    b_order: MatrixOrderCode(7),
                     ..SHAPE
                 },
                 "matrix order 7",

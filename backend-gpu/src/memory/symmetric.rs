@@ -7,13 +7,13 @@ use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, SymmetricMemory};
 
 impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         self.state().memory.allocate(kind, Content::Data, bytes)
     }
 
     unsafe fn register(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -36,7 +36,7 @@ impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
         self.state().memory.unmap(mapping)
     }
 
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate_signals(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         self.state().memory.allocate(kind, Content::Signals, bytes)
     }
 }

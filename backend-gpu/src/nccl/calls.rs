@@ -30,10 +30,10 @@ struct Elements {
 impl Site {
     /// Returns whether an operation consists of sends and receives in a group, because this version of the
     /// library lacks it.
-    pub(super) fn is_in_parts(&self, operation: CollectiveOperation) -> bool {
+    pub(super) fn is_in_parts(&self, operation: CollectiveOperationCode) -> bool {
         match operation {
-            CollectiveOperation::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
-            CollectiveOperation::GATHER | CollectiveOperation::SCATTER => true,
+            CollectiveOperationCode::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
+            CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => true,
             _ => false,
         }
     }
@@ -54,11 +54,11 @@ impl Site {
         // SAFETY: the caller says that the communicator is ready and that memory and stream are live.
         let (name, code) = unsafe {
             match call.operation {
-                CollectiveOperation::ALL_REDUCE => (
+                CollectiveOperationCode::ALL_REDUCE => (
                     "ncclAllReduce",
                     (table.ncclAllReduce)(source, destination, count, kind, reduce, comm, stream),
                 ),
-                CollectiveOperation::REDUCE => (
+                CollectiveOperationCode::REDUCE => (
                     "ncclReduce",
                     (table.ncclReduce)(
                         source,
@@ -71,7 +71,7 @@ impl Site {
                         stream,
                     ),
                 ),
-                CollectiveOperation::REDUCE_SCATTER => (
+                CollectiveOperationCode::REDUCE_SCATTER => (
                     "ncclReduceScatter",
                     (table.ncclReduceScatter)(
                         source,
@@ -83,15 +83,15 @@ impl Site {
                         stream,
                     ),
                 ),
-                CollectiveOperation::BROADCAST => (
+                CollectiveOperationCode::BROADCAST => (
                     "ncclBroadcast",
                     (table.ncclBroadcast)(source, destination, count, kind, root, comm, stream),
                 ),
-                CollectiveOperation::ALL_GATHER => (
+                CollectiveOperationCode::ALL_GATHER => (
                     "ncclAllGather",
                     (table.ncclAllGather)(source, destination, count, kind, comm, stream),
                 ),
-                CollectiveOperation::ALL_TO_ALL => match table.ncclAlltoAll {
+                CollectiveOperationCode::ALL_TO_ALL => match table.ncclAlltoAll {
                     Some(all_to_all) => (
                         "ncclAlltoAll",
                         all_to_all(source, destination, count, kind, comm, stream),
@@ -101,30 +101,32 @@ impl Site {
                         return self.parts(call, &elements, everybody.clone(), everybody);
                     }
                 },
-                CollectiveOperation::GATHER => {
+                CollectiveOperationCode::GATHER => {
                     let root = call.peer..call.peer + 1;
                     return self.parts(call, &elements, root, self.everybody_at_root(call));
                 }
-                CollectiveOperation::SCATTER => {
+                CollectiveOperationCode::SCATTER => {
                     let root = call.peer..call.peer + 1;
                     return self.parts(call, &elements, self.everybody_at_root(call), root);
                 }
-                CollectiveOperation::EXCHANGE => match (source.is_null(), destination.is_null()) {
-                    (false, true) => (
-                        "ncclSend",
-                        (table.ncclSend)(source, count, kind, root, comm, stream),
-                    ),
-                    (true, false) => (
-                        "ncclRecv",
-                        (table.ncclRecv)(destination, count, kind, root, comm, stream),
-                    ),
-                    _ => {
-                        return Err(invalid(
-                            "a send needs a source and no destination, a receive the opposite"
-                                .into(),
-                        ));
+                CollectiveOperationCode::EXCHANGE => {
+                    match (source.is_null(), destination.is_null()) {
+                        (false, true) => (
+                            "ncclSend",
+                            (table.ncclSend)(source, count, kind, root, comm, stream),
+                        ),
+                        (true, false) => (
+                            "ncclRecv",
+                            (table.ncclRecv)(destination, count, kind, root, comm, stream),
+                        ),
+                        _ => {
+                            return Err(invalid(
+                                "a send needs a source and no destination, a receive the opposite"
+                                    .into(),
+                            ));
+                        }
                     }
-                },
+                }
                 other => {
                     return Err(Failure::new(
                         Status::UNSUPPORTED,
@@ -236,11 +238,11 @@ impl Site {
     fn peer(&self, call: &NcclCall) -> CallResult<c_int> {
         let has_one = matches!(
             call.operation,
-            CollectiveOperation::REDUCE
-                | CollectiveOperation::BROADCAST
-                | CollectiveOperation::GATHER
-                | CollectiveOperation::SCATTER
-                | CollectiveOperation::EXCHANGE
+            CollectiveOperationCode::REDUCE
+                | CollectiveOperationCode::BROADCAST
+                | CollectiveOperationCode::GATHER
+                | CollectiveOperationCode::SCATTER
+                | CollectiveOperationCode::EXCHANGE
         );
         if has_one && call.peer >= self.world {
             return Err(invalid(format!(

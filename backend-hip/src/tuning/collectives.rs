@@ -7,7 +7,7 @@
 //! barrier takes, some 3 µs: up to about 64 KiB per peer. Grids have 8 blocks per link, which fill it
 //! (TransferBench). Above 64 MiB the copy engine uses the same links and leaves the compute units free.
 
-use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperation};
+use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode};
 use symmem_gpu::tuning::*;
 
 /// Size in bytes of a rank's inbox for pushed reductions: for 1024 pairs of warps, one piece being written and
@@ -17,17 +17,17 @@ pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table; reductions come last.
 pub const COLLECTIVES: SelectorTable = &[
-    (CollectiveOperation::BROADCAST, &BROADCAST),
-    (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
-    (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
-    (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
-    (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
-    (CollectiveOperation::EXCHANGE, &EXCHANGE),
-    (CollectiveOperation::GATHER, &GATHER),
-    (CollectiveOperation::SCATTER, &SCATTER),
-    (CollectiveOperation::REDUCE, &REDUCE),
-    (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
-    (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
+    (CollectiveOperationCode::BROADCAST, &BROADCAST),
+    (CollectiveOperationCode::ALL_GATHER, &ALL_GATHER),
+    (CollectiveOperationCode::ALL_GATHER_V, &ALL_GATHER),
+    (CollectiveOperationCode::ALL_TO_ALL, &ALL_TO_ALL),
+    (CollectiveOperationCode::ALL_TO_ALL_V, &EXCHANGE),
+    (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
+    (CollectiveOperationCode::GATHER, &GATHER),
+    (CollectiveOperationCode::SCATTER, &SCATTER),
+    (CollectiveOperationCode::REDUCE, &REDUCE),
+    (CollectiveOperationCode::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
 ];
 
 /// Up to 32 KiB every rank sends its whole input to every other.

@@ -10,8 +10,8 @@ use crate::outcome::{Outcome, agree};
 use crate::report::ag_gemm::GemmProblem;
 use crate::{BenchError, Result};
 use symmem::backend::abi::{
-    CollectiveGroup, CollectiveOperation, DeviceAddress, GatherMode, GatheredGemmArguments,
-    Geometry, MAX_RANKS, RawStream, Sharding,
+    CollectiveGroup, CollectiveOperationCode, DeviceAddress, GatherMode, GatheredGemmArguments,
+    Geometry, MAX_RANKS, RawStream, ShardingCode,
 };
 use symmem::backend::{Backend, Gemm};
 use symmem::{Communicator, Queue, SymmetricBuffer};
@@ -39,7 +39,7 @@ impl<'a> Kernel<'a> {
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         let shape = raw_shape::<T>(problem);
-        let limits = backend.gathered_gemm_limits(&shape, Sharding::ROWS, shape.m);
+        let limits = backend.gathered_gemm_limits(&shape, ShardingCode::ROWS, shape.m);
         let limits = limits
             .ok()
             .flatten()
@@ -59,7 +59,7 @@ impl<'a> Kernel<'a> {
                 rank: 0,
                 world: 1,
                 slot: 0,
-                operation: CollectiveOperation::ALL_GATHER_GEMM,
+                operation: CollectiveOperationCode::ALL_GATHER_GEMM,
                 members: [0; MAX_RANKS],
             },
             sources: [DeviceAddress::NULL; MAX_RANKS],
@@ -74,7 +74,7 @@ impl<'a> Kernel<'a> {
             shard: shape.m,
             chunk: shape.m,
             chunks: 1,
-            sharding: Sharding::ROWS,
+            sharding: ShardingCode::ROWS,
             mode: GatherMode::WAIT,
             movers: 0,
             keep: 0,

@@ -9,7 +9,7 @@ use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{GemmProblem, Sharding};
 use crate::{BenchError, Result};
 use symmem::backend::RemoteAccess;
-use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
+use symmem::backend::abi::{DeviceAddress, DirectionCode, RawStream, RowsCopy};
 use symmem::{CollectiveOptions, Provider, Queue, SymmetricBuffer};
 
 /// The prepared GEMM, and the destination of the gather.
@@ -73,7 +73,7 @@ fn spread<T: MatrixFloat>(
         source_stride: bytes,
         bytes,
         rows: m as u64,
-        direction: Direction::LOCAL,
+        direction: DirectionCode::LOCAL,
         reserved: 0,
     };
     // SAFETY: `blocks` has room for all shards, and the gathered A for all rows; both live until the streams that use

@@ -25,7 +25,7 @@ pub trait CollectiveKernels {
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> CallResult<u32>;
 

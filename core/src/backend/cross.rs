@@ -53,7 +53,7 @@ cross_as_they_are! {
     DeviceAddress, RawAllocation, RawEvent, RawFunction, RawGemm, RawGraph, RawGraphExec, RawMapping,
     RawModule, RawMulticast, RawStream, RawNccl,
     // Sets of values that may grow: the code that uses a value refuses one that it does not know.
-    CollectiveKernel, ElementType, MulticastSupport, ShareKind, Sharding, SignalPlacement,
+    CollectiveKernel, ElementTypeCode, MulticastSupportCode, ShareKindCode, ShardingCode, SignalPlacementCode,
     Capabilities, DeviceDescription, ExportedHandle, HostMemory, MemoryInformation, SharedAllocation,
     SharedMapping, LibraryDescription, NcclUniqueId,
 }

@@ -41,7 +41,7 @@ pub trait Gemm {
     fn gathered_gemm_limits(
         &self,
         shape: &GemmLayout,
-        sharding: Sharding,
+        sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>>;
     /// Enqueues a GEMM that gathers its `A` meanwhile. Capturable. With [`GatherMode::WAIT`] the grid may fill the

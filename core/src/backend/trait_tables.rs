@@ -48,9 +48,9 @@ macro_rules! entries {
             }
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {
-                [] fn allocate(kind: ShareKind, bytes: u64) -> SharedAllocation;
-                [] fn allocate_signals(kind: ShareKind, bytes: u64) -> SharedAllocation;
-                [unsafe] fn register(kind: ShareKind, address: DeviceAddress, bytes: u64) -> SharedAllocation;
+                [] fn allocate(kind: ShareKindCode, bytes: u64) -> SharedAllocation;
+                [] fn allocate_signals(kind: ShareKindCode, bytes: u64) -> SharedAllocation;
+                [unsafe] fn register(kind: ShareKindCode, address: DeviceAddress, bytes: u64) -> SharedAllocation;
                 [unsafe] fn free(allocation: RawAllocation) -> ();
                 [unsafe] fn export(allocation: RawAllocation) -> ExportedHandle;
                 [unsafe] fn import(handle: &ExportedHandle) -> SharedMapping;
@@ -63,8 +63,8 @@ macro_rules! entries {
             }
             /// Entries of [`Signals`].
             SignalsTable = signals of Signals {
-                [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacement, stream: RawStream) -> ();
-                [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacement, stream: RawStream) -> ();
+                [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacementCode, stream: RawStream) -> ();
+                [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacementCode, stream: RawStream) -> ();
                 [unsafe] fn signal_step(target: &SignalTarget, wait: &SignalWait, stream: RawStream) -> ();
                 [unsafe] fn word_update(operation: &WordOperation, stream: RawStream) -> ();
                 [unsafe] fn word_wait(wait: &WordWait, stream: RawStream) -> ();
@@ -73,7 +73,7 @@ macro_rules! entries {
             CollectivesTable = collectives of CollectiveKernels {
                 [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
                 [] fn collective_row(index: u32) -> Option<CollectiveRow>;
-                [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
+                [] fn resident_blocks(kernel: CollectiveKernel, element: ElementTypeCode, threads: u32) -> u32;
                 [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
@@ -103,13 +103,13 @@ macro_rules! entries {
                 [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
                 [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
                 [unsafe] fn gemm_release(gemm: RawGemm) -> ();
-                [] fn gathered_gemm_limits(shape: &GemmLayout, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
+                [] fn gathered_gemm_limits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Option<GatheredLimits>;
                 [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
             }
             /// Entries of [`Multicast`].
             MulticastTable = multicast of Multicast {
-                [] fn multicast_support() -> MulticastSupport;
+                [] fn multicast_support() -> MulticastSupportCode;
                 [] fn multicast_granularity(devices: u32, bytes: u64) -> u64;
                 [] fn multicast_create(devices: u32, bytes: u64) -> RawMulticast;
                 [unsafe] fn multicast_export(multicast: RawMulticast) -> ExportedHandle;

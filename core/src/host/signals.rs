@@ -15,7 +15,7 @@ const BARRIER: u32 = 2;
 /// All memory in `wait` is live.
 pub(crate) unsafe fn advance_wait(
     wait: &SignalWait,
-    placement: SignalPlacement,
+    placement: SignalPlacementCode,
     pending: &mut Option<Pending>,
 ) -> Step {
     let pending = pending.get_or_insert_with(|| {
@@ -28,7 +28,7 @@ pub(crate) unsafe fn advance_wait(
     });
     // A wait in host memory stands for a GPU stream's hardware wait, which has no deadline: the library's watcher
     // releases it. A deadline that is given still holds.
-    let unbounded = placement == SignalPlacement::HOST && wait.watch.deadline_ns == 0;
+    let unbounded = placement == SignalPlacementCode::HOST && wait.watch.deadline_ns == 0;
     let bounds = Bounds {
         abort: wait.watch.abort,
         deadline: (!unbounded).then(|| Duration::from_nanos(wait.watch.deadline_ns)),
@@ -70,7 +70,7 @@ pub(crate) unsafe fn advance_step(
         unsafe { give(target) };
     }
     // SAFETY: the wait's memory is live, as this function requires.
-    unsafe { advance_wait(wait, SignalPlacement::DEVICE, pending) }
+    unsafe { advance_wait(wait, SignalPlacementCode::DEVICE, pending) }
 }
 
 /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.

@@ -31,7 +31,7 @@ impl Signals for Tiny {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        _placement: SignalPlacement,
+        _placement: SignalPlacementCode,
         _stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes live words.
@@ -41,7 +41,7 @@ impl Signals for Tiny {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        _placement: SignalPlacement,
+        _placement: SignalPlacementCode,
         _stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live word.
@@ -86,7 +86,7 @@ impl CollectiveKernels for Tiny {
     fn resident_blocks(
         &self,
         _kernel: CollectiveKernel,
-        _element: ElementType,
+        _element: ElementTypeCode,
         _threads: u32,
     ) -> CallResult<u32> {
         Ok(0)
@@ -195,7 +195,7 @@ impl Gemm for Tiny {
     fn gathered_gemm_limits(
         &self,
         _shape: &GemmLayout,
-        _sharding: Sharding,
+        _sharding: ShardingCode,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         Ok(None)

@@ -166,12 +166,12 @@ impl Engine<'_> {
             done = unsafe {
                 if step <= peers && self.fanout > 1 {
                     let lane = lanes[(step - 1) % lanes.len()];
-                    self.copy(copy, Direction::PUT, lane)
+                    self.copy(copy, DirectionCode::PUT, lane)
                 } else if step <= peers {
                     self.step(copy, step, peers, lanes)
                 } else {
                     // The copy to this rank itself comes last.
-                    self.copy(copy, Direction::LOCAL, own)
+                    self.copy(copy, DirectionCode::LOCAL, own)
                 }
             };
         });
@@ -191,7 +191,7 @@ impl Engine<'_> {
     ) -> CallResult<()> {
         for (part, &stream) in cut(copy, step, peers, lanes.len()).into_iter().zip(lanes) {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.copy(part, Direction::PUT, stream) }?;
+            unsafe { self.copy(part, DirectionCode::PUT, stream) }?;
         }
         // After the last copy no rank takes the link over.
         if step == peers {
@@ -210,7 +210,7 @@ impl Engine<'_> {
     unsafe fn copy(
         &self,
         Copy(destination, source, bytes): Copy,
-        direction: Direction,
+        direction: DirectionCode,
         stream: RawStream,
     ) -> CallResult<()> {
         if bytes == 0 || destination == source {
@@ -324,7 +324,7 @@ mod tests {
             };
             let alike = (0..world).map(|rank| {
                 let shape = Shape {
-                    operation: CollectiveOperation::ALL_GATHER_V,
+                    operation: CollectiveOperationCode::ALL_GATHER_V,
                     rank,
                     world,
                     root: 0,

@@ -113,7 +113,7 @@ impl Queue {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
         let slots = &membership.slots;
-        let operation = CollectiveOperation::BARRIER;
+        let operation = CollectiveOperationCode::BARRIER;
         let header = slots.header(options.channel, operation, watch(world, options));
         let reach = slots.at_all(options.channel);
         let mut options = *options;
@@ -127,8 +127,8 @@ impl Queue {
                 push_channels: 0,
                 multicast: reach.is_some(),
                 operation,
-                element: ElementType::U8,
-                reduce: ReduceOperation::default(),
+                element: ElementTypeCode::U8,
+                reduce: ReduceOpCode::default(),
                 world: membership.world() as u32,
                 bytes: 0,
                 in_place: false,
@@ -254,7 +254,7 @@ impl Run<'_, '_> {
         let captured = unsafe { backend.stream_capturing(stream) }?;
         let side_streams = membership.lanes.side_streams(channel, captured);
         let concurrent = choice.concurrent;
-        if request.operation != CollectiveOperation::ALL_REDUCE {
+        if request.operation != CollectiveOperationCode::ALL_REDUCE {
             // SAFETY: as above.
             return unsafe { engine.submit(&shape, concurrent, side_streams) };
         }

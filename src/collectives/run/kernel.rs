@@ -45,7 +45,7 @@ pub unsafe fn submit(
     let (algorithm, element, reduce) = (choice.algorithm, call.element, call.reduce);
     match kernel_of(call.operation, algorithm) {
         Some(CollectiveKernel::MOVE) => {
-            let two = call.operation == CollectiveOperation::BROADCAST
+            let two = call.operation == CollectiveOperationCode::BROADCAST
                 && algorithm == AlgorithmCode::TWO_SHOT;
             for stage in 0..if two { 2 } else { 1 } {
                 let moved = shape.move_arguments(header, algorithm, stage, choice.concurrent);

@@ -20,7 +20,7 @@ pub unsafe fn submit(
     shape: &Shape<'_>,
     stream: RawStream,
 ) -> CallResult<()> {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     let rank = shape.rank;
     let size = call.element.bytes();
     let made = |operation, source, destination, bytes: u64, peer: usize| NcclCall {

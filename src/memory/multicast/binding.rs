@@ -1,6 +1,6 @@
 //! Binding: the part of the object that an allocation takes, the same on all ranks, and its release.
 
-use crate::backend::abi::{DeviceAddress, MulticastSupport};
+use crate::backend::abi::{DeviceAddress, MulticastSupportCode};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
 use crate::base::lock::lock;
@@ -36,9 +36,9 @@ impl Multicast {
         allocation: &Allocation,
     ) -> Result<()> {
         match self.support() {
-            MulticastSupport::EMULATED => emulate(allocation),
+            MulticastSupportCode::EMULATED => emulate(allocation),
             // After a failure nothing more is bound; the reason is the same on all ranks.
-            MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
+            MulticastSupportCode::HARDWARE if lock(&self.reason).is_none() => {
                 match self.bind_part(driver, round, allocation)? {
                     Ok(Some(part)) => self.reach(allocation, part),
                     Ok(None) => tracing::debug!(

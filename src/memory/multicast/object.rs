@@ -12,7 +12,7 @@
 //! but only after every rank has given it up, since an access through the object reaches the memory of all
 //! ranks.
 
-use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast};
+use crate::backend::abi::{DeviceAddress, MulticastSupportCode, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::base::limits::DRAIN;
 use crate::base::lock::lock;
@@ -75,7 +75,7 @@ pub struct Multicast {
 
 impl Multicast {
     /// Makes the state after the ranks' agreement, before there is an object.
-    pub fn new(support: MulticastSupport, reason: Option<String>, context: &Context) -> Self {
+    pub fn new(support: MulticastSupportCode, reason: Option<String>, context: &Context) -> Self {
         Self {
             support: AtomicU32::new(support.0),
             reason: Mutex::new(reason),
@@ -104,13 +104,13 @@ impl Multicast {
     /// Disables multicast from here on, on all ranks alike, for this reason.
     pub fn forgo(&self, reason: String) {
         self.support
-            .store(MulticastSupport::NONE.0, Ordering::Release);
+            .store(MulticastSupportCode::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
     }
 
     /// Returns the support that the ranks have.
-    pub fn support(&self) -> MulticastSupport {
-        MulticastSupport(self.support.load(Ordering::Acquire))
+    pub fn support(&self) -> MulticastSupportCode {
+        MulticastSupportCode(self.support.load(Ordering::Acquire))
     }
 
     /// Returns the support that the ranks have, and the reason why there is no more.
@@ -127,7 +127,7 @@ impl Multicast {
         // Follows from what all ranks agreed on, not from the state of this rank's object: sizes are the same
         // on all ranks.
         let granularity = match self.support() {
-            MulticastSupport::HARDWARE => {
+            MulticastSupportCode::HARDWARE => {
                 lock(&self.object).as_ref().map(|object| object.granularity)
             }
             _ => None,

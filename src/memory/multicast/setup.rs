@@ -1,6 +1,6 @@
 //! Setup of multicast: all ranks create and join, then bind the slots of collectives, then map; or none does.
 
-use crate::backend::abi::{MulticastSupport, RawMulticast, ShareKind};
+use crate::backend::abi::{MulticastSupportCode, RawMulticast, ShareKindCode};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
 use crate::base::lock::lock;
@@ -30,12 +30,12 @@ impl Multicast {
         shared: &Context,
         round: &mut Round<'_>,
         offers: &[RankSupport],
-        kind: ShareKind,
+        kind: ShareKindCode,
         sharers: u32,
     ) -> Result<Arc<Self>> {
         let (support, reason) = match agreed(offers, kind, sharers) {
             Ok(support) => (support, None),
-            Err(reason) => (MulticastSupport::NONE, Some(reason)),
+            Err(reason) => (MulticastSupportCode::NONE, Some(reason)),
         };
         tracing::debug!(
             rank = shared.rank,
@@ -46,7 +46,7 @@ impl Multicast {
         let multicast = Arc::new(Self::new(support, reason, shared));
         // Releases everything made from here on.
         shared.on_close(multicast.clone());
-        if support == MulticastSupport::HARDWARE
+        if support == MulticastSupportCode::HARDWARE
             && let Err(reason) = multicast.create_and_join(shared, round)?
         {
             multicast.go_without(shared, reason);
@@ -161,8 +161,8 @@ impl Multicast {
         slots: &Arc<Allocation>,
     ) -> Result<()> {
         match self.support() {
-            MulticastSupport::EMULATED => emulate(slots),
-            MulticastSupport::HARDWARE => {
+            MulticastSupportCode::EMULATED => emulate(slots),
+            MulticastSupportCode::HARDWARE => {
                 if let Err(reason) = self.bind_slots_and_map(shared, round, slots)? {
                     self.go_without(shared, reason);
                 }

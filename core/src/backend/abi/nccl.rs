@@ -1,6 +1,6 @@
 //! NCCL and RCCL.
 
-use super::collectives::{CollectiveOperation, ElementType, ReduceOperation};
+use super::collectives::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use super::handles::DeviceAddress;
 
 /// Bit of [`LibraryDescription::flags`]: the library has symmetric windows.
@@ -40,13 +40,13 @@ pub struct NcclCall {
     pub destination: DeviceAddress,
     /// Number of elements, as the library's call counts them.
     pub count: u64,
-    /// The operation. A single send or receive is [`CollectiveOperation::EXCHANGE`] with only a source or only a
+    /// The operation. A single send or receive is [`CollectiveOperationCode::EXCHANGE`] with only a source or only a
     /// destination.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Type of the elements.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator; ignored by operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// The root, or the peer of a send or receive.
     pub peer: u32,
 }

@@ -8,7 +8,7 @@
 //! other sources are combined with it, and the rounded block is copied to every destination. The loops write only to
 //! the block, so the compiler sees no aliasing with the sources and vectorizes them.
 
-use crate::backend::abi::{ElementType, ReduceOperation};
+use crate::backend::abi::{ElementTypeCode, ReduceOpCode};
 use crate::float::{Bfloat, E4m3, E5m2, Half};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -25,33 +25,33 @@ pub(crate) type Reduction =
     unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize);
 
 /// Returns the reduction of an element type by an operator; `None` if either is unknown.
-pub(crate) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option<Reduction> {
+pub(crate) fn reduction(element: ElementTypeCode, reduce: ReduceOpCode) -> Option<Reduction> {
     Some(match element {
-        ElementType::I8 => of_type::<i8>(reduce)?,
-        ElementType::U8 => of_type::<u8>(reduce)?,
-        ElementType::I16 => of_type::<i16>(reduce)?,
-        ElementType::U16 => of_type::<u16>(reduce)?,
-        ElementType::I32 => of_type::<i32>(reduce)?,
-        ElementType::U32 => of_type::<u32>(reduce)?,
-        ElementType::I64 => of_type::<i64>(reduce)?,
-        ElementType::U64 => of_type::<u64>(reduce)?,
-        ElementType::F16 => of_type::<F16>(reduce)?,
-        ElementType::BF16 => of_type::<Bf16>(reduce)?,
-        ElementType::F32 => of_type::<f32>(reduce)?,
-        ElementType::F64 => of_type::<f64>(reduce)?,
-        ElementType::F8_E4M3 => of_type::<F8E4m3>(reduce)?,
-        ElementType::F8_E5M2 => of_type::<F8E5m2>(reduce)?,
+        ElementTypeCode::I8 => of_type::<i8>(reduce)?,
+        ElementTypeCode::U8 => of_type::<u8>(reduce)?,
+        ElementTypeCode::I16 => of_type::<i16>(reduce)?,
+        ElementTypeCode::U16 => of_type::<u16>(reduce)?,
+        ElementTypeCode::I32 => of_type::<i32>(reduce)?,
+        ElementTypeCode::U32 => of_type::<u32>(reduce)?,
+        ElementTypeCode::I64 => of_type::<i64>(reduce)?,
+        ElementTypeCode::U64 => of_type::<u64>(reduce)?,
+        ElementTypeCode::F16 => of_type::<F16>(reduce)?,
+        ElementTypeCode::BF16 => of_type::<Bf16>(reduce)?,
+        ElementTypeCode::F32 => of_type::<f32>(reduce)?,
+        ElementTypeCode::F64 => of_type::<f64>(reduce)?,
+        ElementTypeCode::F8_E4M3 => of_type::<F8E4m3>(reduce)?,
+        ElementTypeCode::F8_E5M2 => of_type::<F8E5m2>(reduce)?,
         _ => return None,
     })
 }
 
-fn of_type<T: StoredElement>(reduce: ReduceOperation) -> Option<Reduction> {
+fn of_type<T: StoredElement>(reduce: ReduceOpCode) -> Option<Reduction> {
     Some(match reduce {
-        ReduceOperation::SUM => run::<T, Sum>,
-        ReduceOperation::AVERAGE => run::<T, Average>,
-        ReduceOperation::MINIMUM => run::<T, Minimum>,
-        ReduceOperation::MAXIMUM => run::<T, Maximum>,
-        ReduceOperation::PRODUCT => run::<T, Product>,
+        ReduceOpCode::SUM => run::<T, Sum>,
+        ReduceOpCode::AVERAGE => run::<T, Average>,
+        ReduceOpCode::MINIMUM => run::<T, Minimum>,
+        ReduceOpCode::MAXIMUM => run::<T, Maximum>,
+        ReduceOpCode::PRODUCT => run::<T, Product>,
         _ => return None,
     })
 }

@@ -122,8 +122,8 @@ pub(crate) unsafe fn advance_multicast(
 
 /// A reduction of all members' elements.
 struct Reduced<'a> {
-    element: ElementType,
-    reduce: ReduceOperation,
+    element: ElementTypeCode,
+    reduce: ReduceOpCode,
     count: u64,
     sources: &'a [DeviceAddress; MAX_RANKS],
     /// An address in each member's memory, or 0 for none.

@@ -15,7 +15,7 @@ pub(crate) fn row(index: u32) -> Option<CollectiveRow> {
 const SMALL: u64 = 512;
 
 const fn row_of(
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     bytes: u64,
     algorithm: AlgorithmCode,
 ) -> CollectiveRow {
@@ -30,33 +30,36 @@ const fn row_of(
     }
 }
 
-const fn small(operation: CollectiveOperation, bytes: u64) -> CollectiveRow {
+const fn small(operation: CollectiveOperationCode, bytes: u64) -> CollectiveRow {
     row_of(operation, bytes, AlgorithmCode::PACKETS)
 }
 
-const fn large(operation: CollectiveOperation, algorithm: AlgorithmCode) -> CollectiveRow {
+const fn large(operation: CollectiveOperationCode, algorithm: AlgorithmCode) -> CollectiveRow {
     row_of(operation, u64::MAX, algorithm)
 }
 
 const ROWS: &[CollectiveRow] = &[
-    small(CollectiveOperation::ALL_REDUCE, SMALL),
-    large(CollectiveOperation::ALL_REDUCE, AlgorithmCode::TWO_SHOT),
-    small(CollectiveOperation::REDUCE, SMALL),
-    large(CollectiveOperation::REDUCE, AlgorithmCode::TWO_SHOT),
-    small(CollectiveOperation::REDUCE_SCATTER, 2 * SMALL),
-    large(CollectiveOperation::REDUCE_SCATTER, AlgorithmCode::ONE_SHOT),
-    small(CollectiveOperation::ALL_GATHER, 2 * SMALL),
-    large(CollectiveOperation::ALL_GATHER, AlgorithmCode::PUSH),
+    small(CollectiveOperationCode::ALL_REDUCE, SMALL),
+    large(CollectiveOperationCode::ALL_REDUCE, AlgorithmCode::TWO_SHOT),
+    small(CollectiveOperationCode::REDUCE, SMALL),
+    large(CollectiveOperationCode::REDUCE, AlgorithmCode::TWO_SHOT),
+    small(CollectiveOperationCode::REDUCE_SCATTER, 2 * SMALL),
+    large(
+        CollectiveOperationCode::REDUCE_SCATTER,
+        AlgorithmCode::ONE_SHOT,
+    ),
+    small(CollectiveOperationCode::ALL_GATHER, 2 * SMALL),
+    large(CollectiveOperationCode::ALL_GATHER, AlgorithmCode::PUSH),
     // No row covers a large all-to-all in place; the selector then uses `SWAP`.
-    small(CollectiveOperation::ALL_TO_ALL, 2 * SMALL),
-    large(CollectiveOperation::ALL_TO_ALL, AlgorithmCode::PUSH),
-    small(CollectiveOperation::BROADCAST, SMALL),
-    large(CollectiveOperation::BROADCAST, AlgorithmCode::PULL),
-    small(CollectiveOperation::SCATTER, 2 * SMALL),
-    large(CollectiveOperation::SCATTER, AlgorithmCode::PULL),
-    small(CollectiveOperation::GATHER, 2 * SMALL),
-    large(CollectiveOperation::GATHER, AlgorithmCode::PUSH),
-    large(CollectiveOperation::EXCHANGE, AlgorithmCode::RENDEZVOUS),
+    small(CollectiveOperationCode::ALL_TO_ALL, 2 * SMALL),
+    large(CollectiveOperationCode::ALL_TO_ALL, AlgorithmCode::PUSH),
+    small(CollectiveOperationCode::BROADCAST, SMALL),
+    large(CollectiveOperationCode::BROADCAST, AlgorithmCode::PULL),
+    small(CollectiveOperationCode::SCATTER, 2 * SMALL),
+    large(CollectiveOperationCode::SCATTER, AlgorithmCode::PULL),
+    small(CollectiveOperationCode::GATHER, 2 * SMALL),
+    large(CollectiveOperationCode::GATHER, AlgorithmCode::PUSH),
+    large(CollectiveOperationCode::EXCHANGE, AlgorithmCode::RENDEZVOUS),
 ];
 
 #[cfg(all(test, not(loom)))]

@@ -49,8 +49,8 @@ pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
         ));
     }
     let b_least = match shape.b_order {
-        MatrixOrder::ROWS => shape.n,
-        MatrixOrder::COLUMNS => shape.k,
+        MatrixOrderCode::ROWS => shape.n,
+        MatrixOrderCode::COLUMNS => shape.k,
         other => {
             return refuse(
                 call,
@@ -83,8 +83,8 @@ pub(crate) fn check_gathered(arguments: &GatheredGemmArguments) -> CallResult<()
         );
     }
     let rows = match arguments.sharding {
-        Sharding::ROWS => arguments.shard,
-        Sharding::COLUMNS => arguments.shape.m,
+        ShardingCode::ROWS => arguments.shard,
+        ShardingCode::COLUMNS => arguments.shape.m,
         other => {
             return refuse(
                 CALL,

@@ -39,7 +39,7 @@ impl Call<'_> {
             let first = (member as u64).saturating_mul(*shard).min(whole);
             (first, (whole - first).min(*shard))
         };
-        if self.arguments.sharding == Sharding::COLUMNS {
+        if self.arguments.sharding == ShardingCode::COLUMNS {
             let (column, columns) = part(shape.k);
             return Shard {
                 row: 0,
@@ -265,7 +265,7 @@ pub(crate) unsafe fn advance(
             false => word.load(Ordering::Relaxed),
         };
         let chunks = u64::from(arguments.chunks);
-        let by_rows = arguments.sharding != Sharding::COLUMNS;
+        let by_rows = arguments.sharding != ShardingCode::COLUMNS;
         let shards = if by_rows { call.world as u64 } else { 1 };
         let mut begun = Pending::of_rounds(shards * chunks);
         begun.expected = epoch;
@@ -318,7 +318,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
             first: 0,
             columns: 0,
         }; MAX_RANKS];
-        let (needed, first) = if arguments.sharding == Sharding::COLUMNS {
+        let (needed, first) = if arguments.sharding == ShardingCode::COLUMNS {
             (call.world, call.rank)
         } else {
             (1, (call.rank + turn as usize) % call.world)

@@ -44,7 +44,7 @@ impl CollectiveKernels for HostBackend {
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         _threads: u32,
     ) -> CallResult<u32> {
         let known = match kernel {
@@ -52,17 +52,17 @@ impl CollectiveKernels for HostBackend {
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
             | CollectiveKernel::EXCHANGE => true,
-            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
+            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupportCode::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
-                self.multicast == MulticastSupport::EMULATED
+                self.multicast == MulticastSupportCode::EMULATED
                     // An NVLS switch sums fp8 in f16, which is not emulated, and reduces no 8-bit integers.
                     && element.bytes() > 1
-                    && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+                    && arithmetic::reduction(element, ReduceOpCode::SUM).is_some()
             }
             CollectiveKernel::REDUCE
             | CollectiveKernel::REDUCE_PACKETS
             | CollectiveKernel::REDUCE_PUSH => {
-                arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+                arithmetic::reduction(element, ReduceOpCode::SUM).is_some()
             }
             _ => false,
         };

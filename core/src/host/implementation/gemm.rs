@@ -67,7 +67,7 @@ impl Gemm for HostBackend {
     fn gathered_gemm_limits(
         &self,
         shape: &GemmLayout,
-        _sharding: Sharding,
+        _sharding: ShardingCode,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         if check(shape, "gathered_gemm_limits").is_err() {

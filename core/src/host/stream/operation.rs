@@ -22,7 +22,7 @@ pub(crate) enum Operation {
     /// Gives a signal.
     Give(SignalTarget),
     /// Waits for a signal.
-    Wait(SignalWait, SignalPlacement),
+    Wait(SignalWait, SignalPlacementCode),
     /// Gives a signal, then waits for one.
     Step(SignalTarget, SignalWait),
     /// Waits for all ranks.
