@@ -11,7 +11,7 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::Current;
 
 thread_local! {
-    /// The context that an [`ContextGuard`] guard left current on this thread, because none was current before.
+    /// The context that a [`ContextGuard`] left current on this thread, because none was current before.
     static LEFT_CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
 }
 

@@ -65,7 +65,7 @@ pub struct Dialect {
     pub alignments: Option<[c_int; 4]>,
     /// Preference attribute: the allowed split-K reduction schemes, and the mask of those that accumulate in
     /// f32; `None` if the library has no others. Without it, partial sums may be rounded in between
-    /// (`2026-11-22-selftest-prepared_gemms-before-2xh200`).
+    /// (`2026-11-22-selftest-products-before-2xh200`).
     pub partial_sums: Option<(c_int, u32)>,
     /// Size of the algorithm struct (`cublasLtMatmulAlgo_t`, `hipblasLtMatmulAlgo_t`) in 64-bit words.
     pub algorithm_words: usize,
