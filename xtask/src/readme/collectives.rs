@@ -157,7 +157,13 @@ pub fn summary(report: &Value, name: &str) -> String {
     );
     let titles = SUMMARY_SIZES.map(|bytes| format!("{}, µs", size(bytes)));
     let mut numbers: Vec<&str> = titles.iter().map(String::as_str).collect();
-    numbers.push("geometric mean, 1 KiB to 1 GiB");
+    let sizes = || points.iter().filter_map(|point| point["bytes"].as_u64());
+    let mean = format!(
+        "geometric mean of ratios, {} to {}",
+        size(sizes().min().unwrap_or_default()),
+        size(sizes().max().unwrap_or_default())
+    );
+    numbers.push(&mean);
     text += &head(&["operation"], &numbers);
     for operation in operations(points) {
         let _ = write!(text, "| {operation} |");
