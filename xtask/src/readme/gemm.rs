@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// The shapes of a report whose A is sharded so, in bf16.
-pub fn products<'a>(report: &'a Value, sharding: &'a str) -> impl Iterator<Item = &'a Value> {
+fn products<'a>(report: &'a Value, sharding: &'a str) -> impl Iterator<Item = &'a Value> {
     let measured = report["ag_gemm"]["products"].as_array();
     measured.into_iter().flatten().filter(move |measured| {
         measured["product"]["sharding"] == sharding && measured["product"]["dtype"] == "bfloat16"
