@@ -23,23 +23,23 @@ pub struct Circumstances {
 }
 
 /// A figure, its spread and what it is compared with.
-struct Line {
-    what: String,
-    figure: f64,
-    unit: &'static str,
+pub(super) struct Line {
+    pub what: String,
+    pub figure: f64,
+    pub unit: &'static str,
     /// The slowest and the fastest round, or the fastest and the 99th percentile of a time.
-    spread: Option<(f64, f64)>,
+    pub spread: Option<(f64, f64)>,
     /// The figure over what the link can do.
-    of_limit: Option<f64>,
+    pub of_limit: Option<f64>,
     /// A baseline's name, and ours over it: above 1 ours is faster.
-    ratio: Option<(String, Ratio)>,
+    pub ratio: Option<(String, Ratio)>,
 }
 
 /// A ratio, and whether the rounds of both overlap, so that it says nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ratio {
-    value: f64,
-    noise: bool,
+pub(super) struct Ratio {
+    pub value: f64,
+    pub noise: bool,
 }
 
 impl Ratio {
@@ -63,13 +63,7 @@ impl Ratio {
 /// Draws a report on one screen: at most 45 lines of 100 characters.
 pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
     let mut text = heading(report, circumstances);
-    let limit = limit(report);
-    let mut lines = transfers(report, limit);
-    lines.extend(latency(report));
-    if let Some(collectives) = &report.collectives {
-        lines.extend(collective_lines(collectives, limit));
-    }
-    lines.extend(report.ag_gemm.as_ref().and_then(gemm));
+    let lines = lines(report);
     text.push('\n');
     draw(&mut text, &lines);
     text.push('\n');
@@ -78,6 +72,18 @@ pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
         let _ = writeln!(text, "{hint}");
     }
     text
+}
+
+/// The figures that stand for a report, in their order.
+pub(super) fn lines(report: &Report) -> Vec<Line> {
+    let limit = limit(report);
+    let mut lines = transfers(report, limit);
+    lines.extend(latency(report));
+    if let Some(collectives) = &report.collectives {
+        lines.extend(collective_lines(collectives, limit));
+    }
+    lines.extend(report.ag_gemm.as_ref().and_then(gemm));
+    lines
 }
 
 fn heading(report: &Report, circumstances: &Circumstances) -> String {
@@ -333,7 +339,7 @@ fn draw(text: &mut String, lines: &[Line]) {
 }
 
 /// What was compared with a reference, and what was wrong.
-fn checked(report: &Report) -> String {
+pub(super) fn checked(report: &Report) -> String {
     let transfers = report.points.len();
     // Contenders that took no part have an entry too, and nothing of it was compared.
     let placed = |point: &&CollectivePoint| {
