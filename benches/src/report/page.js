@@ -69,9 +69,7 @@
     }
     svg.groups = [...groups.values()].sort((a, b) => a.at - b.at);
     for (const group of svg.groups) group.marks.sort((a, b) => a.y - b.y);
-    svg.cross = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-    svg.cross.setAttribute('class', 'cross');
-    svg.append(svg.cross);
+    svg.cross = svg.querySelector('.cross');
     return svg.groups;
   };
 

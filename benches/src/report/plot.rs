@@ -144,7 +144,10 @@ fn mark(
 fn value(mark: &Mark, unit: &str) -> String {
     use super::text::significant;
     let mut text = format!("{} {unit}", significant(mark.value));
-    if let Some((least, most)) = mark.range.filter(|(least, most)| least < most) {
+    if let Some((least, most)) = mark
+        .range
+        .filter(|(least, most)| least < most && most.is_finite())
+    {
         text += &format!(" ({}–{})", significant(least), significant(most));
     }
     if !mark.note.is_empty() {

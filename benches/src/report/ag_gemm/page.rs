@@ -44,6 +44,10 @@ pub(in crate::report) fn section(
         text.push_str("</div>\n");
     }
     let text = page.part("Tables of all-gather + GEMM")?;
+    text.push_str(
+        "<p class=\"caption\">gemm and own gemm: the GEMM alone, of an A that is already gathered, by the vendor's \
+         library and by our kernel. The other contenders gather A too.</p>\n",
+    );
     for view in views(measured, hopper) {
         table(text, &view)?;
     }

@@ -163,7 +163,7 @@ mod tests {
         let names: Vec<&str> = (plots[0].lines.iter())
             .map(|line| line.name.as_str())
             .collect();
-        assert_eq!(names, ["pull", "baseline", GEMM]);
+        assert_eq!(names, ["pull", "baseline", GEMM, WINDOWS]);
         for line in &plots[0].lines {
             let rows: Vec<u64> = line.marks.iter().map(|mark| mark.at).collect();
             assert_eq!(rows, [4, 16, 64]);

@@ -20,6 +20,9 @@ pub(super) fn section(page: &mut Document, report: &Report) -> fmt::Result {
     text.push_str("</ul>\n");
     let ratios = || lines.iter().filter_map(|line| line.ratio.as_ref());
     let mut explained = Vec::new();
+    if lines.iter().any(|line| line.spread.is_some()) {
+        explained.push("Medians; spread: slowest to fastest round, of a message the fastest to the 99th percentile.");
+    }
     if ratios().next().is_some() {
         explained.push("×: their time over ours; above 1 ours is faster.");
     }
@@ -43,17 +46,18 @@ fn card(text: &mut String, line: &Line) -> fmt::Result {
     if let Some((least, most)) = line.spread {
         writeln!(
             text,
-            "<p class=\"spread\">min–max {}–{}</p>",
+            "<p class=\"spread\">spread {}–{}</p>",
             significant(least),
             significant(most)
         )?;
     }
     if let Some(share) = line.of_limit.filter(|share| share.is_finite()) {
         let percent = 100.0 * share;
+        let decimals = if percent < 10.0 { 1 } else { 0 };
         writeln!(
             text,
             "<div class=\"meter\" aria-hidden=\"true\"><span style=\"width:{:.1}%\"></span></div>\n\
-             <p class=\"share\">{percent:.0} % of NVLink</p>",
+             <p class=\"share\">{percent:.decimals$} % of NVLink</p>",
             percent.clamp(0.0, 100.0)
         )?;
     }

@@ -3,7 +3,7 @@ use crate::report::fixture;
 use crate::report::schema::Column;
 
 /// The made-up report with devices that figures were published for.
-fn hopper() -> Report {
+pub(super) fn hopper() -> Report {
     let mut report = fixture::cuda();
     report.environment.devices = vec!["NVIDIA H200".to_owned(); 2];
     report

@@ -77,19 +77,21 @@ impl Axis {
     }
 }
 
-/// The label of a tick: a digit times a power of ten.
+/// The label of a tick: one digit or two, and zeros.
 pub(super) fn label(value: f64) -> String {
-    if value != 0.0 && !(1e-4..1e6).contains(&value) {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    // A tick is made of its logarithm, so it is a little off.
+    let power = (value.log10() + 1e-9).floor();
+    if !(-4.0..6.0).contains(&power) {
         return format!("{value:.0e}");
     }
-    let power = if value == 0.0 { 0.0 } else { value.log10() };
-    // So many decimals are exact, of 0.5 as of 0.01.
-    let decimals = (-(power + 1e-9).floor()).max(0.0) as usize;
-    let text = format!("{value:.decimals$}");
-    match (value.fract().abs() > 1e-9, decimals) {
-        // 2.5 has a decimal, though it is above 1.
-        (true, 0) => format!("{value:.1}"),
-        _ => text,
+    let digits = 1 - power as i32;
+    let text = format!("{value:.*}", digits.max(0) as usize);
+    match digits > 0 {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

@@ -118,7 +118,7 @@ impl Bars {
                 Escaped(&limit.name)
             )?;
         }
-        svg.push_str("</svg>");
+        svg.push_str("<path class=\"cross\"/></svg>");
         Ok(Some(svg))
     }
 

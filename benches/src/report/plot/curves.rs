@@ -117,9 +117,9 @@ impl Axes {
             let up = self.up(limit.value);
             write!(
                 svg,
-                "<g class=\"limit\"><path d=\"M{LEFT},{up:.1}H{}\"/><text x=\"{}\" y=\"{:.1}\">{}</text></g>",
+                "<g class=\"limit\"><path d=\"M{LEFT},{up:.1}H{}\"/><text class=\"end\" x=\"{}\" y=\"{:.1}\">{}</text></g>",
                 WIDTH - RIGHT,
-                LEFT + 6.0,
+                WIDTH - RIGHT,
                 up - 5.0,
                 Escaped(&limit.name)
             )?;
@@ -127,7 +127,7 @@ impl Axes {
         for line in lines {
             self.draw_line(&mut svg, line)?;
         }
-        svg.push_str("</svg>");
+        svg.push_str("<path class=\"cross\"/></svg>");
         Ok(Some(svg))
     }
 
@@ -147,7 +147,7 @@ impl Axes {
             )?;
         }
         for tick in &self.y.ticks {
-            let figure = 10f64.powf(*tick);
+            let figure = 10f64.powf(*tick).min(f64::MAX);
             let y = self.up(figure);
             write!(
                 svg,
