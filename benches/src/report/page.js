@@ -98,7 +98,7 @@
     tip.replaceChildren(element('p', group.place), list);
     tip.hidden = false;
     const view = svg.viewBox.baseVal;
-    if (svg.dataset.by === 'x') svg.cross.setAttribute('d', `M${group.at},26V${view.height - 30}`);
+    if (svg.dataset.by === 'x') svg.cross.setAttribute('d', `M${group.at},26V${view.height - 34}`);
     // Beside the group, within the window.
     const box = svg.getBoundingClientRect();
     const scale = box.width / view.width;
@@ -108,7 +108,11 @@
     const size = tip.getBoundingClientRect();
     const right = x + 16 + size.width <= innerWidth - 8;
     const left = right ? x + 16 : x - 16 - size.width;
-    const above = svg.dataset.by === 'y' ? y + 14 : y - size.height / 2;
+    let above = svg.dataset.by === 'y' ? y + 14 : y - size.height / 2;
+    // A narrow window has no room beside it: below the plot then, or above.
+    if (innerWidth < 620 && svg.dataset.by === 'x') {
+      above = box.bottom + 6 + size.height < innerHeight ? box.bottom + 6 : box.top - 6 - size.height;
+    }
     tip.style.left = `${Math.max(8, Math.min(left, innerWidth - 8 - size.width))}px`;
     tip.style.top = `${Math.max(8, Math.min(above, innerHeight - 8 - size.height))}px`;
   };

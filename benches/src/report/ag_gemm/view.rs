@@ -335,7 +335,10 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
         .filter(|by| ![GEMM, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
-    headings.extend(names.iter().map(|name| heading(name.replace(' ', "\n"))));
+    headings.extend(names.iter().map(|name| {
+        let unit = if *name == GATHER { "" } else { "elements" };
+        heading(name.replace(' ', "\n")).of(unit)
+    }));
     let rows = (section.products.iter())
         .map(|measured| {
             let mut row = row(measured);

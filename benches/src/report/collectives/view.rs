@@ -76,10 +76,12 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     View {
         title: collective.name().into(),
         caption,
-        headings: (NAMES.iter())
-            .chain(PLACED.iter())
-            .chain(PLACED.iter())
-            .map(|text| heading(*text))
+        headings: (NAMES.iter().map(|text| heading(*text)))
+            .chain(
+                Placement::ALL
+                    .into_iter()
+                    .flat_map(|placement| PLACED.map(|text| heading(text).of(placement.label()))),
+            )
             .collect(),
         rows: points
             .iter()
@@ -172,8 +174,8 @@ pub(super) fn barrier(placed: &Placed) -> View {
 /// Our three times at each size, and the algorithm.
 fn times(section: &Collectives, collective: Collective) -> View {
     let mut headings = vec![heading("size"), heading("algorithm")];
-    for _ in Placement::ALL {
-        headings.extend(["looped", "graph", "p50/p99"].map(|text| heading(text).of("µs")));
+    for unit in ["µs, out of place", "µs, in place"] {
+        headings.extend(["looped", "graph", "p50/p99"].map(|text| heading(text).of(unit)));
     }
     let rows = ours(section, collective)
         .map(|point| {
@@ -224,9 +226,10 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
     let cells: BTreeMap<(u64, &str), &CollectivePoint> = of(section, collective)
         .map(|point| ((point.bytes, point.by.as_str()), point))
         .collect();
-    let mut headings = vec![heading("size"), heading(OURS).of("µs")];
-    headings.extend(beside.iter().map(|name| heading(*name).of("µs")));
-    headings.extend(["best/ours", "in place"].map(|text| heading(text).of("×")));
+    let mut headings = vec![heading("size"), heading(OURS).of("µs, out/in place")];
+    headings.extend((beside.iter()).map(|name| heading(*name).of("µs, out/in place")));
+    headings.push(heading("best/ours").of("×, out of place"));
+    headings.push(heading("in place").of("×"));
     headings.push(heading("best"));
     let rows = ours(section, collective)
         .map(|point| {

@@ -52,14 +52,16 @@ pub(in crate::report) fn table(page: &mut String, view: &View) -> fmt::Result {
 /// The head of a column: its name, and its unit on a line below.
 fn head(page: &mut String, heading: &Heading) -> fmt::Result {
     // Some names have their unit already, as nccl-tests writes it.
-    let (name, unit) = match heading.text.split_once("\n(") {
+    let (name, own) = match heading.text.split_once("\n(") {
         Some((name, unit)) => (name, unit.trim_end_matches(')')),
-        None => (heading.text.as_str(), heading.unit),
+        None => (heading.text.as_str(), ""),
     };
     write!(page, "<th scope=\"col\">{}", Escaped(name))?;
-    if !unit.is_empty() {
-        let unit = if unit == "us" { "µs" } else { unit };
-        write!(page, "<span class=\"of\">{}</span>", Escaped(unit))?;
+    let own = if own == "us" { "µs" } else { own };
+    for line in [own, heading.unit] {
+        if !line.is_empty() {
+            write!(page, "<span class=\"of\">{}</span>", Escaped(line))?;
+        }
     }
     page.push_str("</th>");
     Ok(())

@@ -46,10 +46,16 @@
         continue;
       }
       if (box.getBoundingClientRect().right > innerWidth) problem(`scroll box too wide: ${title}`);
-      const heads = [...table.rows[0].cells].map((cell) => cell.textContent);
-      if (table.rows[0].cells.length !== table.rows[table.rows.length - 1].cells.length) {
-        problem(`table has rows of other lengths: ${title}: ${heads}`);
-      }
+      [...table.rows[0].cells].forEach((head, column) => {
+        const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]?.textContent);
+        if (cells.includes(undefined)) problem(`table has rows of other lengths: ${title}`);
+        const counts = ['#wrong', 'root'].some((name) => head.textContent.startsWith(name));
+        const numbers = column > 0 && cells.some((text) => /\d/.test(text))
+          && cells.every((text) => /^[-–\d.\s/·]*$/.test(text));
+        if (numbers && !counts && !head.querySelector('.of')) {
+          problem(`column without a unit: ${title}: ${head.textContent}`);
+        }
+      });
     }
   };
 

@@ -73,7 +73,7 @@ fn with(page: &str, html: &str) -> String {
 }
 
 /// One fault for each kind of check.
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault {
         name: "script error",
         plant: |page| with(page, "<script>throw new Error('planted')</script>"),
@@ -117,6 +117,11 @@ const FAULTS: [Fault; 13] = [
             page.replacen(".scroll { overflow-x: auto; max-width: 100%;", wide, 1)
         },
         found: "scroll box too wide",
+    },
+    Fault {
+        name: "column without a unit",
+        plant: |page| page.replacen("<span class=\"of\">GB/s</span>", "", 1),
+        found: "column without a unit",
     },
     Fault {
         name: "details that do not open",
