@@ -2,7 +2,6 @@
 
 use super::compare::published::Link;
 use super::plot::Limit;
-use super::text::significant;
 
 /// Dense f16 and bf16 of one H100 or H200 with SXM, TFLOP/s: half of what NVIDIA's data sheets give with sparsity (1979).
 const HOPPER_DENSE: f64 = 989.5;
@@ -16,7 +15,7 @@ fn link(devices: &[String]) -> Option<&'static Link> {
 
 fn rate(value: f64) -> Limit {
     Limit {
-        name: format!("link limit {} GB/s", significant(value)),
+        name: format!("link limit {value} GB/s"),
         value,
     }
 }
@@ -54,7 +53,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let two = devices(&["NVIDIA H200"; 2]);
-        assert_eq!(of_pairs(&two).unwrap().name, "link limit 450.0 GB/s");
+        assert_eq!(of_pairs(&two).unwrap().name, "link limit 450 GB/s");
         assert_eq!(of_collectives(&two, 8).unwrap().value, 450.0);
         assert_eq!(of_products(&two).unwrap().value, HOPPER_DENSE);
         for names in [

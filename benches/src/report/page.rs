@@ -110,7 +110,8 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
         let checked = summary::checked(report);
         let class = if report.is_wrong() { "alarm" } else { "right" };
         let sentence = Escaped(checked.trim_end());
-        if !checked.contains(": ,") {
+        let is_checked = !report.points.is_empty() || report.collectives.is_some();
+        if is_checked || report.ag_gemm.is_some() {
             writeln!(head, "<p class=\"{class}\">{sentence}</p>")?;
         }
     }

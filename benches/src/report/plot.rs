@@ -129,14 +129,14 @@ fn mark(
     value: &str,
 ) -> fmt::Result {
     // A name of several lines would be taken for a place.
-    let name = name.replace(['\n', '\r'], " ");
+    let [name, place, value] = [name, place, value].map(|text| text.replace(['\n', '\r'], " "));
     write!(
         svg,
         "<use href=\"#m{}\" x=\"{x:.1}\" y=\"{y:.1}\"><title>{}\n{}\n{}</title></use>",
         series.min(SERIES - 1),
         Escaped(&name),
-        Escaped(place),
-        Escaped(value)
+        Escaped(&place),
+        Escaped(&value)
     )
 }
 
@@ -151,7 +151,7 @@ fn value(mark: &Mark, unit: &str) -> String {
         text += &format!(" ({}–{})", significant(least), significant(most));
     }
     if !mark.note.is_empty() {
-        text += &format!(" · {}", mark.note.replace(['\n', '\r'], " "));
+        text += &format!(" · {}", mark.note);
     }
     text
 }

@@ -1,12 +1,12 @@
 //! All-gather and GEMM on a page.
 
-use super::Products;
 use super::plot::{over_rows, side_by_side};
 use super::view::views;
+use super::{OWN_GEMM, Products};
 use crate::report::collectives;
 use crate::report::html::{Document, table};
 use crate::report::plot::{self, Across, Axes, Limit};
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// The section of all-gather + GEMM: who took part, plots, every table.
 ///
@@ -44,10 +44,17 @@ pub(in crate::report) fn section(
         text.push_str("</div>\n");
     }
     let text = page.part("Tables of all-gather + GEMM")?;
-    text.push_str(
-        "<p class=\"caption\">gemm and own gemm: the GEMM alone, of an A that is already gathered, by the vendor's \
-         library and by our kernel. The other contenders gather A too.</p>\n",
-    );
+    let own = (measured.products.iter()).any(|one| one.ns(OWN_GEMM).is_some());
+    writeln!(
+        text,
+        "<p class=\"caption\">gemm: the GEMM alone, of an A that is already gathered{}. The other contenders gather A \
+         too.</p>",
+        if own {
+            "; own gemm: the same by symmem's kernel"
+        } else {
+            ""
+        }
+    )?;
     for view in views(measured, hopper) {
         table(text, &view)?;
     }

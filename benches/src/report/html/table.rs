@@ -51,10 +51,11 @@ pub(in crate::report) fn table(page: &mut String, view: &View) -> fmt::Result {
 
 /// The head of a column: its name, and its unit on a line below.
 fn head(page: &mut String, heading: &Heading) -> fmt::Result {
-    // Some names have their unit already, as nccl-tests writes it.
-    let (name, own) = match heading.text.split_once("\n(") {
-        Some((name, unit)) => (name, unit.trim_end_matches(')')),
-        None => (heading.text.as_str(), ""),
+    // Some names have their unit already, some as nccl-tests writes it.
+    let (name, own) = match heading.text.rsplit_once('\n') {
+        Some((name, unit @ ("µs" | "GB/s"))) => (name, unit),
+        Some((name, unit)) if unit.starts_with('(') => (name, unit.trim_matches(['(', ')'])),
+        _ => (heading.text.as_str(), ""),
     };
     write!(page, "<th scope=\"col\">{}", Escaped(name))?;
     let own = if own == "us" { "µs" } else { own };

@@ -49,7 +49,7 @@
       [...table.rows[0].cells].forEach((head, column) => {
         const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]?.textContent);
         if (cells.includes(undefined)) problem(`table has rows of other lengths: ${title}`);
-        const counts = ['#wrong', 'root'].some((name) => head.textContent.startsWith(name));
+        const counts = ['#wrong', 'root', 'date'].some((name) => head.textContent.startsWith(name));
         const numbers = column > 0 && cells.some((text) => /\d/.test(text))
           && cells.every((text) => /^[-–\d.\s/·]*$/.test(text));
         if (numbers && !counts && !head.querySelector('.of')) {

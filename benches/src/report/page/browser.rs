@@ -6,6 +6,7 @@
 
 use super::html;
 use super::tests::{hopper, plant};
+use crate::report::compare::{self, Comparison, Run};
 use crate::report::{Report, fixture};
 use serde::Deserialize;
 use std::io::Write as _;
@@ -43,10 +44,24 @@ struct Counts {
     points: u32,
 }
 
-/// A recorded report.
-fn recorded(name: &str) -> Report {
+/// A recorded report, as text.
+fn text(name: &str) -> String {
     let path = format!("{}/results/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    Report::from_json(&std::fs::read_to_string(path).unwrap()).unwrap()
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn recorded(name: &str) -> Report {
+    Report::from_json(&text(name)).unwrap()
+}
+
+/// The page of two recorded reports side by side.
+fn comparison() -> String {
+    let names = [
+        "2026-11-21-copy-engine-2xh200",
+        "2026-11-21-copy-engine-4xh200",
+    ];
+    let runs = names.map(|name| Run::parse(name, &text(name)).unwrap());
+    compare::html(&Comparison::new(runs.to_vec()).unwrap()).unwrap()
 }
 
 /// Every text of a report replaced by one that does harm where it is not escaped, and is long.
@@ -271,24 +286,18 @@ fn pages_work_in_a_browser_and_planted_faults_are_found() {
     let mut frames = Vec::new();
     let all = [(360, false), (360, true), (1280, false), (1280, true)];
     let two = [(360, true), (1280, false)];
-    for (name, report, windows) in [
-        ("host fixture", fixture::host(), &all[..]),
-        ("host", recorded("2026-11-20-p2p-host-32-cores-1"), &all),
-        (
-            "collectives",
-            recorded("2026-11-21-collectives-4xh200"),
-            &all,
-        ),
-        (
-            "products",
-            recorded("2026-11-22-ag-gemm-large-4xh200"),
-            &all,
-        ),
-        ("transfers", recorded("2026-11-20-p2p-2xh200"), &two),
-        ("GPU fixture", hopper(), &two),
-        ("hostile", hostile(), &two),
+    let page = |report: Report| html(&report).unwrap();
+    let stored = |name| page(recorded(name));
+    for (name, page, windows) in [
+        ("host fixture", page(fixture::host()), &all[..]),
+        ("host", stored("2026-11-20-p2p-host-32-cores-1"), &all),
+        ("collectives", stored("2026-11-21-collectives-4xh200"), &all),
+        ("products", stored("2026-11-22-ag-gemm-large-4xh200"), &all),
+        ("transfers", stored("2026-11-20-p2p-2xh200"), &two),
+        ("GPU fixture", page(hopper()), &two),
+        ("hostile", page(hostile()), &two),
+        ("comparison", comparison(), &two),
     ] {
-        let page = html(&report).unwrap();
         assert!(page.len() < 2_000_000, "{name}: {} bytes", page.len());
         for &(width, dark) in windows {
             let scheme = if dark { "dark" } else { "light" };

@@ -26,7 +26,7 @@ fn a_page_has_every_part() {
         "All-gather + GEMM of 8 ranks",
         "678 TFLOP/s",
         "3.2.5",
-        "link limit 450.0 GB/s",
+        "link limit 450 GB/s",
         "dense peak 989.5 TFLOP/s",
         "% of NVLink",
         "all_reduce, in place",
