@@ -5,7 +5,7 @@ use super::super::plot::{self, Across, Axes, Limit, Line, Mark};
 use super::super::schema::{Column, Direction, Point, Report, Traffic};
 use super::super::text::{capital, decimal};
 use super::super::view;
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// The section of transfers; nothing if none was measured. `limit` is what the link of a pair can carry.
 pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>) -> fmt::Result {
@@ -21,6 +21,7 @@ pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>
     let text = page.section("Transfers between pairs")?;
     if axes.is_some() {
         plot::legend(text, drawn())?;
+        explain(text, report)?;
     }
     for traffic in Traffic::ALL {
         let measured = report.points.iter().any(|point| point.traffic == traffic);
@@ -51,6 +52,27 @@ pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>
         }
     }
     Ok(())
+}
+
+/// What the columns are, where kernels ran.
+fn explain(text: &mut String, report: &Report) -> fmt::Result {
+    let sentences = Column::ALL.into_iter().filter_map(|column| {
+        let what = match column {
+            Column::Block128 => "one block of 128 threads",
+            Column::BlockBest => "one block, its fastest geometry at each size",
+            Column::GridBest => "at most 16 blocks, the fastest at each size",
+            Column::Unrolled => "one block of 128 threads by TileScale's unrolled copy",
+            Column::CopyEngine | Column::Nvshmem | Column::Memcpy => return None,
+        };
+        let ran = |point: &Point| point.column == column && point.blocks != 0;
+        let ran = report.points.iter().any(ran);
+        ran.then(|| format!("{}: {what}", column.label()))
+    });
+    let sentences: Vec<String> = sentences.collect();
+    if sentences.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "<p class=\"caption\">{}.</p>", sentences.join("; "))
 }
 
 /// A line for each column, of the slowest pair; what was wrong has no point.

@@ -67,7 +67,14 @@ impl Axes {
             .collect();
         let at = || marks.iter().map(|mark| mark.at);
         let (small, large) = (at().min()?, at().max()?);
-        let values = || marks.iter().map(|mark| mark.value);
+        // With the bands, so that none ends at the edge of a plot.
+        let values = || {
+            let range = |mark: &Mark| mark.range.map_or([mark.value; 2], <[f64; 2]>::from);
+            let ends = marks
+                .iter()
+                .flat_map(move |mark| [[mark.value; 2], range(mark)]);
+            ends.flatten().filter(|end| end.is_finite() && *end > 0.0)
+        };
         let limits = || limit.iter().map(|limit| limit.value);
         let least = values().chain(limits()).fold(f64::INFINITY, f64::min);
         let most = values().chain(limits()).fold(0.0, f64::max);
