@@ -98,7 +98,7 @@
     tip.replaceChildren(element('p', group.place), list);
     tip.hidden = false;
     const view = svg.viewBox.baseVal;
-    if (svg.dataset.by === 'x') svg.cross.setAttribute('d', `M${group.at},26V${view.height - 34}`);
+    if (svg.dataset.by === 'x') svg.cross.setAttribute('d', `M${group.at},26V${view.height - 37}`);
     // Beside the group, within the window.
     const box = svg.getBoundingClientRect();
     const scale = box.width / view.width;

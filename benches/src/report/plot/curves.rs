@@ -12,7 +12,7 @@ const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 26.0;
-const BOTTOM: f64 = 34.0;
+const BOTTOM: f64 = 37.0;
 
 /// What the horizontal axis counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,7 +149,7 @@ impl Axes {
             write!(
                 svg,
                 "<path d=\"M{x:.1},{TOP}V{bottom}\"/><text class=\"x{odd}\" x=\"{x:.1}\" y=\"{}\">{}</text>",
-                bottom + 21.0,
+                bottom + 24.0,
                 self.across.label(at)
             )?;
         }
