@@ -1,4 +1,4 @@
-//! C = A · B where each rank has some columns of A: one kernel loads the peers' part as it needs it.
+//! C = A · B with A sharded by columns: one kernel loads the peers' shards as it needs them.
 //!
 //! `symmem run -n 8 -- target/debug/examples/all_gather_gemm_pull`
 
@@ -6,7 +6,7 @@ use half::bf16;
 use symmem::backend::abi::CAPABILITY_LAUNCH;
 use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Matrix, Operands, Sharding};
 
-/// Elements are small whole numbers, whose products f32 adds without rounding, in any order.
+/// Elements are small integers, so f32 sums of their products are exact in any order.
 fn a(row: usize, column: usize) -> f32 {
     ((row * 5 + column * 3) % 7) as f32 - 3.0
 }
@@ -33,10 +33,10 @@ fn main() -> symmem::Result<()> {
         algorithm: GemmAlgorithm::Pull,
         ..GemmOptions::default()
     };
-    // All that can block is done here, once; a call only enqueues.
+    // Everything that can block happens here, once; a call only enqueues.
     let operation = match communicator.all_gather_gemm::<bf16>(&shape, &options) {
         Err(Error::Unsupported { .. }) => {
-            println!("this device has no kernel that gathers by pull: skipped");
+            println!("all_gather_gemm has no `Pull` kernel on this device: skipped");
             return communicator.finalize().map(drop);
         }
         operation => operation?,
@@ -46,7 +46,7 @@ fn main() -> symmem::Result<()> {
     let shard = communicator.allocate::<bf16>(&[shape.shard_elements(world)])?;
     let weights = communicator.allocate::<bf16>(&[k, n])?;
     let output = communicator.allocate::<bf16>(&[m, n])?;
-    // The last ranks have fewer columns where they do not come out even.
+    // The last ranks have fewer columns if the world size does not divide `k`.
     let width = k.div_ceil(world);
     let columns = (rank * width).min(k)..((rank + 1) * width).min(k);
     let of_row = |row| {
@@ -69,7 +69,7 @@ fn main() -> symmem::Result<()> {
     };
     stream.all_gather_gemm(&operation, &operands)?;
 
-    // A row in every seven, and the last one.
+    // Checks every seventh row and the last one.
     let mut found = vec![bf16::ZERO; n];
     for row in (0..m).step_by(7).chain([m - 1]) {
         output.read(&stream, row * n, &mut found)?;

@@ -1,5 +1,5 @@
-//! C = A · B where each rank has some rows of A: each pushes its own to the peers, chunk by chunk, and one
-//! kernel multiplies every chunk once it has arrived. Recorded, and replayed with another A.
+//! C = A · B with A sharded by rows: each rank pushes its shard to the peers, chunk by chunk, and one kernel
+//! multiplies every chunk once it has arrived. The call is captured and replayed with a new A each time.
 //!
 //! `symmem run -n 8 -- target/debug/examples/all_gather_gemm_push`
 
@@ -9,8 +9,7 @@ use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Matrix, Operands};
 
 const REPLAYS: usize = 3;
 
-/// Elements are small whole numbers, whose products f32 adds without rounding, in any order. Each replay has
-/// another A.
+/// Elements are small integers, so f32 sums of their products are exact in any order. Each replay has a new A.
 fn a(replay: usize, row: usize, column: usize) -> f32 {
     ((replay + row * 5 + column * 3) % 7) as f32 - 3.0
 }
@@ -34,10 +33,10 @@ fn main() -> symmem::Result<()> {
         algorithm: GemmAlgorithm::Push,
         ..GemmOptions::default()
     };
-    // All that can block is done here, once; a call only enqueues.
+    // Everything that can block happens here, once; a call only enqueues.
     let operation = match communicator.all_gather_gemm::<bf16>(&shape, &options) {
         Err(Error::Unsupported { .. }) => {
-            println!("this device has no kernel that gathers by push: skipped");
+            println!("all_gather_gemm has no `Push` kernel on this device: skipped");
             return communicator.finalize().map(drop);
         }
         operation => operation?,
@@ -60,17 +59,17 @@ fn main() -> symmem::Result<()> {
     };
     let graph = stream.capture(|queue| queue.all_gather_gemm(&operation, &operands))?;
 
-    // The last ranks have fewer rows where they do not come out even.
+    // The last ranks have fewer rows if the world size does not divide `m`.
     let height = m.div_ceil(world);
     let rows = (rank * height).min(m)..((rank + 1) * height).min(m);
     let mut found = vec![bf16::ZERO; n];
     for replay in 0..REPLAYS {
-        // With push nobody reads this rank's shard but itself, so it may be written again at once.
+        // With push only this rank reads its shard, so the next replay may overwrite it at once.
         let of_row = |row| (0..k).map(move |column| bf16::from_f32(a(replay, row, column)));
         let own: Vec<bf16> = rows.clone().flat_map(of_row).collect();
         shard.write(&stream, 0, &own)?;
         stream.launch_graph(&graph)?;
-        // A row in every 67, and the last one.
+        // Checks every 67th row and the last one.
         for row in (0..m).step_by(67).chain([m - 1]) {
             output.read(&stream, row * n, &mut found)?;
             for (column, found) in found.iter().enumerate() {

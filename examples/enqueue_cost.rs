@@ -1,8 +1,7 @@
-//! What a put costs the host above the raw driver call, on a machine with an NVIDIA GPU.
+//! Measures the host time of a put, compared with the raw driver call, on a machine with an NVIDIA GPU.
 //!
-//! A world of one rank puts 8 bytes to itself, by the kernel and by the copy engine, in turns with the
-//! very same work given straight to `libcuda`. Batches are short, so that the launch queue never fills
-//! and the host is what is timed.
+//! A world of one rank puts 8 bytes to itself, by kernel and by copy engine, in turns with the same work given
+//! directly to `libcuda`. Batches are short, so that the launch queue never fills and only the host is timed.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         Ok(communicator) => communicator,
         Err(error) => {
-            println!("nothing to measure here: {error}");
+            println!("skipped, no CUDA backend: {error}");
             return Ok(());
         }
     };
@@ -53,11 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stage_bytes: 0,
     };
     let name = "symmem_copy_vector";
-    // SAFETY: a look-up alone.
+    // SAFETY: the backend is only used to look up a kernel.
     let function = unsafe { communicator.backend() }.builtin_function(name)?;
-    // SAFETY: the driver is loaded already; the symbols have these types (cuda.h).
+    // SAFETY: the driver is already loaded, so no initializer runs.
     let library = unsafe { libloading::Library::new("libcuda.so.1") }?;
-    // SAFETY: as above.
+    // SAFETY: the symbols have these types (cuda.h).
     let (launch, copy) = unsafe {
         (
             library.get::<Launch>(b"cuLaunchKernel")?,
@@ -67,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let raw_stream = stream.raw() as *mut c_void;
     let mut parameter: *mut c_void = (&raw const arguments).cast_mut().cast();
     let mut raw_launch = || {
-        // SAFETY: the kernel takes this struct; the buffer lives until the stream is idle.
+        // SAFETY: the kernel takes this struct, and the buffer lives until the stream is idle.
         let code = unsafe {
             launch(
                 function.0 as *mut c_void,
@@ -86,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(code, 0, "cuLaunchKernel");
     };
     let raw_copy = || {
-        // SAFETY: both words lie in the buffer, which lives until the stream is idle.
+        // SAFETY: both words are in the buffer, which lives until the stream is idle.
         let code = unsafe { copy(address.0, address.0 + 8, 8, raw_stream) };
         assert_eq!(code, 0, "cuMemcpyAsync");
     };
@@ -120,10 +119,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     });
-    println!("host nanoseconds a call, median of {BATCHES} batches of {BATCH}");
+    println!("host time per call in ns, median of {BATCHES} batches of {BATCH} calls");
     for (what, raw, ours) in [("kernel", 0, 1), ("copy engine", 2, 3)] {
         println!(
-            "{what}: driver {:.0}, Queue::put {:.0}, above {:.0}",
+            "{what}: driver {:.0}, Queue::put {:.0}, difference {:.0}",
             medians[raw],
             medians[ours],
             medians[ours] - medians[raw]

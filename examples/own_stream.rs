@@ -1,4 +1,4 @@
-//! Transfers on a stream that the application made itself, in order with the application's own work.
+//! Transfers on a stream that the application created, in order with the application's own work.
 //!
 //! `symmem run -n 2 -- target/debug/examples/own_stream`
 
@@ -7,15 +7,15 @@ fn main() -> symmem::Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let buffer = communicator.allocate::<u64>(&[2, 256])?;
 
-    // A `cudaStream_t` of cudarc, candle or a C library goes here as a number; 0 is the device's
-    // default stream, which exists on every backend.
+    // Here goes a `cudaStream_t` of cudarc, candle or a C library, as a number. 0 is the device's default stream,
+    // which exists on every backend.
     let application_stream = 0;
-    // SAFETY: the default stream outlives everything, and belongs to the device of this rank.
+    // SAFETY: the default stream belongs to this rank's device and outlives everything.
     let stream = unsafe { communicator.stream_from_raw(application_stream) };
 
     buffer.write(&stream, 0, &[rank as u64; 256])?;
-    // Kernels enqueued by the application before this line have run when the bytes are taken, and
-    // those enqueued after the wait see what the neighbour put.
+    // Kernels that the application enqueued before this line have run when the put reads the bytes. Kernels enqueued
+    // after the wait see what the neighbor put.
     let (source, destination) = (buffer.slice(..256)?, buffer.slice(256..512)?);
     stream.put_signal((rank + 1) % world, destination, source, 0)?;
     let neighbour = (rank + world - 1) % world;

@@ -1,9 +1,9 @@
-//! Every rank puts into the next one's memory and signals, eagerly and from a recorded graph.
+//! Every rank puts into the next rank's memory and signals, eagerly and from a captured graph.
 //!
-//! `symmem run -n 4 -- target/debug/examples/ring`; started alone it is a ring of one.
+//! `symmem run -n 4 -- target/debug/examples/ring`; started alone, it is a ring of one.
 
 const LENGTH: usize = 1 << 16;
-/// Signals are counted per peer and channel; any number below [`symmem::CHANNELS`] does.
+/// Signals are counted per peer and channel; any channel below [`symmem::CHANNELS`] works.
 const CHANNEL: u32 = 0;
 const LAPS: usize = 10;
 
@@ -24,8 +24,8 @@ fn main() -> symmem::Result<()> {
     inbox.read(&stream, 0, &mut received)?;
     assert!(received.iter().all(|&value| value == previous as u32));
 
-    // A lap hands on what the last one brought. The barrier keeps a fast rank from overwriting an
-    // inbox that its owner has not handed on yet.
+    // A lap passes on what the last lap received. The barrier keeps a fast rank from overwriting an inbox that its
+    // owner has not passed on yet.
     let lap = stream.capture(|queue| {
         queue.put(rank, &outbox, &inbox)?;
         queue.barrier()?;

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: each gathers the parts of all others with one-sided gets.
+//! Ranks as threads of one process: each gathers all parts with one-sided gets.
 
 use symmem::{Builder, LaunchEnvironment, Result};
 
@@ -6,7 +6,7 @@ const WORLD: u32 = 4;
 const PART: usize = 1000;
 
 fn main() -> Result<()> {
-    // The name under which the ranks meet; other jobs of this user must not have the same.
+    // The name under which the ranks meet; no other job of this user may use it.
     let job = format!("threads-example-{}", std::process::id());
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..WORLD)
@@ -14,7 +14,7 @@ fn main() -> Result<()> {
             .map(|launch| scope.spawn(move || gather(launch?)))
             .collect();
         ranks.into_iter().try_for_each(|rank| {
-            // A rank that panicked has said why.
+            // Resumes a rank's panic, which has already printed its message.
             rank.join()
                 .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
         })
@@ -29,10 +29,10 @@ fn gather(launch: LaunchEnvironment) -> Result<()> {
     let whole = communicator.allocate::<f32>(&[world, PART])?;
 
     part.write(&stream, 0, &[rank as f32; PART])?;
-    // After the barrier every rank's part is written and visible.
+    // After the barrier, every rank's part is written and visible.
     stream.barrier()?;
     for step in 0..world {
-        // Starting with the own part spreads the ranks over the links.
+        // Each rank starts with its own part, which spreads the ranks over the links.
         let peer = (rank + step) % world;
         stream.get(peer, whole.slice(peer * PART..(peer + 1) * PART)?, &part)?;
     }
@@ -43,7 +43,7 @@ fn gather(launch: LaunchEnvironment) -> Result<()> {
     }
     println!("rank {rank} of {world}: gathered {} elements", values.len());
 
-    // Nobody frees what a peer may still be reading: `free` waits for all ranks.
+    // `free` waits for all ranks, so no rank frees memory that a peer may still read.
     part.free()?;
     whole.free()?;
     communicator.finalize()?;

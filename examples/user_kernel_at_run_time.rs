@@ -1,9 +1,9 @@
-//! A kernel of one's own, compiled while the program runs, that puts, signals and waits.
+//! A user's kernel, compiled while the program runs, that puts, signals and waits.
 //!
 //! `symmem run -n 2 -- target/debug/examples/user_kernel_at_run_time`
 //!
-//! The vendor's run-time compiler, NVRTC or hiprtc, is looked for in `SYMMEM_LIBRARY_PATH` and then where
-//! the loader looks; nothing else of the toolkit is needed, since `symmem_device` has the headers in it.
+//! The run-time compiler, NVRTC or hiprtc, is searched for in `SYMMEM_LIBRARY_PATH` and then by the dynamic loader.
+//! Nothing else of the toolkit is needed: `symmem_device` contains the headers.
 
 #[path = "kernels/ring.rs"]
 mod ring;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             None => println!("{} is not installed: skipped", kind.name()),
             Some(compiler) => {
                 let code = compiler.compile(SOURCE, architecture)?;
-                // SAFETY: compiled from `ring.cu` for this device.
+                // SAFETY: the code was compiled from `ring.cu` for this device.
                 unsafe { ring::run(&communicator, &code)? };
             }
         }
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Whose compiler: their functions are alike, but for the beginnings of their names.
+/// The run-time compiler. The two have the same functions under different prefixes.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Nvrtc,
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// AMD's architectures are numbered from 900 on.
+    /// Returns the compiler for an architecture; AMD's are numbered from 900 on.
     fn of(architecture: u32) -> Self {
         match architecture {
             900.. => Self::Hiprtc,
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// What the names of the functions begin with.
+    /// Prefix of the functions' names.
     fn prefix(self) -> &'static str {
         match self {
             Self::Nvrtc => "nvrtc",
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The files, newest first. AMD's releases before 7 have the compiler in the runtime's file too.
+    /// File names, newest first. In ROCm releases before 7 the HIP runtime's file contains hiprtc, too.
     fn files(self) -> &'static [&'static str] {
         match self {
             Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12"],
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The function that gives what was compiled.
+    /// The function that returns the compiled code.
     fn result(self) -> &'static str {
         match self {
             Self::Nvrtc => "GetPTX",
@@ -84,14 +84,14 @@ impl Kind {
     fn target(self, architecture: u32) -> String {
         match (self, architecture) {
             (Self::Nvrtc, number) => format!("-arch=compute_{number}"),
-            // The stepping is written in hexadecimal.
+            // The stepping is hexadecimal: 910 is gfx90a.
             (Self::Hiprtc, 910) => "--offload-arch=gfx90a".into(),
             (Self::Hiprtc, number) => format!("--offload-arch=gfx{number}"),
         }
     }
 }
 
-/// A compiler of any version whose functions are those below.
+/// A loaded compiler; every version that has these functions works.
 struct Compiler {
     kind: Kind,
     library: Library,
@@ -112,16 +112,16 @@ impl Compiler {
         });
         named
             .chain(names.iter().map(PathBuf::from))
-            // SAFETY: the vendor's own library, or the one that the user pointed to.
+            // SAFETY: the file is the vendor's library or one that the user chose.
             .find_map(|file| unsafe { Library::new(file) }.ok())
             .map(|library| Self { kind, library })
     }
 
     /// # Safety
-    /// The function of this name, without its beginning, is of the type `F`.
+    /// The function of this name, without its prefix, has the type `F`.
     unsafe fn function<F>(&self, name: &str) -> Result<Symbol<'_, F>, libloading::Error> {
         let name = format!("{}{name}", self.kind.prefix());
-        // SAFETY: the caller's word.
+        // SAFETY: the function has this type, as this function requires.
         unsafe { self.library.get(name.as_bytes()) }
     }
 
@@ -139,7 +139,7 @@ impl Compiler {
         Err(format!("{prefix}{call}: {}", text.to_string_lossy()).into())
     }
 
-    /// Compiles a source that includes the device library's headers to what the device loads.
+    /// Compiles a source that includes the device library's headers to code that the device loads.
     fn compile(&self, source: &str, architecture: u32) -> Result<Vec<u8>, Box<dyn Error>> {
         let source = CString::new(source)?;
         let texts: Vec<CString> = symmem_device::HEADERS
@@ -167,8 +167,8 @@ impl Compiler {
             *const *const c_char,
         ) -> c_int;
         let mut program = null_mut();
-        // SAFETY: the type is that of nvrtc.h and hiprtc.h; texts and lists have the lengths named and end with
-        // zeros, and live until the end of this function.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; texts end with zeros, lists have the stated lengths, and
+        // all live until the end of this function.
         let status = unsafe {
             self.function::<Create>("CreateProgram")?(
                 &raw mut program,
@@ -182,7 +182,7 @@ impl Compiler {
         self.check("CreateProgram", status)?;
 
         type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
-        // SAFETY: as above; the program was made just now.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; the program was just created.
         let status = unsafe {
             let compile = self.function::<Compile>("CompileProgram")?;
             compile(program, options.len() as c_int, options.as_ptr())
@@ -194,7 +194,7 @@ impl Compiler {
                 Err(format!("{error}\n{}", String::from_utf8_lossy(&log)).into())
             }
         };
-        // SAFETY: as above; the program is not used again.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; the program is not used again.
         let status = unsafe {
             let destroy =
                 self.function::<unsafe extern "C" fn(*mut Program) -> c_int>("DestroyProgram")?;
@@ -204,7 +204,7 @@ impl Compiler {
         result
     }
 
-    /// What `get` gives of a program, whose length `getSize` gives.
+    /// Returns what the function `get` writes; the function `get` + "Size" returns its length.
     fn text(&self, program: Program, get: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         let size_name = format!("{get}Size");
         let mut size = 0_usize;
@@ -217,7 +217,7 @@ impl Compiler {
         };
         self.check(&size_name, status)?;
         let mut text = vec![0_u8; size];
-        // SAFETY: as above; the text has as many bytes as were asked for.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; the buffer has the size that the library asked for.
         let status = unsafe {
             self.function::<unsafe extern "C" fn(Program, *mut c_char) -> c_int>(get)?(
                 program,
@@ -225,7 +225,7 @@ impl Compiler {
             )
         };
         self.check(get, status)?;
-        // A text ends with a zero; a code object does not.
+        // A text ends with a zero byte; a code object does not.
         text.pop_if(|last| self.kind == Kind::Nvrtc && *last == 0);
         Ok(text)
     }

@@ -29,7 +29,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// The backend of this name: `host`, `cuda`, `hip` or a plugin's.
+    /// Selects the backend of this name: `host`, `cuda`, `hip` or a plugin's.
     pub fn named(name: impl Into<String>) -> Self {
         Self::Named(name.into())
     }
@@ -256,7 +256,7 @@ fn count_devices(tables: Tables) -> std::result::Result<u32, Failure> {
         Err(Failure::new(
             Status::CALL_FAILED,
             "device_count",
-            format!("{abandoned}; look at the driver's own tools and the kernel's log"),
+            format!("{abandoned}; check the driver's own tools and the kernel log"),
         ))
     })
 }
@@ -276,7 +276,7 @@ fn shadowed_by_built_in(path: &Path) -> Failure {
         Status::UNSUPPORTED,
         "load",
         format!(
-            "not used: this program has a backend of this name built in; SYMMEM_BACKEND=path:{} takes the file",
+            "not used: this program has a backend of this name built in; set SYMMEM_BACKEND=path:{} to use the file",
             path.display()
         ),
     )
@@ -325,8 +325,7 @@ pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
                     .map(|directory| directory.display().to_string())
                     .collect();
                 return Err(Error::NoBackend(format!(
-                    "no backend `{name}`: none is linked (Cargo feature) and there is no \
-                     libsymmem_{name}.so in {}",
+                    "no backend `{name}`: no Cargo feature links it, and there is no libsymmem_{name}.so in {}",
                     searched.join(", ")
                 )));
             }
@@ -335,7 +334,7 @@ pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
         Selection::Plugin(path) => {
             let Some(name) = name_of(path) else {
                 return Err(Error::NoBackend(format!(
-                    "{} is not named like a plugin, libsymmem_NAME.so",
+                    "{}: a plugin's file name must be libsymmem_NAME.so",
                     path.display()
                 )));
             };

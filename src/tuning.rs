@@ -18,6 +18,19 @@ pub use products::{ProductRow, Way};
 pub const VERSION: u32 = 1;
 
 /// A tuning table: the selectors' rows of one machine.
+///
+/// ```
+/// use symmem::tuning::Table;
+/// let text = r#"{
+///     "version": 1,
+///     "rows": [
+///         {"operation": "all_reduce", "world": 8, "bytes": 65536, "algorithm": "packets", "blocks": 8, "threads": 512}
+///     ]
+/// }"#;
+/// let rows = Table::from_json(text)?.rows()?; // for `Builder::tuning`
+/// assert_eq!(rows[0].bytes, 65536);
+/// # Ok::<(), symmem::tuning::TableError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// [`VERSION`].
@@ -68,7 +81,7 @@ pub enum TableError {
         found: u32,
     },
     /// An invalid row of all-gather + GEMM.
-    #[error("row {row} of the tuning table's products: {reason}")]
+    #[error("row {row} of the tuning table's `products` (all-gather + GEMM): {reason}")]
     Product {
         /// The row, counted from 0.
         row: usize,
@@ -76,7 +89,7 @@ pub enum TableError {
         reason: String,
     },
     /// An unknown name.
-    #[error("row {row} of the tuning table: no {what} is called `{name}`")]
+    #[error("row {row} of the tuning table: unknown {what} `{name}`")]
     Name {
         /// The row, counted from 0.
         row: usize,
@@ -317,8 +330,8 @@ mod tests {
                 r#"{{"version": 1, "rows": [{{"operation": "{operation}", "world": 2, "bytes": 1, "algorithm": "{algorithm}"}}]}}"#
             ))
         };
-        assert!(unknown("allreduce", "packets").contains("operation is called `allreduce`"));
-        assert!(unknown("all_reduce", "ring").contains("algorithm is called `ring`"));
+        assert!(unknown("allreduce", "packets").contains("unknown operation `allreduce`"));
+        assert!(unknown("all_reduce", "ring").contains("unknown algorithm `ring`"));
         assert!(unknown("all_reduce", "automatic").contains("automatic"));
         assert!(unknown("unknown", "packets").contains("unknown"));
     }

@@ -1,9 +1,12 @@
-//! Products whose `A` is gathered, on both vendors' backends over the fake runtimes, with the fake libraries of
-//! products and of collectives: ranks are threads of a process of its own. `on_this_machine`, run by itself, is
-//! the same on a machine's GPUs, with the libraries that are there.
+//! All-gather + GEMM on both vendors' backends over the fake runtimes, with the fake cuBLASLt, hipBLASLt, NCCL and
+//! RCCL. Ranks are threads of a child process. `on_this_machine`, which is run by hand, does the same on a machine's
+//! own GPUs and libraries.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "what the host does is core's test")]
+#[allow(
+    dead_code,
+    reason = "this test does not use the part for the host backend"
+)]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;
@@ -24,33 +27,33 @@ use symmem::{
 
 type Way = (GemmAlgorithm, GemmTransport);
 
-/// Ways without a kernel that gathers: by what is our own,
+/// Variants without a fused kernel that need symmem only.
 const OWN: [Way; 3] = [
     (GemmAlgorithm::Baseline, GemmTransport::Automatic),
     (GemmAlgorithm::Pipeline, GemmTransport::Get),
     (GemmAlgorithm::Pipeline, GemmTransport::Put),
 ];
-/// and by the vendor's library of collectives, once that is open.
+/// Variants without a fused kernel that need NCCL or RCCL.
 const VENDOR: [Way; 2] = [
     (GemmAlgorithm::Baseline, GemmTransport::Vendor),
     (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
 ];
 
-/// Ways by the kernel that gathers, where there is one for the shape.
+/// Variants by the fused kernel, if the shape has one.
 const KERNEL: [Way; 3] = [
     (GemmAlgorithm::Pull, GemmTransport::Kernel),
     (GemmAlgorithm::Push, GemmTransport::Put),
     (GemmAlgorithm::Push, GemmTransport::Kernel),
 ];
 
-/// Does something with each way.
+/// Calls `body` with each variant without a fused kernel.
 fn each_way(communicator: &Communicator, mut body: impl FnMut(Way)) {
     OWN.into_iter().for_each(&mut body);
     communicator.open_vendor(false).unwrap();
     VENDOR.into_iter().for_each(body);
 }
 
-/// An even product; rows that the ranks do not share evenly with operands that are hardly aligned; fewer rows
+/// An even shape; one whose rows do not divide evenly among ranks, with barely aligned operands; one with fewer rows
 /// than ranks.
 const SHAPES: [(usize, usize, usize); 3] = [(48, 32, 64), (33, 17, 31), (2, 5, 3)];
 
@@ -63,7 +66,7 @@ fn products_are_right_in_every_way_that_needs_no_kernel(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn every_way() {
     for world in [2, 3] {
         ranks(world, |communicator| {
@@ -77,7 +80,7 @@ fn every_way() {
     }
 }
 
-/// A product of each type, with numbers of streams that are not those of ranks, too.
+/// Checks a shape in both shardings, with various numbers of streams.
 fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     let options = GemmOptions {
         streams: 1 + number,
@@ -87,8 +90,8 @@ fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     in_rows_and_columns(communicator, shape, options, 3);
 }
 
-/// In rows; and in columns with a bias, B in columns, `gap` elements between the rows of C, and the caller's
-/// buffer.
+/// Checks A sharded by rows, then A sharded by columns with a bias, B in columns, `gap` elements between the rows of C,
+/// and the caller's own buffer for the gathered A.
 fn in_rows_and_columns(
     communicator: &Communicator,
     shape: GemmShape,
@@ -110,11 +113,12 @@ fn in_rows_and_columns(
     Case::<f16>::new(communicator, in_columns, &gathered).run(2);
 }
 
-/// Shapes that every kernel takes, whose lines are whole vectors: an even one, one with tails of tiles and
-/// chunks, fewer rows than ranks. In columns, shards are whole boxes of 64 for worlds of up to 4.
+/// Shapes that every fused kernel supports, with lines of whole vectors: an even shape, one with tails of tiles and
+/// chunks, and one with fewer rows than ranks. When A is sharded by columns, shards are whole boxes of 64 for worlds of
+/// up to 4.
 const ALIGNED: [(usize, usize, usize); 3] = [(128, 256, 256), (300, 264, 256), (1, 8, 256)];
-/// What a kernel for few rows has to get right beyond those: stages of its ring that are filled again, a window as
-/// wide as the ring, parts of `k` without a step, and two tiles of rows. In columns as above.
+/// Shapes for the split-K kernel: its ring is filled more than once, the window is as wide as the ring, parts of `k`
+/// have no step, and there are two tiles of rows. For A sharded by columns, [`ALIGNED`] says what holds.
 const FEW_ROWS: [(usize, usize, usize); 6] = [
     (17, 136, 8448),
     (300, 8, 4352),
@@ -123,12 +127,12 @@ const FEW_ROWS: [(usize, usize, usize); 6] = [
     (16, 8, 32768),
     (1, 136, 768),
 ];
-/// The same for a fake, which multiplies slowly, in a world of two.
+/// Shapes for the fake, which multiplies slowly, in a world of two ranks.
 const SMALL: [(usize, usize, usize); 3] = [(64, 16, 128), (268, 24, 128), (1, 8, 128)];
 
 #[test]
 fn products_are_right_where_a_kernel_gathers() {
-    // Hopper's kernel, in what a launch says of it; the fake multiplies.
+    // The fake checks the launch arguments of Hopper's kernel and multiplies itself.
     let libraries = Vendor::Cuda.libraries();
     let report = role(Vendor::Cuda, "by_a_kernel", libraries, &[]);
     assert_eq!(report, [""; 0]);
@@ -146,9 +150,9 @@ fn the_kernels_on_hip_take_any_stride_and_alignment() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_a_kernel_whatever_the_shape() {
-    // The last has two chunks of a shard in a world of two.
+    // The last shape has two chunks per shard in a world of two ranks.
     let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
     let ways: Vec<Way> = kernels(Vendor::Hip).collect();
     for world in 1..=3 {
@@ -164,7 +168,7 @@ fn by_a_kernel_whatever_the_shape() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_a_kernel() {
     ranks(2, |communicator| {
         for way in KERNEL {
@@ -176,7 +180,7 @@ fn by_a_kernel() {
     });
 }
 
-/// As [`one`], in chunks, and with rows of `C` that begin at whole vectors.
+/// Like [`one`], in chunks, and with rows of `C` that start at whole vectors.
 fn one_aligned(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     let options = GemmOptions {
         chunk_rows: (number == 1).then_some(128),
@@ -185,8 +189,8 @@ fn one_aligned(communicator: &Communicator, shape: GemmShape, way: Way, number: 
     in_rows_and_columns(communicator, shape, options, 8);
 }
 
-/// Every way on the machine's own GPUs, `GEMM_WORLD` ranks as threads; what is not there is skipped by name.
-/// `SYMMEM_BACKEND` names the backend.
+/// Runs every variant on the machine's own GPUs, with `GEMM_WORLD` ranks as threads. Variants that the machine does not
+/// support are skipped by name. `SYMMEM_BACKEND` names the backend.
 #[test]
 #[ignore = "for a machine with GPUs, by hand"]
 fn on_this_machine() {
@@ -200,7 +204,7 @@ fn on_this_machine() {
                 let communicator = rank.build().expect("a communicator");
                 let open = communicator.open_vendor(false);
                 if let Err(absent) = &open {
-                    eprintln!("skipped: the vendor's library of collectives: {absent}");
+                    eprintln!("skipped NCCL or RCCL: {absent}");
                 }
                 let vendor = open.iter().flat_map(|_| VENDOR);
                 for way in OWN.into_iter().chain(KERNEL).chain(vendor) {
@@ -217,7 +221,7 @@ fn on_this_machine() {
                         let gap = 8 * number;
                         in_rows_and_columns(&communicator, shape, options(way), gap);
                         same_bits(&communicator, shape, way, false);
-                        // Rows take a last step that is cut short, too.
+                        // A last step along K that is cut short.
                         let shape = GemmShape::new(m, n, k + 8);
                         Case::<f16>::new(&communicator, shape, &options(way)).run(2);
                     }
@@ -228,17 +232,18 @@ fn on_this_machine() {
     });
 }
 
-/// Calls of one operation, and of another one like it, give the same bits, in whatever order ranks and chunks
-/// come, as long as the library's way is not timed. A digest of the bits, for each way to divide `A`.
+/// Asserts that calls of one operation, and of a second operation like it, give the same bits in whatever order ranks
+/// and chunks arrive, if the GEMM algorithm is not chosen by timing. Returns a digest of the bits for each sharding of
+/// `A`.
 fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: bool) -> [u64; 2] {
     [Sharding::Rows, Sharding::Columns].map(|sharding| {
         let shape = GemmShape { sharding, ..shape };
         let options = GemmOptions {
-            // Without it a kernel for few rows is its own barrier.
+            // Without chunks, the split-K kernel serves as its own barrier.
             chunk_rows: chunked.then_some(128),
             ..options(way)
         };
-        // A timing loads the library's kernels, which no call may do while the device waits for a peer.
+        // Timing loads the library's kernels, which no call may do while the device waits for a peer.
         let timed = communicator.all_gather_gemm::<bf16>(&shape, &options);
         drop(timed.expect("made on every rank"));
         let options = GemmOptions {
@@ -249,12 +254,12 @@ fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: b
         let case = made();
         let first = case.bits(0);
         for call in 1..3 {
-            // Not by `assert_eq`, which would print them all.
+            // `assert_eq` would print all elements.
             assert!(case.bits(0) == first, "{way:?} {sharding:?}: call {call}");
         }
         assert!(
             made().bits(0) == first,
-            "{way:?} {sharding:?}: another operation"
+            "{way:?} {sharding:?}: a second operation has other bits"
         );
         let mut hasher = DefaultHasher::new();
         first.hash(&mut hasher);
@@ -262,7 +267,7 @@ fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: b
     })
 }
 
-/// What a run of the role below is to write its digests to.
+/// Names the file that a run of the role below writes its digests to.
 const DIGESTS: &str = "BITS_DIGESTS";
 
 #[rstest]
@@ -291,21 +296,21 @@ fn bits_are_the_same_from_run_to_run_however_long_copies_and_products_take(
     assert_eq!(digests[0], digests[1]);
 }
 
-/// The kernel's ways that a vendor has.
+/// Returns the fused kernel's variants that a vendor supports.
 fn kernels(vendor: Vendor) -> impl Iterator<Item = Way> {
-    // There no grid waits for copies, which may need room beside it.
+    // On HIP no grid may wait for copies, because the copies may need compute units.
     let any = vendor != Vendor::Hip;
     let ways = KERNEL.into_iter();
     ways.filter(move |(_, by)| any || *by == GemmTransport::Kernel)
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn bits() {
     let lines = ranks(2, |communicator| {
         let mut lines = Vec::new();
         let mut each = |way| {
-            // Two chunks of a shard, of which the second is small.
+            // Two chunks per shard, of which the second is small.
             let digests = same_bits(&communicator, GemmShape::new(268, 8, 128), way, true);
             let rank = communicator.rank();
             lines.push(format!("{rank} {way:?} {digests:x?}"));
@@ -326,7 +331,7 @@ fn captured_products_are_replayed(#[values(Vendor::Cuda, Vendor::Hip)] vendor: V
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn replayed() {
     ranks(3, |communicator| {
         each_way(&communicator, |way| {
@@ -340,7 +345,7 @@ fn replayed() {
                 case.check(round)
                     .unwrap_or_else(|why| panic!("{way:?}: {why}"));
             }
-            // The ranks are done with the graph before one of them gives it up.
+            // All ranks must be done with the graph before one of them drops it.
             communicator.host_barrier().unwrap();
         });
     });
@@ -363,7 +368,7 @@ fn a_rank_whose_library_fails_says_so_and_all_ranks_give_everything_back(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing() {
     let failed = std::env::var("FAKE_BLASLT_FAIL").unwrap();
     let errors = ranks(2, |communicator| {
@@ -371,7 +376,7 @@ fn failing() {
         let options = options(OWN[2]);
         let made = communicator.all_gather_gemm::<bf16>(&shape, &options);
         let error = made.map(drop).unwrap_err().to_string();
-        // It was one call: the next operation is made.
+        // Only one call failed: the next operation succeeds.
         Case::<bf16>::new(&communicator, shape, &options).run(1);
         assert!(communicator.finalize().unwrap().is_empty());
         error
@@ -380,19 +385,19 @@ fn failing() {
     assert_ne!(telling.count(), 0, "{errors:?}");
 }
 
-/// A timing that takes too long is an error on all ranks, and what it uses is not given back before it has ended.
+/// A timing that takes too long fails on all ranks, and keeps its memory until it has ended.
 #[rstest]
 fn products_that_do_not_end_in_time_are_told_of_and_keep_their_memory(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
 ) {
-    // Four are timed at a time, within half of the setup deadline.
+    // Four GEMMs are timed at once, within half of the setup deadline.
     let environment = [("FAKE_BLASLT_PRODUCT_US", "500000")];
     let report = role(vendor, "too_slow", vendor.libraries(), &environment);
     assert_eq!(report, [""; 0]);
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn too_slow() {
     let short = |_, builder: symmem::Builder| builder.setup_deadline(Duration::from_secs(3));
     ranks_with(2, short, |communicator| {
@@ -400,7 +405,7 @@ fn too_slow() {
         let made = communicator.all_gather_gemm::<bf16>(&shape, &options(OWN[2]));
         let error = made.map(drop).unwrap_err();
         assert!(error.to_string().contains("not done after"), "{error}");
-        // Once they have ended all goes on.
+        // Once they have ended, everything continues.
         let untimed = GemmOptions {
             tune: false,
             ..options(OWN[2])
@@ -411,19 +416,19 @@ fn too_slow() {
     });
 }
 
-/// The library may wait for the device when it is opened: so no kernel waits for a peer then.
+/// Opening cuBLASLt or hipBLASLt may wait for the device, so no kernel may wait for a peer meanwhile.
 #[rstest]
 fn the_library_is_opened_once_this_ranks_streams_are_idle(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
 ) {
-    // As long does a rank's signal take to come behind its copy.
+    // The signal that follows a rank's copy is delayed by this time.
     let environment = [("FAKE_DEVICE_COPY_US", "100000")];
     let report = role(vendor, "waiting", vendor.libraries(), &environment);
     assert_eq!(report, [""; 0]);
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn waiting() {
     ranks(2, |communicator| {
         let stream = communicator.stream().unwrap();

@@ -1,5 +1,5 @@
-//! How many files a call passes on its way from the public method to the driver's launch, by the stack that the fake
-//! driver sees. A reader who follows a call has to open these files, and none of them twice.
+//! Counts the source files that a call passes from the public method to the driver's launch, in the stack that the fake
+//! driver records. A reader who follows a call must open these files, and none of them twice.
 
 #![cfg(feature = "cuda")]
 
@@ -16,7 +16,7 @@ use symmem::{Builder, Communicator, LaunchEnvironment, ReduceOp, Result};
 const RANKS: u32 = 2;
 const CALLERS: &str = "FAKE_DEVICE_CALLERS";
 
-/// The verbs, and the most files that each may pass.
+/// The operations, and the most files that each may pass.
 const MOST: [(&str, usize); 2] = [("put", 10), ("all_reduce", 12)];
 
 #[test]
@@ -50,11 +50,7 @@ fn a_call_passes_few_files_and_none_twice() {
             "{verb}: {} files: {files:#?}",
             files.len()
         );
-        assert_eq!(
-            twice(&files),
-            None,
-            "{verb} comes back to a file: {files:#?}"
-        );
+        assert_eq!(twice(&files), None, "{verb} returns to a file: {files:#?}");
     }
 }
 
@@ -76,7 +72,7 @@ fn a_file_that_a_call_comes_back_to_is_found() {
     assert!(twice(&files).is_some());
 }
 
-/// Ranks as threads of a process of their own, since the fake driver's place is a variable.
+/// Runs ranks as threads of a child process, because an environment variable selects the fake driver.
 #[test]
 #[ignore = "run by a_call_passes_few_files_and_none_twice"]
 fn ranks() {
@@ -108,7 +104,7 @@ fn calls(communicator: &Communicator, together: &Barrier) -> Result<()> {
         &|| stream.all_reduce(&inbox, &outbox, ReduceOp::Sum),
     ];
     for (call, (verb, _)) in verbs.into_iter().zip(MOST) {
-        // Nothing but rank 0's call is seen, and not a kernel that its first use loads.
+        // Only rank 0's second call is recorded, which loads no kernel any more.
         call()?;
         stream.synchronize()?;
         together.wait();
@@ -137,8 +133,8 @@ fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
     &text[from..from + length]
 }
 
-/// Files of this repository on a stack between the fake driver and the test, the innermost first. A file whose
-/// functions call each other counts once.
+/// Returns this repository's files on a stack between the fake driver and the test, the innermost first. Consecutive
+/// frames of one file count once.
 fn files_of(stack: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: Vec<String> = Vec::new();
@@ -151,7 +147,7 @@ fn files_of(stack: &str) -> Vec<String> {
         let path = Path::new(path)
             .strip_prefix(root)
             .unwrap_or(Path::new(path));
-        // The standard library's sources and the C library's are none of ours.
+        // Skip the sources of the standard library and the C library.
         if path.starts_with("tests") || !root.join(path).is_file() || path.is_absolute() {
             continue;
         }
@@ -163,7 +159,7 @@ fn files_of(stack: &str) -> Vec<String> {
     files
 }
 
-/// A file that is there twice.
+/// Returns a file that occurs twice.
 fn twice(files: &[String]) -> Option<&String> {
     let mut seen = std::collections::HashSet::new();
     files.iter().find(|file| !seen.insert(*file))

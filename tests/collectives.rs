@@ -1,7 +1,7 @@
-//! Every collective is what its definition says, by every algorithm, on every backend: the conformance
-//! suite's collectives over worlds of one to eight ranks.
+//! Every collective does what its definition says, by every algorithm, on every backend: the conformance suite's
+//! collectives over worlds of one to eight ranks.
 //!
-//! By default they are the seeded sample; with `SYMMEM_CONFORMANCE=full`, all
+//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
 //! (`cargo xtask conformance --full`).
 
 #[allow(
@@ -22,18 +22,18 @@ use symmem_conformance::collectives::{
 };
 use symmem_conformance::{Case, Outcome, Totals, World, rank_main};
 
-/// Worlds of the host backend, among which a sample is shared out.
+/// World sizes on the host backend; one sample is divided among them.
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-/// Worlds over the fake runtimes, which are slower, among which another is.
+/// World sizes over the fake runtimes, which are slower; another sample is divided among them.
 const FAKE_SIZES: [u32; 4] = [1, 2, 3, 8];
 
 /// The seed of the samples.
 const SEED: u64 = symmem_conformance::plan::SEED;
 
-/// Bound of each wait: a case that hangs must not keep the rest for long.
+/// Deadline of each wait, so that a case that hangs does not delay the rest for long.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A sample shared out among worlds, made once for all of them: the world's number, a case of it.
+/// A sample divided among worlds, made once for all of them: the world's index, and a case of it.
 type Sample = LazyLock<Vec<(usize, Case)>>;
 
 static HOST: Sample = LazyLock::new(|| plan::sample(SIZES.len(), Sizes::Small, SEED));
@@ -41,7 +41,7 @@ static FAKE: Sample = LazyLock::new(|| plan::sample(FAKE_SIZES.len(), Sizes::Sma
 static SHARED: Sample = LazyLock::new(|| plan::sample(FAKE_SIZES.len(), Sizes::Small, SEED + 2));
 static THREADED: Sample = LazyLock::new(|| plan::sample(SIZES.len(), Sizes::Small, SEED + 3));
 
-/// The cases of one world of several.
+/// Returns the cases of one world.
 fn share(world: usize, sample: &Sample) -> Vec<Case> {
     if is_full() {
         return plan::full(SEED).collect();
@@ -50,7 +50,7 @@ fn share(world: usize, sample: &Sample) -> Vec<Case> {
     here.map(|(_, case)| case.clone()).collect()
 }
 
-/// The cases of a world. Worlds of sizes that have none here have those of another.
+/// Returns the cases of a world. A size that is not in the list shares the cases of another.
 fn cases(part: Part) -> Vec<Case> {
     let among = |sizes: &[u32]| {
         let number = sizes.iter().position(|&size| size == part.ranks);
@@ -66,7 +66,7 @@ fn cases(part: Part) -> Vec<Case> {
         }
         Backend::Host => share(among(&SIZES), &HOST),
         Backend::Linked | Backend::HipLinked => share(among(&FAKE_SIZES), &FAKE),
-        // How memory is shared changes addresses, not algorithms: a few cases of each way are enough.
+        // How memory is shared changes addresses, not algorithms, so a few cases of each kind are enough.
         _ => {
             let each = if is_full() { 1 } else { 4 };
             let cases = share(0, &SHARED).into_iter();
@@ -84,17 +84,17 @@ fn part(backend: Backend, ranks: u32, threads: bool) -> Part {
     }
 }
 
-/// What became of a world's cases, found out by whichever test asks first.
+/// Returns the outcomes of a world's cases. The first test that asks runs them.
 fn check(part: Part) -> Vec<Outcome> {
     once(part, || run(part, &cases(part)))
 }
 
-/// Runs cases in a world of their own.
+/// Runs cases in their own world.
 fn run(part: Part, cases: &[Case]) -> Vec<Outcome> {
     run_with(part, "", &[], cases)
 }
 
-/// As [`run`], in a world of this name whose ranks have more in their environment.
+/// Like [`run`], in a world with this name suffix and with additional environment variables.
 fn run_with(part: Part, name: &str, environment: &[(&str, &str)], cases: &[Case]) -> Vec<Outcome> {
     let Part {
         backend,
@@ -132,7 +132,7 @@ fn run_with(part: Part, name: &str, environment: &[(&str, &str)], cases: &[Case]
     outcomes
 }
 
-/// Whether a world costs more than what it shows beside the others.
+/// Whether a world costs more time than its additional coverage is worth.
 fn is_dear(part: Part) -> bool {
     match part.backend {
         Backend::HipLinked => (4..8).contains(&part.ranks),
@@ -159,13 +159,13 @@ fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     }
 }
 
-/// The kernels for a switch, where there is none: the cases of both of their algorithms, of all worlds of the
-/// host's sample.
+/// The multicast kernels without a switch: the cases of both multicast algorithms, from all worlds of the host's
+/// sample.
 #[rstest]
 fn by_emulated_multicast(
     #[values((Backend::Host, 2), (Backend::Host, 4), (Backend::Linked, 3))] world: (Backend, u32),
 ) {
-    // Asked for where multicast itself is forbidden, as in all of these worlds.
+    // Emulation must work where multicast itself is forbidden, as in all of these worlds.
     let environment = [
         ("SYMMEM_MULTICAST", "emulate"),
         ("NVSHMEM_DISABLE_NVLS", "1"),
@@ -173,7 +173,7 @@ fn by_emulated_multicast(
     by_multicast(world, "-emulated", &environment);
 }
 
-/// The same through the addresses of a switch, over the fake driver, where ranks may ask for that.
+/// The multicast kernels through a switch's addresses, over the fake driver, if this environment permits multicast.
 #[test]
 fn by_the_fake_drivers_switch() {
     if !support::permitted() {
@@ -182,13 +182,13 @@ fn by_the_fake_drivers_switch() {
     let libraries = support::fake_driver();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     let libraries = libraries.to_str().expect("a path that is text");
     let environment = [
         ("SYMMEM_MULTICAST", "1"),
         ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
-        // No library of the vendor's is there, which the other worlds keep from it by this.
+        // NCCL would look multicast up. This directory has no NCCL, so `NCCL_NVLS_ENABLE=0` is not needed.
         ("SYMMEM_LIBRARY_PATH", libraries),
         ("NCCL_NVLS_ENABLE", ""),
     ];
@@ -208,7 +208,7 @@ fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&s
         sample.filter(is_multicast).cloned().collect()
     };
     if backend == Backend::Host {
-        // It has no graphs: of what would be captured it makes no call.
+        // The host backend has no graphs: call directly what would be captured.
         for case in &mut cases {
             if let Case::Collective(CollectiveCase { mode, .. }) = case
                 && *mode == Mode::Captured
@@ -220,7 +220,7 @@ fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&s
     assert!(cases.len() > 100, "{} cases", cases.len());
     let outcomes = run_with(part(backend, world, false), name, environment, &cases);
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Passed));
-    // A case that is to go by these kernels fails where it would go another way. Floats of 8 bits are not emulated.
+    // A case that must use these kernels fails if it uses another algorithm. Emulation excludes fp8.
     let kernels = MulticastKernels {
         captured: backend != Backend::Host,
         f8: false,
@@ -260,7 +260,7 @@ fn of_threads_of_one_process(
     check(part(world.0, world.1, true));
 }
 
-/// By itself, too, this runs both: it is not left out where a filter keeps one of them from running.
+/// Runs both backends itself, so that no test filter can hide one of them.
 #[rstest]
 fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
     #[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32,
@@ -291,7 +291,7 @@ fn mixed_calls_on_several_streams_pass_for_five_seconds() {
     run(part(Backend::Host, 4, false), &[soak]);
 }
 
-/// Not a test: what a process of this file does that was started as a rank.
+/// Not a test: the main function of a process of this file that was started as a rank.
 #[test]
 fn rank_process() {
     if std::env::var_os(RANK).is_some() && rank_main() != ExitCode::SUCCESS {

@@ -1,5 +1,5 @@
-//! Random sequences of collectives, puts, barriers and replays, each working on what the one before
-//! left, end with what a plain model of all ranks' memory says. A sequence that does not is shrunk.
+//! Random sequences of collectives, puts, barriers and replays, each of which uses the results of the previous one, end
+//! with what a plain model of all ranks' memory says. A sequence that does not is shrunk.
 
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
@@ -16,24 +16,24 @@ use symmem::{
     SymmetricBuffer,
 };
 
-/// Elements of a buffer: two halves, of which a step reads one and writes the other.
+/// Elements of each half of a buffer. A step reads one half and writes the other.
 const HALF: usize = 2048;
-/// Most elements of a part, so that those of four ranks fit into a half.
+/// Most elements of a part, so that the parts of four ranks fit into a half.
 const MOST: usize = 400;
-/// Bound of each wait.
+/// Deadline of each wait.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bound of the whole test, far beyond what it takes.
+/// Time limit of the whole test, much longer than it takes.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Sequences tried on the host.
+/// Sequences tried on the host backend.
 const SEQUENCES: u32 = 48;
-/// And over each of the fake runtimes, which are slower.
+/// Sequences tried over each fake runtime, which is slower.
 const ON_DEVICES: u32 = 24;
-/// Whose devices ranks have; the host where it is not set.
+/// Names the backend of the ranks; the host if it is not set.
 const BACKEND: &str = "SEQUENCES_BACKEND";
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// The flag: in place.
+    /// The flag means in place.
     AllReduce(Option<Algorithm>, bool),
     Reduce(usize),
     ReduceScatter(Option<Algorithm>),
@@ -42,39 +42,39 @@ enum Operation {
     AllToAll(Option<Algorithm>),
     Scatter(usize),
     Gather(usize),
-    /// To the rank so many after this one, between two barriers.
+    /// To the rank this many after this one, between two barriers.
     Put(usize),
-    /// To and from the ranks so many before and after this one.
+    /// To and from the ranks this many before and after this one.
     Exchange(usize),
     Barrier,
 }
 
-/// One step: what, with how many elements, from where to where.
+/// One step: the operation, how many elements, and the ranges.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     operation: Operation,
     count: usize,
-    /// Which half is read.
+    /// The half that is read.
     from_half: usize,
     from: usize,
     to: usize,
     channel: u32,
 }
 
-/// A sequence of groups of steps: eager once, or captured and replayed so often.
+/// A sequence of groups of steps. A group runs eagerly once, or is captured and launched this many times.
 #[derive(Clone, Debug)]
 struct Sequence {
     world: usize,
     groups: Vec<(Vec<Step>, Option<usize>)>,
 }
 
-/// The first element of a range of `length` in a half.
+/// Returns the first element of a range of `length` in a half.
 fn place(half: usize, offset: usize, length: usize) -> usize {
     half * HALF + offset % (HALF - length + 1)
 }
 
 impl Step {
-    /// Elements read and written, in a world of `world`.
+    /// Returns how many elements are read and written in a world of `world` ranks.
     fn lengths(&self, world: usize) -> (usize, usize) {
         let (one, all) = (self.count, self.count * world);
         match self.operation {
@@ -86,7 +86,7 @@ impl Step {
         }
     }
 
-    /// Where what is read and what is written starts.
+    /// Returns the first elements that are read and written.
     fn places(&self, world: usize) -> (usize, usize) {
         let (read, written) = self.lengths(world);
         let from = place(self.from_half, self.from, read);
@@ -96,7 +96,7 @@ impl Step {
         }
     }
 
-    /// What the step does to all ranks' memory.
+    /// Applies the step to the model of all ranks' memory.
     fn apply(&self, memory: &mut [Vec<u32>]) {
         let world = memory.len();
         let before: Vec<Vec<u32>> = memory.to_vec();
@@ -260,7 +260,7 @@ fn initial(rank: usize) -> Vec<u32> {
     (0..2 * HALF).map(element).collect()
 }
 
-/// What every rank's memory holds in the end.
+/// Returns what the model says that every rank's memory holds at the end.
 fn model(sequence: &Sequence) -> Vec<Vec<u32>> {
     let mut memory: Vec<Vec<u32>> = (0..sequence.world).map(initial).collect();
     for (steps, launches) in &sequence.groups {
@@ -271,7 +271,7 @@ fn model(sequence: &Sequence) -> Vec<Vec<u32>> {
     memory
 }
 
-/// What a rank's memory holds in the end.
+/// Runs a sequence as one rank and returns its memory at the end.
 fn rank(communicator: &Communicator, sequence: &Sequence) -> Result<Vec<u32>> {
     let mut stream = communicator.stream()?;
     let buffer = communicator.allocate::<u32>(&[2 * HALF])?;
@@ -298,7 +298,7 @@ fn rank(communicator: &Communicator, sequence: &Sequence) -> Result<Vec<u32>> {
     Ok(seen)
 }
 
-/// What all ranks' memory holds in the end: the ranks are threads.
+/// Runs a sequence with ranks as threads and returns every rank's memory at the end.
 fn run(sequence: &Sequence) -> std::result::Result<Vec<Vec<u32>>, String> {
     let job = support::job("sequences");
     let world = sequence.world as u32;
@@ -323,7 +323,7 @@ fn run(sequence: &Sequence) -> std::result::Result<Vec<Vec<u32>>, String> {
     })
 }
 
-/// Fails by the first element that is not as the model has it.
+/// Fails with the first element that differs from the model.
 fn compare(expected: &[Vec<u32>], seen: &[Vec<u32>]) -> std::result::Result<(), TestCaseError> {
     for (rank, (expected, seen)) in expected.iter().zip(seen).enumerate() {
         let wrong = (0..2 * HALF).find(|&at| expected[at] != seen[at]);
@@ -338,7 +338,7 @@ fn compare(expected: &[Vec<u32>], seen: &[Vec<u32>]) -> std::result::Result<(), 
     Ok(())
 }
 
-/// Tries sequences until one fails; its shrunk form is in the reason.
+/// Tries sequences until one fails; the reason contains its shrunk form.
 fn try_all(
     sequences: u32,
     run: impl Fn(&Sequence) -> std::result::Result<Vec<Vec<u32>>, String> + Send + 'static,
@@ -370,7 +370,7 @@ fn any_sequence_ends_with_what_the_model_says() {
     }
 }
 
-/// In a process of its own, since the runtime's place is a variable; the runtime is not misused either.
+/// Runs in a child process, because an environment variable selects the runtime. The runtime must report no violation.
 #[rstest]
 fn any_sequence_on_devices_ends_with_what_the_model_says(#[values("cuda", "hip")] backend: &str) {
     let libraries = match backend {
@@ -395,14 +395,14 @@ fn any_sequence_on_devices_ends_with_what_the_model_says(#[values("cuda", "hip")
 }
 
 #[test]
-#[ignore = "run by the one above, in a process of its own"]
+#[ignore = "run in a child process by the test above"]
 fn on_devices() {
     if let Err(reason) = try_all(ON_DEVICES, run) {
         panic!("{reason}");
     }
 }
 
-/// The checker's own test: a broadcast that leaves out the last element.
+/// Tests the checker: plants a broadcast that omits the last element.
 #[test]
 fn a_fault_in_one_operation_is_found_and_shrunk_to_it() {
     let faulty = |sequence: &Sequence| {
@@ -412,7 +412,7 @@ fn a_fault_in_one_operation_is_found_and_shrunk_to_it() {
                 for step in steps {
                     let mut step = *step;
                     if matches!(step.operation, Operation::Broadcast(..)) {
-                        // The place stays where that of the whole is.
+                        // The offsets stay those of the whole range.
                         let (from, to) = step.places(sequence.world);
                         (step.from, step.to) = (from % HALF, to % HALF);
                         step.count = step.count.saturating_sub(1);

@@ -1,11 +1,11 @@
-//! What a communicator promises whatever its callers do: ranks are threads on the host backend.
+//! Guarantees of a communicator whatever its callers do. Ranks are threads on the host backend.
 
 use std::time::{Duration, Instant};
 use symmem::backend::abi::DeviceAddress;
 use symmem::bootstrap::LaunchEnvironment;
 use symmem::{BackendSource, Communicator, Configuration, Error, Result, SignalPlacement};
 
-/// Far beyond what any of these takes.
+/// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
@@ -16,7 +16,7 @@ fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
     configuration
 }
 
-/// Runs `rank` as each rank of a world, and gives what each gave.
+/// Runs `rank` as each rank of a world and returns the results.
 fn world<T: Send>(world: u32, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
     let now = Instant::now();
     let job = format!("communicator-{}-{now:?}", std::process::id());
@@ -42,7 +42,7 @@ fn a_buffer_that_a_graph_uses_is_not_freed_under_it() {
         let mut stream = communicator.stream()?;
         let buffer = communicator.allocate::<u8>(&[1 << 20])?;
         let half = 1 << 19;
-        // On one rank only: the other hears the reason.
+        // Only one rank has a graph; the other is told the reason.
         let graph = (communicator.rank() == 0)
             .then(|| {
                 stream.capture(|queue| {
@@ -51,7 +51,7 @@ fn a_buffer_that_a_graph_uses_is_not_freed_under_it() {
             })
             .transpose()?;
         let freed = buffer.free();
-        // The graph still has what it uses.
+        // The graph still has the memory that it uses.
         if let Some(graph) = &graph {
             stream.launch_graph(graph)?;
             stream.synchronize()?;
@@ -101,7 +101,7 @@ fn an_address_that_is_misaligned_on_one_rank_fails_all_at_once() {
         let memory = communicator.allocate::<u64>(&[64])?;
         let skew = if communicator.rank() == 1 { 4 } else { 0 };
         let address = DeviceAddress(memory.local().address().0 + skew);
-        // SAFETY: inside `memory`, which outlives the registration.
+        // SAFETY: the range is inside `memory`, which outlives the registration.
         let registered = unsafe { communicator.register::<u64>(address, &[8]) }.map(drop);
         communicator.check()?;
         memory.free()?;
@@ -125,13 +125,13 @@ fn an_address_that_is_misaligned_on_one_rank_fails_all_at_once() {
     );
 }
 
-/// A capture by the vendor's own API, as far as the other value of the stream knows. On the captured value itself
-/// these calls do not compile: `compile_fail/host_write_in_a_capture.rs`.
+/// Another wrapper of the stream does not know of the capture, as if the vendor's own API had begun it. On the captured
+/// value itself these calls do not compile: `compile_fail/host_write_in_a_capture.rs`.
 #[test]
 fn what_cannot_be_captured_is_refused_and_harms_nothing() {
     for result in world(1, |communicator| {
         let mut stream = communicator.stream()?;
-        // SAFETY: the stream outlives it.
+        // SAFETY: the stream outlives this wrapper.
         let other = unsafe { communicator.stream_from_raw(stream.raw()) };
         let buffer = communicator.allocate::<u8>(&[64])?;
         let mut bytes = [0; 8];
@@ -159,7 +159,7 @@ fn what_cannot_be_captured_is_refused_and_harms_nothing() {
         buffer.free()?;
         communicator.finalize().map(drop)
     }) {
-        result.expect("the communicator is as good as before");
+        result.expect("the communicator still works");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_read_that_waits_for_a_peer_holds_up_no_write_of_another_thread() {
         let (rank, peer) = (communicator.rank(), 1 - communicator.rank());
         let buffer = communicator.allocate::<u32>(&[2])?;
         let (reading, writing) = (communicator.stream()?, communicator.stream()?);
-        // The peer signals only once it has been written to, by the other thread.
+        // The peer signals only after the other thread has written to it.
         reading.wait_signal(peer, 0)?;
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -189,7 +189,10 @@ fn a_read_that_waits_for_a_peer_holds_up_no_write_of_another_thread() {
     }) {
         result.expect("every rank read what its peer put");
     }
-    assert!(start.elapsed() < PATIENCE / 2, "it took until the deadline");
+    assert!(
+        start.elapsed() < PATIENCE / 2,
+        "the wait lasted until the deadline"
+    );
 }
 
 #[test]
@@ -199,9 +202,9 @@ fn a_rank_whose_communicator_is_poisoned_keeps_no_peer_in_a_collective_call() {
             let stream = communicator.stream().expect("a stream");
             let limit = Duration::from_millis(50);
             stream.wait_signal_within(0, 0, limit).expect("enqueued");
-            let error = stream.synchronize().expect_err("nobody signals");
+            let error = stream.synchronize().expect_err("no rank signals");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
-            // Peers are in the exchange by now; this rank does not join it.
+            // Peers are in the exchange by now, which this rank does not join.
             let start = Instant::now();
             let again = communicator.allocate::<u8>(&[1]).map(drop);
             assert_eq!(format!("{again:?}"), format!("{:?}", Err::<(), _>(error)));
@@ -209,12 +212,12 @@ fn a_rank_whose_communicator_is_poisoned_keeps_no_peer_in_a_collective_call() {
         }
         let start = Instant::now();
         let error = communicator.allocate::<u8>(&[1]).map(drop);
-        let error = error.expect_err("rank 2 does not come");
+        let error = error.expect_err("rank 2 never arrives");
         assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
         start.elapsed()
     });
     for elapsed in results {
-        assert!(elapsed < Duration::from_secs(2), "only after {elapsed:?}");
+        assert!(elapsed < Duration::from_secs(2), "took {elapsed:?}");
     }
 }
 
@@ -242,7 +245,7 @@ fn deadlines_that_no_clock_can_express_are_as_good_as_none() {
 fn a_stream_is_captured_once_at_a_time() {
     for result in world(1, |communicator| {
         let mut stream = communicator.stream()?;
-        // SAFETY: the stream outlives it.
+        // SAFETY: the stream outlives this wrapper.
         let mut other = unsafe { communicator.stream_from_raw(stream.raw()) };
         let graph = stream.capture(|queue| {
             assert!(queue.is_capturing());

@@ -1,5 +1,5 @@
-//! No safe call yields a reference to memory that peers write, and nothing outlives its buffer: the
-//! programs in `compile_fail/` must not compile, each for the reason beside it.
+//! No safe call returns a reference to memory that peers write, and no value outlives its buffer: the programs in
+//! `compile_fail/` do not compile, each for the reason in its `.stderr` file.
 
 #[test]
 fn programs_that_would_be_unsound_do_not_compile() {

@@ -1,8 +1,8 @@
-//! Every backend does what the contract says, alike: the conformance suite over backends, worlds and
+//! Every backend does what the contract says, and all do the same: the conformance suite over backends, worlds and
 //! engines.
 //!
-//! Each world of ranks is launched once and fed the cases of each engine. By default they are the
-//! seeded sample; with `SYMMEM_CONFORMANCE=full`, all (`cargo xtask conformance --full`).
+//! Each world is launched once and runs the cases of each engine. By default these are a seeded sample; with
+//! `SYMMEM_CONFORMANCE=full`, all (`cargo xtask conformance --full`).
 
 #[allow(
     dead_code,
@@ -43,7 +43,7 @@ const THREADED: [(Backend, u32); 3] = [
 /// Worlds over older releases of a vendor's runtime.
 const OLDER: [(Backend, u32); 1] = [(Backend::HipSix, 2)];
 
-/// A world, to be launched when its first case comes.
+/// A world, which is launched for its first case.
 struct Site {
     backend: Backend,
     ranks: u32,
@@ -82,8 +82,8 @@ static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
         .collect()
 });
 
-/// A sample for each backend over its worlds, and one for the worlds of threads: so every two parameters
-/// meet on every backend. HIP has CUDA's.
+/// A sample for each backend over its worlds, and one for the worlds of threads, so that every pair of parameter values
+/// occurs on every backend. HIP runs CUDA's cases.
 static SAMPLE: LazyLock<Vec<(usize, TransferCase)>> = LazyLock::new(|| {
     let mut cases = Vec::new();
     let mut first = 0;
@@ -108,7 +108,7 @@ fn site_of(backend: Backend, ranks: u32, threads: bool) -> usize {
     SITES.iter().position(here).expect("every world has a site")
 }
 
-/// The cases of a world.
+/// Returns the cases of a world.
 fn cases_of(site: &Site) -> Vec<Case> {
     if is_full() {
         return plan::full(plan::SEED).map(Case::Transfer).collect();
@@ -119,7 +119,7 @@ fn cases_of(site: &Site) -> Vec<Case> {
     here.map(|(_, case)| Case::Transfer(case.clone())).collect()
 }
 
-/// Cases of one engine in one world: what became of them, found out by whichever test asks first.
+/// Returns the outcomes of one engine's cases in one world. The first test that asks runs them.
 fn check(part: Part) -> Vec<Outcome> {
     once(part, || run(part))
 }
@@ -133,7 +133,7 @@ fn part(backend: Backend, ranks: u32, threads: bool, method: MethodName) -> Part
     }
 }
 
-/// Feeds a world the cases of one engine, and ends it after the last engine.
+/// Runs one engine's cases in a world, and ends the world after the last engine.
 fn run(part: Part) -> Vec<Outcome> {
     let Part {
         backend,
@@ -148,8 +148,8 @@ fn run(part: Part) -> Vec<Outcome> {
     cases.retain(
         |case| matches!(case, Case::Transfer(case) if case.engine.method as usize == method),
     );
-    // So that a world which has ended an engine with one placement of signals begins the next with
-    // the same: each change is a new communicator.
+    // Each change of signal placement needs a new communicator. Reversing every other engine lets it start with the
+    // placement that the previous one ended with.
     if method % 2 == 1 {
         cases.reverse();
     }
@@ -192,8 +192,8 @@ fn run(part: Part) -> Vec<Outcome> {
     records.into_iter().map(|record| record.outcome).collect()
 }
 
-/// Whether a world costs more than what it shows beside the others: how memory is shared, or which file the
-/// backend came from, changes nothing that the size of the world does.
+/// Whether a world costs more time than its additional coverage is worth: how memory is shared, or which file the
+/// backend was loaded from, changes nothing that the size of the world affects.
 fn is_dear(backend: Backend, ranks: u32) -> bool {
     match backend {
         Backend::HipVmm => ranks > 3,
@@ -264,7 +264,7 @@ fn older_releases(
     check(part(world.0, world.1, false, engine));
 }
 
-/// By itself, too, this runs both: it is not left out where a filter keeps one of them from running.
+/// Runs both backends itself, so that no test filter can hide one of them.
 #[rstest]
 fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
     #[values(1, 2, 3, 4, 8)] world: u32,
@@ -332,7 +332,7 @@ fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
     world.finish().unwrap();
 }
 
-/// A case that the host's backend skips.
+/// Returns a case that the host backend skips.
 fn skipped_case() -> Case {
     let is_skipped = |case: &&TransferCase| case.engine.method == MethodName::CopyEngine;
     let found = SAMPLE.iter().map(|(_, case)| case).find(is_skipped);
@@ -360,7 +360,7 @@ fn a_world_that_ends_at_a_failure_is_not_replaced() {
 #[rstest]
 fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
     #[values(false, true)] threads: bool,
-    // The last of all cases, or one of more than a pipe holds, which nobody is left to read.
+    // The skipped case is the last of all, or one of more cases than a pipe holds, which no rank reads any more.
     #[values(1, 1000)] times: usize,
 ) {
     let name = format!("ends-in-order-{threads}-{times}");
@@ -375,7 +375,7 @@ fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
     let records = world.run(&cases, |_| ());
     assert!(
         start.elapsed() < patience,
-        "its ranks do not end by themselves"
+        "the ranks do not end by themselves"
     );
     let passed = |at: usize| records[at].outcome == Outcome::Passed;
     assert!(records.len() == 2 && passed(0), "{records:#?}");
@@ -400,14 +400,14 @@ fn a_selftest_that_ends_at_a_failure_starts_no_world_after_it() {
         |_, _, _| (),
     );
     let report = report.unwrap();
-    // The host has no copy engine.
+    // The host backend has no copy engine.
     assert_eq!(report.totals.skipped.values().sum::<usize>(), 1);
     assert_eq!(report.worlds.len(), 1);
     assert_eq!(report.worlds[0].cases.len(), report.totals.cases());
     assert!(report.is_clean(), "{:?}", report.worlds[0].trouble);
 }
 
-/// Not a test: what a process does that [`ranks_live_as_long_as_their_process`] starts.
+/// Not a test: the main function of a process that [`ranks_live_as_long_as_their_process`] starts.
 #[test]
 fn world_process() {
     if std::env::var_os("SYMMEM_TEST_WORLD").is_none() {
@@ -439,7 +439,7 @@ fn ranks_live_as_long_as_their_process_and_not_as_the_thread_that_launched_them(
     assert_eq!(ranks.len(), 2);
     let ranks = ranks.into_iter().filter_map(Pid::from_raw);
     let ranks: Vec<Pid> = ranks.collect();
-    // Those that are stopped do not see that their input has ended.
+    // Stopped ranks do not see that their input has ended.
     for &rank in &ranks {
         kill_process(rank, Signal::STOP).unwrap();
     }
@@ -492,7 +492,7 @@ fn the_selftest_names_every_case_and_its_outcome() {
     );
 }
 
-/// Not a test: what a process of this file does that was started as a rank.
+/// Not a test: the main function of a process of this file that was started as a rank.
 #[test]
 fn rank_process() {
     if std::env::var_os(RANK).is_some() && rank_main() != ExitCode::SUCCESS {

@@ -1,9 +1,9 @@
-//! Products of matrices that gather are what their definition says, in every way to do them: the conformance
-//! suite's products over worlds of one to eight ranks.
+//! All-gather + GEMM does what its definition says, by every algorithm and transport: the conformance suite's GEMM
+//! cases over worlds of one to eight ranks.
 //!
-//! By default they are the seeded sample; with `SYMMEM_CONFORMANCE=full`, all
-//! (`cargo xtask conformance --full`). What backends with libraries and kernels of their own do over the fake
-//! runtimes is in tests of its own.
+//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
+//! (`cargo xtask conformance --full`). Other tests cover the backends with their own libraries and kernels, over the
+//! fake runtimes.
 
 #[allow(dead_code, reason = "these tests use the host backend only")]
 mod support;
@@ -15,12 +15,12 @@ use std::time::Duration;
 use support::worlds::{Backend, RANK, account, end, is_full, options};
 use symmem_conformance::{Case, Outcome, Totals, World, plan, products, rank_main};
 
-/// Worlds among which the sample is shared out.
+/// World sizes; one sample is divided among them.
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-/// Bound of each wait: a case that hangs must not keep the rest for long.
+/// Deadline of each wait, so that a case that hangs does not delay the rest for long.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The world's number, a case of it.
+/// The world's index, and a case of it.
 static SAMPLE: LazyLock<Vec<(usize, Case)>> =
     LazyLock::new(|| products::sample(SIZES.len(), plan::SEED));
 
@@ -32,7 +32,7 @@ fn cases(world: usize) -> Vec<Case> {
     here.map(|(_, case)| case.clone()).collect()
 }
 
-/// Runs cases in a world of their own.
+/// Runs cases in their own world.
 fn check(ranks: u32, threads: bool, cases: &[Case]) {
     let kind = if threads { "threads" } else { "processes" };
     let name = format!("products-Host-{ranks}-{kind}");
@@ -68,7 +68,7 @@ fn of_threads_of_one_process() {
     check(3, true, &cases(2));
 }
 
-/// Not a test: what a process of this file does that was started as a rank.
+/// Not a test: the main function of a process of this file that was started as a rank.
 #[test]
 fn rank_process() {
     if std::env::var_os(RANK).is_some() && rank_main() != ExitCode::SUCCESS {

@@ -1,6 +1,6 @@
-//! Collectives by copy engines fork to streams of their own: whatever streams and captures they are
-//! called on, the result is what the operation says. Over the fake runtimes, which have copy engines, run
-//! streams side by side and hold captures to the real ones' rules.
+//! Collectives by copy engine fork onto side streams. Whatever streams and captures they are called on, the result is
+//! what the operation says. The tests run over the fake runtimes, which have copy engines, run streams concurrently,
+//! and enforce the real runtimes' rules for captures.
 
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
@@ -17,7 +17,7 @@ use symmem::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Bytes of a part from which copies go by two lanes where nothing else is said.
+/// Bytes of a part from which copies use two lanes by default.
 const TWO_LANES: usize = 1 << 20;
 
 /// The tests' bodies, by name.
@@ -56,8 +56,8 @@ fn calls_on_one_channel_may_come_from_streams_that_the_caller_orders(
     run(backend, "ordered_streams", &[3]);
 }
 
-/// Runs a body in a process of its own, since the runtime's place is a variable, in worlds of these
-/// sizes; nothing is left then and the runtime was not misused.
+/// Runs a body in worlds of these sizes in a child process, because an environment variable selects the runtime. The
+/// runtime must report no leak and no violation.
 fn run(backend: &str, name: &str, worlds: &[u32]) {
     let libraries = match backend {
         "hip" => fake_hip(Release::Seven),
@@ -94,7 +94,7 @@ fn run(backend: &str, name: &str, worlds: &[u32]) {
 }
 
 #[test]
-#[ignore = "run by the others, in a process of its own"]
+#[ignore = "run in a child process by the other tests"]
 fn ranks() {
     let asked = |name| std::env::var(name).expect("set by `run`");
     let name = asked("COPY_ENGINE_BODY");
@@ -115,7 +115,7 @@ fn ranks() {
     });
 }
 
-/// Byte `at` of what `rank` gives in `round`.
+/// Returns byte `at` of a rank's input in `round`.
 fn byte(rank: usize, round: usize, at: usize) -> u8 {
     (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ (rank * 31 + round * 7 + at) as u8
 }
@@ -126,7 +126,7 @@ fn engine(concurrent: Option<u32>) -> CollectiveOptions<'static> {
         .concurrent(concurrent)
 }
 
-/// Buffers of an all-gather, whose parts are `part` bytes long.
+/// The buffers of an all-gather with parts of `part` bytes.
 struct Gather<'a> {
     communicator: &'a Communicator,
     part: usize,
@@ -146,7 +146,7 @@ impl<'a> Gather<'a> {
         })
     }
 
-    /// Where this rank's part is, and its offset there.
+    /// Returns the buffer that holds this rank's part, and the part's offset in it.
     fn place(&self) -> (&SymmetricBuffer<u8>, usize) {
         match self.in_place {
             true => (&self.destination, self.communicator.rank() * self.part),
@@ -161,7 +161,7 @@ impl<'a> Gather<'a> {
         let given: Vec<u8> = (0..self.part).map(|at| byte(rank, round, at)).collect();
         let (buffer, offset) = self.place();
         buffer.write(stream, offset, &given)?;
-        // Nobody puts here before this is done.
+        // No peer writes here before the barrier.
         stream.barrier()
     }
 
@@ -230,7 +230,7 @@ fn replays(communicator: &Communicator) -> Result<()> {
         let gather = Gather::new(communicator, 5003, in_place)?;
         let options = engine(Some(concurrent));
         let graph = stream.capture(|queue| {
-            // Again on the same side streams, which are in the capture already.
+            // The second call uses the same side streams, which have joined the capture already.
             gather.enqueue(queue, &options)?;
             gather.enqueue(queue, &options)
         })?;
@@ -273,14 +273,14 @@ fn ordered_streams(communicator: &Communicator) -> Result<()> {
         Gather::new(communicator, TWO_LANES + 3, false)?,
         Gather::new(communicator, TWO_LANES + 3, false)?,
     ];
-    // SAFETY: only an event is made, between streams that are live.
+    // SAFETY: the test only creates an event and records it between live streams.
     let backend = unsafe { communicator.backend() };
     let event = backend.event_create().unwrap();
     for round in 0..3 {
         for (stream, gather) in streams.iter().zip(&gathers) {
             gather.fill(stream, round)?;
         }
-        // The second call is after the first, by an event and not by the host.
+        // An event, not the host, orders the second call after the first.
         gathers[0].enqueue(&streams[0], &engine(None))?;
         after(backend, event, &streams[0], &streams[1]);
         gathers[1].enqueue(&streams[1], &engine(None))?;
@@ -288,12 +288,12 @@ fn ordered_streams(communicator: &Communicator) -> Result<()> {
             gather.check(stream, round)?;
         }
     }
-    // SAFETY: made above, and nobody uses it any more.
+    // SAFETY: the event was created above, and nothing uses it any more.
     unsafe { backend.event_destroy(event) }.unwrap();
     gathers.into_iter().try_for_each(Gather::free)
 }
 
-/// Lets `later` go on when `earlier` has come here.
+/// Makes `later` wait until `earlier` has reached this point.
 fn after(backend: &symmem::backend::Backend, event: RawEvent, earlier: &Stream, later: &Stream) {
     // SAFETY: the event and both streams are live.
     unsafe {

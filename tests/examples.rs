@@ -1,4 +1,4 @@
-//! The examples run, as a user would start them: a process for each rank.
+//! The examples run as a user would start them, with one process per rank.
 
 #[allow(dead_code, reason = "these tests use the fakes only")]
 mod support;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::hip::{Release, fake_hip};
 
-/// `cargo test` builds the examples beside the tests.
+/// Returns the path of an example, which `cargo test` builds beside the tests.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -21,12 +21,12 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// What each rank of a world wrote, in rank order.
+/// Runs an example and returns each rank's output in rank order.
 fn run(name: &str, world: u32) -> Vec<String> {
     run_with(name, world, &[("SYMMEM_BACKEND", "host".into())])
 }
 
-/// The same on CUDA over the fake driver, with the libraries of more directories.
+/// Runs an example on CUDA over the fake driver, with libraries from more directories.
 fn run_on_cuda(name: &str, world: u32, directories: &[PathBuf]) -> Vec<String> {
     let driver = support::fake_driver();
     let libraries = directories.iter().map(PathBuf::as_path).chain([driver]);
@@ -43,7 +43,7 @@ fn run_on_cuda(name: &str, world: u32, directories: &[PathBuf]) -> Vec<String> {
 }
 
 fn run_with(name: &str, world: u32, environment: &[(&str, OsString)]) -> Vec<String> {
-    // Examples of one name run side by side in several tests.
+    // Several tests run examples of the same name concurrently.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let job = format!("test-{name}-{number}-{}", std::process::id());
@@ -128,7 +128,7 @@ fn assert_handed_on(texts: &[String]) {
     }
 }
 
-/// The same on HIP over the fake runtime, whose devices are of this architecture.
+/// Runs an example on HIP over the fake runtime with devices of this architecture.
 fn run_on_hip(name: &str, world: u32, release: Release, architecture: &str) -> Vec<String> {
     let environment = [
         ("SYMMEM_BACKEND", "hip".into()),
@@ -166,7 +166,7 @@ fn a_kernel_compiled_by_hiprtc_puts_signals_and_waits() {
     }
 }
 
-/// Where CI installs NVRTC.
+/// Returns the directory where CI installs NVRTC.
 fn nvrtc_directory() -> Option<PathBuf> {
     let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/venv/lib");
     let pythons = std::fs::read_dir(lib).ok()?;

@@ -1,6 +1,5 @@
-//! Where each pair of devices has a link of its own, copies to all peers are under way at once; behind a
-//! switch there is one at a time. Shown by the fake runtimes' trace of copies: which stream began and ended
-//! which copy.
+//! In a mesh with a link for each pair of devices, copies to all peers are outstanding at once; behind a switch, one at
+//! a time. The fake runtimes' trace of copies shows which stream began and ended which copy.
 
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
@@ -14,7 +13,7 @@ use symmem::backends::Selection;
 use symmem::{Algorithm, Builder, CollectiveOptions, LaunchEnvironment, Result};
 
 const WORLD: usize = 4;
-/// Bytes of a part: copies of it are worth forking for.
+/// Bytes of a part, large enough for side streams.
 const PART: usize = 1 << 20;
 
 #[test]
@@ -40,13 +39,13 @@ fn behind_a_switch_a_rank_copies_to_one_peer_at_a_time() {
     for rank in 0..WORLD {
         for at_once in outstanding(&trace, rank) {
             let peers: HashSet<&String> = at_once.iter().map(|(_, peer)| peer).collect();
-            // The lanes are half a step apart, so the second may still be with the peer before.
+            // The lanes are half a step apart, so the second lane may still copy to the previous peer.
             assert!(peers.len() <= 2, "rank {rank} of {WORLD}:\n{trace}");
         }
     }
 }
 
-/// After each line of the trace, the streams and devices of copies from `rank`'s device to another's.
+/// Returns, after each line of the trace, the streams and target devices of copies from `rank`'s device.
 fn outstanding(trace: &str, rank: usize) -> Vec<HashSet<(String, String)>> {
     let (mut now, mut seen) = (HashSet::new(), Vec::new());
     for line in trace.lines() {
@@ -58,7 +57,7 @@ fn outstanding(trace: &str, rank: usize) -> Vec<HashSet<(String, String)>> {
         let Some((from, to)) = devices.split_once('>') else {
             panic!("{line}");
         };
-        // What ranks write when they meet is smaller.
+        // Smaller copies belong to the ranks' setup.
         let large = bytes.parse::<usize>().is_ok_and(|bytes| bytes >= PART / 8);
         if from != rank.to_string() || from == to || to == "host" || !large {
             continue;
@@ -74,8 +73,8 @@ fn outstanding(trace: &str, rank: usize) -> Vec<HashSet<(String, String)>> {
     seen
 }
 
-/// Runs an all-gather by copy engine in a process of its own, since the runtime's place is a variable, and
-/// gives the trace of its copies, each of which lasts a while.
+/// Runs an all-gather by copy engine in a child process, because an environment variable selects the runtime. Returns
+/// the trace of its copies, each of which lasts a while.
 fn gathers(backend: &str, libraries: &Path) -> String {
     let trace = format!("{}/fanout-{backend}", env!("CARGO_TARGET_TMPDIR"));
     let _ = std::fs::remove_file(&trace);
@@ -94,7 +93,7 @@ fn gathers(backend: &str, libraries: &Path) -> String {
 }
 
 #[test]
-#[ignore = "run by the others, in a process of its own"]
+#[ignore = "run in a child process by the other tests"]
 fn ranks() {
     let backend = std::env::var("FANOUT_BACKEND").expect("set by `gathers`");
     let job = format!("fanout-{}", std::process::id());

@@ -1,8 +1,11 @@
-//! Products by rows that were stored: the row decides, and the way that it names is the one that the library
-//! runs, on both vendors' backends over the fakes, whose library of products notes each.
+//! All-gather + GEMM with stored tuning rows, on both vendors' backends over the fakes: the row decides, and the
+//! library runs the algorithm that the row names. The fake library logs each GEMM.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "what the host does is core's test")]
+#[allow(
+    dead_code,
+    reason = "this test does not use the part for the host backend"
+)]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;
@@ -19,10 +22,10 @@ use symmem::{
     GemmTransport, MatrixOrder, Sharding,
 };
 
-/// Names the file in which the fake notes its products.
+/// Names the file in which the fake library logs its GEMMs.
 const LOG: &str = "FAKE_BLASLT_LOG";
 
-/// Two shards of 16 rows, all of them aligned to the widest access.
+/// Two shards of 16 rows, aligned to the widest access.
 const SHAPE: GemmShape = GemmShape::new(32, 16, 32);
 
 #[rstest]
@@ -38,7 +41,7 @@ fn by_a_stored_row(#[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor, #[case] 
     assert_eq!(report, [""; 0]);
 }
 
-/// What was multiplied since the last time: rows of the product, and the way. Called by all ranks.
+/// Returns the GEMMs logged since the last call, as rows and algorithm. Collective over all ranks.
 fn noted(communicator: &Communicator) -> Vec<(u64, u32)> {
     communicator.host_barrier().unwrap();
     let path = std::env::var(LOG).unwrap();
@@ -57,7 +60,7 @@ fn count(noted: &[(u64, u32)], product: (u64, u32)) -> usize {
     noted.iter().filter(|known| **known == product).count()
 }
 
-/// How the product is done without a row: by an algorithm whose product is the library's, which is timed.
+/// Returns the row of a call without a stored row, by an algorithm that times the library's GEMM.
 fn row() -> GemmRow {
     let rows = ranks(2, |communicator| {
         let baseline = GemmOptions {
@@ -66,7 +69,7 @@ fn row() -> GemmRow {
         };
         let made = communicator.all_gather_gemm::<bf16>(&SHAPE, &baseline);
         let noted = noted(&communicator);
-        // Some runs of each way by each rank.
+        // Each rank runs each algorithm of the library several times.
         assert!(count(&noted, (32, 1)) > 2, "{noted:?}");
         made.unwrap().row()
     });
@@ -75,7 +78,7 @@ fn row() -> GemmRow {
     rows[0].clone()
 }
 
-/// The same by a pipeline, whose products have 16 rows, in one of the library's ways.
+/// Returns a row by `Pipeline`, whose GEMMs have 16 rows, with one of the library's algorithms.
 fn stored(way: u32) -> GemmRow {
     GemmRow {
         algorithm: GemmAlgorithm::Pipeline,
@@ -86,7 +89,7 @@ fn stored(way: u32) -> GemmRow {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn the_row_decides_and_its_way_is_the_one_that_runs() {
     for way in 0..3 {
         let stored = stored(way);
@@ -99,11 +102,12 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
                     assert_eq!(case.operation.algorithm(), GemmAlgorithm::Pipeline);
                     assert_eq!(case.operation.transport(), GemmTransport::Get);
                     assert_eq!(case.operation.row(), stored);
-                    // Loaded by each rank, and not timed. The first guess may serve unaligned matrices, too.
+                    // Each rank loads the algorithm once and does not time it. The heuristic's first also serves
+                    // unaligned matrices.
                     let made = noted(&communicator);
                     assert_eq!(count(&made, (16, 1)), 2, "{made:?}");
                     case.run(2);
-                    // Two calls of two products on two ranks.
+                    // Two calls of two GEMMs each on two ranks.
                     assert_eq!(noted(&communicator), [(16, way); 8]);
                     case.result()
                         .iter()
@@ -112,15 +116,15 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
                 },
             )
         };
-        assert_eq!(result(), result(), "the same bits, run by run");
+        assert_eq!(result(), result(), "every run gives the same bits");
     }
 }
 
-/// The fake adds up from the back in every other way: so the same bits are the same way's.
+/// The fake adds in reverse order in every other algorithm, so equal bits show the same algorithm.
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn in_another_way_the_bits_are_others() {
-    // Sums long enough, and elements fine and many enough, for some to be rounded otherwise.
+    // Long sums and enough f16 elements that some are rounded differently.
     let shape = GemmShape::new(64, 64, 512);
     let result = |way| {
         let row = GemmRow {
@@ -150,7 +154,7 @@ fn in_another_way_the_bits_are_others() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn what_was_stored_for_another_library_is_timed_anew() {
     let timed = |stored: GemmRow, options: GemmOptions, rows| {
         ranks_with(
@@ -174,8 +178,12 @@ fn what_was_stored_for_another_library_is_timed_anew() {
     assert_eq!(timed(other, automatic, 16), (pipeline, true), "the version");
     let mut gone = good.clone();
     gone.ways = vec![(16, 99)];
-    assert_eq!(timed(gone, automatic, 16), (pipeline, true), "no such way");
-    // Who names an algorithm has it, and the stored ways where its products are among them.
+    assert_eq!(
+        timed(gone, automatic, 16),
+        (pipeline, true),
+        "no such algorithm"
+    );
+    // A caller's algorithm takes precedence; its library algorithms come from the row if the row has its GEMM shape.
     let baseline = GemmOptions {
         algorithm: GemmAlgorithm::Baseline,
         ..automatic
@@ -189,7 +197,7 @@ fn what_was_stored_for_another_library_is_timed_anew() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn a_row_holds_for_its_product_and_device_only() {
     let stored = stored(1);
     let mut elsewhere = stored.clone();
@@ -207,7 +215,7 @@ fn a_row_holds_for_its_product_and_device_only() {
                 };
                 let pipeline = GemmAlgorithm::Pipeline;
                 assert_eq!(algorithm(SHAPE) == pipeline, holds_here);
-                // Strides that are what they would be change nothing.
+                // Explicit strides that equal the defaults change nothing.
                 let said = GemmShape {
                     b_stride: Some(SHAPE.n),
                     c_stride: Some(SHAPE.n),
@@ -242,7 +250,7 @@ fn a_row_holds_for_its_product_and_device_only() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn ranks_with_different_rows_are_told() {
     let rows = [stored(1), stored(2)];
     let errors = ranks_with(
@@ -260,7 +268,7 @@ fn ranks_with_different_rows_are_told() {
             matches!(
                 error,
                 Error::Mismatch {
-                    what: "the stored row (SYMMEM_TUNING, Builder::gemm_tuning)",
+                    what: "the stored tuning row (SYMMEM_TUNING, Builder::gemm_tuning)",
                     ..
                 }
             ),

@@ -1,5 +1,5 @@
-//! What AMD's runtime is known to get wrong, and what the backend makes of it: over the fake runtime, which
-//! has each fault by a variable.
+//! Known faults of AMD's runtime, and how the backend handles them, over the fake runtime, which has a variable for
+//! each fault.
 
 #[allow(dead_code, reason = "these tests use the fake HIP runtime only")]
 mod support;
@@ -13,8 +13,8 @@ use symmem::backend::SymmetricMemory;
 use symmem::backends::Selection;
 use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
 
-/// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
-/// runtime's. What it did not give back.
+/// Runs a role below in a child process with these variables, asserts that it broke no rule of the runtime, and returns
+/// what it did not free.
 #[track_caller]
 fn role(role: &str, libraries: &Path, variables: &[(&str, &str)]) -> String {
     let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(support::job(role));
@@ -39,7 +39,7 @@ fn role(role: &str, libraries: &Path, variables: &[(&str, &str)]) -> String {
     live.collect::<Vec<_>>().join(", ")
 }
 
-/// A world of one on the first device.
+/// Returns the builder of a world of one rank on the first device.
 fn alone(kinds: &[ShareKind]) -> Builder {
     Builder::new()
         .launch(LaunchEnvironment::local(0, 1, support::job("hip-runtime")).unwrap())
@@ -74,7 +74,7 @@ fn partitions_with_one_uuid_are_devices_of_their_own() {
     assert_eq!(role("partitions", fake_hip(Release::Seven), &cut), "");
 }
 
-/// Its words have to be uncached, and physical memory is from 7.2 on.
+/// MI200 signals need uncached memory, which VMM can allocate from release 7.2 on.
 #[test]
 fn on_mi200_virtual_memory_is_offered_from_the_release_on_that_can_make_signals_of_it() {
     for (release, offered) in [("6.4", "no"), ("7.1", "no"), ("7.2", "yes")] {
@@ -87,14 +87,14 @@ fn on_mi200_virtual_memory_is_offered_from_the_release_on_that_can_make_signals_
     }
 }
 
-/// Memory that it has mapped cannot be freed yet: that is left to the end of the process.
+/// The rank that does not come may still map this rank's memory, so that memory is not freed before the process ends.
 #[test]
 fn a_rank_that_does_not_come_holds_a_rebuild_up_to_the_deadline_and_not_once_more_for_its_memory() {
     let left = role("held_up", fake_hip(Release::Seven), &[]);
     assert!(left.contains("allocations"), "{left}");
 }
 
-/// PyTorch, for one, brings the release that it was built for.
+/// For example, PyTorch brings the release that it was built for.
 #[test]
 fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
     let both = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-hip-releases");
@@ -112,12 +112,12 @@ fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
     assert_eq!(role("two_releases", Path::new(""), &found_by), "");
 }
 
-/// What the tests above run.
+/// The roles that the tests above run.
 mod roles {
     use super::*;
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn mapping() {
         let opened = alone(&[ShareKind::VmmFileDescriptor]).build();
         let error = opened.expect_err("nothing is mapped").to_string();
@@ -131,9 +131,9 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn two_releases() {
-        // SAFETY: the fake runtime, whose initialisers do nothing.
+        // SAFETY: this is the fake runtime, whose initializers do nothing.
         let older = unsafe { libloading::Library::new("libamdhip64.so.6") }.unwrap();
         let communicator = alone(&[]).build().unwrap();
         let version = communicator.capabilities().driver_version;
@@ -143,38 +143,38 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn neighbours() {
         const BYTES: u64 = 2 << 20;
         let communicator = alone(&[]).build().unwrap();
-        // SAFETY: what is made is given back below, and nothing of the communicator's is touched.
+        // SAFETY: what is made is freed below, and nothing of the communicator is touched.
         let backend = unsafe { communicator.backend() };
         let [ipc, vmm] = [ShareKind::LegacyIpc, ShareKind::VmmFileDescriptor];
         let mapped = backend.allocate(vmm.into(), BYTES).unwrap();
         let plain = backend.allocate(ipc.into(), BYTES).unwrap();
         assert_eq!(plain.address.0, mapped.address.0 + BYTES);
-        // SAFETY: allocated above, and given up below only.
+        // SAFETY: the memory was allocated above and is freed only below.
         let registered = |kind, address| unsafe { backend.register(kind, address, BYTES) };
         let neighbour = registered(ipc.into(), plain.address).expect("it has a handle of its own");
         let failure = registered(vmm.into(), plain.address).expect_err("it is not virtual memory");
         assert!(failure.message.contains("not created with hipMemCreate"));
         let own = registered(vmm.into(), mapped.address).expect("it is");
         for allocation in [neighbour, own, mapped, plain] {
-            // SAFETY: nothing uses it.
+            // SAFETY: nothing uses the allocation any more.
             unsafe { backend.free(allocation.handle) }.unwrap();
         }
         assert!(communicator.finalize().unwrap().is_empty());
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn no_unit() {
         let error = alone(&[]).build().expect_err("it fails").to_string();
         assert!(error.contains("hipMemGetAllocationGranularity"), "{error}");
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn partitions() {
         let job = support::job("partitions");
         std::thread::scope(|scope| {
@@ -194,7 +194,10 @@ mod roles {
             }
         });
         let choice = DeviceChoice::Uuid(*b"fa00ce5ca1ab1e00");
-        let error = alone(&[]).device(choice).build().expect_err("two have it");
+        let error = alone(&[])
+            .device(choice)
+            .build()
+            .expect_err("two devices have this UUID");
         assert!(
             error.to_string().contains("devices [0, 1] all have"),
             "{error}"
@@ -202,7 +205,7 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn mi200() {
         const BYTES: u64 = 2 << 20;
         let offered = std::env::var("OFFERED").as_deref() == Ok("yes");
@@ -215,7 +218,7 @@ mod roles {
             Err(error) => {
                 assert!(!offered, "{error}");
                 assert!(
-                    error.to_string().contains("no strategy in common"),
+                    error.to_string().contains("no sharing strategy in common"),
                     "{error}"
                 );
             }
@@ -223,14 +226,14 @@ mod roles {
         let communicator = alone(&[]).build().unwrap();
         let kinds = communicator.capabilities().share_kinds;
         assert_eq!(kinds.contains(&vmm.into()), offered, "{kinds:?}");
-        // SAFETY: an allocation harms nothing of the communicator's.
+        // SAFETY: an allocation affects nothing of the communicator.
         let backend = unsafe { communicator.backend() };
         assert_eq!(backend.allocate(vmm.into(), BYTES).is_ok(), offered);
         assert!(communicator.finalize().unwrap().is_empty());
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn held_up() {
         let (job, limit) = (support::job("held-up"), Duration::from_secs(1));
         let given_up = Barrier::new(2);
@@ -245,15 +248,15 @@ mod roles {
                     let start = Instant::now();
                     drop(buffer);
                     if rank == 1 {
-                        // It has its communicator yet, and does nothing with it.
+                        // This rank keeps its communicator and does nothing with it.
                         given_up.wait();
                         return;
                     }
                     let rebuilt = communicator.rebuild();
                     let waited = start.elapsed();
                     given_up.wait();
-                    let error = rebuilt.expect_err("nobody else comes").to_string();
-                    assert!(error.contains("rank 1 did not come"), "{error}");
+                    let error = rebuilt.expect_err("no other rank arrives").to_string();
+                    assert!(error.contains("rank 1 did not arrive"), "{error}");
                     assert!(waited < limit + Duration::from_secs(1), "{waited:?}");
                 });
             }

@@ -1,4 +1,4 @@
-//! What the public interface takes: slices of every form, buffers for slices, nothing at all, and what is not
+//! The public interface: slices of every form, buffers in place of slices, empty ranges, and exchanges that are not
 //! enqueued. Ranks are threads on the host backend.
 
 use rstest::rstest;
@@ -11,7 +11,7 @@ use symmem::{
     SymmetricBuffer,
 };
 
-/// Far beyond what any of these takes.
+/// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `rank` as each rank of a world.
@@ -35,7 +35,7 @@ fn world(world: u32, rank: impl Fn(Communicator) -> Result<()> + Sync) {
     });
 }
 
-/// Every transfer and collective, with nothing to move: where a part is asked for there is none either.
+/// Makes every transfer and collective with empty ranges and empty parts.
 fn move_nothing<T: Element>(
     communicator: &Communicator,
     to: &SymmetricBuffer<T>,
@@ -49,7 +49,7 @@ fn move_nothing<T: Element>(
     stream.read(from, &mut [])?;
     stream.put(next, to, from)?;
     stream.get(next, to, from)?;
-    // A signal is not nothing: it comes behind what there is to put.
+    // A put with a signal gives the signal even if there are no bytes to put.
     stream.put_signal(next, to, from, 0)?;
     stream.wait_signal(previous, 0)?;
     let none = vec![0; world];
@@ -114,7 +114,7 @@ fn a_slice_without_elements_moves_nothing_wherever_it_is(#[values(1, 2)] ranks: 
         from.write(&stream, 0, &[2.0; 4])?;
         move_nothing(&communicator, &to, &from)?;
         reduce_nothing(&communicator, &to)?;
-        // Behind the last element, too.
+        // An empty range behind the last element is valid, too.
         let (end, start) = (to.slice(4..)?, from.slice(..0)?);
         assert_eq!((end.offset(), end.len()), (4, 0));
         stream.put(0, end, start)?;
@@ -154,7 +154,10 @@ fn elements_without_size_are_moved_without_harm(#[values(1, 2)] ranks: u32) {
         exchange.recv((rank + world - 1) % world, &to)?;
         exchange.enqueue()?;
         stream.synchronize()?;
-        assert!(to.slice(..5).is_err(), "there are four, if of nothing");
+        assert!(
+            to.slice(..5).is_err(),
+            "there are four elements of zero size"
+        );
         to.free()?;
         from.free()?;
         communicator.finalize().map(drop)
@@ -180,7 +183,7 @@ fn a_slice_is_named_by_any_form_of_range() {
                 &[6, 7],
             ),
             (buffer.slice(8..)?, &[]),
-            // A slice's own are counted from its first.
+            // A slice's indices count from its own start.
             (buffer.slice(2..7)?.slice(1..3)?, &[3, 4]),
             (buffer.slice(2..7)?.slice(..)?, &[2, 3, 4, 5, 6]),
         ];
@@ -200,7 +203,10 @@ fn a_range_that_the_buffer_or_slice_does_not_have_is_refused() {
     world(1, |communicator| {
         let buffer = communicator.allocate::<u32>(&[8])?;
         let part = buffer.slice(2..5)?;
-        #[allow(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        #[allow(
+            clippy::reversed_empty_ranges,
+            reason = "the reversed range must be refused"
+        )]
         let refused = [
             buffer.slice(..9),
             buffer.slice(..=8),
@@ -237,7 +243,7 @@ fn a_buffer_is_taken_where_a_slice_is() {
         stream.all_reduce(&one, &one, ReduceOp::Sum)?;
         stream.read(&one, &mut seen)?;
         assert_eq!(seen, [3; 4]);
-        // A slice beside a buffer.
+        // One argument is a slice, the other a buffer.
         stream.all_gather(&both, other.slice(..)?)?;
         stream.all_gather(both.all(), &other)?;
         let mut gathered = [0; 8];
@@ -278,12 +284,12 @@ fn a_graph_launched_in_a_capture_is_kept_with_its_buffers_by_the_graph_that_is_r
             stream.capture(|queue| {
                 queue.launch_graph(&inner)?;
                 queue.put(rank, &result, &passed)?;
-                // Nobody puts again before this is done.
+                // No peer puts again before this barrier.
                 queue.barrier()
             })?
-            // The inner graph and what it uses are given up here.
+            // The inner graph and its buffers are dropped here.
         };
-        // What takes memory that is free would find theirs.
+        // If the buffers had been freed, these allocations would reuse their memory.
         let others: Vec<_> = (0..4)
             .map(|_| communicator.allocate::<u32>(&[ELEMENTS]))
             .collect::<Result<_>>()?;
@@ -321,7 +327,7 @@ fn an_exchange_that_is_forgotten_sends_nothing() {
         let mut seen = [1; 4];
         stream.read(&inbox, &mut seen)?;
         assert_eq!(seen, [0; 4]);
-        // The next one meets its own.
+        // The next exchange contains only its own sends and receives.
         let mut exchange = stream.exchange();
         exchange.send(peer, outbox.slice(..2)?)?;
         exchange.recv(peer, inbox.slice(2..)?)?;
@@ -343,7 +349,7 @@ fn options_are_said_once_for_a_call_and_the_selector_keeps_the_rest() {
         stream
             .with(&chosen)
             .all_reduce(&buffer, &buffer, ReduceOp::Sum)?;
-        // An option that was set is unset by `None`.
+        // `None` resets an option that was set.
         let free = chosen.algorithm(None).blocks(None);
         stream
             .with(&free)

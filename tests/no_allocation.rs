@@ -1,5 +1,5 @@
-//! After a stream's first calls, put, get, signals, words, their waits, barrier and collectives allocate
-//! nothing in the thread that calls them.
+//! After a stream's first calls, put, get, signals, words, their waits, barriers and collectives allocate nothing on
+//! the calling thread.
 
 #[path = "gemm/counting.rs"]
 mod counting;
@@ -44,7 +44,7 @@ fn on_hip_over_the_fake_runtime() {
     all_on("hip_ranks", fake_hip(Release::Seven));
 }
 
-/// In a process of its own, since the driver's place is a variable.
+/// Runs `ranks` in a child process, because an environment variable selects the driver.
 fn all_on(ranks: &str, libraries: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([ranks, "--exact", "--ignored", "--nocapture"])
@@ -69,7 +69,7 @@ fn hip_ranks() {
     ranks("hip");
 }
 
-/// Ranks as threads, each of which counts its own allocations.
+/// Runs ranks as threads, each of which counts its own allocations.
 fn ranks(backend: &str) {
     let job = format!("no-allocation-{}-{backend}", std::process::id());
     std::thread::scope(|scope| {
@@ -139,8 +139,8 @@ fn calls_allocate_nothing(communicator: &Communicator) {
         )?;
         stream.synchronize()
     };
-    // A first wait that really waits starts the host stream's thread and makes its queue: each rank
-    // comes late in turn.
+    // The first wait that blocks starts the host stream's thread and creates its queue, so each rank in turn arrives
+    // late.
     for round in 0..10 {
         communicator.host_barrier().unwrap();
         if round % 2 == communicator.rank() {

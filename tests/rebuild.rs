@@ -1,14 +1,14 @@
-//! What is left of a poisoned communicator comes together again: ranks are threads on the host
-//! backend. Ranks that are killed are processes; see the facade's failure tests.
+//! The remaining ranks of a poisoned communicator rebuild it. Ranks are threads on the host backend. `tests/failures`
+//! has the tests that kill ranks, which are processes there.
 
 use std::time::{Duration, Instant};
 use symmem::bootstrap::{BootstrapError, LaunchEnvironment};
 use symmem::{BackendSource, Communicator, Configuration, Error, Result, SignalPlacement};
 
-/// Far beyond what any of these takes.
+/// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs `rank` as each rank of a world, and gives what each gave.
+/// Runs `rank` as each rank of a world and returns the results.
 fn world<T: Send>(
     world: u32,
     configure: impl Fn(&mut Configuration) + Sync,
@@ -35,7 +35,7 @@ fn world<T: Send>(
     })
 }
 
-/// Every rank puts its number to its neighbour and signals; every rank checks.
+/// Every rank puts its number to its neighbor and signals; every rank checks.
 fn ring(communicator: &Communicator) -> Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
@@ -63,7 +63,7 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
             let process_wide = communicator.stream()?;
             process_wide.wait_signal((rank + 1) % 4, 3)?;
             for generation in 1..=3 {
-                // Nobody is in a call that would fail.
+                // No rank is in a call that the abort would fail.
                 communicator.host_barrier()?;
                 if rank == generation as usize {
                     communicator.abort();
@@ -73,7 +73,7 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
                 assert_eq!((communicator.rank(), communicator.world_size()), (rank, 4));
                 ring(&communicator)?;
             }
-            // A handle of the first communicator, held until now, says so and does no harm.
+            // A handle of the first communicator, held until now, returns errors and does no harm.
             assert!(process_wide.barrier().is_err());
             drop(process_wide);
             communicator.finalize().map(|leaks| leaks.is_empty())
@@ -88,14 +88,14 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
 fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_in_the_old_order() {
     for placement in [SignalPlacement::Device, SignalPlacement::Host] {
         let place = |configuration: &mut Configuration| configuration.signal_placement = placement;
-        // A rank that aborted at once could fail the allocation of one that is a step behind.
+        // If a rank aborted at once, the allocation of a slower rank could fail.
         let allocated = std::sync::Barrier::new(5);
         let results = world(5, place, |communicator| {
             let old = communicator.rank();
             let held = communicator.allocate::<u32>(&[64]);
             allocated.wait();
             let held = held?;
-            // Rank 0, which holds the store, and one in the middle.
+            // Rank 0, which holds the store, and a rank in the middle.
             if old == 0 || old == 2 {
                 communicator.abort();
                 return Ok(None);
@@ -105,7 +105,9 @@ fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_i
             }
             let rebuilt = communicator.rebuild()?;
             ring(&rebuilt)?;
-            let error = held.free().expect_err("it is of the old communicator");
+            let error = held
+                .free()
+                .expect_err("the buffer belongs to the old communicator");
             assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
             Ok(Some((old, rebuilt.rank(), rebuilt.world_size())))
         });
@@ -181,7 +183,7 @@ fn the_last_one_rebuilds_alone() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let start = Instant::now();
-            // Rank 0 has aborted and is about to go: nobody else is awaited then.
+            // Rank 0 has aborted and is about to leave: the rebuild waits for no other rank.
             let rebuilt = communicator.rebuild()?;
             assert!(start.elapsed() < PATIENCE);
             ring(&rebuilt)?;

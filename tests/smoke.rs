@@ -1,4 +1,4 @@
-//! Ranks as threads of one process pass a ring of puts with signals.
+//! Ranks, as threads of one process, pass numbers around a ring by puts with signals.
 use std::time::Duration;
 use symmem::backends::Selection;
 use symmem::{Builder, LaunchEnvironment};

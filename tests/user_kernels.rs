@@ -1,7 +1,7 @@
-//! Kernels of the user's: the handle they take, and the life of the code they are in.
+//! User kernels: the handle they take, and the lifetime of their code.
 //!
-//! What a kernel does on the device is tested over the fake runtimes, which know the examples' kernel,
-//! in a process of its own, since the runtime's place is a variable.
+//! The device side is tested over the fake runtimes, which know the examples' kernel, in a child process, because an
+//! environment variable selects the runtime.
 
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
@@ -20,7 +20,7 @@ use symmem::{
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
-/// The process that has the fake runtime is ended after this.
+/// Time limit of the child process that uses the fake runtime.
 const HARD_LIMIT: Duration = Duration::from_secs(60);
 const CHANNEL: u32 = 5;
 
@@ -32,7 +32,7 @@ fn job() -> String {
     support::job("user-kernels")
 }
 
-/// Runs `rank` as both ranks of a world, which then part in good order.
+/// Runs `rank` as both ranks of a world, which then finalize.
 fn two_ranks(rank: impl Fn(&Communicator) + Sync) {
     let job = job();
     std::thread::scope(|scope| {
@@ -49,9 +49,9 @@ fn two_ranks(rank: impl Fn(&Communicator) + Sync) {
 
 // ---- the handle ----
 
-/// On the host backend, whose memory this program can read.
+/// Reads a word on the host backend, whose memory this program can read.
 fn word(address: DeviceAddress, offset: u64) -> u32 {
-    // SAFETY: a word of the signal pad, which lives as long as the communicator, and is only accessed
+    // SAFETY: this is a word of the signal pad, which lives as long as the communicator and is only accessed
     // atomically.
     unsafe { AtomicU32::from_ptr((address.0 + offset) as *mut u32) }.load(Ordering::Acquire)
 }
@@ -70,7 +70,7 @@ fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_sign
         assert_eq!(handle.bases[peer], buffer.peer(peer).unwrap().address());
         assert_eq!(handle.bases[2..], [DeviceAddress::NULL; 70]);
 
-        // So many signals each way that no two counts are alike.
+        // Different numbers of signals in each direction, so that no two counts are equal.
         let (given, waited) = (3 + rank, 3 + peer);
         for _ in 0..given {
             let none = buffer.slice(..0).unwrap();
@@ -88,7 +88,7 @@ fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_sign
         assert_eq!(word(handle.signals[peer], raised), given as u32);
         assert_eq!(word(handle.arrivals, to), 0);
         assert_eq!(word(handle.departures, to), 0);
-        // Another channel has others.
+        // Another channel has other counters.
         let other = buffer.handle(CHANNEL + 1).unwrap();
         assert_eq!(word(other.given, to) + word(other.waited, to), 0);
         assert_eq!(word(other.signals[rank], from), 0);
@@ -122,19 +122,22 @@ fn a_handle_is_refused_for_no_channel_and_for_signals_that_the_host_counts() {
 #[test]
 fn the_host_backend_loads_no_device_code() {
     let communicator = builder(0, 1, &job()).build().unwrap();
-    // SAFETY: nothing is loaded.
+    // SAFETY: the call is refused before anything is loaded.
     let error = unsafe { communicator.load_module(code(&communicator)) }.unwrap_err();
     assert!(
         matches!(error, Error::Unsupported { rank: 0, .. }),
         "{error:?}"
     );
-    assert!(error.to_string().contains("kernels need a GPU"), "{error}");
+    assert!(
+        error.to_string().contains("cannot launch user kernels"),
+        "{error}"
+    );
     communicator.finalize().unwrap();
 }
 
 // ---- over the fake runtimes ----
 
-/// The examples' code for the device at hand.
+/// Returns the examples' code for this device.
 fn code(communicator: &Communicator) -> &'static [u8] {
     match communicator.device().architecture {
         910 => include_bytes!("../examples/kernels/ring.gfx90a.co"),
@@ -187,13 +190,13 @@ impl Buffers {
 }
 
 fn load(communicator: &Communicator) -> (Module, Function) {
-    // SAFETY: the examples' code.
+    // SAFETY: this is the examples' own code.
     let module = unsafe { communicator.load_module(code(communicator)) }.unwrap();
     let function = module.function("symmem_example_ring").unwrap();
     (module, function)
 }
 
-/// Unloads so far, as the runtime has traced them.
+/// Returns the number of unloads that the runtime has traced so far.
 fn unloads() -> usize {
     let trace = std::env::var("FAKE_DEVICE_TRACE").unwrap();
     let trace = std::fs::read_to_string(trace).unwrap();
@@ -218,11 +221,11 @@ fn device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
         let before = unloads();
         communicator.host_barrier().unwrap();
 
-        // Rank 0 waits for rank 1, which comes once rank 0 has dropped everything.
+        // Rank 0 waits for rank 1, which arrives after rank 0 has dropped everything.
         if rank == 1 {
             communicator.host_barrier().unwrap();
         }
-        // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+        // SAFETY: the kernel takes these arguments, and the buffers live until the stream is idle.
         unsafe { stream.launch(&function, &GEOMETRY, &arguments) }.unwrap();
         drop((module, function));
         if rank == 0 {
@@ -237,11 +240,11 @@ fn device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
         communicator.host_barrier().unwrap();
         assert_eq!(unloads(), before + 2, "once the streams are idle");
 
-        // A graph keeps it.
+        // A graph keeps the module loaded.
         let (module, function) = load(communicator);
         let graph = stream
             .capture(|queue| {
-                // SAFETY: as above; the buffers outlive the graph.
+                // SAFETY: the kernel takes these arguments, and the buffers outlive the graph.
                 unsafe { queue.launch(&function, &GEOMETRY, &arguments) }?;
                 queue.barrier()
             })
@@ -277,7 +280,7 @@ fn device_a_kernel_and_a_stream_take_each_others_signals() {
         communicator.host_barrier().unwrap();
         for _ in 0..3 {
             if rank == 0 {
-                // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+                // SAFETY: the kernel takes these arguments, and the buffers live until the stream is idle.
                 unsafe { stream.launch(&function, &GEOMETRY, &buffers.arguments(DEADLINE)) }
                     .unwrap();
             } else {
@@ -313,14 +316,14 @@ fn device_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel()
                 let (_module, function) = load(&communicator);
                 communicator.host_barrier().unwrap();
                 if rank == 1 {
-                    // Until it hears that the other gave up on it.
+                    // Stay until this rank hears that the other one has given up.
                     while communicator.check().is_ok() {
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     return;
                 }
                 let arguments = buffers.arguments(SHORT);
-                // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+                // SAFETY: the kernel takes these arguments, and the buffers live until the stream is idle.
                 unsafe { stream.launch(&function, &GEOMETRY, &arguments) }.unwrap();
                 let error = stream.synchronize().unwrap_err();
                 assert!(
@@ -349,7 +352,7 @@ fn device_code_that_does_not_load_is_an_error_and_no_more() {
         942 => include_bytes!("../examples/kernels/ring.gfx90a.co"),
         _ => b".version 99.0\n.target sm_80\n",
     };
-    // SAFETY: there is nothing in it that could run here.
+    // SAFETY: the image contains nothing that could run here.
     let error = unsafe { communicator.load_module(foreign) }.unwrap_err();
     assert!(matches!(error, Error::Backend { rank: 0, .. }), "{error:?}");
     let (module, function) = load(&communicator);
@@ -359,7 +362,7 @@ fn device_code_that_does_not_load_is_an_error_and_no_more() {
 
     let other = builder(0, 1, &job()).build().unwrap();
     let stream = other.stream().unwrap();
-    // SAFETY: refused before anything is launched.
+    // SAFETY: the call is refused before anything is launched.
     let error = unsafe { stream.launch(&function, &GEOMETRY, &0_u64) }.unwrap_err();
     assert!(
         error.to_string().contains("different communicators"),

@@ -1,5 +1,5 @@
-//! The vendors' libraries behind the methods of a stream: ranks are threads of a process of its own, over
-//! the fake driver with the fake NCCL and over the fake HIP runtime with the fake RCCL.
+//! NCCL and RCCL behind the methods of a stream. Ranks are threads of a child process, over the fake driver with the
+//! fake NCCL and over the fake HIP runtime with the fake RCCL.
 
 #[allow(dead_code, reason = "this test uses the fakes only")]
 mod support;
@@ -18,7 +18,7 @@ fn by(provider: Provider) -> CollectiveOptions<'static> {
     CollectiveOptions::new().provider(provider)
 }
 
-/// Elements of a part: whole vectors, which is what windows take.
+/// Elements of a part, whole vectors as symmetric windows require.
 const COUNT: usize = 1000;
 
 fn value(rank: usize, index: usize) -> f32 {
@@ -33,7 +33,7 @@ fn the_vendors_library_gives_what_ours_gives(#[values(Vendor::Cuda, Vendor::Hip)
     role(vendor, "every_call", vendor.libraries(), &plain_memory);
 }
 
-/// NCCL's own look-ups are another matter: a real one has the driver find all its functions.
+/// The test covers symmem's look-ups only; a real NCCL has the driver look up all its functions.
 #[rstest]
 #[case::unasked("")]
 #[case::asked_and_forbidden_to_nccl("1")]
@@ -65,7 +65,7 @@ fn nccl_is_started_without_looking_any_function_of_multicast_up(#[case] asked: &
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn every_call() {
     for world in [1, 2, 3] {
         for result in ranks(world, |communicator| {
@@ -99,7 +99,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
     if provider == Provider::VendorWindows {
         let registered = sources.register_with_vendor();
         if std::env::var_os("VENDOR_PLAIN_MEMORY").is_some() {
-            // Windows are for virtual memory.
+            // Symmetric windows need VMM memory.
             let error = registered.unwrap_err();
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             return communicator.host_barrier();
@@ -118,7 +118,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
     let at = vec![0; world];
     let here: Vec<usize> = (0..world).map(|peer| 100 * peer).collect();
     for call in 0..9 {
-        // Ours, then the vendor's.
+        // First symmem's own kernels, then NCCL or RCCL.
         for (result, provider) in results.iter().zip([Provider::Own, provider]) {
             let options = by(provider);
             result.write(&stream, 0, &vec![-1.0; COUNT * world])?;
@@ -135,7 +135,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
                 6 => stream.with(&options).gather(root, all, one)?,
                 7 => {
                     stream.with(&options).scatter(root, part, from)?;
-                    // Windows take ranges that start at whole vectors.
+                    // Symmetric windows need ranges that start at whole vectors.
                     let start = (COUNT * (world - 1)).next_multiple_of(4);
                     let (counts, target) = (&uneven, result.slice(start..start + total)?);
                     stream.with(&options).all_gather_v(target, from, counts)?;
@@ -194,15 +194,15 @@ fn a_library_that_is_missing_is_named_and_nothing_else_is(
     role(vendor, "missing", &vendor.runtime(), &[]);
 }
 
-/// Whether the loader would find a real library in place of none.
+/// Whether the loader would find a real library if the fake is missing.
 fn is_installed(library: &str) -> bool {
-    // SAFETY: nobody calls anything of it.
+    // SAFETY: no function of the library is called.
     unsafe { libloading::Library::new(library) }.is_ok()
         || std::env::var_os("VIRTUAL_ENV").is_some()
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn missing() {
     for result in ranks(2, |communicator| {
         let error = communicator.open_vendor(false).unwrap_err();
@@ -233,7 +233,7 @@ fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn aborted() {
     let results = ranks(2, |communicator| {
         communicator.open_vendor(false)?;
@@ -243,7 +243,7 @@ fn aborted() {
             let (all, sum) = (buffer.all(), ReduceOp::Sum);
             stream.with(&by(Provider::Vendor)).all_reduce(all, all, sum)
         };
-        // The first connects the ranks; the second is made by one of them only.
+        // The first call connects the ranks; only one rank makes the second.
         call()?;
         stream.synchronize()?;
         if communicator.rank() == 1 {
@@ -273,7 +273,7 @@ fn a_library_that_never_joins_is_given_up_at_the_setup_deadline(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn never_joined() {
     for result in ranks(2, |communicator| {
         let error = communicator.open_vendor(false).unwrap_err();
@@ -281,7 +281,7 @@ fn never_joined() {
             matches!(error, Error::HostTimeout { .. } | Error::PeerFailed { .. }),
             "{error}"
         );
-        // The ranks are in step all the same.
+        // The ranks are still in step.
         communicator.host_barrier()
     }) {
         result.unwrap();
@@ -292,7 +292,7 @@ fn never_joined() {
 fn a_row_that_names_the_vendor_holds_once_its_library_is_open(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
 ) {
-    // As `symmem tune` writes it: the fastest first, and what serves without the library behind it.
+    // As `symmem tune` writes it: the fastest algorithm first, then the fallback without NCCL or RCCL.
     let row = |algorithm, blocks| Row {
         operation: "all_reduce".into(),
         world: 2,
@@ -314,7 +314,7 @@ fn a_row_that_names_the_vendor_holds_once_its_library_is_open(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_row() {
     for result in ranks(2, |communicator| {
         let explain = |communicator: &Communicator| {
@@ -332,7 +332,7 @@ fn by_row() {
         stream.synchronize()?;
         let group = communicator.split(Some(communicator.rank() as u32), 0)?;
         let alone = options.group(group.as_ref());
-        // A group of one copies; whoever does it.
+        // A group of one rank only copies, whichever algorithm is named.
         stream.with(&alone).all_reduce(all, all, sum)?;
         drop((buffer, group));
         communicator.finalize().map(drop)

@@ -1,4 +1,4 @@
-//! The device's primary context: the one that every CUDA library in the process shares.
+//! The device's primary context, which all CUDA libraries of the process share.
 
 use crate::driver::constants::result::PEER_ACCESS_ALREADY_ENABLED;
 use crate::driver::{Driver, call};
@@ -11,27 +11,27 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::Current;
 
 thread_local! {
-    /// The context of ours that was left current on this thread, which had none before.
+    /// The context that an [`Entered`] guard left current on this thread, because none was current before.
     static LEFT_CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
 }
 
-/// A retained primary context; given back on drop.
+/// A retained primary context; dropping it releases it.
 pub struct Context {
     driver: &'static Driver,
     device: CUdevice,
     raw: CUcontext,
 }
 
-// SAFETY: the driver's functions may be called from any thread; a context is only a handle.
+// SAFETY: a context is only a handle, and the driver's functions may be called from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of a device, creating it if this process has none yet.
+    /// Retains a device's primary context. Creates it if this process has none yet.
     pub fn retain(driver: &'static Driver, device: CUdevice) -> CallResult<Self> {
         let mut raw = null_mut();
-        // SAFETY: the place is writable; the driver checks the device.
+        // SAFETY: the out-pointer is writable; the driver checks the device.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
         Ok(Self {
             driver,
@@ -40,21 +40,21 @@ impl Context {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> CUdevice {
         self.device
     }
 
-    /// Lets this context's kernels and copies reach everything that `cuMemAlloc` gave in `peer`.
+    /// Gives kernels and copies of this context access to all `cuMemAlloc` memory of `peer`.
     ///
-    /// Never disabled again: other code in the process may have come to rely on it.
+    /// Never disables it again, because other code in the process may rely on it.
     pub fn enable_peer_access(&self, peer: &Context) -> CallResult<()> {
         if peer.raw == self.raw {
             return Ok(());
         }
         let driver = self.driver;
         let mut can = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe {
             call!(
                 driver,
@@ -66,14 +66,14 @@ impl Context {
                 Status::PEER_UNREACHABLE,
                 "cuDeviceCanAccessPeer",
                 format!(
-                    "device {} cannot address the memory of device {}; `nvidia-smi topo -p2p rw` \
-                     shows which devices can: use those, or one process for each host bridge",
+                    "device {} cannot address the memory of device {}; use devices that \
+                     `nvidia-smi topo -p2p rw` shows as OK, or a separate job on each host bridge",
                     self.device, peer.device
                 ),
             ));
         }
         let _entered = self.enter()?;
-        // SAFETY: both contexts are retained.
+        // SAFETY: `self` and `peer` keep both contexts retained.
         let code = unsafe { (driver.table.cuCtxEnablePeerAccess)(peer.raw, 0) };
         if code == PEER_ACCESS_ALREADY_ENABLED {
             return Ok(());
@@ -81,7 +81,7 @@ impl Context {
         driver.check("cuCtxEnablePeerAccess", code)
     }
 
-    /// Gives the context back, and tells what a drop cannot.
+    /// Releases the context and returns the failure, which dropping it cannot.
     pub fn release(self) -> CallResult<()> {
         ManuallyDrop::new(self).end()
     }
@@ -89,18 +89,18 @@ impl Context {
     fn end(&self) -> CallResult<()> {
         let left = self.leave_thread();
         let driver = self.driver;
-        // SAFETY: retained once by `self`, and everything made in it has been given up.
+        // SAFETY: `self` retained the context once, and everything created in it has been released.
         left.and(unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) })
     }
 
-    /// Makes no context current where this one was left so: its last release destroys it.
+    /// Makes no context current if this one was left current on this thread, since its last release destroys it.
     fn leave_thread(&self) -> CallResult<()> {
         if LEFT_CURRENT.try_with(Cell::get) != Ok(self.raw) {
             return Ok(());
         }
         let driver = self.driver;
         let mut current = self.raw;
-        // SAFETY: the place is writable; no context current is always allowed.
+        // SAFETY: the out-pointer is writable, and the driver allows a thread without a current context.
         unsafe {
             let asked = call!(driver, cuCtxGetCurrent(&raw mut current));
             if current != self.raw {
@@ -114,13 +114,13 @@ impl Context {
 impl Current for Context {
     type Entered<'a> = Entered<'a>;
 
-    /// The driver is asked each time, since the program may change contexts behind our back; it is
-    /// a read of a thread-local, some tens of nanoseconds.
+    /// Asks the driver each time, since the program may change contexts without symmem's knowledge. The call
+    /// reads a thread-local, in some tens of nanoseconds.
     #[inline]
     fn enter(&self) -> CallResult<Entered<'_>> {
         let driver = self.driver;
         let mut current = null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
         if current == self.raw {
             return Ok(Entered {
@@ -128,10 +128,10 @@ impl Current for Context {
                 restore: null_mut(),
             });
         }
-        // SAFETY: the context is retained while `self` lives.
+        // SAFETY: the context stays retained while `self` lives.
         unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
-        // What we left current ourselves is nobody's to find again, and may be gone by now: another
-        // thread can have given that context back.
+        // A context that symmem itself left current need not be restored. It may even be destroyed by now, if
+        // another thread released it.
         let restore = if current == LEFT_CURRENT.get() {
             null_mut()
         } else {
@@ -146,12 +146,12 @@ impl Current for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Nobody is left to tell of a failure.
+        // Nobody is left to report a failure to.
         let _ = self.end();
     }
 }
 
-/// Proof that the context is current on this thread.
+/// Guard: the context is current on this thread.
 pub struct Entered<'context> {
     driver: &'context Driver,
     restore: CUcontext,
@@ -160,11 +160,11 @@ pub struct Entered<'context> {
 impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A program that had made another context current finds it current again. Where there was
-        // none, ours stays: a rank's thread then pays for the switch only once.
+        // Restores the context that the program had made current. If there was none, symmem's stays current, so
+        // that the thread of a rank pays for the switch only once.
         if !self.restore.is_null() {
-            // SAFETY: the context was current when the guard was made. A failure means that it is
-            // gone, which is its owner's to notice.
+            // SAFETY: the context was current when the guard was created. A failure means that its owner has
+            // destroyed it since, and is ignored.
             unsafe { (self.driver.table.cuCtxSetCurrent)(self.restore) };
         }
     }

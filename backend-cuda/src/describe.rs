@@ -1,4 +1,4 @@
-//! Which devices there are, without opening any.
+//! Describes the devices without opening any.
 
 use crate::driver::constants::device_attribute::*;
 use crate::driver::{Driver, call};
@@ -7,22 +7,22 @@ use std::ffi::c_int;
 use symmem_core::backend::abi::{DeviceDescription, Status};
 use symmem_core::backend::{CallResult, Failure, read_text};
 
-/// How many devices the visibility variables leave.
+/// Returns the number of visible devices; `NO_DEVICE` if there is none.
 pub fn count(driver: &Driver) -> CallResult<u32> {
     let mut count = 0;
-    // SAFETY: the place is writable.
+    // SAFETY: the out-pointer is writable.
     unsafe { call!(driver, cuDeviceGetCount(&raw mut count)) }?;
     match u32::try_from(count) {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(Failure::new(
             Status::NO_DEVICE,
             "cuDeviceGetCount",
-            "the driver works and shows no device; look at CUDA_VISIBLE_DEVICES and nvidia-smi",
+            "the driver works but shows no device; check CUDA_VISIBLE_DEVICES and nvidia-smi",
         )),
     }
 }
 
-/// The device of an ordinal.
+/// Returns the device of an ordinal.
 pub fn device(driver: &Driver, ordinal: u32) -> CallResult<CUdevice> {
     let count = count(driver)?;
     if ordinal >= count {
@@ -30,21 +30,21 @@ pub fn device(driver: &Driver, ordinal: u32) -> CallResult<CUdevice> {
             Status::NO_DEVICE,
             "cuDeviceGet",
             format!(
-                "there is no device {ordinal}: {count} visible; choose one below {count} or widen \
-                 CUDA_VISIBLE_DEVICES"
+                "there is no device {ordinal}: {count} are visible; choose one below {count}, or add \
+                 devices to CUDA_VISIBLE_DEVICES"
             ),
         ));
     }
     let mut device = 0;
-    // SAFETY: the place is writable.
+    // SAFETY: the out-pointer is writable.
     unsafe { call!(driver, cuDeviceGet(&raw mut device, ordinal as c_int)) }?;
     Ok(device)
 }
 
-/// An attribute, one of [`crate::driver::constants::device_attribute`].
+/// Returns an attribute, one of [`crate::driver::constants::device_attribute`]; 0 for a negative value.
 pub fn attribute(driver: &Driver, device: CUdevice, attribute: u32) -> CallResult<u32> {
     let mut value = 0;
-    // SAFETY: the place is writable; the driver checks the rest.
+    // SAFETY: the out-pointer is writable; the driver checks the rest.
     unsafe {
         call!(
             driver,
@@ -54,12 +54,12 @@ pub fn attribute(driver: &Driver, device: CUdevice, attribute: u32) -> CallResul
     Ok(u32::try_from(value).unwrap_or(0))
 }
 
-/// Whether a device can address the memory of another, in a word. Opens neither.
+/// Returns whether a device can address another's memory, as `peer`, `no` or `unknown`. Opens neither.
 pub fn link(driver: &Driver, from: u32, to: u32) -> &'static str {
     let can = || {
         let mut can = 0;
         let (from, to) = (device(driver, from)?, device(driver, to)?);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { call!(driver, cuDeviceCanAccessPeer(&raw mut can, from, to)) }?;
         Ok::<_, Failure>(can != 0)
     };
@@ -85,7 +85,7 @@ pub fn describe(driver: &Driver, ordinal: u32) -> CallResult<DeviceDescription> 
         bus: [0; 16],
     };
     let (mut bytes, mut uuid) = (0, CUuuid { bytes: [0; 16] });
-    // SAFETY: all places are writable and have the lengths that the calls name.
+    // SAFETY: all out-pointers are writable, and the buffers have the lengths passed.
     unsafe {
         let (name, bus) = (&mut description.name, &mut description.bus);
         call!(
@@ -96,7 +96,7 @@ pub fn describe(driver: &Driver, ordinal: u32) -> CallResult<DeviceDescription> 
             driver,
             cuDeviceGetPCIBusId(bus.as_mut_ptr().cast(), bus.len() as c_int, device)
         )?;
-        // The second version tells a MIG instance from its parent.
+        // Version 2 gives a MIG instance another UUID than its parent.
         call!(driver, cuDeviceGetUuid_v2(&raw mut uuid, device))?;
         call!(driver, cuDeviceTotalMem_v2(&raw mut bytes, device))?;
     }
@@ -106,13 +106,13 @@ pub fn describe(driver: &Driver, ordinal: u32) -> CallResult<DeviceDescription> 
     Ok(description)
 }
 
-/// Whether a device of this name is a MIG instance: the driver writes `… MIG 1g.10gb`, and has no
+/// Returns whether a device of this name is a MIG instance. The driver writes `… MIG 1g.10gb` and has no
 /// attribute for it.
 fn is_partition(name: &str) -> bool {
     name.split_whitespace().any(|word| word == "MIG")
 }
 
-/// Refuses what cannot take part.
+/// Refuses devices that symmem cannot use: MIG instances, and architectures before sm_80.
 pub fn check_usable(description: &DeviceDescription) -> CallResult<()> {
     let name = read_text(&description.name);
     let refuse = |reason: String| Err(Failure::new(Status::UNSUPPORTED, "open", reason));

@@ -1,4 +1,4 @@
-//! Streams, events, graphs, host memory, modules and launches.
+//! The trait `Device`: streams, events, graphs, host memory, modules and launches.
 
 use crate::driver::constants::*;
 use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
@@ -22,7 +22,7 @@ type LaunchKernelEx = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> Code;
 
-/// A kernel may start while the stream's one before it still runs.
+/// Attribute of programmatic dependent launch: the kernel may start while its predecessor on the stream runs.
 const BESIDE: LaunchAttribute = LaunchAttribute {
     kind: LAUNCH_BESIDE_PREDECESSOR,
     padding: 0,
@@ -30,7 +30,7 @@ const BESIDE: LaunchAttribute = LaunchAttribute {
     rest: [0; 15],
 };
 
-/// The driver's stream behind a handle.
+/// Returns the driver's stream behind a handle.
 pub(crate) fn stream(raw: RawStream) -> CUstream {
     with_exposed_provenance_mut(raw.0 as usize)
 }
@@ -55,7 +55,7 @@ impl Device for CudaBackend {
     fn memory_information(&self) -> CallResult<MemoryInformation> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: both places are writable.
+        // SAFETY: both out-pointers are writable.
         unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(MemoryInformation {
             free: free as u64,
@@ -66,7 +66,7 @@ impl Device for CudaBackend {
     fn stream_create(&self) -> CallResult<RawStream> {
         let _entered = self.enter()?;
         let mut raw = null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe {
             call!(
                 self.driver,
@@ -77,20 +77,20 @@ impl Device for CudaBackend {
     }
 
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
-        // SAFETY: the caller gives a live stream up. Its work still completes.
+        // SAFETY: the caller passes a live stream and does not use it again. Its enqueued work still completes.
         self.give_back(|| unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) })
     }
 
     unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
-        // SAFETY: the stream is live.
+        // SAFETY: the caller passes a live stream.
         let code = unsafe { (self.driver.table.cuStreamQuery)(stream(raw)) };
         self.driver.check_ready("cuStreamQuery", code)
     }
 
     unsafe fn stream_wait_event(&self, raw: RawStream, awaited: RawEvent) -> CallResult<()> {
         let _entered = self.enter()?;
-        // SAFETY: both are live.
+        // SAFETY: the caller passes a live stream and event.
         unsafe {
             call!(
                 self.driver,
@@ -102,39 +102,39 @@ impl Device for CudaBackend {
     unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
         let mut status = 0;
-        // SAFETY: the place is writable and the stream live.
+        // SAFETY: the out-pointer is writable, and the caller passes a live stream.
         unsafe {
             call!(
                 self.driver,
                 cuStreamIsCapturing(stream(raw), &raw mut status)
             )
         }?;
-        // 1 active, 2 invalidated: both take no eager work.
+        // 1 is active, 2 invalidated; neither accepts eager work.
         Ok(status != 0)
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
         let _entered = self.enter()?;
         let mut raw = null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { call!(self.driver, cuEventCreate(&raw mut raw, EVENT_DEFAULT)) }?;
         Ok(RawEvent(handle(raw)))
     }
 
     unsafe fn event_destroy(&self, raw: RawEvent) -> CallResult<()> {
-        // SAFETY: the caller gives a live event up.
+        // SAFETY: the caller passes a live event and does not use it again.
         self.give_back(|| unsafe { call!(self.driver, cuEventDestroy_v2(event(raw))) })
     }
 
     unsafe fn event_record(&self, raw: RawEvent, on: RawStream) -> CallResult<()> {
         let _entered = self.enter()?;
-        // SAFETY: both are live.
+        // SAFETY: the caller passes a live event and stream.
         unsafe { call!(self.driver, cuEventRecord(event(raw), stream(on))) }
     }
 
     unsafe fn event_done(&self, raw: RawEvent) -> CallResult<bool> {
         let _entered = self.enter()?;
-        // SAFETY: the event is live.
+        // SAFETY: the caller passes a live event.
         let code = unsafe { (self.driver.table.cuEventQuery)(event(raw)) };
         self.driver.check_ready("cuEventQuery", code)
     }
@@ -142,22 +142,22 @@ impl Device for CudaBackend {
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
         let _entered = self.enter()?;
         let mut milliseconds = 0.0;
-        // SAFETY: the place is writable, the events live.
+        // SAFETY: the out-pointer is writable, and the caller passes live events.
         unsafe {
             call!(
                 self.driver,
                 cuEventElapsedTime(&raw mut milliseconds, event(start), event(end))
             )
         }?;
-        // A float of milliseconds; the driver's resolution is about half a microsecond.
+        // The driver returns milliseconds, with a resolution of about half a microsecond.
         Ok((f64::from(milliseconds) * 1e6) as u64)
     }
 
     unsafe fn capture_begin(&self, raw: RawStream) -> CallResult<()> {
         let _entered = self.enter()?;
-        // Relaxed: the stricter modes fail calls that poll events or allocate elsewhere in the
-        // process, and a watcher must go on polling while somebody captures.
-        // SAFETY: the stream is live.
+        // Relaxed, because the stricter modes fail calls of other threads that poll events or allocate, and the
+        // watcher must go on polling during a capture.
+        // SAFETY: the caller passes a live stream.
         unsafe {
             call!(
                 self.driver,
@@ -169,7 +169,7 @@ impl Device for CudaBackend {
     unsafe fn capture_end(&self, raw: RawStream) -> CallResult<RawGraph> {
         let _entered = self.enter()?;
         let mut graph = null_mut();
-        // SAFETY: the place is writable and the stream live.
+        // SAFETY: the out-pointer is writable, and the caller passes a live stream.
         unsafe { call!(self.driver, cuStreamEndCapture(stream(raw), &raw mut graph)) }?;
         Ok(RawGraph(handle(graph)))
     }
@@ -178,7 +178,7 @@ impl Device for CudaBackend {
         let graph: CUgraph = with_exposed_provenance_mut(raw.0 as usize);
         let mut executable = null_mut();
         let made = self.enter().and_then(|_entered| {
-            // SAFETY: the place is writable and the graph live.
+            // SAFETY: the out-pointer is writable, and the caller passes a live graph.
             unsafe {
                 call!(
                     self.driver,
@@ -186,11 +186,11 @@ impl Device for CudaBackend {
                 )
             }
         });
-        // SAFETY: the graph is given up here, whether it could be instantiated or not.
+        // SAFETY: the caller passes the graph's ownership, so it is destroyed here even if instantiating failed.
         let given_up = self.give_back(|| unsafe { call!(self.driver, cuGraphDestroy(graph)) });
         made?;
         given_up.inspect_err(|_| {
-            // SAFETY: made above and given to nobody.
+            // SAFETY: the executable graph was created above and nobody else has it.
             unsafe { (self.driver.table.cuGraphExecDestroy)(executable) };
         })?;
         Ok(RawGraphExec(handle(executable)))
@@ -199,37 +199,37 @@ impl Device for CudaBackend {
     unsafe fn graph_launch(&self, graph: RawGraphExec, on: RawStream) -> CallResult<()> {
         let _entered = self.enter()?;
         let executable: CUgraphExec = with_exposed_provenance_mut(graph.0 as usize);
-        // SAFETY: both are live, and so is the memory that the graph names.
+        // SAFETY: the caller passes a live graph and stream, and keeps the memory that the graph uses live.
         unsafe { call!(self.driver, cuGraphLaunch(executable, stream(on))) }
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()> {
         let executable: CUgraphExec = with_exposed_provenance_mut(graph.0 as usize);
-        // SAFETY: the caller gives a live graph up.
+        // SAFETY: the caller passes a live graph and does not use it again.
         self.give_back(|| unsafe { call!(self.driver, cuGraphExecDestroy(executable)) })
     }
 
     fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
         let _entered = self.enter()?;
         let mut pointer = null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe {
             call!(
                 self.driver,
                 cuMemHostAlloc(&raw mut pointer, bytes as usize, HOST_PORTABLE_AND_MAPPED)
             )
         }?;
-        // SAFETY: the driver gave `bytes` bytes, which nobody else has yet.
+        // SAFETY: the driver allocated `bytes` bytes, and nobody else has the pointer yet.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes as usize) };
         self.host_memory(pointer, bytes).inspect_err(|_| {
-            // SAFETY: allocated above and given to nobody.
+            // SAFETY: the memory was allocated above and nobody else has it.
             unsafe { (self.driver.table.cuMemFreeHost)(pointer) };
         })
     }
 
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut(memory.host as usize);
-        // SAFETY: the caller gives live host memory up.
+        // SAFETY: the caller passes live host memory and does not use it again.
         self.give_back(|| unsafe { call!(self.driver, cuMemFreeHost(pointer)) })
     }
 
@@ -244,14 +244,14 @@ impl Device for CudaBackend {
             )
         }?;
         self.host_memory(pointer, bytes).inspect_err(|_| {
-            // SAFETY: registered above; nothing uses it yet.
+            // SAFETY: the memory was registered above, and nothing uses it yet.
             unsafe { (self.driver.table.cuMemHostUnregister)(pointer) };
         })
     }
 
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut(pointer as usize);
-        // SAFETY: registered, and no longer used by the device.
+        // SAFETY: the caller passes registered memory that the device no longer uses.
         self.give_back(|| unsafe { call!(self.driver, cuMemHostUnregister(pointer)) })
     }
 
@@ -266,7 +266,7 @@ impl Device for CudaBackend {
             return Ok(());
         }
         let _entered = self.enter()?;
-        // SAFETY: the range is live until the stream has passed.
+        // SAFETY: the caller keeps the range live until the stream has passed this point.
         unsafe {
             call!(
                 self.driver,
@@ -277,15 +277,15 @@ impl Device for CudaBackend {
 
     unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule> {
         let _entered = self.enter()?;
-        // PTX must end with a zero; behind a cubin it does no harm.
+        // PTX must end with a zero byte, which a cubin tolerates.
         let image = [image, &[0]].concat();
-        // SAFETY: the context is current; the caller vouches for the code.
+        // SAFETY: the context is current, and the caller says that the code is safe to run.
         unsafe { modules::load(self.driver, &image) }.map(|module| RawModule(handle(module)))
     }
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
-        // SAFETY: the caller gives a live module up, none of whose kernels runs.
+        // SAFETY: the caller passes a live module, none of whose kernels runs, and does not use it again.
         self.give_back(|| unsafe { call!(self.driver, cuModuleUnload(module)) })
     }
 
@@ -293,7 +293,7 @@ impl Device for CudaBackend {
         let _entered = self.enter()?;
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
         let shared_bytes = self.parts.capabilities.shared_memory_per_block;
-        // SAFETY: the module is live and the context current.
+        // SAFETY: the caller passes a live module, and the context is current.
         unsafe { modules::function(self.driver, module, name.as_bytes(), shared_bytes) }
             .map(|function| RawFunction(handle(function)))
     }
@@ -312,16 +312,16 @@ impl Device for CudaBackend {
     ) -> CallResult<()> {
         let function: CUfunction = with_exposed_provenance_mut(raw.0 as usize);
         let (first, bytes) = (arguments.as_ptr().cast(), arguments.len());
-        // SAFETY: the caller's own conditions are those of this call.
+        // SAFETY: the caller upholds the contract of `Device::launch`, which is the callee's.
         unsafe { self.launch_packed(function, geometry, first, bytes, on) }
     }
 }
 
 impl CudaBackend {
-    /// The device's address of host memory that it has been given.
+    /// Returns the device address of host memory that was allocated or registered.
     fn host_memory(&self, pointer: *mut c_void, bytes: u64) -> CallResult<HostMemory> {
         let mut address = 0;
-        // SAFETY: the place is writable; the driver knows the memory.
+        // SAFETY: the out-pointer is writable, and the driver knows the memory.
         unsafe {
             call!(
                 self.driver,
@@ -335,11 +335,11 @@ impl CudaBackend {
         })
     }
 
-    /// Launches a kernel whose parameters are one buffer, which the driver copies.
+    /// Launches a kernel whose parameters are one buffer, which the driver copies before this returns.
     ///
     /// # Safety
-    /// The function is live, the buffer holds its parameters in the layout of its ABI, and the
-    /// memory it touches is live until the stream has passed this point.
+    /// The function is live, the buffer holds its parameters in the layout of its ABI, and the memory that the
+    /// kernel accesses is live until the stream has passed this point.
     pub(crate) unsafe fn launch_packed(
         &self,
         function: CUfunction,
@@ -357,8 +357,8 @@ impl CudaBackend {
         ];
         let (blocks, threads) = (geometry.blocks, geometry.threads);
         let _entered = self.enter()?;
-        // SAFETY: `extra` is the list that the driver wants, and it reads the buffer before it
-        // returns; the rest is the caller's word.
+        // SAFETY: `extra` is a list as the driver documents it, and the driver reads the buffer before it
+        // returns. The caller upholds the rest of the contract.
         unsafe {
             call!(
                 self.driver,
@@ -379,11 +379,12 @@ impl CudaBackend {
         }
     }
 
-    /// As [`CudaBackend::launch_packed`], of a kernel of ours, which takes one struct by value and waits for
-    /// its predecessor itself: the driver may start it while that one still runs, which hides the launch.
+    /// Launches a kernel of this crate as [`CudaBackend::launch_packed`] does, but lets it start while its
+    /// predecessor on the stream still runs, which hides the launch. The kernel takes one struct by value and
+    /// itself waits for its predecessor.
     ///
     /// Programmatic dependent launch: CUDA Programming Guide, "Programmatic Dependent Launch and
-    /// Synchronization". Without the entry point (before CUDA 11.8) it is an ordinary launch.
+    /// Synchronization". An ordinary launch if the driver lacks the entry point (before CUDA 11.8).
     ///
     /// # Safety
     /// As [`Device::launch`]; the kernel runs `griddepcontrol.wait` before it touches memory.
@@ -402,21 +403,21 @@ impl CudaBackend {
                 threads: [grid.threads, 1, 1],
                 shared_memory: grid.shared_memory,
             };
-            // SAFETY: the caller's word.
+            // SAFETY: the caller upholds this function's contract, which is the callee's.
             return unsafe { self.launch_packed(function, &geometry, argument, bytes, on) };
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
         unsafe { self.launch_with(launch, function, grid, &[BESIDE], argument, on) }
     }
 
-    /// As [`CudaBackend::launch_beside`], in clusters of so many blocks: CUDA Programming Guide, "Thread Block
-    /// Clusters". Beside the predecessor where `beside`.
+    /// Launches a kernel in clusters of `cluster` blocks: CUDA Programming Guide, "Thread Block Clusters". Uses
+    /// programmatic dependent launch if [`Kernel::beside`].
     ///
     /// # Errors
-    /// `UNSUPPORTED` without the entry point (before CUDA 11.8).
+    /// `UNSUPPORTED` if the driver lacks the entry point (before CUDA 11.8).
     ///
     /// # Safety
-    /// As there.
+    /// As [`CudaBackend::launch_beside`].
     pub(crate) unsafe fn launch_clusters(
         &self,
         kernel: Kernel,
@@ -429,11 +430,11 @@ impl CudaBackend {
             Failure::new(
                 Status::UNSUPPORTED,
                 "cuLaunchKernelEx",
-                "this driver knows no clusters of blocks; they came with CUDA 11.8",
+                "this driver has no thread block clusters; update it to CUDA 11.8 or newer",
             )
         })?;
         let mut rest = [0; 15];
-        // Along y and z.
+        // Cluster dimensions along y and z.
         [rest[0], rest[1]] = [1, 1];
         let cluster = LaunchAttribute {
             kind: LAUNCH_CLUSTERS,
@@ -443,10 +444,12 @@ impl CudaBackend {
         };
         let attributes = [cluster, BESIDE];
         let attributes = &attributes[..1 + usize::from(kernel.beside)];
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
         unsafe { self.launch_with(launch, kernel.function, grid, attributes, argument, on) }
     }
 
+    /// Launches a kernel with launch attributes.
+    ///
     /// # Safety
     /// As [`CudaBackend::launch_beside`].
     #[inline]
@@ -469,8 +472,8 @@ impl CudaBackend {
         };
         let mut parameter = argument.cast_mut();
         let _entered = self.enter()?;
-        // SAFETY: the driver reads configuration and parameter before it returns; the rest is the
-        // caller's word.
+        // SAFETY: the driver reads configuration and parameter before it returns. The caller upholds the rest
+        // of the contract.
         let code = unsafe {
             launch(
                 &raw const configuration,

@@ -1,4 +1,4 @@
-//! The kernels that multiply what they gather: Hopper's, by warpgroups, fed by tensor copies.
+//! All-gather + GEMM kernels for Hopper: warpgroup MMA, fed by tensor copies (TMA).
 
 use crate::instance::CudaBackend;
 use crate::split_gemm;
@@ -9,20 +9,19 @@ use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
-/// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
+/// Tile of `C` that a block computes, and the block's threads (`kernels-ptx/src/gathered_gemm`).
 const TILE_ROWS: u32 = 128;
 const TILE_COLUMNS: u32 = 256;
 const THREADS: u32 = 384;
-/// Columns of a box of `B`: half of a tile's, which each of two blocks loads for both.
+/// Columns of a TMA box of `B`: half of a tile. In a cluster of two, each block loads one half for both.
 const BOX_COLUMNS: u32 = 128;
-/// Bytes a second that a block moves, and operations a second of the product (H200:
-/// `2026-11-21-gathered-gemm-2xh200`).
+/// Measured on H200 (`2026-11-21-gathered-gemm-2xh200`).
 const RATES: Rates = Rates {
     mover: 24e9,
     product: 650e12,
 };
 
-/// The kernel for a shape, if there is one on this device.
+/// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the same.
 fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
         (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
@@ -33,8 +32,8 @@ fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
     })
 }
 
-/// Whether tensor copies can fetch the matrices of a shape: strides and, where `A` is divided by columns,
-/// shards that are whole boxes.
+/// Returns whether tensor copies can load the matrices of a shape. They need aligned strides and, if `A` is
+/// sharded by columns, shards of whole boxes.
 fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
     let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
     let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
@@ -68,7 +67,7 @@ pub fn limits(
         0
     };
     GatheredLimits {
-        // Its shared memory leaves room for one block on each multiprocessor.
+        // Its shared memory leaves room for one block per SM.
         blocks: units,
         threads: THREADS,
         tile_m: TILE_ROWS,
@@ -83,11 +82,11 @@ pub fn limits(
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch, and for a grid that is not resident at
-/// once or has only blocks that move; the driver's.
+/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for matrices that tensor copies cannot load,
+/// and for a grid that cannot be co-resident or in which every block moves `A`; the driver's failure.
 ///
 /// # Safety
-/// As there.
+/// As [`symmem_core::backend::Gemm::gathered_gemm`].
 pub unsafe fn launch(
     backend: &CudaBackend,
     arguments: &GatheredGemmArguments,
@@ -99,7 +98,7 @@ pub unsafe fn launch(
         if !fits(shape, arguments.sharding, arguments.shard) {
             return Err(unsupported());
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
         return unsafe { split_gemm::launch(backend, arguments, on) };
     }
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
@@ -113,10 +112,11 @@ pub unsafe fn launch(
         threads: THREADS,
         shared_memory: GATHERED_GEMM_SHARED_MEMORY,
     };
-    // Two blocks have tiles one below the other, where all that multiply, and all that move, are pairs.
+    // In a cluster of two, the blocks' tiles lie below each other and share `B`. All multiplying blocks, and
+    // all moving ones, must form pairs.
     let pairs = blocks.is_multiple_of(2) && arguments.movers.is_multiple_of(2);
     let cluster = if pairs { 2 } else { 1 };
-    // SAFETY: the kernel takes this struct; the rest is the caller's word.
+    // SAFETY: the kernel's argument is a `TensorGemmArguments`. The caller upholds the rest of the contract.
     unsafe { backend.launch_clusters(kernel, grid, cluster, argument, on) }
 }
 

@@ -1,4 +1,4 @@
-//! What core needs to know of this vendor to launch its kernels; see [`symmem_gpu`].
+//! The trait [`Gpu`] for CUDA.
 
 use crate::context::Entered;
 use crate::device::stream;
@@ -48,7 +48,7 @@ impl Gpu for CudaBackend {
         on: RawStream,
     ) -> CallResult<()> {
         if kernel.beside {
-            // SAFETY: the caller's word; a kernel that may start beside its predecessor waits for it.
+            // SAFETY: the caller upholds the contract, and a kernel marked `beside` waits for its predecessor itself.
             return unsafe { self.launch_beside(kernel.function, grid, argument, bytes, on) };
         }
         let geometry = Geometry {
@@ -56,21 +56,21 @@ impl Gpu for CudaBackend {
             threads: [grid.threads, 1, 1],
             shared_memory: grid.shared_memory,
         };
-        // SAFETY: a struct by value is laid out in the buffer as in memory; the rest is the caller's
-        // word.
+        // SAFETY: a struct passed by value has the same layout in the parameter buffer as in memory. The caller
+        // upholds the rest of the contract.
         unsafe { self.launch_packed(kernel.function, &geometry, argument, bytes, on) }
     }
 
     fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
         let (function, mut each, mut most) = (kernel.function, 0, 0);
         let threads = threads as c_int;
-        // SAFETY: the places are writable and the function live.
+        // SAFETY: the out-pointers are writable, and the function is live while `self` lives.
         unsafe {
             call!(
                 self.driver,
                 cuFuncGetAttribute(&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK, function)
             )?;
-            // For more threads than the kernel was compiled for there may be a failure, or none.
+            // If the kernel was compiled for fewer threads, the occupancy call may fail or not, so it is skipped.
             if threads <= most {
                 call!(
                     self.driver,
@@ -89,14 +89,13 @@ impl Gpu for CudaBackend {
     unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
         let (to, from) = (transfer.destination.0, transfer.source.0);
         let bytes = transfer.bytes as usize;
-        // The copy that takes any pair of addresses: the driver knows whose each is, so this also moves
-        // bytes to and from registered host memory.
-        // SAFETY: both ranges are live until the stream has passed.
+        // `cuMemcpyAsync` takes any pair of unified addresses, so this also copies to and from registered host memory.
+        // SAFETY: the caller keeps both ranges live until the stream has passed this point.
         unsafe { call!(self.driver, cuMemcpyAsync(to, from, bytes, stream(on))) }
     }
 
     unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
-        // As for bytes, the driver knows whose each address is: the arrays and host pointers are not read.
+        // With unified addresses the driver ignores the array and host pointers.
         let rows = CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -115,7 +114,8 @@ impl Gpu for CudaBackend {
             WidthInBytes: copy.bytes as usize,
             Height: copy.rows as usize,
         };
-        // SAFETY: both matrices are live until the stream has passed; what says where they are is read now.
+        // SAFETY: the caller keeps both matrices live until the stream has passed this point, and the driver
+        // reads the description before it returns.
         unsafe { call!(self.driver, cuMemcpy2DAsync_v2(&raw const rows, stream(on))) }
     }
 
@@ -134,7 +134,7 @@ impl Gpu for CudaBackend {
             return Some(Err(no_stream_memory_operations(name)));
         };
         Some(self.enter().and_then(|_entered| {
-            // SAFETY: the caller keeps word and stream live.
+            // SAFETY: the caller keeps word and stream live until the stream has passed this point.
             let code = unsafe { write(stream(on), word.0, value, WRITE_VALUE_DEFAULT) };
             self.driver.check(name, code)
         }))
@@ -151,7 +151,7 @@ impl Gpu for CudaBackend {
             return Some(Err(no_stream_memory_operations(name)));
         };
         Some(self.enter().and_then(|_entered| {
-            // SAFETY: the caller keeps word and stream live.
+            // SAFETY: the caller keeps word and stream live until the stream has passed this point.
             let code = unsafe { wait(stream(on), word.0, value, WAIT_VALUE_GEQ) };
             self.driver.check(name, code)
         }))
@@ -188,7 +188,7 @@ impl Gpu for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `launch_gathered`, which is the callee's.
         unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
     }
 }

@@ -1,4 +1,4 @@
-//! An open device.
+//! Opening a device.
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -16,8 +16,8 @@ use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
 
 /// The CUDA backend: one device, opened for one rank.
 ///
-/// Several may be open in one process, on one device or on several; they share the device's primary
-/// context and nothing else. Field order is the order in which they are given up.
+/// A process may have several open, on one device or on several. They share the device's primary context and
+/// nothing else. Fields are dropped in order.
 pub struct CudaBackend {
     pub(crate) objects: Objects,
     pub(crate) parts: Parts<Kernel, CudaSharing>,
@@ -89,7 +89,7 @@ impl Implementation for CudaBackend {
     }
 }
 
-/// `CAPABILITY_*` of a device.
+/// Returns a device's capabilities, as bits `CAPABILITY_*`.
 fn flags(driver: &Driver, device: CUdevice, bulk: bool) -> CallResult<u64> {
     let has = |attribute| Ok(describe::attribute(driver, device, attribute)? != 0);
     let mut flags = CAPABILITY_GRAPHS | CAPABILITY_LAUNCH;
@@ -102,17 +102,17 @@ fn flags(driver: &Driver, device: CUdevice, bulk: bool) -> CallResult<u64> {
     if stream_memory_operations(driver, device)? {
         flags |= CAPABILITY_STREAM_WAIT;
     }
-    // A question that fails is no reason to have nothing.
+    // Only informative, so a failed query does not fail the opening.
     if let Ok(Some(true)) = multicast::hardware(driver, device) {
         flags |= CAPABILITY_MULTICAST_HARDWARE;
     }
     Ok(flags)
 }
 
-/// Whether a stream can write and wait for a word itself.
+/// Returns whether a stream can itself write and wait for a word.
 ///
-/// The second version of these calls always works where it exists, save where the device has none
-/// at all; the attribute of the first version is a module option that is off by default since 12.0.
+/// Version 2 of these calls works wherever the driver has it, unless the device lacks the operations. The
+/// attribute of version 1 tells of a module option, which is off by default since CUDA 12.0.
 fn stream_memory_operations(driver: &Driver, device: CUdevice) -> CallResult<bool> {
     let table = &driver.table;
     if table.cuStreamWriteValue32_v2.is_none() || table.cuStreamWaitValue32_v2.is_none() {

@@ -1,4 +1,4 @@
-//! The backend's own kernels, chosen for the device and loaded when it is opened.
+//! This backend's kernels: chosen for the device, and loaded when it is opened.
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -11,35 +11,35 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::{Current, Kernels};
 use symmem_kernels_ptx::{AlignedBytes, CorruptImage, Image, Module, Multicast, decompress_all};
 
-/// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
-/// before it, a dependent launch has no place in a capture.
+/// First driver whose graphs can hold an edge between overlapping kernels (`CUgraphEdgeData`). Older drivers
+/// cannot capture a programmatic dependent launch.
 const GRAPHS_HOLD_DEPENDENT_LAUNCHES: u32 = 12_030;
 
-/// A kernel of ours.
+/// A kernel of this crate.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     /// The driver's handle.
     pub function: CUfunction,
-    /// Whether it may start beside its predecessor: it waits for it before it touches memory, and the
-    /// driver lets such a launch be captured.
+    /// Whether it is launched by programmatic dependent launch: it waits for its predecessor before it accesses
+    /// memory, and the driver can capture such a launch.
     pub beside: bool,
 }
 
-// SAFETY: a function is a handle that the driver lets any thread use.
+// SAFETY: a function is a handle that the driver accepts on any thread.
 unsafe impl Send for Kernel {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Kernel {}
 
-/// The modules of one open device; unloaded on drop.
+/// The modules of one open device; dropping this unloads them.
 pub struct Modules {
     driver: &'static Driver,
     context: Arc<Context>,
     loaded: Vec<CUmodule>,
 }
 
-// SAFETY: modules are handles that the driver lets any thread use.
+// SAFETY: modules are handles that the driver accepts on any thread.
 unsafe impl Send for Modules {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Modules {}
 
 impl Drop for Modules {
@@ -47,21 +47,22 @@ impl Drop for Modules {
         if self.loaded.is_empty() {
             return;
         }
-        // Nobody is left to tell of failures, and each module is tried whatever became of the others.
+        // Nobody is left to report failures to; a failure does not keep the other modules loaded.
         let _entered = self.context.enter();
         for &module in &self.loaded {
-            // SAFETY: loaded by `load` and unloaded only here; the instance is closing, so no kernel of
-            // it runs.
+            // SAFETY: `load` loaded the module and only this unloads it. The device is closing, so none of its
+            // kernels runs.
             unsafe { (self.driver.table.cuModuleUnload)(module) };
         }
     }
 }
 
-/// Loads every module that the architecture can run, of those for multicast the one that is `multicast`.
-/// `shared_bytes` is the device's most shared memory for one block.
+/// Loads every module that the architecture can run, and of the multicast modules those for `multicast`.
+/// `shared_bytes` is the most shared memory of a block on the device.
 ///
 /// # Errors
-/// [`Status::CALL_FAILED`] for an image that does not decompress, and the driver's; both name the module or kernel.
+/// [`Status::CALL_FAILED`] for an image that does not decompress; the driver's failure. Both name the module or
+/// kernel.
 pub fn load(
     driver: &'static Driver,
     context: &Arc<Context>,
@@ -85,7 +86,7 @@ pub fn load(
         let raw = load_module(driver, module, image)?;
         modules.loaded.push(raw);
         for entry in module.entries {
-            // SAFETY: loaded just now, in the current context.
+            // SAFETY: the module was loaded above, in the current context.
             let function =
                 unsafe { modules::function(driver, raw, entry.name.as_bytes(), shared_bytes) }?;
             let beside = entry.dependent_launch && driver.version >= GRAPHS_HOLD_DEPENDENT_LAUNCHES;
@@ -95,8 +96,8 @@ pub fn load(
     Ok((modules, Kernels::new(by_name)?))
 }
 
-/// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without, but for
-/// those of 8-bit floats, which only a switch has, and only on the architecture that their module is for.
+/// Returns whether to load a module. The hardware and the emulated multicast modules have the same kernels,
+/// except that only the hardware has those for fp8.
 fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
     let support = match module.multicast {
         Multicast::None => return true,
@@ -106,8 +107,7 @@ fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
     multicast == support
 }
 
-/// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
-/// code. Context current.
+/// Loads the image chosen for the architecture, or the PTX if the driver rejects the cubin. Context current.
 fn load_module(
     driver: &Driver,
     module: &Module,
@@ -115,8 +115,8 @@ fn load_module(
 ) -> CallResult<CUmodule> {
     let load = |image: Result<AlignedBytes, CorruptImage>| {
         let image = image.map_err(corrupt)?;
-        // SAFETY: the caller made the context current; the code is ours, and decompressed PTX ends with a zero
-        // byte.
+        // SAFETY: the caller made the context current. The code is this crate's own, and decompressed PTX ends
+        // with a zero byte.
         unsafe { modules::load(driver, &image) }
     };
     match load(image) {
@@ -131,14 +131,13 @@ fn load_module(
     })
 }
 
-/// The failure of an image that does not decompress.
+/// Returns the failure for an image that does not decompress.
 fn corrupt(cause: CorruptImage) -> Failure {
     let message = format!("{cause}; build or install the program again");
     Failure::new(Status::CALL_FAILED, "decompress", message)
 }
 
-/// Which code a module is loaded from on an architecture, in words; `None` where another module has
-/// its kernels.
+/// Returns the code from which an architecture loads a module, as text; `None` if another module has its kernels.
 pub fn origin(module: &Module, architecture: u32) -> Option<String> {
     let runs = |other: &&Module| other.choose(architecture).is_some();
     let has_them = |other: &Module| {

@@ -1,19 +1,18 @@
-//! The CUDA backend of symmem: NVIDIA's driver, opened at run time.
+//! The CUDA backend of symmem. Opens NVIDIA's driver at run time.
 //!
-//! Nothing here needs a toolkit to build, and nothing panics where no driver is installed: the
-//! backend then says why it cannot start. What is where:
+//! Building it needs no toolkit, and nothing panics without a driver: the backend then says why it cannot
+//! start. What is where:
 //!
-//! - `driver`: the library, the table of its functions, its numbers and what they mean;
+//! - `driver`: the library, the table of its functions, its constants and their meaning;
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
-//! - `context`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `gpu`, `memory`: the trait `Device`, and what `symmem_gpu` makes the others of;
-//! - `vendor`: NCCL, where it is installed;
-//! - `products`, `gemm`: cuBLASLt, where it is installed, and the trait `Gemm`;
-//! - `tuning`: data, which method and geometry for which size.
+//! - `context`, `instance`, `modules`, `kernels`: opening a device;
+//! - `device`, `gpu`, `memory`: the traits from which `symmem_gpu` builds the others;
+//! - `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
+//! - `vendor`, `products`: NCCL and cuBLASLt, if they are installed;
+//! - `tuning`: data, which method and geometry to use for which size.
 //!
-//! What bites: a free, an unload or a first launch may wait until the device is idle, so none may
-//! happen while a kernel waits for a peer; the launch path neither allocates nor locks; the caller's
-//! current context is put back.
+//! Dangers: a free, an unload or a first launch may wait for an idle device, so none may happen while a kernel waits
+//! for a peer. The launch path neither allocates nor locks. Every call restores the caller's current context.
 
 mod context;
 mod describe;

@@ -1,4 +1,4 @@
-//! What `symmem info` says about the libraries that this backend found.
+//! Describes the libraries found, for `symmem info`.
 
 use crate::driver::{Driver, Table, version_text};
 use crate::{describe, kernels, multicast, products, vendor};
@@ -6,10 +6,10 @@ use std::fmt::Write;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
 use symmem_gpu::vendor_library;
 
-/// Lines of `key=value`.
+/// Returns lines of `key=value`.
 pub fn describe() -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail, so the results are not looked at.
+    // Writing to a String cannot fail, so the results are ignored.
     match Driver::get() {
         Err(failure) => {
             let _ = writeln!(text, "libcuda.so.1=unavailable: {failure}");
@@ -48,7 +48,7 @@ fn describe_vendor(text: &mut String) {
         if windows {
             "yes"
         } else {
-            "no (2.27 or newer has them)"
+            "no (needs NCCL 2.27 or newer)"
         }
     );
     let _ = match vendor::check_permitted() {

@@ -1,8 +1,7 @@
-//! Loading device code, whole and at once.
+//! Loads device code eagerly.
 //!
-//! CUDA loads modules lazily by default, a kernel at its first launch, and such a load may have to
-//! wait until the device is idle: beside a kernel that waits for a peer that is a deadlock. So every
-//! function is loaded with its module, before anything of ours can wait.
+//! By default CUDA loads a kernel at its first launch, which may wait for an idle device. Beside a kernel that waits
+//! for a peer this is a deadlock. So every function is loaded with its module, before any kernel of symmem can wait.
 
 use crate::driver::constants::*;
 use crate::driver::{Driver, call};
@@ -12,13 +11,13 @@ use std::ptr::{null_mut, without_provenance_mut};
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure, read_text};
 
-/// Bytes kept of what the driver's compiler says about PTX that it refuses.
+/// Bytes kept of the driver's compiler log.
 const COMPILER_LOG_BYTES: usize = 512;
 
-/// Loads PTX text or a cubin, and every function in it where the driver can list them.
+/// Loads PTX text or a cubin, and every function in it if the driver can list them.
 ///
 /// # Errors
-/// The driver's, with its compiler's log.
+/// The driver's failure, with its compiler log.
 ///
 /// # Safety
 /// The context is current, and the image is a whole cubin, or PTX that ends with a zero byte, whose
@@ -28,12 +27,12 @@ pub unsafe fn load(driver: &Driver, image: &[u8]) -> CallResult<CUmodule> {
     let mut options = [JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_BYTES];
     let mut values = [
         log.as_mut_ptr().cast(),
-        // The driver takes the number itself where a pointer would stand.
+        // The driver expects the number in the pointer's place.
         without_provenance_mut(COMPILER_LOG_BYTES),
     ];
     let mut module = null_mut();
-    // SAFETY: the image is as the driver wants it; both lists have the length named, and the
-    // log has the bytes that its option names.
+    // SAFETY: the caller passes a valid image. Both lists have the length passed, and the log has the bytes
+    // that its option names.
     unsafe {
         call!(
             driver,
@@ -49,21 +48,20 @@ pub unsafe fn load(driver: &Driver, image: &[u8]) -> CallResult<CUmodule> {
     .map_err(|mut failure| {
         let said = read_text(&log);
         if !said.trim().is_empty() {
-            failure.message.push_str("; its compiler said: ");
+            failure.message.push_str("; compiler log: ");
             failure.message.push_str(said.trim());
         }
         failure
     })?;
-    // SAFETY: the module was loaded above and has not been given to anybody.
+    // SAFETY: the module was loaded above, and nobody else has it.
     unsafe { load_functions(driver, module) }.inspect_err(|_| {
-        // SAFETY: as above. The first failure is the one to tell.
+        // SAFETY: as above. Only the first failure is reported.
         unsafe { (driver.table.cuModuleUnload)(module) };
     })?;
     Ok(module)
 }
 
-/// Loads every function of a module. Drivers without these calls load a function when it is looked
-/// up.
+/// Loads every function of a module. Drivers without these calls load a function when it is looked up.
 ///
 /// # Safety
 /// The module is live and its context current.
@@ -77,24 +75,24 @@ unsafe fn load_functions(driver: &Driver, module: CUmodule) -> CallResult<()> {
         return Ok(());
     };
     let mut count = 0;
-    // SAFETY: the place is writable; the module is live.
+    // SAFETY: the out-pointer is writable, and the module is live.
     driver.check("cuModuleGetFunctionCount", unsafe {
         count_of(&raw mut count, module)
     })?;
     let mut functions = vec![null_mut(); count as usize];
-    // SAFETY: the list has `count` places.
+    // SAFETY: the list has `count` entries.
     driver.check("cuModuleEnumerateFunctions", unsafe {
         enumerate(functions.as_mut_ptr(), count, module)
     })?;
     for function in functions {
-        // SAFETY: the driver gave the function.
+        // SAFETY: the driver returned this function above.
         driver.check("cuFuncLoad", unsafe { load(function) })?;
     }
     Ok(())
 }
 
-/// Finds a kernel, loads it, and lets its blocks have as much dynamic shared memory as
-/// `shared_bytes`, the device's most for one block, leaves beside its static shared memory.
+/// Finds and loads a kernel, and permits its blocks as much dynamic shared memory as its static shared memory
+/// leaves of `shared_bytes`, the device's most per block.
 ///
 /// # Safety
 /// The module is live and its context current.
@@ -108,12 +106,12 @@ pub unsafe fn function(
         Failure::new(
             Status::INVALID_ARGUMENT,
             "cuModuleGetFunction",
-            "a kernel's name has no zero byte in it",
+            "the kernel's name contains a zero byte",
         )
     })?;
     let mut function = null_mut();
     let mut fixed: c_int = 0;
-    // SAFETY: the places are writable, the name ends with a zero and the module is live.
+    // SAFETY: the out-pointers are writable, the name ends with a zero byte, and the module is live.
     unsafe {
         call!(
             driver,

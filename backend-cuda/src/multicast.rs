@@ -1,9 +1,9 @@
 //! Multicast: whether it may be used, and the objects.
 //!
-//! A failed set-up can put a host's GPUs out of service, so sites forbid it by one of the field's switches,
-//! and it stays off unless `SYMMEM_MULTICAST=1` asks for it. Where it is off, not one of the driver's
-//! functions for it is even looked up. `SYMMEM_MULTICAST=emulate` asks for the kernels without it, which do by
-//! the peers' own addresses what the switch would do; no switch forbids that.
+//! A failed set-up can put a host's GPUs out of service. Sites therefore forbid multicast with the switches of
+//! NCCL, NVSHMEM or PyTorch, and it is off unless `SYMMEM_MULTICAST=1` asks for it. While it is off, symmem
+//! does not even look up the driver's multicast functions. `SYMMEM_MULTICAST=emulate` runs the multicast
+//! kernels over the peers' own addresses instead of a switch; none of these variables forbids that.
 
 mod advice;
 mod calls;
@@ -20,10 +20,10 @@ use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
 
-/// A switch, and whether what it is set to forbids.
+/// A variable, and the function that tells whether its text forbids multicast.
 type Rule = (&'static str, fn(&str) -> bool);
 
-/// The switches, and which text of each forbids: whatever is not understood does.
+/// The variables that can forbid multicast. Text that symmem does not understand forbids it.
 const SWITCHES: [Rule; 4] = [
     (OWN_SWITCH, |text| {
         matches!(asked(text), Asked::Not | Asked::NotUnderstood)
@@ -33,34 +33,34 @@ const SWITCHES: [Rule; 4] = [
     ("TORCH_SYMM_MEM_DISABLE_MULTICAST", disables),
 ];
 
-/// The switch that can ask, too.
+/// symmem's own variable, which can also ask for multicast.
 const OWN_SWITCH: &str = "SYMMEM_MULTICAST";
-/// NCCL's, which it uses multicast without, unless it says 0.
+/// NCCL's variable. NCCL uses multicast unless it says 0.
 const NCCL_SWITCH: &str = "NCCL_NVLS_ENABLE";
 
-/// Why a backend that emulates has no objects.
-const EMULATED: &str = "SYMMEM_MULTICAST=emulate asks for its kernels without it";
+/// Why an emulating backend has no multicast objects.
+const EMULATED: &str = "SYMMEM_MULTICAST=emulate runs the multicast kernels over peer addresses";
 
-/// The first architecture with instructions for multicast addresses (sm_90).
+/// First architecture with instructions for multicast addresses (sm_90).
 const FIRST_ARCHITECTURE: u32 = 90;
 
-/// One of the variables that can forbid multicast, as this process has it.
+/// A variable that can forbid multicast, with its value in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it says; `None` where it is not set.
+    /// Value; `None` if it is not set.
     pub value: Option<String>,
-    /// Whether that forbids multicast.
+    /// Whether the value forbids multicast.
     pub forbids: bool,
 }
 
-/// Every variable that can forbid multicast, as this process has it.
+/// Returns every variable that can forbid multicast, with its value in this process.
 pub fn switches() -> [Switch; 4] {
     switches_of(variable)
 }
 
-/// What our own switch asks for.
+/// What `SYMMEM_MULTICAST` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
@@ -70,24 +70,24 @@ enum Asked {
     NotUnderstood,
 }
 
-/// What forbids multicast, if anything does.
+/// Returns what forbids multicast, if anything does.
 pub fn forbidden_by() -> Option<String> {
     forbidden(variable)
 }
 
-/// Whether the driver's functions may be looked up; else the reason.
+/// Returns whether the driver's multicast functions may be looked up; else the reason.
 fn permitted() -> Result<(), String> {
     permitted_by(variable)
 }
 
-/// Whether a library of NVIDIA's that uses multicast by itself may be started: it was told not to use
-/// it, or multicast was asked for and nothing forbids it. Else the reason.
+/// Returns whether NCCL, which uses multicast by itself, may be started: it was told not to use multicast, or
+/// multicast was asked for and nothing forbids it. Else the reason.
 pub fn permitted_to_nccl() -> Result<(), String> {
     permitted_to_nccl_by(variable)
 }
 
-/// Whether collectives can go through multicast on a device that shares memory by these kinds, and why
-/// not. Reads an attribute where multicast is asked for and nothing forbids it, and looks nothing up.
+/// Returns how collectives can use multicast on a device with these share kinds, and if not, why. Reads one
+/// device attribute if multicast is asked for and not forbidden, and looks up no function.
 pub fn support(
     driver: &Driver,
     device: CUdevice,
@@ -105,19 +105,19 @@ pub fn support(
         return off("this device's architecture has no multicast");
     }
     if !kinds.contains(&ShareKind::VMM_FILE_DESCRIPTOR) {
-        return off("this device cannot share memory by file descriptors, which multicast takes");
+        return off("this device cannot share memory by file descriptors, which multicast needs");
     }
     match hardware(driver, device) {
         Ok(Some(true)) => (MulticastSupport::HARDWARE, String::new()),
-        Ok(Some(false)) => off("the driver says that this device has no multicast"),
-        Ok(None) => off("this driver, older than 12.1, knows no multicast"),
-        // All else works without it.
+        Ok(Some(false)) => off("the driver reports that this device has no multicast"),
+        Ok(None) => off("this driver has no multicast; CUDA 12.1 or newer has it"),
+        // Everything else works without multicast, so a failed query is no error.
         Err(failure) => off(&failure.to_string()),
     }
 }
 
-/// Whether the device has the hardware; `None` if asking is forbidden or the driver, older than
-/// 12.1, does not know the question.
+/// Returns whether the device has multicast hardware; `None` if a variable forbids multicast, or if the driver,
+/// older than 12.1, does not know the attribute.
 pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
     if forbidden_by().is_some() {
         return Ok(None);
@@ -128,7 +128,7 @@ pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
     }
 }
 
-/// What `symmem info` says about a device.
+/// Returns the multicast line of `symmem info` for a device.
 pub fn line(driver: &Driver, device: CUdevice) -> String {
     let emulated = match asked_by(variable) {
         Asked::Emulation => format!("; emulated, as {OWN_SWITCH}=emulate asks"),
@@ -152,7 +152,7 @@ pub fn line(driver: &Driver, device: CUdevice) -> String {
 }
 
 fn variable(name: &str) -> Option<String> {
-    // What is no Unicode asks for nothing, and forbids where anything but a no does.
+    // Text that is not Unicode gets replacement characters, which no switch understands.
     std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
 }
 
@@ -178,7 +178,7 @@ fn permitted_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String>
         Asked::Hardware => Ok(()),
         Asked::Emulation => Err(EMULATED.to_owned()),
         _ => Err(format!(
-            "nothing asks for it; {OWN_SWITCH}=1 on all ranks would"
+            "nothing asks for it; set {OWN_SWITCH}=1 on all ranks"
         )),
     }
 }
@@ -213,14 +213,14 @@ fn switches_of(variable: impl Fn(&str) -> Option<String>) -> [Switch; 4] {
     })
 }
 
-/// Whether a switch that turns something off is set: to anything but a no.
+/// Returns whether a variable that disables something is set to anything but a "no".
 fn disables(text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     !["", "0", "n", "no", "off", "false"].contains(&&*text)
 }
 
-/// Whether NCCL reads a number's text as 0. It takes its default for an empty one, and else what `strtoll` makes
-/// of it with base 0: 0 of any text that begins with no number, "on" and "true" among them (`src/misc/param.cc`).
+/// Returns whether NCCL reads this text as 0. NCCL uses its default for an empty text, and otherwise `strtoll` with
+/// base 0, which returns 0 for text that does not begin with a number, such as "on" and "true" (`src/misc/param.cc`).
 fn is_zero_to_nccl(text: &str) -> bool {
     let is_space = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
     let number = text.trim_start_matches(is_space);
@@ -242,7 +242,7 @@ mod tests {
         forbidden(|asked| (asked == name).then(|| text.to_owned()))
     }
 
-    /// The environment, and nothing else in it.
+    /// An environment with these variables only.
     fn of(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
         move |asked| {
             let found = variables.iter().find(|(name, _)| *name == asked);
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(with(OWN_SWITCH, " 1 "), None);
     }
 
-    /// What `strtoll(text, NULL, 0)` makes of each.
+    /// Expectations follow `strtoll(text, NULL, 0)`.
     #[test]
     fn nccls_switch_is_read_as_nccl_reads_it() {
         for zero in [
@@ -312,7 +312,7 @@ mod tests {
         for (other, told) in [
             (
                 "",
-                "nothing asks for it; SYMMEM_MULTICAST=1 on all ranks would",
+                "nothing asks for it; set SYMMEM_MULTICAST=1 on all ranks",
             ),
             ("0", "SYMMEM_MULTICAST forbids it"),
             (
@@ -321,7 +321,7 @@ mod tests {
             ),
             (
                 "emulate",
-                "SYMMEM_MULTICAST=emulate asks for its kernels without it",
+                "SYMMEM_MULTICAST=emulate runs the multicast kernels over peer addresses",
             ),
         ] {
             let only = |name: &str| (name == OWN_SWITCH).then(|| other.to_owned());

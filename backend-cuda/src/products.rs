@@ -1,4 +1,4 @@
-//! cuBLASLt: finding it, and its numbers. What it does is the same as AMD's, and stands in core.
+//! Finds cuBLASLt and defines its constants. [`symmem_gpu::matrix_library`] calls it.
 
 use crate::driver::Driver;
 use crate::vendor::{elsewhere, toolkit};
@@ -8,18 +8,17 @@ use symmem_core::backend::abi::Status;
 use symmem_gpu::library::{Library, python_packages};
 use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
-/// The library's names for the loader, with the first version of CUDA that the driver has to support for
-/// each: newest first.
+/// The library's file names, newest first, each with the first CUDA version that the driver must support for it.
 const SONAMES: [(&str, u32); 3] = [
     ("libcublasLt.so.13", 13_000),
     ("libcublasLt.so.12", 12_000),
     ("libcublasLt.so.11", 11_000),
 ];
 
-/// How packages of Python name the directory that it lies in.
+/// Directories of the library within Python packages.
 const IN_PACKAGES: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cublas/lib"];
 
-/// `cublasLt.h`, `cublas_api.h` and `library_types.h`; the same in versions 11 to 13.
+/// Values of `cublasLt.h`, `cublas_api.h` and `library_types.h`, the same in versions 11 to 13.
 static DIALECT: Dialect = Dialect {
     name: "cuBLASLt",
     prefix: "cublasLt",
@@ -52,53 +51,53 @@ static DIALECT: Dialect = Dialect {
         (
             1,
             Status::CALL_FAILED,
-            "CUBLAS_STATUS_NOT_INITIALIZED: it cannot start on this device; the driver may be too old for it",
+            "CUBLAS_STATUS_NOT_INITIALIZED: it cannot start on this device; the driver may be too old",
         ),
         (
             3,
             Status::OUT_OF_MEMORY,
-            "CUBLAS_STATUS_ALLOC_FAILED: it finds no memory for itself; leave it some",
+            "CUBLAS_STATUS_ALLOC_FAILED: it cannot allocate memory; leave more memory free",
         ),
         (
             7,
             Status::INVALID_ARGUMENT,
-            "CUBLAS_STATUS_INVALID_VALUE: it takes no such product; CUBLASLT_LOG_LEVEL=2 says more",
+            "CUBLAS_STATUS_INVALID_VALUE: it rejects this GEMM; set CUBLASLT_LOG_LEVEL=2 for details",
         ),
         (
             8,
             Status::UNSUPPORTED,
-            "CUBLAS_STATUS_ARCH_MISMATCH: it has nothing for this device; install another version",
+            "CUBLAS_STATUS_ARCH_MISMATCH: it does not support this device; install another version",
         ),
         (
             13,
             Status::CALL_FAILED,
-            "CUBLAS_STATUS_EXECUTION_FAILED: a kernel of it could not be launched",
+            "CUBLAS_STATUS_EXECUTION_FAILED: one of its kernels could not be launched",
         ),
         (
             14,
             Status::CALL_FAILED,
-            "CUBLAS_STATUS_INTERNAL_ERROR: CUBLASLT_LOG_LEVEL=2 says more",
+            "CUBLAS_STATUS_INTERNAL_ERROR: set CUBLASLT_LOG_LEVEL=2 for details",
         ),
         (
             15,
             Status::UNSUPPORTED,
-            "CUBLAS_STATUS_NOT_SUPPORTED: it has no way to do this; CUBLASLT_LOG_LEVEL=2 says more",
+            "CUBLAS_STATUS_NOT_SUPPORTED: it has no algorithm for this; set CUBLASLT_LOG_LEVEL=2 for details",
         ),
     ],
 };
 
 static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
 
-/// The library, opened by the first call; later calls return what that one found.
+/// Returns cuBLASLt; the first call opens it, and later calls return the same result.
 ///
 /// # Errors
-/// `LIBRARY_MISSING`, with the names that were tried and what to do.
+/// `LIBRARY_MISSING`, with the names tried and what to do.
 pub fn library() -> CallResult<&'static MatrixLibrary> {
     LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
 fn open() -> CallResult<MatrixLibrary> {
-    // Where there is no driver there is no use for it, and the reason is the driver's.
+    // Without a driver cuBLASLt is of no use, and the driver's failure is the reason to report.
     let driver = Driver::get()?;
     let sonames = sonames(driver.version);
     let files = elsewhere(
@@ -112,11 +111,11 @@ fn open() -> CallResult<MatrixLibrary> {
         &files,
         "install cuBLAS for this driver (NVIDIA's packages, or pip's nvidia-cublas)",
     )?;
-    // SAFETY: a file of these names is cuBLASLt.
+    // SAFETY: a library of these names is cuBLASLt.
     unsafe { MatrixLibrary::new(&DIALECT, &library) }
 }
 
-/// The names of those that a driver can run. An older driver than all of them is let try the oldest.
+/// Returns the names of the versions that a driver can run; the oldest if the driver is older than all.
 fn sonames(driver: u32) -> Vec<&'static str> {
     let runs = SONAMES.iter().filter(|(_, version)| *version <= driver);
     let names: Vec<_> = runs.map(|(name, _)| *name).collect();
@@ -126,7 +125,7 @@ fn sonames(driver: u32) -> Vec<&'static str> {
     }
 }
 
-/// What it is called in a description of libraries.
+/// Key of the library in `symmem info`.
 pub const LABEL: &str = "libcublasLt.so";
 
 #[cfg(test)]
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(sonames(10_020), ["libcublasLt.so.11"]);
     }
 
-    /// `cublasLtMatmulHeuristicResult_t`, and the words that core reads of it.
+    /// `cublasLtMatmulHeuristicResult_t`, and the words of it that `symmem_gpu` reads.
     #[test]
     fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
         #[repr(C)]

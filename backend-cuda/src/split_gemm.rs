@@ -1,4 +1,5 @@
-//! The kernel for products of few rows, which is the whole call: blocks of a cluster share out `K`.
+//! The all-gather + GEMM kernel for few rows. It does the whole call, and the blocks of a cluster split `K`
+//! among them.
 
 use crate::instance::CudaBackend;
 use crate::tensor_maps::TensorGemmArguments;
@@ -8,37 +9,38 @@ use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
 use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
-/// What a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`): so many columns of `C`, by the
-/// rows of the kernel. Elements of a step along `K`.
+/// Columns of `C` that a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`); the
+/// kernel's name has the rows.
 const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
 const THREADS: u32 = 384;
-/// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with more than
-/// one the kernel of large tiles fills the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). Four are
-/// good where `B` is small (`2026-11-22-ag-gemm-whole-tiles-2xh200`: 1024³).
+/// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
+/// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
+/// small `B`, four are good (`2026-11-22-ag-gemm-whole-tiles-2xh200`: 1024³).
 const MOST_ROW_TILES: u64 = 1;
 const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
-/// Bytes of a `B` that stays in the cache beside `A`: measured with 2 MiB, and good as long as a third of the
-/// device's 50 MiB are enough.
+/// Size in bytes up to which `B` stays in L2 beside `A`. Measured with 2 MiB only; assumes that a third of an
+/// H200's 50 MiB of L2 is available.
 const SMALL_B: u64 = 16 << 20;
-/// Bytes of `A` at most: each block pushes a part of a shard before it multiplies.
+/// Largest `A` in bytes, because each block pushes a part of a shard before it multiplies.
 const MOST_BYTES_OF_A: u64 = 16 << 20;
-/// Blocks of a cluster: those that a device has room for nearly everywhere. Eight is the most on any (CUDA Programming
+/// Cluster sizes in blocks, largest first. Eight is the largest that every device supports (CUDA Programming
 /// Guide, "Thread Block Clusters").
 const PARTS: [u32; 4] = [8, 4, 2, 1];
 
-/// A launch of the kernel.
+/// Grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Rows of a tile: which kernel it is.
+    /// Rows of a tile, which select the kernel.
     rows: u32,
-    /// Blocks of a cluster, among which `K` is divided.
+    /// Blocks of a cluster, among which `K` is split.
     parts: u32,
     blocks: u32,
 }
 
 impl Grid {
-    /// For a shape on a device of so many multiprocessors; none where the grid would not be there as a whole.
+    /// Chooses the grid for a shape on a device of `units` SMs; `None` if no grid is co-resident, or the shape
+    /// is too large for this kernel.
     pub(crate) fn new(shape: &GemmShape, units: u32) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
@@ -48,8 +50,8 @@ impl Grid {
         let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
         let row_tiles = shape.m.div_ceil(rows.into());
         let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
-        // Clusters do not reach from one group of multiprocessors to the next: of 132 there is room for 120 in
-        // clusters of four or eight, and for all in those of two (H200: `2026-11-22-split-gemm-2xh200`).
+        // A cluster does not span GPCs: of 132 SMs, clusters of four or eight can use 120, clusters of two all
+        // (H200: `2026-11-22-split-gemm-2xh200`).
         let room = |parts: u32| u64::from(if parts > 2 { units - units / 11 } else { units });
         let steps = shape.k.div_ceil(DEPTH);
         let fits = |parts: &u32| {
@@ -86,13 +88,13 @@ impl Grid {
     }
 }
 
-/// Launches it, beside the stream's kernel before it where the driver can.
+/// Launches the kernel, by programmatic dependent launch if the driver can.
 ///
 /// # Errors
-/// `UNSUPPORTED` for a shape that there is no grid for; as [`crate::gathered_gemm::launch`].
+/// `UNSUPPORTED` for a shape without a grid; else as [`crate::gathered_gemm::launch`].
 ///
 /// # Safety
-/// As there.
+/// As [`crate::gathered_gemm::launch`].
 pub(crate) unsafe fn launch(
     backend: &CudaBackend,
     arguments: &GatheredGemmArguments,
@@ -110,8 +112,8 @@ pub(crate) unsafe fn launch(
         threads: THREADS,
         shared_memory: SPLIT_GEMM_SHARED_MEMORY,
     };
-    // SAFETY: the kernel takes this struct, and waits for its predecessor before it touches memory; the rest is the
-    // caller's word.
+    // SAFETY: the kernel's argument is a `TensorGemmArguments`, and it waits for its predecessor before it
+    // accesses memory. The caller upholds the rest of the contract.
     unsafe { backend.launch_clusters(kernel, blocks, grid.parts, (&raw const tensors).cast(), on) }
 }
 

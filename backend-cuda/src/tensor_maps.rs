@@ -1,7 +1,6 @@
-//! The matrices of the kernels that multiply what they gather, as tensor maps.
+//! Tensor maps of the matrices of the all-gather + GEMM kernels.
 //!
-//! The driver encodes the maps from the arguments at each launch: pure arithmetic on the host, a few hundred
-//! nanoseconds each.
+//! The driver encodes the maps at each launch: arithmetic on the host, a few hundred nanoseconds per map.
 
 use crate::driver::Driver;
 use crate::driver::constants::tensor_map::*;
@@ -10,17 +9,17 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, invalid, unsupported};
 
-/// Elements along a row of a box, which are the 128 bytes of the swizzle.
+/// Elements along a row of a box: the 128 bytes of the swizzle.
 pub(crate) const BOX_LENGTH: u32 = 64;
-/// Tensor copies want addresses and strides that are multiples of so many bytes.
+/// Alignment in bytes that tensor copies need of addresses and strides.
 pub(crate) const ALIGNMENT: u64 = 16;
 
-/// `CUtensorMap`: opaque.
+/// `CUtensorMap`, which is opaque.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct TensorMap([u64; 16]);
 
-/// What the kernels take.
+/// The kernels' argument.
 #[repr(C, align(64))]
 pub(crate) struct TensorGemmArguments {
     own: TensorMap,
@@ -30,10 +29,11 @@ pub(crate) struct TensorGemmArguments {
 }
 
 impl TensorGemmArguments {
-    /// For tiles of so many rows, and boxes of so many columns of B where neighbours are along those.
+    /// Encodes the maps for tiles of `tile_rows` rows. `box_columns` is the number of columns of a box of B if
+    /// B is stored by columns.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch.
+    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot load; `UNSUPPORTED` if the driver cannot encode maps.
     pub(crate) fn new(
         driver: &Driver,
         arguments: &GatheredGemmArguments,
@@ -56,7 +56,7 @@ impl TensorGemmArguments {
     }
 }
 
-/// A matrix in memory: elements along its contiguous side, lines of them, elements from line to line.
+/// A matrix in memory: `count` lines of `length` contiguous elements, `stride` elements apart.
 #[derive(Clone, Copy)]
 struct Lines {
     address: DeviceAddress,
@@ -65,7 +65,7 @@ struct Lines {
     stride: u64,
 }
 
-/// This rank's shard of `A`, the gathered `A`, and `B`.
+/// Returns this rank's shard of `A`, the gathered `A`, and `B`.
 fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
     let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
     let whole = match arguments.sharding {
@@ -95,8 +95,8 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
     ]
 }
 
-/// The map of a matrix in boxes of [`BOX_LENGTH`] elements along its lines and `height` lines. One without
-/// elements is never read.
+/// Encodes the map of a matrix in boxes of [`BOX_LENGTH`] elements and `height` lines. Returns zeros for a
+/// matrix without elements, whose map no kernel reads.
 fn encode(
     driver: &Driver,
     what: &str,
@@ -110,7 +110,7 @@ fn encode(
     }
     if !lines.address.0.is_multiple_of(ALIGNMENT) {
         return Err(invalid(format!(
-            "{what} begins at {:#x}; for this kernel it has to begin at a multiple of {ALIGNMENT} bytes",
+            "{what} begins at {:#x}; this kernel needs an address that is a multiple of {ALIGNMENT} bytes",
             lines.address.0
         )));
     }
@@ -124,7 +124,7 @@ fn encode(
     let name = "cuTensorMapEncodeTiled";
     let encode = driver.table.cuTensorMapEncodeTiled;
     let encode = encode.ok_or_else(unsupported)?;
-    // SAFETY: all places are readable, with two entries, of strides one; the map is writable and aligned.
+    // SAFETY: the arrays have the entries that a map of two dimensions needs, and the map is writable and aligned.
     let code = unsafe {
         encode(
             (&raw mut map).cast(),
@@ -184,7 +184,7 @@ mod tests {
             shape: shape(264, 128),
             shard: 40,
             sharding: Sharding::ROWS,
-            // SAFETY: integers and addresses, for which zero is a value.
+            // SAFETY: the struct consists of integers and addresses, for which zero is a valid value.
             ..unsafe { std::mem::zeroed() }
         };
         let counts = [(0, 40), (1, 40), (2, 20), (3, 0)];

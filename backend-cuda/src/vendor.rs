@@ -1,9 +1,9 @@
-//! NCCL: finding it, and when it may be used.
+//! Finds NCCL, and decides when it may be used.
 //!
-//! A communicator of NCCL sets up multicast by itself where the hardware has it. The only switch that
-//! all of its versions know is the variable `NCCL_NVLS_ENABLE`, which it reads when its first
-//! communicator is made; and a program with threads cannot set a variable safely. So a communicator is
-//! refused unless the variable says 0, or multicast was asked for and nothing forbids it.
+//! A communicator of NCCL sets up multicast by itself if the hardware has it. The only switch that all its
+//! versions know is the variable `NCCL_NVLS_ENABLE`, which NCCL reads when it creates its first communicator,
+//! and which a program with threads cannot set safely. symmem therefore creates a communicator only if the
+//! variable says 0, or if multicast was asked for and nothing forbids it.
 
 use crate::driver::Driver;
 use crate::multicast;
@@ -14,24 +14,24 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::library::{Library, python_packages};
 use symmem_gpu::vendor_library::VendorLibrary;
 
-/// The library's name for the loader.
+/// The library's file name.
 pub const SONAME: &str = "libnccl.so.2";
 
 static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
 
-/// The library, opened by the first call; later calls return what that one found.
+/// Returns NCCL; the first call opens it, and later calls return the same result.
 ///
 /// # Errors
-/// `LIBRARY_MISSING`, with where it was looked for and what to do.
+/// `LIBRARY_MISSING`, with the places searched and what to do.
 pub fn library() -> CallResult<&'static VendorLibrary> {
     LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-/// What NCCL's symmetric windows take.
-const WINDOWS_NEED: &str = "2.27 or newer has them, on devices that NVLink joins";
+/// Requirements of NCCL's symmetric windows, for errors.
+const WINDOWS_NEED: &str = "they need NCCL 2.27 or newer, and NVLink between the devices";
 
 fn open() -> CallResult<VendorLibrary> {
-    // Where there is no driver there is no use for it, and the reason is the driver's.
+    // Without a driver NCCL is of no use, and the driver's failure is the reason to report.
     Driver::get()?;
     let elsewhere = elsewhere(
         &[SONAME],
@@ -44,17 +44,17 @@ fn open() -> CallResult<VendorLibrary> {
         &elsewhere,
         "install NCCL (NVIDIA's packages, or pip's nvidia-nccl)",
     )?;
-    // SAFETY: a file of this name is NCCL.
+    // SAFETY: a library of this name is NCCL.
     unsafe { VendorLibrary::new("NCCL", WINDOWS_NEED, &library) }
 }
 
-/// Where the toolkit is, if the environment says so.
+/// Returns the toolkit's directory if `CUDA_HOME` names it.
 pub fn toolkit() -> Option<PathBuf> {
     std::env::var_os("CUDA_HOME").map(PathBuf::from)
 }
 
-/// Where a library of these names, best first, is looked for behind the loader's directories: in the
-/// toolkit, then `within` Python's packages.
+/// Returns the files to try after the loader's directories, for a library with these names, best first: in the
+/// toolkit, then `within` Python packages.
 pub fn elsewhere(
     sonames: &[&str],
     toolkit: Option<&Path>,
@@ -74,7 +74,7 @@ pub fn elsewhere(
         .collect()
 }
 
-/// Refuses a communicator that might use multicast where that was not asked for.
+/// Refuses a communicator that might use multicast unasked.
 pub fn check_permitted() -> CallResult<()> {
     match multicast::permitted_to_nccl() {
         Ok(()) => Ok(()),
@@ -82,7 +82,8 @@ pub fn check_permitted() -> CallResult<()> {
             Status::UNSUPPORTED,
             "ncclCommInitRankConfig",
             format!(
-                "NCCL might use multicast here, and {reason}; set NCCL_NVLS_ENABLE=0 for all ranks"
+                "NCCL might use multicast, but {reason}; to use NCCL without multicast, set NCCL_NVLS_ENABLE=0 on all \
+                 ranks"
             ),
         )),
     }

@@ -1,8 +1,8 @@
-//! The launches of collectives: which kernel, and that its grid can wait for its peers' grids.
+//! Launches of the collective kernels.
 //!
-//! A block waits for the same block of other devices. If some blocks of a grid were resident only
-//! after others had ended, ranks could wait for each other's missing blocks for ever: so a grid that
-//! is not resident at once is refused here, whoever planned it.
+//! Block `i` of a collective waits for block `i` on the other devices. If some blocks of a grid started only
+//! after others had ended, ranks could wait forever for each other's missing blocks. This module therefore
+//! refuses every grid that cannot be co-resident, no matter who planned it.
 
 use crate::gpu::{Gpu, Grid, launch};
 use crate::kernels::WaitingKernel;
@@ -10,14 +10,14 @@ use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Collectives, Failure};
 
-/// Threads of the barrier's block: one for each peer, [`MAX_RANKS`] rounded up to whole warps.
+/// Threads of the barrier's only block: one per peer, so [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
 impl<G: Gpu> Collectives for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.parts().kernels.barrier;
-        // SAFETY: the kernel takes a barrier; all it names is live until the stream has passed.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
@@ -44,7 +44,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         on: RawStream,
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
-        // SAFETY: the kernel takes these arguments; the caller's word is the same.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
@@ -55,7 +55,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         on: RawStream,
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
@@ -72,7 +72,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: PACKET_BLOCKS,
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -91,7 +91,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -116,7 +116,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: PACKET_BLOCKS,
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -140,7 +140,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             _ => kernels
                 .collective(CollectiveKernel::MULTICAST_MOVE, element)
                 .ok_or_else(|| {
-                    let why = "this device was opened without multicast";
+                    let why = "this device was opened without multicast; choose another algorithm";
                     Failure::new(Status::UNSUPPORTED, name, why)
                 }),
         };
@@ -151,7 +151,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -180,18 +180,19 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         let pairs = u64::from(threads / (2 * G::WARP)) * u64::from(blocks);
         if !threads.is_multiple_of(PUSH_THREAD_STEP) || pairs > u64::from(arguments.channels) {
             return Err(call.refuse(format!(
-                "{blocks} blocks of {threads} threads are {pairs} pairs of warps: threads have to be a \
-                 multiple of {PUSH_THREAD_STEP}, and the inbox has {} channels",
+                "{blocks} blocks of {threads} threads are {pairs} pairs of warps for an inbox of {} channels: \
+                 use threads in multiples of {PUSH_THREAD_STEP}, and at most one pair per channel",
                 arguments.channels
             )));
         }
         let (slots, piece) = (arguments.slots, arguments.piece_bytes);
         if !slots.is_power_of_two() || piece == 0 || !piece.is_multiple_of(16) {
             return Err(call.refuse(format!(
-                "{slots} slots of {piece} bytes: they have to be a power of two and a multiple of 16"
+                "{slots} slots of {piece} bytes: the number of slots must be a power of two, and their size \
+                 a positive multiple of 16 bytes"
             )));
         }
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -209,26 +210,26 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             most: SLOT_BLOCKS,
         };
         let (world, each) = (arguments.group.world, arguments.blocks_per_peer);
-        // One more: the block that announces what this rank sends.
+        // Plus the block that announces this rank's sends.
         let blocks = u64::from(world) * u64::from(each) + 1;
         if each == 0 || u64::from(geometry.blocks[0]) != blocks {
             return Err(call.refuse(format!(
-                "{each} blocks for each of {world} members and one more are {blocks}, not {}",
+                "{each} blocks for each of {world} members, plus one, make {blocks} blocks, not {}",
                 geometry.blocks[0]
             )));
         }
-        // SAFETY: as above.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 }
 
-/// A launch of a kernel whose blocks wait for their peers'.
+/// A launch of a kernel whose blocks wait for blocks of their peers.
 struct WaitingLaunch<'a, K> {
     call: &'static str,
     kernel: &'a WaitingKernel<K>,
     group: &'a CollectiveGroup,
     geometry: &'a Geometry,
-    /// Blocks that have a place in the members' slots.
+    /// Most blocks that the members' slots have room for.
     most: u32,
 }
 
@@ -239,10 +240,11 @@ impl<K> WaitingLaunch<'_, K> {
     }
 }
 
-/// Launches copies or swaps.
+/// Launches the move or the swap kernel.
 ///
 /// # Safety
-/// The kernel takes these arguments; all that they name is live until the stream has passed this point.
+/// The kernel's argument is a [`MoveArguments`]; everything that it points to is live until the stream has
+/// passed this point.
 unsafe fn launch_moves<G: Gpu>(
     gpu: &G,
     name: &'static str,
@@ -260,15 +262,15 @@ unsafe fn launch_moves<G: Gpu>(
     };
     if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
         return Err(call.refuse(format!(
-            "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
+            "{} copies, {} at once: there can be at most {MAX_RANKS} copies, and at least 1 at once",
             arguments.copies, arguments.concurrent
         )));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract, which is the callee's.
     unsafe { launch_waiting(gpu, &call, arguments, on) }
 }
 
-/// The kernel of a reduction.
+/// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.
 fn reduction<'a, G: Gpu>(
     gpu: &'a G,
     call: &'static str,
@@ -283,8 +285,8 @@ fn reduction<'a, G: Gpu>(
             Status::INVALID_ARGUMENT,
             call,
             format!(
-                "there is no reduction {} of elements {} (numbers {} and {}); core and backend \
-                 are of different releases",
+                "no kernel reduces {} over elements {} (numbers {} and {}); use a core and a backend \
+                 of the same release",
                 reduce.name(),
                 element.name(),
                 reduce.0,
@@ -294,10 +296,10 @@ fn reduction<'a, G: Gpu>(
     })
 }
 
-/// Checks that a grid can be resident at once and has its place in the slots, and launches it.
+/// Checks that a grid can be co-resident and has room in the slots, then launches it.
 ///
 /// # Safety
-/// The kernel takes `T`; all that it names is live until the stream has passed this point.
+/// The kernel's argument is a `T`; everything that it points to is live until the stream has passed this point.
 unsafe fn launch_waiting<G: Gpu, T>(
     gpu: &G,
     call: &WaitingLaunch<'_, G::Kernel>,
@@ -311,8 +313,8 @@ unsafe fn launch_waiting<G: Gpu, T>(
     } = *call.geometry;
     if [y, z, thread_y, thread_z] != [1; 4] || shared_memory != 0 {
         return Err(call.refuse(format!(
-            "a grid of {:?} blocks of {:?} threads with {shared_memory} bytes: collectives have \
-             one dimension and no dynamic shared memory",
+            "a grid of {:?} blocks of {:?} threads with {shared_memory} bytes of dynamic shared memory: \
+             collectives take a one-dimensional grid and no dynamic shared memory",
             call.geometry.blocks, call.geometry.threads
         )));
     }
@@ -324,7 +326,7 @@ unsafe fn launch_waiting<G: Gpu, T>(
     }
     if threads == 0 || !threads.is_multiple_of(G::WARP) {
         return Err(call.refuse(format!(
-            "{threads} threads are not whole warps of {}",
+            "{threads} threads per block: use a positive multiple of the warp size, {}",
             G::WARP
         )));
     }
@@ -332,16 +334,16 @@ unsafe fn launch_waiting<G: Gpu, T>(
     let most = resident.min(call.most);
     if blocks == 0 || blocks > most {
         return Err(call.refuse(format!(
-            "{blocks} blocks of {threads} threads: this kernel can have 1 to {most}, since all \
-             wait for their peers at once ({resident} are resident on this device)"
+            "{blocks} blocks of {threads} threads: this kernel can have 1 to {most} blocks, since all of \
+             them wait for peers at once ({resident} are co-resident on this device)"
         )));
     }
     let grid = Grid::new(blocks, threads);
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract, which is the callee's.
     unsafe { launch(gpu, call.kernel.kernel, grid, arguments, on) }
 }
 
-/// Most blocks of `threads` threads of a kernel that are resident at once if nothing else runs.
+/// Returns the most blocks of `threads` threads of a kernel that are co-resident if nothing else runs.
 fn resident_blocks<G: Gpu>(
     gpu: &G,
     kernel: &WaitingKernel<G::Kernel>,
@@ -349,7 +351,7 @@ fn resident_blocks<G: Gpu>(
 ) -> CallResult<u32> {
     kernel.resident_blocks(threads, || {
         let _entered = gpu.enter()?;
-        // Whole warps, as they are resident: so that one answer holds for all of its entry.
+        // Asks for whole warps, so that the cached answer holds for every thread count that shares its entry.
         let each = gpu.blocks_per_unit(kernel.kernel, threads.next_multiple_of(G::WARP))?;
         Ok(each * gpu.parts().description.compute_units)
     })

@@ -2,23 +2,23 @@
 
 use symmem_core::backend::CallResult;
 
-/// Something that has to be made current on a thread before the runtime is called: a context, a device.
+/// Something that must be made current on a thread before calls of the runtime: a CUDA context, a HIP device.
 pub trait Current {
-    /// Current until it is dropped; then what was current before is so again.
+    /// Keeps it current; dropping this restores what was current before.
     type Entered<'a>
     where
         Self: 'a;
     /// Makes it current on this thread.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime's failure.
     fn enter(&self) -> CallResult<Self::Entered<'_>>;
 
-    /// Gives something back; done even where this cannot be made current, since most things know their
-    /// device and whatever is not given back now never will be.
+    /// Runs `call`, which releases something. Runs it even if making this current fails: most objects know
+    /// their device, and an object that is not released now never is.
     ///
     /// # Errors
-    /// The first that fails of the two.
+    /// The first failure: of making this current, or of `call`.
     fn give_back(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
         let entered = self.enter();
         let given = call();

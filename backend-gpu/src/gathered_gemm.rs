@@ -1,28 +1,27 @@
-//! What the kernels that multiply what they gather have in common on every vendor: how many blocks move `A`, and
-//! which grids are refused.
+//! What the all-gather + GEMM kernels of both vendors share: how many blocks move `A`, and which grids are refused.
 
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Bytes of an element: all that can be multiplied have as many.
+/// Bytes of an element: f16 and bf16 are the only types that these kernels multiply.
 pub const ELEMENT_BYTES: u64 = 2;
 
-/// Blocks that move `A` come in so many, and there are never more than that.
+/// The number of blocks that move `A` is a multiple of the step and at most the maximum.
 const MOVERS_STEP: u32 = 4;
 const MOST_MOVERS: u32 = 32;
 
-/// How fast a kernel is.
+/// Throughput of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Bytes a second that a block moves.
+    /// Bytes per second that one moving block transfers.
     pub mover: f64,
-    /// Operations a second of the product, two for each element of `A` and column of `B`.
+    /// FLOP/s of the GEMM, counting `2 * m * n * k`.
     pub product: f64,
 }
 
 impl Rates {
-    /// As many movers as bring the peers' shards in half of the time that the product takes: the first of them
-    /// is needed once the own one is multiplied. Never more than half of the `blocks` that a device has at once.
+    /// Returns the number of blocks that bring the peers' shards in half of the GEMM's time: their first bytes are
+    /// needed once the own shard is multiplied. At most half of `blocks`, the co-resident blocks of the device.
     pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64, blocks: u32) -> u32 {
         let whole = match sharding {
             Sharding::COLUMNS => shape.k,
@@ -40,17 +39,17 @@ impl Rates {
     }
 }
 
-/// Whether rows and columns are few enough that kernels can count them.
+/// Returns whether `m`, `n` and `k` fit the 32-bit counters of the kernels.
 pub fn countable(shape: &GemmShape) -> bool {
     let most = i32::MAX as u64;
     shape.m <= most && shape.n <= most && shape.k <= most
 }
 
-/// The blocks of a launch.
+/// Returns the number of blocks of a launch.
 ///
 /// # Errors
-/// `UNSUPPORTED` where there is no kernel, or none of this mode; `INVALID_ARGUMENT` for a grid that is not resident at once or has only
-/// blocks that move.
+/// `UNSUPPORTED` if the device has no kernel for this shape or mode; `INVALID_ARGUMENT` for a grid that cannot
+/// be co-resident, or in which every block moves `A`.
 pub fn grid(
     limits: &GatheredLimits,
     arguments: &GatheredGemmArguments,
@@ -62,25 +61,25 @@ pub fn grid(
     }
     if blocks > limits.blocks || blocks <= arguments.movers {
         return Err(invalid(format!(
-            "{blocks} blocks, of which {} move A: at least one has to multiply, and at most {} are resident \
-             at once",
+            "{blocks} blocks, of which {} move A: at least one must multiply, and at most {} blocks are \
+             co-resident on this device",
             arguments.movers, limits.blocks
         )));
     }
     Ok(blocks)
 }
 
-/// An argument that the kernel cannot take.
+/// Returns `INVALID_ARGUMENT` for an argument that the kernel cannot take.
 pub fn invalid(message: String) -> Failure {
     Failure::new(Status::INVALID_ARGUMENT, "gathered_gemm", message)
 }
 
-/// There is no kernel.
+/// Returns `UNSUPPORTED` for a shape or mode without a kernel.
 pub fn unsupported() -> Failure {
     Failure::new(
         Status::UNSUPPORTED,
         "gathered_gemm",
-        "there is no kernel for this product on this device, as its limits say: gather first",
+        "no all-gather + GEMM kernel for this shape and mode on this device; gather A first, then multiply",
     )
 }
 
@@ -124,7 +123,7 @@ mod tests {
             modes: GatherMode::PULL.bit(),
             ..GatheredLimits::default()
         };
-        // SAFETY: integers and addresses, for which zero is a value.
+        // SAFETY: the struct consists of integers and addresses, for which zero is a valid value.
         let mut arguments: GatheredGemmArguments = unsafe { std::mem::zeroed() };
         arguments.movers = 3;
         arguments.mode = GatherMode::PULL;

@@ -1,5 +1,4 @@
-//! Products of matrices: by the vendor's library, and the launch of the kernel that gathers, which is the
-//! vendor's own.
+//! GEMM by cuBLASLt or hipBLASLt, and the launch of the vendor's own all-gather + GEMM kernel.
 
 use crate::gpu::Gpu;
 use crate::matrix_library::Products;
@@ -16,7 +15,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         })
     }
 
-    /// The workspace is ordinary memory of the device.
+    /// Allocates the workspace in ordinary device memory.
     fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
         self.settle(|| {
             let library = G::matrix_library()?;
@@ -24,14 +23,14 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
             let parts = self.parts();
             let [kind, ..] = parts.capabilities.share_kinds;
             let allocate = |bytes| self.allocate(kind, bytes);
-            // SAFETY: allocated above, and nothing was enqueued that uses it.
+            // SAFETY: `allocate` returned this workspace, and no enqueued work uses it yet.
             let free = |workspace| unsafe { self.free(workspace) };
             parts.products.prepare(library, shape, allocate, free)
         })
     }
 
     unsafe fn gemm_candidates(&self, gemm: RawGemm) -> CallResult<u32> {
-        // SAFETY: the caller's word. So for all below.
+        // SAFETY: the caller passes a live handle.
         Ok(unsafe { Products::candidates(gemm) })
     }
 
@@ -45,16 +44,16 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
     ) -> CallResult<()> {
         self.settle(|| {
             let _entered = self.enter()?;
-            // SAFETY: as above.
+            // SAFETY: the caller upholds the contract of `Gemm::gemm`, which is the callee's.
             unsafe { Products::run(gemm, candidate, operands, on) }
         })
     }
 
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
-        // SAFETY: the product's own, and by the caller's word no work uses it.
+        // SAFETY: the workspace belongs to this GEMM, and the caller says that no work uses it any more.
         let free = |workspace| unsafe { self.free(workspace) };
         self.settle(|| {
-            // SAFETY: as above.
+            // SAFETY: the caller passes a live handle that no enqueued work uses.
             self.give_back(|| unsafe { self.parts().products.release(gemm, free) })
         })
     }
@@ -76,11 +75,11 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract of `Gemm::gathered_gemm`, which is the callee's.
         unsafe { self.launch_gathered(arguments, geometry, on) }
     }
 
-    /// What a stream copies, it copies in order.
+    /// Copies with the copy engine: stream order puts the copy behind the stream's earlier work.
     #[inline]
     unsafe fn gathered_arrive(
         &self,
@@ -93,7 +92,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
             direction: Direction::PUT,
             ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
         };
-        // SAFETY: the caller keeps both words live.
+        // SAFETY: the caller keeps both words live until the stream has passed this point.
         unsafe { self.copy(&copy, on) }
     }
 }

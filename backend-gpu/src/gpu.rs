@@ -1,4 +1,4 @@
-//! The trait that a backend for a GPU implements.
+//! The trait that the CUDA and HIP backends implement.
 
 use crate::current::Current;
 use crate::matrix_library::MatrixLibrary;
@@ -9,22 +9,22 @@ use std::ffi::c_void;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
 
-/// An open GPU. With [`Device`] it is all that core needs for the other traits of the contract.
+/// An open GPU: the mechanism from which [`OpenGpu`](crate::OpenGpu) builds the remaining traits of the contract.
 ///
-/// Methods that say so are called with the device current.
+/// Methods marked "Device current." must be called with the device current on the calling thread.
 pub trait Gpu: Device + Multicast + Current {
     /// A loaded kernel.
     type Kernel: Copy;
-    /// How memory is shared.
+    /// How memory is allocated and shared.
     type Sharing: Sharing;
-    /// Threads that run in step: a warp, a wavefront.
+    /// Threads of a warp (CUDA) or wavefront (HIP).
     const WARP: u32;
 
-    /// What is the same on every vendor.
+    /// Returns the state that is the same on every vendor.
     fn parts(&self) -> &Parts<Self::Kernel, Self::Sharing>;
 
-    /// Launches a kernel that takes one struct by value: the `bytes` at `argument`, copied before the
-    /// call returns. A grid of one dimension.
+    /// Launches a one-dimensional grid of a kernel that takes one struct by value: the `bytes` bytes at
+    /// `argument`, which are copied before the call returns.
     ///
     /// # Safety
     /// As [`Device::launch`].
@@ -36,37 +36,38 @@ pub trait Gpu: Device + Multicast + Current {
         bytes: usize,
         on: RawStream,
     ) -> CallResult<()>;
-    /// Most blocks of `threads` threads, whole warps, that one compute unit has at once; 0 for more
-    /// threads than the kernel was compiled for. Device current.
+    /// Returns the most blocks of `threads` threads that are resident on one SM or compute unit at once; 0 if
+    /// the kernel was compiled for fewer threads. `threads` is a multiple of [`Gpu::WARP`]. Device current.
     fn blocks_per_unit(&self, kernel: Self::Kernel, threads: u32) -> CallResult<u32>;
 
-    /// Copies by the copy engine, between any two addresses that the device knows, and gives no signal.
-    /// Device current.
+    /// Enqueues a copy by the copy engine between any two addresses that the device can reach, without its
+    /// signal. Device current.
     ///
     /// # Safety
     /// Both ranges are live until the stream has passed this point.
     unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()>;
-    /// Copies rows by the copy engine, as [`Gpu::copy`] does bytes. Device current.
+    /// Enqueues a copy of rows by the copy engine, as [`Gpu::copy`] does for bytes. Device current.
     ///
     /// # Safety
     /// As [`Gpu::copy`].
     unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()>;
-    /// Bytes of dynamic shared memory of a ring of bulk copies; `None` where there is no such ring.
+    /// Returns the bytes of dynamic shared memory that a ring of bulk copies takes, or `None` if the device has
+    /// no bulk copies or the size overflows.
     fn bulk_ring_bytes(&self, stages: u32, stage_bytes: u32) -> Option<u32>;
 
-    /// Makes the stream write a word itself, once its earlier work is visible to the whole system;
-    /// `None` on a vendor whose streams need a kernel for that.
+    /// Enqueues a write of a word by the stream itself, visible after the stream's earlier work in system
+    /// scope. `None` on a vendor whose streams need a kernel for that.
     ///
     /// # Safety
-    /// Both are live until the stream has passed this point.
+    /// The word and the stream are live until the stream has passed this point.
     unsafe fn stream_write(
         &self,
         word: DeviceAddress,
         value: u32,
         on: RawStream,
     ) -> Option<CallResult<()>>;
-    /// Makes the stream wait itself until a word has reached a value, wrapping; `None` on a vendor
-    /// whose streams need a kernel for that.
+    /// Enqueues a wait of the stream itself until a word has reached a value, in wrapping arithmetic. `None` on
+    /// a vendor whose streams need a kernel for that.
     ///
     /// # Safety
     /// As [`Gpu::stream_write`].
@@ -77,39 +78,40 @@ pub trait Gpu: Device + Multicast + Current {
         on: RawStream,
     ) -> Option<CallResult<()>>;
 
-    /// Row `index` of the selector's table for this device; see [`symmem_core::backend::Collectives::collective_row`].
+    /// Returns row `index` of the selector's table for this device; see
+    /// [`symmem_core::backend::Collectives::collective_row`].
     fn tuned_collective(&self, index: u32) -> Option<CollectiveRow>;
 
-    /// The vendor's library of collectives, opened by the first call.
+    /// Returns NCCL or RCCL; the first call opens it.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    /// `LIBRARY_MISSING`, with the places searched and what to do.
     fn vendor_library() -> CallResult<&'static VendorLibrary>;
-    /// Refuses a communicator of it, where the site must not have one.
+    /// Checks that a communicator of NCCL or RCCL may be created in this process.
     ///
     /// # Errors
     /// `UNSUPPORTED`, with the reason.
     fn check_vendor_permitted() -> CallResult<()>;
-    /// The vendor's library of matrix products, opened by the first call.
+    /// Returns cuBLASLt or hipBLASLt; the first call opens it.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    /// `LIBRARY_MISSING`, with the places searched and what to do.
     fn matrix_library() -> CallResult<&'static MatrixLibrary>;
-    /// Calls the library of products, which calls the runtime on this thread: of a failure nothing is left there
-    /// for others to find.
+    /// Runs a call of cuBLASLt or hipBLASLt, which may call the runtime on this thread. If it fails, clears the
+    /// runtime's last error on this thread, so that nobody else finds it.
     ///
     /// # Errors
-    /// The call's.
+    /// The call's failure.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
     /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
     fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     ///
     /// # Safety
-    /// As there.
+    /// The same as there.
     unsafe fn launch_gathered(
         &self,
         arguments: &GatheredGemmArguments,
@@ -118,7 +120,7 @@ pub trait Gpu: Device + Multicast + Current {
     ) -> CallResult<()>;
 }
 
-/// Blocks, threads of each, and bytes of dynamic shared memory.
+/// A one-dimensional grid.
 #[derive(Clone, Copy)]
 pub struct Grid {
     /// Blocks.
@@ -130,7 +132,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Without dynamic shared memory.
+    /// Returns a grid without dynamic shared memory.
     pub const fn new(blocks: u32, threads: u32) -> Self {
         Self {
             blocks,
@@ -140,10 +142,10 @@ impl Grid {
     }
 }
 
-/// [`Gpu::launch_kernel`], of a struct.
+/// Launches a kernel with a struct as its argument; see [`Gpu::launch_kernel`].
 ///
 /// # Safety
-/// As there; `T` is what the kernel takes.
+/// As [`Gpu::launch_kernel`]; the kernel's argument is a `T`.
 #[inline]
 pub(crate) unsafe fn launch<G: Gpu, T>(
     gpu: &G,
@@ -153,6 +155,6 @@ pub(crate) unsafe fn launch<G: Gpu, T>(
     on: RawStream,
 ) -> CallResult<()> {
     let bytes = std::ptr::from_ref(argument).cast();
-    // SAFETY: the caller's word; the struct's bytes are readable.
+    // SAFETY: the caller upholds the contract of `launch_kernel`; a reference's bytes are readable.
     unsafe { gpu.launch_kernel(kernel, grid, bytes, size_of::<T>(), on) }
 }

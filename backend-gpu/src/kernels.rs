@@ -1,17 +1,17 @@
-//! The kernels of `device/` by their names, and how many of their blocks are resident at once.
+//! The kernels of `device/` by name, and how many of their blocks are co-resident.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Types of elements: one kernel each in a family that reduces. Numbered from 1.
+/// Number of element types, numbered from 1. A reducing family has one kernel per type.
 const ELEMENTS: usize = 14;
 
-/// A kernel whose blocks wait for blocks of other devices, so that all must be resident at once.
+/// A kernel whose blocks wait for blocks of other devices, so that its whole grid must be co-resident.
 pub struct WaitingKernel<K> {
     /// The kernel.
     pub kernel: K,
-    /// Most resident blocks of one, two, … 32 times 32 threads; [`UNKNOWN`] until it was asked for.
+    /// Most co-resident blocks, by the number of threads in units of 32; [`UNKNOWN`] until first asked for.
     resident: [AtomicU32; 32],
 }
 
@@ -25,8 +25,8 @@ impl<K: Copy> WaitingKernel<K> {
         }
     }
 
-    /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 where a block
-    /// cannot have so many threads. `ask` is called once for each number of warps, and answers for all of them.
+    /// Returns the most blocks of `threads` threads that are co-resident if nothing else runs; 0 if a block
+    /// cannot have that many threads. Calls `ask` once per number of 32-thread units.
     pub(super) fn resident_blocks(
         &self,
         threads: u32,
@@ -53,15 +53,15 @@ pub struct Kernels<K> {
     pub copy_vector: K,
     /// Put or get by TileScale's published method.
     pub copy_unrolled: K,
-    /// Put or get by bulk copies, where the architecture has them.
+    /// Put or get by bulk copies; `None` on architectures without them.
     pub copy_bulk: Option<K>,
-    /// Gives a signal.
+    /// Raises a signal.
     pub signal: K,
     /// Waits for a signal.
     pub wait: K,
-    /// Gives a signal, then waits for one.
+    /// Raises a signal, then waits for another.
     pub step: K,
-    /// Updates a word.
+    /// Updates a word atomically.
     pub word_update: K,
     /// Waits for words.
     pub word_wait: K,
@@ -71,24 +71,24 @@ pub struct Kernels<K> {
     pub collective_move: WaitingKernel<K>,
     /// Swaps between two barriers.
     pub collective_swap: WaitingKernel<K>,
-    /// Bytes in packets.
+    /// Moves bytes in LL packets.
     pub collective_packets: WaitingKernel<K>,
     /// Sends and receives.
     pub collective_exchange: WaitingKernel<K>,
     reduce: [WaitingKernel<K>; ELEMENTS],
     reduce_packets: [WaitingKernel<K>; ELEMENTS],
-    /// For some types only.
+    /// `None` for types that have no such kernel.
     reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
-    /// For what a switch can reduce, where the device was opened with multicast.
+    /// `None` for types that a switch cannot reduce, and on a device opened without multicast.
     multicast_reduce: [Option<WaitingKernel<K>>; ELEMENTS],
     multicast_move: Option<WaitingKernel<K>>,
 }
 
 impl<K: Copy> Kernels<K> {
-    /// Of all kernels that were loaded, by name.
+    /// Builds the table from all loaded kernels and their names.
     ///
     /// # Errors
-    /// `UNSUPPORTED`, with the name of one that is missing.
+    /// `UNSUPPORTED`, with the name of a required kernel that is missing.
     pub fn new(by_name: Vec<(&'static str, K)>) -> CallResult<Self> {
         let find = |name: &str| find(&by_name, name);
         let waiting = |name: &str| find(name).map(WaitingKernel::new);
@@ -117,16 +117,16 @@ impl<K: Copy> Kernels<K> {
         })
     }
 
-    /// A kernel by its name in `device/`.
+    /// Returns a kernel by its name in `device/`.
     ///
     /// # Errors
-    /// `UNSUPPORTED`, with the name.
+    /// `UNSUPPORTED`, with the name, if it was not loaded.
     pub fn by_name(&self, name: &[u8]) -> CallResult<K> {
         find(&self.by_name, &String::from_utf8_lossy(name))
     }
 
-    /// The kernel of a family; `element` matters only to families that reduce. `None` for a family or
-    /// an element from a newer version.
+    /// Returns the kernel of a family; families that do not reduce ignore `element`. `None` if the device lacks
+    /// the kernel, or for a family or element type of a newer release.
     pub(super) fn collective(
         &self,
         family: CollectiveKernel,
@@ -148,7 +148,7 @@ impl<K: Copy> Kernels<K> {
     }
 }
 
-/// A family's kernel for each type of elements, in the order of their numbers.
+/// Looks up a family's kernel for each element type, in the order of the type numbers.
 fn each_element<T>(
     family: &str,
     find: impl Fn(&str) -> CallResult<T>,
@@ -157,11 +157,11 @@ fn each_element<T>(
     for element in element_names() {
         kernels.push(find(&format!("{family}_{element}"))?);
     }
-    // As many as there are names.
+    // `element_names` yields exactly ELEMENTS names.
     Ok(kernels.try_into().unwrap_or_else(|_| unreachable!()))
 }
 
-/// Types of elements as kernels are named, in the order of their numbers.
+/// Returns the element types as they appear in kernel names, in the order of the type numbers.
 fn element_names() -> impl Iterator<Item = String> {
     (1..=ELEMENTS as u32).map(|number| ElementType(number).name().to_ascii_lowercase())
 }
@@ -177,8 +177,8 @@ fn find<K: Copy>(by_name: &[(&'static str, K)], name: &str) -> CallResult<K> {
     })
 }
 
-/// Every kernel of `device/` with the bytes of the one struct that it takes: what a vendor's artefacts
-/// have to agree with. Bulk copies are not on every architecture.
+/// Returns the name of every kernel of `device/` and the size of its argument struct in bytes, for tests of the
+/// compiled images. Some architectures have no bulk copies.
 pub fn argument_bytes() -> Vec<(String, usize)> {
     let mut kernels = vec![
         ("copy_vector", size_of::<TransferArguments>()),

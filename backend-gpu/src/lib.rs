@@ -1,9 +1,9 @@
-//! What every backend for a GPU has in common.
+//! The parts that the CUDA and HIP backends share.
 //!
-//! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
-//! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
-//! are the same, and stand here once: a backend implements [`Device`](symmem_core::backend::Device),
-//! [`Gpu`] and [`Sharing`], and has the other traits of the contract from here.
+//! Vendor runtimes differ in how they allocate and map memory, load and launch kernels, and report errors.
+//! Everything else is written once, here: which kernel implements an operation, which grids may be launched,
+//! and what an open device keeps. A backend implements [`Device`](symmem_core::backend::Device), [`Gpu`] and
+//! [`Sharing`]; [`OpenGpu`] implements the other traits of the contract on top of them.
 
 mod collectives;
 mod current;

@@ -1,4 +1,4 @@
-//! Finding and opening a vendor's shared library.
+//! Finds and opens a vendor's shared library.
 
 use libloading::os::unix;
 use std::ffi::{CStr, OsStr, c_void};
@@ -7,31 +7,31 @@ use std::path::{Path, PathBuf};
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 
-/// The variable that lists directories to search first, separated by colons.
+/// Environment variable with the directories to search first, separated by colons.
 pub const SEARCH_VARIABLE: &str = "SYMMEM_LIBRARY_PATH";
 
-/// A shared library that stays loaded for the life of the program: its threads and callbacks
-/// cannot be taken back safely.
+/// A shared library. Stays loaded until the process ends: its threads and callbacks make unloading unsafe.
 pub struct Library(ManuallyDrop<unix::Library>);
 
 impl Library {
-    /// Opens the first `soname` in the directories of [`SEARCH_VARIABLE`], else what the dynamic
-    /// loader finds under that name, else the first file of `elsewhere` that exists.
+    /// Opens a library: the first `soname` in the directories of [`SEARCH_VARIABLE`], else what the dynamic
+    /// loader finds under that name, else the first file of `elsewhere` that exists. Blocks while the library's
+    /// initializers run.
     ///
-    /// A file that is there but cannot be loaded is an error, not a reason to look further: who
-    /// names a directory wants that file.
+    /// A file that exists but cannot be loaded is an error and ends the search, because the user who names a
+    /// directory wants that file.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` names the library, where it was looked for, the loader's words, and what to
-    /// do: `advice`, a phrase in the imperative.
+    /// `LIBRARY_MISSING` with the library's name, the places searched, the `dlerror` text, and `advice`, an
+    /// imperative phrase that says what to do.
     pub fn open(soname: &str, elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
         Self::open_first(&[soname], elsewhere, advice)
     }
 
-    /// As [`Library::open`], of a library that has several names, best first; each place is searched for
-    /// all of them before the next. One that the program has loaded already comes before what the loader
-    /// would find, since two versions of a vendor's library in one process do not know each other's memory
-    /// and streams.
+    /// Opens a library that has several names, best first, as [`Library::open`] does; searches each place for
+    /// all names before the next place. A library that the process has already loaded takes precedence over
+    /// what the loader would find, because two versions of one vendor library in a process do not know each
+    /// other's memory and streams.
     ///
     /// # Errors
     /// As [`Library::open`].
@@ -51,7 +51,7 @@ impl Library {
         for soname in sonames {
             match Self::load(Path::new(soname)) {
                 Ok(library) => return Ok(library),
-                // Of several reasons the most telling one: a file that is there and lacks something.
+                // Prefer the reason of a file that exists over "cannot open".
                 Err(reason) => {
                     let absent = reason.starts_with(&format!("{soname}: cannot open"));
                     if why.is_empty() || !absent {
@@ -72,39 +72,39 @@ impl Library {
     }
 
     fn load(name: &Path) -> Result<Self, String> {
-        // SAFETY: loading runs the library's initialisers; it is the vendor's own, or the one the
-        // user pointed to.
+        // SAFETY: loading runs the library's initializers. The library is the vendor's own, or the user named
+        // its directory, and both are trusted to be loadable.
         unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) }
             .map(|library| Self(ManuallyDrop::new(library)))
             .map_err(|error| words(&error))
     }
 
-    /// A library that is in this process already, by the name that it was loaded by or has in its file.
+    /// Returns a library that this process has already loaded under this file name or soname.
     fn loaded(soname: &str) -> Option<Self> {
-        /// glibc's and musl's number on x86-64 and aarch64.
+        /// The value in glibc and musl on x86-64 and aarch64.
         const RTLD_NOLOAD: i32 = 4;
         let flags = unix::RTLD_NOW | unix::RTLD_LOCAL | RTLD_NOLOAD;
-        // SAFETY: nothing is loaded, so no initialiser runs.
+        // SAFETY: `RTLD_NOLOAD` loads nothing, so no initializer runs.
         let library = unsafe { unix::Library::open(Some(soname), flags) }.ok()?;
         Some(Self(ManuallyDrop::new(library)))
     }
 
-    /// The address of a symbol, if the library has it.
+    /// Returns the address of a symbol, or `None` if the library lacks it.
     pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: the address is not dereferenced here, and nothing is called.
+        // SAFETY: the address is neither dereferenced nor called here.
         unsafe { self.0.get::<*mut c_void>(name.to_bytes_with_nul()) }
             .ok()
             .map(|symbol| symbol.as_raw_ptr())
             .filter(|address| !address.is_null())
     }
 
-    /// As [`Library::symbol`], of a name that ends with a zero byte; `None` for one that does not.
+    /// Returns the address of a symbol, as [`Library::symbol`] does; `None` if `name` does not end with a zero byte.
     pub fn symbol_named(&self, name: &str) -> Option<*mut c_void> {
         self.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
     }
 }
 
-/// Where a library of these names is looked for before the loader is asked, in order.
+/// Returns the paths to try before the dynamic loader, in order.
 fn candidates(directories: Option<&OsStr>, sonames: &[&str]) -> Vec<PathBuf> {
     directories
         .map(|list| {
@@ -116,7 +116,7 @@ fn candidates(directories: Option<&OsStr>, sonames: &[&str]) -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
-/// The loader's own words, which stand behind the error.
+/// Returns the `dlerror` text, which is the source of the error.
 fn words(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),
@@ -136,10 +136,10 @@ fn broken_text(path: &Path, way: &str, reason: &str) -> String {
     )
 }
 
-/// Where the active Python keeps its packages, best first: of the virtual or Conda environment that
-/// is active, else of the `python3` on the path, then the user's own. The interpreter is not started.
+/// Returns the package directories of the active Python, best first: of the active virtual or Conda
+/// environment, else of the `python3` on the path, then of the user. Does not start the interpreter.
 ///
-/// Vendors' libraries come as packages too; in them they lie outside the loader's directories.
+/// Vendor libraries are also distributed as Python packages, whose directories the loader does not search.
 pub fn python_packages() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].map(|name| variable(name).map(PathBuf::from));
@@ -157,7 +157,7 @@ pub fn python_packages() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The directories of packages under a prefix of Python's, the newest version's first.
+/// Returns the package directories under a Python prefix, newest Python first.
 fn packages_below(prefix: &Path) -> Vec<PathBuf> {
     let library = prefix.join("lib");
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir(&library)
@@ -180,7 +180,7 @@ fn packages_below(prefix: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The file that the code at `address` was mapped from.
+/// Returns the file that the code at `address` was mapped from.
 pub fn file_of(address: *const c_void) -> Option<PathBuf> {
     mapped_file(
         &std::fs::read_to_string("/proc/self/maps").ok()?,
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn of_several_names_the_one_that_the_process_has_loaded_comes_first() {
-        // The second is in every process; the first is installed beside it and in none.
+        // Every process has loaded the second; the first is installed beside it, and no process has loaded it.
         let names = ["libresolv.so.2", "libc.so.6"];
         let library = Library::open_first(&names, &[], "").expect("the C library");
         let own = c"__loc_aton";

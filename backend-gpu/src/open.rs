@@ -1,4 +1,4 @@
-//! An open GPU as the contract sees it.
+//! The type that implements the whole contract for an open GPU.
 
 use crate::gpu::Gpu;
 use std::mem::MaybeUninit;
@@ -6,9 +6,9 @@ use std::ops::Deref;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
 
-/// An open GPU with all traits of the contract: [`Device`] and [`Multicast`] as its vendor has them, the
-/// others from this crate. A type of its own, since only the crate of a trait or of a type may bring the
-/// two together.
+/// An open GPU with all traits of the contract: [`Device`] and [`Multicast`] forward to the vendor's type, and
+/// this crate implements the others. A wrapper, because the orphan rule forbids implementing core's traits for
+/// every `G: Gpu`.
 pub struct OpenGpu<G>(pub G);
 
 impl<G> Deref for OpenGpu<G> {
@@ -20,14 +20,14 @@ impl<G> Deref for OpenGpu<G> {
     }
 }
 
-/// Implements a trait of the contract by the same methods of what is wrapped.
+/// Implements a trait by forwarding every method to the wrapped type.
 macro_rules! forward {
     ($trait:ident { $( [$($safety:tt)*] fn $name:ident($($argument:ident: $type:ty),*) -> $return:ty; )* }) => {
         impl<G: Gpu> $trait for OpenGpu<G> {
             $(
                 #[inline]
                 $($safety)* fn $name(&self, $($argument: $type),*) -> CallResult<$return> {
-                    // SAFETY: the caller keeps the conditions of the same method.
+                    // SAFETY: the caller upholds this method's contract, which is that of the wrapped type's method.
                     #[allow(unused_unsafe, reason = "some methods are safe")]
                     unsafe { self.0.$name($($argument),*) }
                 }

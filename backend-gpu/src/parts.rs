@@ -1,4 +1,4 @@
-//! What an open GPU has on every vendor.
+//! The state that an open GPU has on every vendor.
 
 use crate::kernels::Kernels;
 use crate::matrix_library::Products;
@@ -7,24 +7,24 @@ use crate::vendor_library::Communicators;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 
-/// What an open GPU has on every vendor. Field order is the order in which it is given up.
+/// The state that an open GPU has on every vendor. Fields are dropped in order.
 pub struct Parts<K, M: Sharing> {
-    /// The communicators of the vendor's library, once one was asked for.
+    /// Communicators of NCCL or RCCL, once one was asked for.
     pub vendor: OnceLock<Communicators>,
-    /// The products of its library of these.
+    /// Prepared GEMMs of cuBLASLt or hipBLASLt.
     pub products: Products,
     /// Allocations and mappings.
     pub memory: SharedMemory<M>,
     /// The kernels of `device/`.
     pub kernels: Kernels<K>,
-    /// What the device is.
+    /// Description of the device.
     pub description: DeviceDescription,
-    /// What it can do.
+    /// Capabilities of the device.
     pub capabilities: Capabilities,
 }
 
 impl<K, M: Sharing> Parts<K, M> {
-    /// Whether the device has a capability, one of `CAPABILITY_*`.
+    /// Returns whether the device has a capability, one of `CAPABILITY_*`.
     #[inline]
     pub fn has(&self, capability: u64) -> bool {
         self.capabilities.flags & capability != 0
@@ -34,7 +34,7 @@ impl<K, M: Sharing> Parts<K, M> {
 impl<K, M: Sharing> Drop for Parts<K, M> {
     fn drop(&mut self) {
         if self.products.is_open() {
-            // The library ends its instance on the device that is current.
+            // The library destroys its handle on the current device.
             let _entered = self.memory.enter();
             self.products.close();
         }

@@ -1,19 +1,18 @@
-//! Signals and words: by a kernel, or by the stream itself.
+//! Signals and words, by a kernel or by a memory operation of the stream.
 //!
-//! A stream may write and wait for a word without a kernel, but the value is frozen when the work is
-//! captured. So the stream does it where the host counts (`epoch` 0) and nothing is being captured,
-//! and a kernel does it where the count lives on the device, or where the vendor's streams would use a
-//! kernel anyway: ours leaves at a deadline.
+//! A stream can write and wait for a word without a kernel, but a capture freezes the value. So the stream does
+//! it if the host counts (`epoch` 0) and nothing is being captured. A kernel does it if the count is in device
+//! memory, or if the vendor's streams would use a kernel anyway: symmem's own kernel leaves at its deadline.
 
 use crate::gpu::{Gpu, Grid, launch};
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, Signals};
 
-/// Threads of the kernel that waits for words: each looks at its share of them.
+/// Threads of the kernel that waits for words; each polls a share of them.
 const WORD_WAIT_THREADS: u32 = 128;
 
-/// One warp, of which one thread acts.
+/// A grid of one warp, of which one thread acts.
 const fn one_warp<G: Gpu>() -> Grid {
     Grid::new(1, G::WARP)
 }
@@ -28,19 +27,19 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         let _entered = self.enter()?;
         let by_stream = match placement {
             SignalPlacement::HOST => true,
-            // SAFETY: the stream is live.
+            // SAFETY: the caller passes a live stream.
             _ if self.parts().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
                 !self.stream_capturing(on)?
             },
             _ => false,
         };
         if by_stream
-            // SAFETY: the word is live until the stream has passed.
+            // SAFETY: the caller keeps the word live until the stream has passed this point.
             && let Some(written) = unsafe { self.stream_write(target.word, target.value, on) }
         {
             return written;
         }
-        // SAFETY: the kernel takes a target; its words are live until the stream has passed.
+        // SAFETY: the kernel's argument is this target, and the caller keeps its words live.
         unsafe {
             launch(
                 &self.0,
@@ -59,12 +58,12 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         on: RawStream,
     ) -> CallResult<()> {
         if placement == SignalPlacement::HOST
-            // SAFETY: the word is live until the stream has passed.
+            // SAFETY: the caller keeps the word live until the stream has passed this point.
             && let Some(waits) = unsafe { self.stream_wait(wait.word, wait.value, on) }
         {
             return waits;
         }
-        // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
+        // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.
         unsafe {
             launch(
                 &self.0,
@@ -86,7 +85,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             target: *target,
             wait: *wait,
         };
-        // SAFETY: the kernel takes a step; all it names is live until the stream has passed.
+        // SAFETY: the kernel's argument is this step, and the caller keeps all that it points to live.
         unsafe {
             launch(
                 &self.0,
@@ -103,7 +102,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             return Err(invalid(
                 "word_update",
                 format!(
-                    "update {} of {} bits: there are updates {} to {}, of 32 and 64 bits",
+                    "update {} of {} bits is unknown; use update {} to {} on 32 or 64 bits",
                     operation.update.0,
                     operation.bits,
                     WordUpdate::FETCH.0,
@@ -112,7 +111,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             ));
         }
         let kernel = self.parts().kernels.word_update;
-        // SAFETY: the kernel takes an operation; its words are live until the stream has passed.
+        // SAFETY: the kernel's argument is this operation, and the caller keeps its words live.
         unsafe { launch(&self.0, kernel, one_warp::<G>(), operation, on) }
     }
 
@@ -122,8 +121,8 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             return Err(invalid(
                 "word_wait",
                 format!(
-                    "{} words of {} bits, condition {}: a wait is for at least one word of 32 or 64 \
-                     bits and has a condition from {} to {}",
+                    "{} words of {} bits, condition {}: wait for at least one word of 32 or 64 bits, \
+                     with a condition from {} to {}",
                     wait.count,
                     wait.bits,
                     wait.condition.0,
@@ -136,7 +135,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             self.parts().kernels.word_wait,
             Grid::new(1, WORD_WAIT_THREADS),
         );
-        // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
+        // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, grid, wait, on) }
     }
 }

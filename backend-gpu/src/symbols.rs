@@ -1,9 +1,9 @@
-//! A vendor's library as a table of functions, filled once.
+//! A macro that declares a shared library's functions as a table, filled once.
 
-/// Declares a struct of the C functions of a library, and how it is filled.
+/// Declares a struct of a library's C functions, and how to load it.
 ///
-/// Functions are fields, named as the library names them; an optional one is an [`Option`], and may
-/// have other spellings, tried in order:
+/// Each function is a field under its exported name. An optional function is an [`Option`], and may have other
+/// spellings, which are tried in order:
 ///
 /// ```
 /// use std::ffi::c_int;
@@ -18,9 +18,9 @@
 /// }
 ///
 /// let library = Library::open("libc.so.6", &[], "install it")?;
-/// // SAFETY: these are their signatures in every C library.
+/// // SAFETY: every C library has these functions with these signatures.
 /// let table = unsafe { Table::load(&library) }.expect("abs is there");
-/// // SAFETY: any number but the least has an absolute value.
+/// // SAFETY: `abs` is defined for every number but `c_int::MIN`.
 /// assert_eq!(unsafe { (table.abs)(-3) }, 3);
 /// assert!(table.labs_fast.is_some());
 /// assert_eq!(table.missing(), ["no_such_name"]);
@@ -50,16 +50,16 @@ macro_rules! symbol_table {
 
         #[allow(dead_code, reason = "not every table is reported on")]
         impl $table {
-            /// Names that the library may lack.
+            /// Names of the optional functions.
             pub const OPTIONAL: &[&str] = &[$( stringify!($optional) ),*];
 
-            /// Looks every symbol up.
+            /// Looks up every symbol.
             ///
             /// # Errors
-            /// The required symbol that is missing.
+            /// The name of a missing required symbol.
             ///
             /// # Safety
-            /// The library is the one whose functions these are, or behaves as it does.
+            /// The library has functions of these names with these signatures.
             pub unsafe fn load(
                 library: &$crate::library::Library,
             ) -> Result<Self, &'static str> {
@@ -68,8 +68,7 @@ macro_rules! symbol_table {
                         let address = library
                             .symbol_named(concat!(stringify!($required), "\0"))
                             .ok_or(stringify!($required))?;
-                        // SAFETY: by the caller's word the symbol is the library's function of this
-                        // name, whose signature is the same in all versions of it.
+                        // SAFETY: the caller says that the library's function of this name has this signature.
                         unsafe {
                             std::mem::transmute::<
                                 *mut std::ffi::c_void,
@@ -81,7 +80,7 @@ macro_rules! symbol_table {
                         .symbol_named(concat!(stringify!($optional), "\0"))
                         $( .or_else(|| library.symbol_named(concat!($spelling, "\0"))) )*
                         .map(
-                            // SAFETY: as above.
+                            // SAFETY: as for the required functions.
                             |address| unsafe {
                                 std::mem::transmute::<
                                     *mut std::ffi::c_void,
@@ -92,7 +91,7 @@ macro_rules! symbol_table {
                 })
             }
 
-            /// Optional symbols that this library lacks.
+            /// Returns the names of the optional functions that this library lacks.
             pub fn missing(&self) -> Vec<&'static str> {
                 let mut missing = Vec::new();
                 $( if self.$optional.is_none() { missing.push(stringify!($optional)); } )*

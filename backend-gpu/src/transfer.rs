@@ -1,4 +1,4 @@
-//! Put and get, by copy engine or by kernel.
+//! Put and get, by the copy engine or by a kernel.
 
 use crate::gpu::{Gpu, Grid, launch};
 use crate::open::OpenGpu;
@@ -11,7 +11,7 @@ impl<G: Gpu> RemoteAccess for OpenGpu<G> {
         let kernels = &self.parts().kernels;
         let mut grid = Grid::new(row.blocks, row.threads);
         let kernel = match row.method {
-            // SAFETY: the caller's conditions are the same.
+            // SAFETY: the caller upholds this method's contract, which is the callee's.
             Method::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
             Method::VECTOR => kernels.copy_vector,
             Method::UNROLLED => kernels.copy_unrolled,
@@ -21,7 +21,7 @@ impl<G: Gpu> RemoteAccess for OpenGpu<G> {
             }
             other => {
                 return Err(refuse(format!(
-                    "method {} names no way to move bytes; the planner chooses one",
+                    "method {} does not move bytes; let the planner choose one",
                     other.name()
                 )));
             }
@@ -37,7 +37,8 @@ impl<G: Gpu> RemoteAccess for OpenGpu<G> {
             stages: row.stages,
             stage_bytes: row.stage_bytes,
         };
-        // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
+        // SAFETY: the kernel's argument is a `TransferArguments`; the caller keeps both ranges and the signal's
+        // words live until the stream has passed this point.
         unsafe { launch(&self.0, kernel, grid, &arguments, on) }
     }
 
@@ -46,12 +47,12 @@ impl<G: Gpu> RemoteAccess for OpenGpu<G> {
             return Ok(());
         }
         let _entered = self.enter()?;
-        // SAFETY: the caller's conditions are the same.
+        // SAFETY: the caller upholds this method's contract, which is the callee's.
         unsafe { self.copy_rows(copy, on) }
     }
 }
 
-/// A copy by the copy engine, then the signal as work of its own.
+/// Enqueues a copy by the copy engine, then its signal as separate work.
 ///
 /// # Safety
 /// As [`RemoteAccess::transfer`].
@@ -62,17 +63,18 @@ unsafe fn copy_by_engine<G: Gpu>(
 ) -> CallResult<()> {
     let _entered = gpu.enter()?;
     if transfer.bytes != 0 {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller keeps both ranges live until the stream has passed this point.
         unsafe { gpu.copy(transfer, on) }?;
     }
     if transfer.signal.word.0 == 0 {
         return Ok(());
     }
-    // SAFETY: the signal's words are live until the stream has passed.
+    // SAFETY: the caller keeps the signal's words live until the stream has passed this point.
     unsafe { gpu.signal_give(&transfer.signal, SignalPlacement::DEVICE, on) }
 }
 
-/// The dynamic shared memory that blocks of the bulk kernel need, if it can move this.
+/// Returns the dynamic shared memory per block, in bytes, that a bulk transfer needs; `INVALID_ARGUMENT` if the
+/// bulk kernel cannot move this.
 fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
     if gpu.parts().kernels.copy_bulk.is_none() {
         return Err(no_bulk(gpu));
@@ -82,7 +84,7 @@ fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
     if !apart.is_multiple_of(16) {
         return Err(refuse(format!(
             "bulk copies need source and destination at the same distance from a 16-byte \
-             boundary; they are {} bytes off; use VECTOR",
+             boundary, but these differ by {} bytes; use VECTOR",
             apart % 16
         )));
     }
@@ -94,8 +96,8 @@ fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
         .filter(|&bytes| bytes <= most)
         .ok_or_else(|| {
             refuse(format!(
-                "{} bulk copies of {} bytes in flight: each is a positive multiple of 16, and \
-             with a barrier for each they fit the block's {most} bytes of shared memory",
+                "{} bulk copies of {} bytes in flight: their size must be a positive multiple of 16, and \
+                 with one barrier each they must fit the block's {most} bytes of shared memory",
                 row.stages, row.stage_bytes
             ))
         })

@@ -1,6 +1,7 @@
-//! How a backend writes down which method and geometry is best for which size.
+//! Rows of a backend's tuning tables: which method and geometry is best for which size.
 //!
-//! The figures are each backend's own data; here are the rows, and what every table must keep to.
+//! The figures are each backend's own data. This module has the row constructors and the checks that every
+//! table must pass.
 
 use symmem_core::backend::abi::*;
 
@@ -8,12 +9,12 @@ use symmem_core::backend::abi::*;
 pub const KIB: u64 = 1 << 10;
 /// 2²⁰ bytes.
 pub const MIB: u64 = 1 << 20;
-/// The size of a table's last row.
+/// Size of a table's last row, which covers all larger sizes.
 pub const ALWAYS: u64 = u64::MAX;
-/// Worlds of any size.
+/// World size of rows that hold for every world.
 pub const ANY: u32 = MAX_RANKS as u32;
 
-/// The transfer tables of one architecture.
+/// Transfer tables of one architecture.
 #[derive(Clone, Copy)]
 pub struct Transfers {
     /// Rows for puts, ended by a row of `bytes == u64::MAX`.
@@ -32,7 +33,7 @@ const NO_ROW: TransferRow = TransferRow {
     reserved: 0,
 };
 
-/// Vector loads and stores.
+/// Returns a row of 16-byte vector loads and stores.
 pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
     TransferRow {
         bytes,
@@ -43,7 +44,7 @@ pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
     }
 }
 
-/// `stages` bulk copies of `kib` KiB in flight in each of `blocks` blocks of 128 threads.
+/// Returns a row with `stages` bulk copies of `kib` KiB in flight in each of `blocks` blocks of 128 threads.
 pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow {
     TransferRow {
         bytes,
@@ -56,7 +57,7 @@ pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow
     }
 }
 
-/// The copy engine, for every size that is left.
+/// Returns a row that uses the copy engine for all larger sizes.
 pub const fn copy_engine() -> TransferRow {
     TransferRow {
         bytes: ALWAYS,
@@ -65,7 +66,7 @@ pub const fn copy_engine() -> TransferRow {
     }
 }
 
-/// Pads a table with its last row, which must hold for every size.
+/// Pads a table with its last row, which must cover all sizes ([`ALWAYS`]).
 pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
     assert!(N > 0 && N <= 8 && given[N - 1].bytes == ALWAYS);
     let mut rows = [given[N - 1]; 8];
@@ -77,13 +78,13 @@ pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
     rows
 }
 
-/// Rows for worlds of at most so many ranks, from the smallest size to a row for every size.
+/// Largest world size, and the rows for it, from the smallest size to a row that covers all sizes.
 pub type World = (u32, &'static [CollectiveRow]);
 
 /// The selector's table: for each operation, worlds from the smallest.
 pub type Collectives = &'static [(CollectiveOperation, &'static [World])];
 
-/// A row whose operation and world are those of where it stands.
+/// Returns a row whose operation and world are filled in from its place in the table.
 pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
     CollectiveRow {
         operation: CollectiveOperation(0),
@@ -96,7 +97,7 @@ pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) ->
     }
 }
 
-/// A row whose copies go to two peers at a time, not to all.
+/// Returns a row whose copies go to two peers at a time instead of all.
 pub const fn two_at_once(
     bytes: u64,
     algorithm: Algorithm,
@@ -109,12 +110,12 @@ pub const fn two_at_once(
     }
 }
 
-/// A row of the copy engine alone.
+/// Returns a row that uses the copy engine alone.
 pub const fn copies(bytes: u64) -> CollectiveRow {
     row(bytes, Algorithm::COPY_ENGINE, 0, 0)
 }
 
-/// Row `index` of a table; `None` past the last one.
+/// Returns row `index` of a table; `None` past the last row.
 pub fn collective_row(tables: Collectives, index: u32) -> Option<CollectiveRow> {
     let mut rows = tables.iter().flat_map(|(operation, worlds)| {
         worlds.iter().flat_map(move |(world, rows)| {
@@ -128,7 +129,7 @@ pub fn collective_row(tables: Collectives, index: u32) -> Option<CollectiveRow> 
     rows.nth(index as usize)
 }
 
-/// What is wrong with transfer tables, in words; nothing where all is well. For tests of backends.
+/// Returns a description of each flaw in transfer tables, for tests of backends; empty if there is none.
 pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> {
     let mut flaws = Vec::new();
     for rows in [tables.put, tables.get] {
@@ -160,7 +161,7 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
     flaws
 }
 
-/// What is wrong with a selector's table, in words; nothing where all is well. For tests of backends.
+/// Returns a description of each flaw in a selector's table, for tests of backends; empty if there is none.
 pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     let rows: Vec<CollectiveRow> = (0..)
         .map_while(|index| collective_row(tables, index))
@@ -171,7 +172,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
         for world in 2..=ANY {
             for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
                 let fits = |row: &&CollectiveRow| {
-                    // Multicast is not everywhere.
+                    // A multicast row is no fallback, since many devices lack multicast.
                     !multicast(row)
                         && row.operation.0 == operation
                         && world <= row.world
@@ -186,7 +187,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
-            // Packets serve in place and out of it; of the others only swaps do in place.
+            // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
             (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation
@@ -203,7 +204,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
         let launches = (1..=most).contains(&row.blocks)
             && row.threads.is_multiple_of(warp)
             && (1..=1024).contains(&row.threads);
-        // A kernel reduces what the copy engine then gathers.
+        // In an all-reduce a kernel reduces what the copy engine then gathers.
         let alone = row.algorithm == Algorithm::COPY_ENGINE
             && row.operation != CollectiveOperation::ALL_REDUCE;
         if launches == alone || (alone && (row.blocks, row.threads) != (0, 0)) {

@@ -1,4 +1,4 @@
-//! NCCL and RCCL as the contract asks for them.
+//! The contract's `VendorCollectives` over NCCL and RCCL.
 
 use crate::gpu::Gpu;
 use crate::open::OpenGpu;
@@ -6,7 +6,7 @@ use crate::vendor_library::{Communicators, VendorLibrary};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, VendorCollectives};
 
-/// The communicators of this instance; the library is opened if need be.
+/// Returns this device's communicators; the first call opens the library.
 fn communicators<G: Gpu>(gpu: &G) -> CallResult<&Communicators> {
     let library = G::vendor_library()?;
     let vendor = &gpu.parts().vendor;
@@ -20,8 +20,7 @@ impl<G: Gpu> VendorCollectives for OpenGpu<G> {
 
     fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
         let library = G::vendor_library()?;
-        // No communicator yet; but the rank that makes the identifier is the first to know that there
-        // will be none.
+        // No communicator exists yet, but refusing here spares the other ranks from waiting for one.
         G::check_vendor_permitted()?;
         let _entered = self.enter()?;
         library.identifier()
@@ -40,7 +39,7 @@ impl<G: Gpu> VendorCollectives for OpenGpu<G> {
     }
 
     unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<bool> {
-        // SAFETY: the caller's word. So for all below.
+        // SAFETY: the caller passes a live handle that this device created.
         unsafe { communicators(&self.0)?.ready(vendor) }
     }
 
@@ -52,7 +51,7 @@ impl<G: Gpu> VendorCollectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract of `vendor_call`, which is the callee's.
         unsafe { communicators.call(vendor, call, on) }
     }
 
@@ -73,26 +72,26 @@ impl<G: Gpu> VendorCollectives for OpenGpu<G> {
     ) -> CallResult<u64> {
         let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes a live handle, and memory that lives until it is deregistered.
         unsafe { communicators.register(vendor, address, bytes) }
     }
 
     unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
         let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes a live handle and its window, which no work uses.
         unsafe { communicators.deregister(vendor, window) }
     }
 
     unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()> {
         let communicators = communicators(&self.0)?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes a handle that this device created.
         self.give_back(|| unsafe { communicators.abort(vendor) })
     }
 
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()> {
         let communicators = communicators(&self.0)?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes a handle that this device created.
         self.give_back(|| unsafe { communicators.destroy(vendor) })
     }
 }

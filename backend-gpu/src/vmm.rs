@@ -1,47 +1,47 @@
-//! Virtual-memory management: physical memory, a reserved range, a mapping and a right of access, each
-//! made after the one before and undone in the opposite order.
+//! Virtual memory management: physical memory, a reserved address range, a mapping, and access rights, each
+//! made after the one before and undone in reverse order.
 //!
-//! A range has one mapping and one right of access, never more: a runtime is known that fails at times to
-//! give access to the second part of a range. One is known, too, that says it has mapped and has not: so a
-//! range is handed out only once the runtime has been asked what is there.
+//! A range has one mapping and one access right, because HIP sometimes fails to give access to the second part
+//! of a range. HIP may also report a mapping that it did not make, so a range is handed out only after the
+//! runtime confirms the mapping.
 
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 
-/// The steps, in the words of a vendor's runtime. Called with the device current.
+/// The steps as calls of a vendor's runtime. Called with the device current.
 pub trait VirtualMemory {
-    /// Physical memory: the runtime's handle.
+    /// The runtime's handle of physical memory.
     type Physical: Copy;
-    /// The runtime's name of the call that maps.
+    /// Name of the runtime's call that maps.
     const MAP: &'static str;
     /// Reserves a range of addresses.
     fn reserve(&self, bytes: u64) -> CallResult<u64>;
-    /// Gives a range back that nothing is mapped to.
+    /// Frees a range that has no mapping.
     fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()>;
     /// Maps physical memory to a whole range.
     fn map(&self, address: u64, bytes: u64, physical: Self::Physical) -> CallResult<()>;
-    /// Unmaps it.
+    /// Unmaps a range.
     fn unmap(&self, address: u64, bytes: u64) -> CallResult<()>;
-    /// Lets the device load and store a mapped range.
+    /// Gives the device read and write access to a mapped range.
     fn permit(&self, address: u64, bytes: u64) -> CallResult<()>;
-    /// Whether memory is mapped at an address; true on a runtime whose word can be taken.
+    /// Returns whether memory is mapped at an address; always true on a runtime that reports failures to map.
     fn is_mapped(&self, address: u64) -> CallResult<bool>;
-    /// Gives physical memory up.
+    /// Releases physical memory.
     fn release(&self, physical: Self::Physical) -> CallResult<()>;
 }
 
-/// Physical memory of this process or of a peer, mapped here.
+/// Physical memory of this process or a peer, mapped for this device.
 pub struct Mapped<P> {
-    /// The runtime's handle.
+    /// The runtime's handle of the physical memory.
     pub physical: P,
-    /// The first byte, as this device addresses it.
+    /// Address of the first byte on this device.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
     done: Step,
 }
 
-/// How far the making has come.
+/// The last step that succeeded.
 #[derive(PartialEq, PartialOrd)]
 enum Step {
     Made,
@@ -50,11 +50,11 @@ enum Step {
 }
 
 impl<P: Copy> Mapped<P> {
-    /// Takes over physical memory and makes it addressable by the device. Where that fails everything is
-    /// undone, the physical memory given up too.
+    /// Takes ownership of physical memory and maps it for the device. If a step fails, undoes the earlier ones
+    /// and releases the physical memory.
     ///
     /// # Errors
-    /// The runtime's; `CALL_FAILED` where it said that it had mapped the memory, and nothing is there.
+    /// The runtime's failure; `CALL_FAILED` if the runtime reported success without mapping the memory.
     pub fn new<V>(runtime: &V, physical: P, bytes: u64) -> CallResult<Self>
     where
         V: VirtualMemory<Physical = P>,
@@ -66,7 +66,7 @@ impl<P: Copy> Mapped<P> {
             done: Step::Made,
         };
         if let Err(failure) = memory.map(runtime) {
-            // The first failure is the one to tell.
+            // Report the first failure only.
             let _ = memory.release(runtime);
             return Err(failure);
         }
@@ -79,11 +79,12 @@ impl<P: Copy> Mapped<P> {
         runtime.map(self.address, self.bytes, self.physical)?;
         self.done = Step::Mapped;
         let permitted = runtime.permit(self.address, self.bytes);
-        // Asked also where access was refused: of what was not mapped it is, and the reason is the mapping.
+        // Asked even if access was refused: without a mapping access is always refused, and the missing mapping
+        // is the reason to report.
         match runtime.is_mapped(self.address) {
             Ok(true) => permitted,
             Ok(false) => {
-                // There is nothing to unmap.
+                // Without a mapping there is nothing to unmap.
                 self.done = Step::Reserved;
                 Err(nothing_mapped(V::MAP, self.address, self.bytes))
             }
@@ -91,10 +92,10 @@ impl<P: Copy> Mapped<P> {
         }
     }
 
-    /// Undoes what was made, last step first. Nothing may be using the memory.
+    /// Undoes the steps in reverse order. No work may still use the memory.
     ///
     /// # Errors
-    /// The first failure; the steps after it are done all the same.
+    /// The first failure; later steps are made all the same.
     pub fn release<V: VirtualMemory<Physical = P>>(self, runtime: &V) -> CallResult<()> {
         let mut result = Ok(());
         if self.done >= Step::Mapped {
@@ -114,8 +115,8 @@ fn nothing_mapped(call: &str, address: u64, bytes: u64) -> Failure {
         Status::CALL_FAILED,
         call,
         format!(
-            "it reported success and mapped nothing of {bytes} bytes at {address:#x}, which is a fault of \
-             this runtime: share memory by another kind, or update the runtime"
+            "the runtime reported success and mapped nothing of {bytes} bytes at {address:#x}; update the \
+             runtime, or share memory by another kind"
         ),
     )
 }
@@ -125,11 +126,11 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes each step, and fails the one named.
+    /// Records each step, and fails the named one.
     #[derive(Default)]
     struct Recorder {
         fails: &'static str,
-        /// `map` does nothing, and says nothing of it.
+        /// `map` does nothing and reports success.
         maps_nothing: bool,
         steps: RefCell<Vec<&'static str>>,
     }
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn memory_that_was_not_mapped_is_not_handed_out_and_nothing_is_unmapped() {
-        // A runtime may give access to what it has not mapped, or refuse it.
+        // A runtime may grant access to memory that it has not mapped, or refuse it.
         for fails in ["", "permit"] {
             let runtime = Recorder {
                 fails,

@@ -7,7 +7,7 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::Current;
 
-/// A device by its ordinal.
+/// A device, by its ordinal.
 #[derive(Clone, Copy)]
 pub struct Ordinal {
     pub runtime: &'static Runtime,
@@ -15,29 +15,28 @@ pub struct Ordinal {
 }
 
 impl Ordinal {
-    /// Lets this device's kernels and copies reach what `hipMalloc` gave on `peer`.
-    ///
-    /// Never disabled again: other code in the process may have come to rely on it.
+    /// Lets kernels and copies of this device access all `hipMalloc` memory on `peer`. Never undone, since
+    /// other code in the process may come to rely on it.
     pub fn enable_peer_access(self, peer: u32) -> CallResult<()> {
         if peer == self.number {
             return Ok(());
         }
         let (runtime, mut can) = (self.runtime, 0);
         let (own, peer) = (self.number as c_int, peer as c_int);
-        // SAFETY: the place is writable; the runtime checks the devices.
+        // SAFETY: the out-pointer is writable, and the runtime checks both devices.
         unsafe { hip!(runtime, hipDeviceCanAccessPeer(&raw mut can, own, peer)) }?;
         if can == 0 {
             return Err(Failure::new(
                 Status::PEER_UNREACHABLE,
                 "hipDeviceCanAccessPeer",
                 format!(
-                    "device {own} cannot address the memory of device {peer}; `amd-smi topology` shows \
-                     which devices can: use those"
+                    "device {own} cannot address the memory of device {peer}; use devices that can \
+                     address each other, as `amd-smi topology` shows"
                 ),
             ));
         }
         let _entered = self.enter()?;
-        // SAFETY: it takes plain numbers; the flags must be 0.
+        // SAFETY: the function takes plain numbers, and flags of 0 are valid.
         let code = unsafe { (runtime.table.hipDeviceEnablePeerAccess)(peer, 0) };
         if code == PEER_ACCESS_ALREADY_ENABLED {
             runtime.forget_last_error();
@@ -50,17 +49,16 @@ impl Ordinal {
 impl Current for Ordinal {
     type Entered<'a> = Entered;
 
-    /// The runtime is asked each time, since the program may change devices behind our back; it is a
-    /// read of a thread-local.
+    /// Asks the runtime each time, because the program may switch devices in between. The call reads a thread-local.
     #[inline]
     fn enter(&self) -> CallResult<Entered> {
         let (runtime, own, mut current) = (self.runtime, self.number as c_int, 0);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { hip!(runtime, hipGetDevice(&raw mut current)) }?;
         if current == own {
             return Ok(Entered { restore: None });
         }
-        // SAFETY: it takes a plain number.
+        // SAFETY: the function takes a plain number, which the runtime checks.
         unsafe { hip!(runtime, hipSetDevice(own)) }?;
         Ok(Entered {
             restore: Some((runtime, current)),
@@ -68,7 +66,7 @@ impl Current for Ordinal {
     }
 }
 
-/// Proof that the device is current on this thread.
+/// Guard: the device is current on this thread until this is dropped.
 pub struct Entered {
     restore: Option<(&'static Runtime, c_int)>,
 }
@@ -77,10 +75,10 @@ impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
         if let Some((runtime, device)) = self.restore {
-            // SAFETY: the device was current when the guard was made.
+            // SAFETY: the device was current when the guard was created, so its number is valid.
             let code = unsafe { (runtime.table.hipSetDevice)(device) };
             if code != 0 {
-                // Nobody is left to tell; but the number is not for others to find.
+                // The failure cannot be reported, but must not stay in the thread's last error.
                 runtime.forget_last_error();
             }
         }

@@ -1,4 +1,4 @@
-//! Which devices there are, without opening any.
+//! Device descriptions that need no open device.
 
 use crate::masks;
 use crate::runtime::constants::device_attribute::MULTIPROCESSOR_COUNT;
@@ -11,7 +11,7 @@ use symmem_core::backend::abi::{DeviceDescription, Status};
 use symmem_core::backend::{CallResult, Failure, read_text};
 use symmem_kernels_hip::Target;
 
-/// Refuses an ordinal that the visibility variables do not leave.
+/// Returns `NO_DEVICE` for an ordinal beyond the visible devices.
 pub fn check_ordinal(runtime: &Runtime, ordinal: u32) -> CallResult<()> {
     let count = runtime.device_count()?;
     if ordinal < count {
@@ -21,17 +21,16 @@ pub fn check_ordinal(runtime: &Runtime, ordinal: u32) -> CallResult<()> {
         Status::NO_DEVICE,
         "hipSetDevice",
         format!(
-            "there is no device {ordinal}: {count} visible; choose one below {count} or widen \
+            "there is no device {ordinal}: {count} are visible; choose one below {count}, or extend \
              HIP_VISIBLE_DEVICES"
         ),
     ))
 }
 
-/// An attribute, one of [`crate::runtime::constants::device_attribute`]; 0 where this runtime does not
-/// know it.
+/// Returns an attribute, one of [`crate::runtime::constants::device_attribute`]; 0 if this runtime does not know it.
 pub fn attribute(runtime: &Runtime, ordinal: u32, attribute: u32) -> CallResult<u32> {
     let mut value = 0;
-    // SAFETY: the place is writable; the runtime checks the rest.
+    // SAFETY: the out-pointer is writable, and the runtime checks the other arguments.
     let code = unsafe {
         (runtime.table.hipDeviceGetAttribute)(&raw mut value, attribute, ordinal as c_int)
     };
@@ -43,7 +42,7 @@ pub fn attribute(runtime: &Runtime, ordinal: u32, attribute: u32) -> CallResult<
     Ok(u32::try_from(value).unwrap_or(0))
 }
 
-/// The number by which this runtime says that a pointer is to device memory.
+/// Returns the value by which this runtime version marks a pointer as device memory.
 pub fn device_memory_type(runtime: &Runtime) -> u32 {
     match runtime.version {
         VERSION_6.. => MEMORY_TYPE_DEVICE,
@@ -51,17 +50,17 @@ pub fn device_memory_type(runtime: &Runtime) -> u32 {
     }
 }
 
-/// The architecture as the compiler names it, with its features: `gfx942:sramecc+:xnack-`.
+/// Returns the architecture as the compiler names it, with its features: `gfx942:sramecc+:xnack-`.
 pub fn architecture_name(runtime: &Runtime, ordinal: u32) -> CallResult<String> {
     let mut properties = DeviceProperties::zeroed();
     let place = (&raw mut properties).cast();
-    // SAFETY: the place is larger than any version's struct.
+    // SAFETY: the buffer is larger than the struct of any version.
     unsafe { hip!(runtime, hipGetDeviceProperties(place, ordinal as c_int)) }?;
     Ok(read_text(&properties.architecture))
 }
 
-/// The architecture as a number: 100 × major + 10 × minor + stepping, so 942 for gfx942, and 910 for
-/// gfx90a, whose stepping is written in hexadecimal. 0 for a name that is none.
+/// Returns the architecture as a number: 100 × major + 10 × minor + stepping, with minor and stepping in
+/// hexadecimal. So gfx942 is 942 and gfx90a is 910. 0 for a name that is no architecture.
 fn architecture_number(name: &str) -> u32 {
     let name = name.split(':').next().unwrap_or_default();
     let digits = name.strip_prefix("gfx").filter(|digits| digits.is_ascii());
@@ -83,16 +82,16 @@ fn architecture_number(name: &str) -> u32 {
 pub enum Link {
     /// Not at all.
     None,
-    /// By a link of its own to that device (xGMI, one hop).
+    /// Over a direct link (xGMI, one hop).
     Direct,
-    /// Through something: another device, a switch, the host's bus.
+    /// Indirectly: through another device, a switch, or the host's bus.
     Through,
-    /// The runtime does not say.
+    /// The runtime does not report it.
     Unknown,
 }
 
 impl Link {
-    /// In a word.
+    /// Returns the text for `symmem info`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "no",
@@ -103,10 +102,10 @@ impl Link {
     }
 }
 
-/// How device `from` reaches `to`. Opens neither.
+/// Returns how device `from` reaches `to`. Opens neither.
 pub fn link(runtime: &Runtime, from: u32, to: u32) -> Link {
     let (from, to, mut can) = (from as c_int, to as c_int, 0);
-    // SAFETY: the place is writable; the runtime checks the devices.
+    // SAFETY: the out-pointer is writable, and the runtime checks both devices.
     match unsafe { hip!(runtime, hipDeviceCanAccessPeer(&raw mut can, from, to)) } {
         Ok(()) if can == 0 => return Link::None,
         Ok(()) => {}
@@ -116,7 +115,7 @@ pub fn link(runtime: &Runtime, from: u32, to: u32) -> Link {
         return Link::Unknown;
     };
     let (mut kind, mut hops) = (0, 0);
-    // SAFETY: the places are writable; the runtime checks the devices.
+    // SAFETY: both out-pointers are writable, and the runtime checks both devices.
     let code = unsafe { ask(from, to, &raw mut kind, &raw mut hops) };
     match runtime.check("hipExtGetLinkTypeAndHopCount", code) {
         Ok(()) if kind == LINK_XGMI && hops == 1 => Link::Direct,
@@ -132,7 +131,7 @@ pub fn describe(runtime: &Runtime, ordinal: u32) -> CallResult<DeviceDescription
         ordinal,
         compute_units: masks::leave(attribute(runtime, ordinal, MULTIPROCESSOR_COUNT)?),
         architecture: architecture_number(&architecture_name(runtime, ordinal)?),
-        // Partitions of an MI300 are devices like others: they share memory with each other.
+        // Partitions of an MI300 count as whole devices, since they can share memory with each other.
         partition: 0,
         memory_bytes: 0,
         uuid: [0; 16],
@@ -143,7 +142,7 @@ pub fn describe(runtime: &Runtime, ordinal: u32) -> CallResult<DeviceDescription
     let (name, bus) = (&mut description.name, &mut description.bus);
     let (name_bytes, bus_bytes) = (name.len() as c_int, bus.len() as c_int);
     let (name, bus) = (name.as_mut_ptr().cast(), bus.as_mut_ptr().cast());
-    // SAFETY: all places are writable and have the lengths that the calls name.
+    // SAFETY: all buffers are writable and as long as the lengths passed.
     unsafe {
         hip!(runtime, hipDeviceGetName(name, name_bytes, device))?;
         hip!(runtime, hipDeviceGetPCIBusId(bus, bus_bytes, device))?;
@@ -154,14 +153,17 @@ pub fn describe(runtime: &Runtime, ordinal: u32) -> CallResult<DeviceDescription
     Ok(description)
 }
 
-/// The target whose code objects a device of this architecture runs, or why it cannot take part.
+/// Returns the target whose code objects run on an architecture.
+///
+/// # Errors
+/// `UNSUPPORTED` if no kernels exist for it.
 pub fn target(architecture: &str, ordinal: u32) -> CallResult<Target> {
     Target::of(architecture).ok_or_else(|| {
         let known = Target::ALL.map(Target::name).join(", ");
         Failure::new(
             Status::UNSUPPORTED,
             "open",
-            format!("device {ordinal} is {architecture}; there are kernels for {known}"),
+            format!("device {ordinal} is {architecture}; symmem has kernels for {known}"),
         )
     })
 }

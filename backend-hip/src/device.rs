@@ -1,4 +1,4 @@
-//! Streams, events, graphs, host memory, modules and launches.
+//! `Device` for HIP: streams, events, graphs, host memory, modules and launches.
 
 use crate::instance::HipBackend;
 use crate::modules;
@@ -13,7 +13,7 @@ use symmem_core::backend::{CallResult, Device, Failure};
 use symmem_gpu::{Current, Grid};
 use symmem_kernels_hip::Launch;
 
-/// The runtime's stream behind a handle.
+/// Returns the `hipStream_t` behind a handle.
 pub fn stream(raw: RawStream) -> Stream {
     with_exposed_provenance_mut(raw.0 as usize)
 }
@@ -50,7 +50,7 @@ impl Device for HipBackend {
     fn memory_information(&self) -> CallResult<MemoryInformation> {
         let (mut free, mut total) = (0, 0);
         let (free_place, total_place) = (&raw mut free, &raw mut total);
-        // SAFETY: both places are writable.
+        // SAFETY: both out-pointers are writable.
         self.here(|| unsafe { hip!(self.runtime(), hipMemGetInfo(free_place, total_place)) })?;
         let (free, total) = (free as u64, total as u64);
         Ok(MemoryInformation { free, total })
@@ -58,7 +58,7 @@ impl Device for HipBackend {
 
     fn stream_create(&self) -> CallResult<RawStream> {
         self.make(|place| {
-            // SAFETY: the place is writable.
+            // SAFETY: the out-pointer is writable.
             unsafe {
                 hip!(
                     self.runtime(),
@@ -70,14 +70,14 @@ impl Device for HipBackend {
     }
 
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
-        // SAFETY: the caller gives a live stream up. Its work still completes.
+        // SAFETY: the caller passes a live stream and gives it up. The runtime still completes its work.
         self.give_back(|| unsafe { hip!(self.runtime(), hipStreamDestroy(stream(raw))) })
     }
 
     unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
         let runtime = self.runtime();
-        // SAFETY: the stream is live.
+        // SAFETY: the caller passes a live stream.
         runtime.check_ready("hipStreamQuery", unsafe {
             (runtime.table.hipStreamQuery)(stream(raw))
         })
@@ -85,22 +85,22 @@ impl Device for HipBackend {
 
     unsafe fn stream_wait_event(&self, raw: RawStream, awaited: RawEvent) -> CallResult<()> {
         let (waits, awaited) = (stream(raw), event(awaited));
-        // SAFETY: both are live.
+        // SAFETY: the caller passes a live stream and a live event.
         self.here(|| unsafe { hip!(self.runtime(), hipStreamWaitEvent(waits, awaited, 0)) })
     }
 
     unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<bool> {
         let mut status = 0;
         let (asked, place) = (stream(raw), &raw mut status);
-        // SAFETY: the place is writable and the stream live.
+        // SAFETY: the caller passes a live stream, and the out-pointer is writable.
         self.here(|| unsafe { hip!(self.runtime(), hipStreamIsCapturing(asked, place)) })?;
-        // 1 active, 2 invalidated: both take no eager work.
+        // 1 (active) and 2 (invalidated) both exclude eager work.
         Ok(status != 0)
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
         self.make(|place| {
-            // SAFETY: the place is writable.
+            // SAFETY: the out-pointer is writable.
             unsafe {
                 hip!(
                     self.runtime(),
@@ -112,20 +112,20 @@ impl Device for HipBackend {
     }
 
     unsafe fn event_destroy(&self, raw: RawEvent) -> CallResult<()> {
-        // SAFETY: the caller gives a live event up.
+        // SAFETY: the caller passes a live event and gives it up.
         self.give_back(|| unsafe { hip!(self.runtime(), hipEventDestroy(event(raw))) })
     }
 
     unsafe fn event_record(&self, raw: RawEvent, on: RawStream) -> CallResult<()> {
         let (raw, on) = (event(raw), stream(on));
-        // SAFETY: both are live.
+        // SAFETY: the caller passes a live event and a live stream.
         self.here(|| unsafe { hip!(self.runtime(), hipEventRecord(raw, on)) })
     }
 
     unsafe fn event_done(&self, raw: RawEvent) -> CallResult<bool> {
         let _entered = self.enter()?;
         let runtime = self.runtime();
-        // SAFETY: the event is live.
+        // SAFETY: the caller passes a live event.
         runtime.check_ready("hipEventQuery", unsafe {
             (runtime.table.hipEventQuery)(event(raw))
         })
@@ -134,16 +134,16 @@ impl Device for HipBackend {
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
         let mut milliseconds = 0.0;
         let (place, start, end) = (&raw mut milliseconds, event(start), event(end));
-        // SAFETY: the place is writable, the events live.
+        // SAFETY: the caller passes live events, and the out-pointer is writable.
         self.here(|| unsafe { hip!(self.runtime(), hipEventElapsedTime(place, start, end)) })?;
         Ok((f64::from(milliseconds) * 1e6) as u64)
     }
 
     unsafe fn capture_begin(&self, raw: RawStream) -> CallResult<()> {
         let captured = stream(raw);
-        // Relaxed: the stricter modes fail calls that poll events or allocate elsewhere in the process,
-        // and a watcher must go on polling while somebody captures.
-        // SAFETY: the stream is live.
+        // Stricter modes than relaxed fail calls of other threads that poll events or allocate; the watcher has
+        // to poll during a capture.
+        // SAFETY: the caller passes a live stream.
         self.here(|| unsafe {
             hip!(
                 self.runtime(),
@@ -154,7 +154,7 @@ impl Device for HipBackend {
 
     unsafe fn capture_end(&self, raw: RawStream) -> CallResult<RawGraph> {
         self.make(|place| {
-            // SAFETY: the place is writable and the stream live.
+            // SAFETY: the caller passes a live stream, and the out-pointer is writable.
             unsafe { hip!(self.runtime(), hipStreamEndCapture(stream(raw), place)) }
         })
         .map(RawGraph)
@@ -163,7 +163,7 @@ impl Device for HipBackend {
     unsafe fn graph_instantiate(&self, raw: RawGraph) -> CallResult<RawGraphExec> {
         let recording = graph(raw);
         let made = self.make(|place| {
-            // SAFETY: the place is writable and the graph live.
+            // SAFETY: the caller passes a live graph, and the out-pointer is writable.
             unsafe {
                 hip!(
                     self.runtime(),
@@ -171,12 +171,12 @@ impl Device for HipBackend {
                 )
             }
         });
-        // SAFETY: the recording is given up here, whether it could be instantiated or not.
+        // SAFETY: the caller gives the recorded graph up to this call, which destroys it even if instantiating failed.
         let given_up =
             self.give_back(|| unsafe { hip!(self.runtime(), hipGraphDestroy(recording)) });
         let made = RawGraphExec(made?);
         if let Err(failure) = given_up {
-            // SAFETY: made above and given to nobody. The first failure is the one to tell.
+            // SAFETY: the executable was created above and nobody else has it. Only the first failure is reported.
             let _ = unsafe { self.graph_destroy(made) };
             return Err(failure);
         }
@@ -185,12 +185,12 @@ impl Device for HipBackend {
 
     unsafe fn graph_launch(&self, raw: RawGraphExec, on: RawStream) -> CallResult<()> {
         let (launched, on) = (executable(raw), stream(on));
-        // SAFETY: both are live, and so is the memory that the graph names.
+        // SAFETY: the caller passes a live graph and a live stream, and keeps the graph's memory live.
         self.here(|| unsafe { hip!(self.runtime(), hipGraphLaunch(launched, on)) })
     }
 
     unsafe fn graph_destroy(&self, raw: RawGraphExec) -> CallResult<()> {
-        // SAFETY: the caller gives a live graph up.
+        // SAFETY: the caller passes a live executable graph and gives it up.
         self.give_back(|| unsafe { hip!(self.runtime(), hipGraphExecDestroy(executable(raw))) })
     }
 
@@ -198,19 +198,19 @@ impl Device for HipBackend {
         let mut pointer: *mut c_void = null_mut();
         let (place, length) = (&raw mut pointer, bytes as usize);
         let flags = HOST_PORTABLE_MAPPED_COHERENT;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         self.here(|| unsafe { hip!(self.runtime(), hipHostMalloc(place, length, flags)) })?;
-        // SAFETY: the runtime gave `bytes` bytes, which nobody else has yet.
+        // SAFETY: the runtime allocated `bytes` bytes here, which nobody else has yet.
         unsafe { pointer.cast::<u8>().write_bytes(0, length) };
         self.host_memory(pointer, bytes).inspect_err(|_| {
-            // SAFETY: allocated above and given to nobody.
+            // SAFETY: this memory was allocated above, and nobody else has it.
             unsafe { (self.runtime().table.hipHostFree)(pointer) };
         })
     }
 
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut(memory.host as usize);
-        // SAFETY: the caller gives live host memory up.
+        // SAFETY: the caller passes live host memory and gives it up.
         self.give_back(|| unsafe { hip!(self.runtime(), hipHostFree(pointer)) })
     }
 
@@ -220,14 +220,14 @@ impl Device for HipBackend {
         // SAFETY: the caller keeps the memory mapped until it is unregistered.
         self.here(|| unsafe { hip!(self.runtime(), hipHostRegister(pointer, length, flags)) })?;
         self.host_memory(pointer, bytes).inspect_err(|_| {
-            // SAFETY: registered above; nothing uses it yet.
+            // SAFETY: this memory was registered above, and nothing uses it yet.
             unsafe { (self.runtime().table.hipHostUnregister)(pointer) };
         })
     }
 
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut(pointer as usize);
-        // SAFETY: registered, and no longer used by the device.
+        // SAFETY: the caller passes registered memory, which the device no longer uses.
         self.give_back(|| unsafe { hip!(self.runtime(), hipHostUnregister(pointer)) })
     }
 
@@ -242,13 +242,13 @@ impl Device for HipBackend {
             return Ok(());
         }
         let (bytes, on) = (bytes as usize, stream(on));
-        // SAFETY: the range is live until the stream has passed.
+        // SAFETY: the caller keeps this range live until the stream has passed this point.
         self.here(|| unsafe { hip!(self.runtime(), hipMemsetD8Async(to.0, value, bytes, on)) })
     }
 
     unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule> {
         let _entered = self.enter()?;
-        // SAFETY: the device is current; the caller vouches for the code.
+        // SAFETY: the device is current, and the caller says that the code is safe.
         let loaded = unsafe { self.images.load(self.runtime(), image) }?;
         Ok(RawModule(handle(loaded)))
     }
@@ -256,7 +256,7 @@ impl Device for HipBackend {
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
         let loaded = module(raw);
         self.images.unload(loaded, || {
-            // SAFETY: the caller gives a live module up, none of whose kernels runs.
+            // SAFETY: the caller gives a live module up while none of its kernels runs.
             self.give_back(|| unsafe { hip!(self.runtime(), hipModuleUnload(loaded)) })
         })
     }
@@ -264,7 +264,7 @@ impl Device for HipBackend {
     unsafe fn module_function(&self, raw: RawModule, name: &str) -> CallResult<RawFunction> {
         let _entered = self.enter()?;
         let name = name.as_bytes();
-        // SAFETY: the module is live and the device current.
+        // SAFETY: the device is current, and the caller passes a live module.
         let function = unsafe { modules::function(self.runtime(), module(raw), name) }?;
         Ok(RawFunction(handle(function)))
     }
@@ -283,14 +283,14 @@ impl Device for HipBackend {
     ) -> CallResult<()> {
         let function: Function = with_exposed_provenance_mut(raw.0 as usize);
         if !self.modules.have(function) {
-            // SAFETY: the caller's own conditions are those of this call.
+            // SAFETY: the caller upholds this method's contract, which is also the callee's.
             return unsafe { self.launch_packed(function, geometry, arguments, on) };
         }
         let ([blocks, 1, 1], [threads, 1, 1]) = (geometry.blocks, geometry.threads) else {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "launch",
-                "symmem's own kernels take grids and blocks of one dimension",
+                "symmem's built-in kernels need one-dimensional grids and blocks",
             ));
         };
         let grid = Grid {
@@ -298,7 +298,7 @@ impl Device for HipBackend {
             threads,
             shared_memory: geometry.shared_memory,
         };
-        // SAFETY: as above; one of our own kernels takes one struct.
+        // SAFETY: as above; a built-in kernel takes one struct, which the arguments are.
         unsafe { self.launch_own(function, grid, arguments.as_ptr().cast(), on) }
     }
 }
@@ -308,14 +308,14 @@ impl HipBackend {
         self.device.runtime
     }
 
-    /// Makes a call with the device current.
+    /// Runs a call with the device current.
     #[inline]
     fn here(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
         let _entered = self.enter()?;
         call()
     }
 
-    /// Makes a call that fills a place with a handle, with the device current.
+    /// Runs a call that writes a handle, with the device current, and returns the handle.
     fn make(&self, call: impl FnOnce(*mut *mut c_void) -> CallResult<()>) -> CallResult<u64> {
         let mut made = null_mut();
         let place = &raw mut made;
@@ -323,12 +323,12 @@ impl HipBackend {
         Ok(handle(made))
     }
 
-    /// The device's address of host memory that it has been given.
+    /// Returns the address on this device of allocated or registered host memory.
     fn host_memory(&self, pointer: *mut c_void, bytes: u64) -> CallResult<HostMemory> {
         let mut address = 0;
         let place = &raw mut address;
         self.here(|| {
-            // SAFETY: the place is writable; the runtime knows the memory.
+            // SAFETY: the out-pointer is writable, and the runtime knows this memory.
             unsafe { hip!(self.runtime(), hipHostGetDevicePointer(place, pointer, 0)) }
         })?;
         Ok(HostMemory {
@@ -338,7 +338,7 @@ impl HipBackend {
         })
     }
 
-    /// Launches a program's kernel, whose parameters are one buffer, which the runtime copies.
+    /// Launches a kernel of the program. Its parameters are one buffer, which the runtime copies before this returns.
     ///
     /// # Safety
     /// As [`Device::launch`].
@@ -359,8 +359,8 @@ impl HipBackend {
         ];
         let ([x, y, z], [thread_x, thread_y, thread_z]) = (geometry.blocks, geometry.threads);
         let (shared, on, extra) = (geometry.shared_memory, stream(on), extra.as_mut_ptr());
-        // SAFETY: `extra` is the list that the runtime wants, and it reads the buffer before it returns;
-        // the rest is the caller's word.
+        // SAFETY: `extra` is a list as HIP documents it, and the runtime reads the buffer before it returns.
+        // The caller upholds the contract of `Device::launch`.
         self.here(|| unsafe {
             hip!(
                 self.runtime(),
@@ -382,7 +382,7 @@ impl HipBackend {
         .map_err(|failure| self.launch_failure(failure, function, geometry.threads))
     }
 
-    /// Launches a kernel of ours: it takes the [`Launch`], then one struct by value.
+    /// Launches a built-in kernel, which takes a [`Launch`] and then one struct by value.
     ///
     /// # Safety
     /// As [`Device::launch`]; `argument` points to the struct that the kernel takes.
@@ -404,7 +404,7 @@ impl HipBackend {
         let mut parameters = [(&raw mut launch).cast(), argument.cast_mut()];
         let (shared, on, list) = (grid.shared_memory, stream(on), parameters.as_mut_ptr());
         // SAFETY: the runtime knows the parameters' sizes from the code object, and reads both before it
-        // returns; the rest is the caller's word.
+        // returns. The caller upholds the contract of `Device::launch`.
         self.here(|| unsafe {
             hip!(
                 self.runtime(),
@@ -426,11 +426,11 @@ impl HipBackend {
         .map_err(|failure| self.launch_failure(failure, function, [threads, 1, 1]))
     }
 
-    /// Most threads of a block of a kernel. Device current.
+    /// Returns the most threads per block that a kernel was compiled for. Device current.
     pub(crate) fn most_threads(&self, function: Function) -> CallResult<u32> {
         let mut most = 0;
         let (place, attribute) = (&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK);
-        // SAFETY: the place is writable and the function live.
+        // SAFETY: the out-pointer is writable, and the caller passes a live function.
         unsafe {
             hip!(
                 self.runtime(),
@@ -440,8 +440,8 @@ impl HipBackend {
         Ok(u32::try_from(most).unwrap_or(0))
     }
 
-    /// A launch that failed. The runtime calls it by the number of a kernel that has failed where a block
-    /// has more threads than the kernel was compiled for: then nothing has happened, and the device is well.
+    /// Corrects the failure of a launch. If a block has more threads than the kernel was compiled for, the
+    /// runtime returns the code of a failed kernel, although nothing has run and the device is well.
     #[cold]
     fn launch_failure(&self, failure: Failure, function: Function, threads: [u32; 3]) -> Failure {
         if failure.vendor_code as u32 != result::LAUNCH_FAILURE {
@@ -457,8 +457,8 @@ impl HipBackend {
             Ok(most) if wanted > most.into() => Failure {
                 status: Status::INVALID_ARGUMENT,
                 message: format!(
-                    "a block of {wanted} threads: this kernel was compiled for at most {most} \
-                     (`__launch_bounds__`)"
+                    "a block of {wanted} threads: the kernel was compiled for at most {most} \
+                     (`__launch_bounds__`); use fewer threads"
                 ),
                 ..failure
             },

@@ -1,5 +1,5 @@
-//! The kernel that multiplies what it gathers: by a wave's matrix instructions (`symmem/tile_gemm.h`). It takes
-//! any strides and alignments.
+//! The all-gather + GEMM kernels for AMD GPUs, which use MFMA instructions (`symmem/tile_gemm.h`). They take
+//! all strides and alignments.
 
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
@@ -8,16 +8,16 @@ use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, GATHERED_GEMM_TILE};
 
-/// Threads of a block: four waves.
+/// Threads of a block: four wavefronts.
 const THREADS: u32 = 256;
-/// Not measured: what a block has in flight, 16 KiB, in the two microseconds that a load of a peer's memory may
-/// take; and a third of what MI300's matrix instructions can do.
+/// Not measured. A block has 16 KiB of loads in flight, of which each may take two microseconds from a peer.
+/// The GEMM rate is a third of the peak of MI300's matrix cores.
 const RATES: Rates = Rates {
     mover: 8e9,
     product: 400e12,
 };
 
-/// The kernel for a shape, if there is one.
+/// Returns the name of the kernel for a shape, if any.
 fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
         (ElementType::F16, MatrixOrder::ROWS) => "symmem_gathered_gemm_f16_rows",
@@ -41,15 +41,16 @@ pub fn limits(
         return GatheredLimits::default();
     }
     GatheredLimits {
-        // One on each unit that masks leave; two stages of operands may leave no room for another.
+        // One per compute unit that the masks leave: two stages of operands in shared memory may leave no room
+        // for a second block.
         blocks: parts.description.compute_units,
         threads: THREADS,
         tile_m: GATHERED_GEMM_TILE,
         tile_n: GATHERED_GEMM_TILE,
         chunk_alignment: GATHERED_GEMM_TILE,
         movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
-        // Never one that waits for copies: the runtime may make copies of rows, and small ones, with a kernel,
-        // which finds no room beside a grid that fills the device.
+        // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
+        // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         alignment: 1,
     }
@@ -58,10 +59,11 @@ pub fn limits(
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a grid that is not resident at once or has only blocks that move; the runtime's.
+/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for a grid that cannot be
+/// co-resident, or in which every block moves `A`; the runtime's failure.
 ///
 /// # Safety
-/// As there.
+/// As [`symmem_core::backend::Gemm::gathered_gemm`].
 pub unsafe fn launch(
     backend: &HipBackend,
     arguments: &GatheredGemmArguments,
@@ -79,7 +81,8 @@ pub unsafe fn launch(
         shared_memory: GATHERED_GEMM_SHARED_MEMORY,
     };
     let (argument, bytes) = (std::ptr::from_ref(arguments), size_of_val(arguments));
-    // SAFETY: the kernel takes this struct, of which the runtime makes a copy; the rest is the caller's word.
+    // SAFETY: the kernel's argument is this struct, which the runtime copies. The caller upholds the rest of
+    // the contract.
     unsafe { backend.launch_kernel(kernel, grid, argument.cast(), bytes, on) }
 }
 

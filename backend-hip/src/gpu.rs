@@ -1,4 +1,4 @@
-//! What core needs to know of this vendor to launch its kernels; see [`symmem_gpu`].
+//! `Gpu` for HIP; see [`symmem_gpu`].
 
 use crate::current::Entered;
 use crate::device::stream;
@@ -43,7 +43,7 @@ impl Gpu for HipBackend {
         _bytes: usize,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `launch_kernel`, which is also the callee's.
         unsafe { self.launch_own(kernel.function(), grid, argument, stream) }
     }
 
@@ -53,7 +53,7 @@ impl Gpu for HipBackend {
             return Ok(0);
         }
         let place = &raw mut each;
-        // SAFETY: the place is writable and the function live.
+        // SAFETY: the out-pointer is writable, and the kernel stays loaded while `self` lives.
         unsafe {
             hip!(
                 runtime,
@@ -72,7 +72,7 @@ impl Gpu for HipBackend {
         let (to, from) = (transfer.destination.0, transfer.source.0);
         let (bytes, runtime) = (transfer.bytes as usize, self.device.runtime);
         let kind = copy_kind(runtime.version, transfer.direction);
-        // SAFETY: the caller keeps both ranges live until the stream has passed.
+        // SAFETY: the caller keeps source and destination live until the stream has passed this point.
         unsafe { hip!(runtime, hipMemcpyAsync(to, from, bytes, kind, stream(on))) }
     }
 
@@ -82,7 +82,7 @@ impl Gpu for HipBackend {
         let (width, height) = (copy.bytes as usize, copy.rows as usize);
         let runtime = self.device.runtime;
         let kind = copy_kind(runtime.version, copy.direction);
-        // SAFETY: the caller keeps both matrices live until the stream has passed.
+        // SAFETY: the caller keeps both matrices live until the stream has passed this point.
         unsafe {
             hip!(
                 runtime,
@@ -104,7 +104,7 @@ impl Gpu for HipBackend {
         None
     }
 
-    /// By a kernel: `hipStreamWriteValue32` is one too.
+    /// Returns `None`: `hipStreamWriteValue32` is a kernel, too.
     unsafe fn stream_write(
         &self,
         _: DeviceAddress,
@@ -114,7 +114,7 @@ impl Gpu for HipBackend {
         None
     }
 
-    /// By a kernel: `hipStreamWaitValue32` is by default one that spins and knows no deadline.
+    /// Returns `None`: by default `hipStreamWaitValue32` is a kernel that spins without a deadline.
     unsafe fn stream_wait(&self, _: DeviceAddress, _: u32, _: RawStream) -> Option<CallResult<()>> {
         None
     }
@@ -127,7 +127,7 @@ impl Gpu for HipBackend {
         vendor::library()
     }
 
-    /// AMD's GPUs have no multicast that it could set up.
+    /// Permits every communicator: AMD GPUs have no multicast that RCCL could set up.
     fn check_vendor_permitted() -> CallResult<()> {
         Ok(())
     }
@@ -151,14 +151,14 @@ impl Gpu for HipBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `launch_gathered`, which is also the callee's.
         unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
     }
 }
 
-/// The kind of a copy (`hipMemcpyKind`). Left to itself the runtime makes a copy to a peer's memory that was
-/// opened by a handle with compute units, as it makes those within a device, which are faster that way and
-/// are left to it; so are copies from and to the host.
+/// Returns the `hipMemcpyKind` of a copy. By default the runtime copies to peer memory that was opened by a
+/// handle with compute units, so such copies ask for the copy engine. Copies within a device are faster with
+/// compute units, and stay at the default, like copies from and to the host.
 fn copy_kind(version: u32, direction: Direction) -> u32 {
     match direction {
         Direction::PUT | Direction::GET if version >= VERSION_6_1 => COPY_WITHOUT_COMPUTE_UNITS,

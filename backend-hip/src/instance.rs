@@ -1,4 +1,4 @@
-//! An open device.
+//! Opens a device.
 
 use crate::current::Ordinal;
 use crate::kernels::{self, Kernel, Modules};
@@ -14,16 +14,15 @@ use symmem_gpu::matrix_library::Products;
 use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
 use symmem_kernels_hip::Target;
 
-/// The HIP backend: one device, opened for one rank.
+/// The HIP backend: a device that is open for one rank.
 ///
-/// Several may be open in one process, on one device or on several. Field order is the order in which
-/// they are given up.
+/// A process may open several, on the same device or on different ones. Fields are dropped in order.
 pub struct HipBackend {
     pub(crate) parts: Parts<Kernel, HipSharing>,
     pub(crate) modules: Modules,
     pub(crate) images: Images,
     pub(crate) device: Ordinal,
-    /// Nanoseconds of a tick of the constant clock.
+    /// Nanoseconds per tick of the constant clock.
     pub(crate) tick_ns: u32,
 }
 
@@ -87,8 +86,8 @@ impl Implementation for HipBackend {
     }
 }
 
-/// Nanoseconds of a tick of the constant clock, of so many kHz. 0 is a runtime before 5.4, which does not
-/// say: newer ones report 25 MHz for gfx90a and 100 MHz for its successors.
+/// Returns the nanoseconds per tick of the constant clock from its rate in kHz. Runtimes before 5.4 report 0;
+/// newer ones report 25 MHz for gfx90a and 100 MHz for its successors.
 fn tick_ns(kilohertz: u32, target: Target) -> u32 {
     match (kilohertz, target) {
         (1..=1_000_000, _) => 1_000_000 / kilohertz,

@@ -1,4 +1,4 @@
-//! The backend's own kernels, loaded when a device is opened.
+//! The built-in kernels, which are loaded when a device is opened.
 
 use crate::current::Ordinal;
 use crate::modules;
@@ -10,7 +10,7 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::{Current, Kernels};
 use symmem_kernels_hip::{AlignedBytes, Target, decompress_all};
 
-/// A kernel of ours: the runtime's handle, as a number.
+/// A built-in kernel: the runtime's handle, as a number.
 #[derive(Clone, Copy)]
 pub struct Kernel(usize);
 
@@ -20,22 +20,22 @@ impl Kernel {
     }
 }
 
-/// The modules of one open device; unloaded on drop.
+/// The loaded modules of a device; unloads them when dropped.
 pub struct Modules {
     device: Ordinal,
-    /// With the images that they were loaded from: the runtime keeps reading them.
+    /// Each with its image, which the runtime keeps reading.
     loaded: Vec<(Module, AlignedBytes)>,
-    /// The kernels in them, sorted: they take more than the struct that a launch names.
+    /// Their kernels, sorted. Unlike a program's kernels they take a `Launch` before their struct.
     kernels: Vec<usize>,
 }
 
-// SAFETY: modules are handles that the runtime lets any thread use.
+// SAFETY: the runtime accepts a module's handle on any thread.
 unsafe impl Send for Modules {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// Whether a function is one of these kernels.
+    /// Returns whether a function is one of these kernels.
     pub fn have(&self, function: Function) -> bool {
         self.kernels.binary_search(&function.addr()).is_ok()
     }
@@ -43,11 +43,11 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        // Nobody is left to tell of failures, and each module is tried whatever became of the others.
+        // Failures cannot be reported here, and must not keep other modules loaded.
         let _entered = self.device.enter();
         for (module, image) in self.loaded.drain(..) {
-            // SAFETY: loaded by `load` and unloaded only here; the instance is closing, so no kernel of
-            // it runs.
+            // SAFETY: `load` loaded this module, and it is unloaded only here. The device is being closed, so
+            // none of its kernels runs.
             let code = unsafe { (self.device.runtime.table.hipModuleUnload)(module) };
             if code != SUCCESS {
                 // The runtime may still have the module, and read its image.
@@ -57,10 +57,11 @@ impl Drop for Modules {
     }
 }
 
-/// Loads every module for a target.
+/// Loads every module of a target.
 ///
 /// # Errors
-/// [`Status::CALL_FAILED`] for an image that does not decompress, and the runtime's; both name the module or kernel.
+/// [`Status::CALL_FAILED`] for an image that does not decompress; the runtime's failure. Both name the module,
+/// or the kernel.
 pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Kernel>)> {
     let _entered = device.enter()?;
     let mut modules = Modules {
@@ -81,12 +82,12 @@ pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Ker
             let message = format!("{cause}; build or install the program again");
             named(Failure::new(Status::CALL_FAILED, "decompress", message))
         })?;
-        // SAFETY: the device is current and the code is ours. The image is kept below, until the module is
+        // SAFETY: the device is current, and the code is built-in. The image is kept below until the module is
         // unloaded; moving it does not move its bytes.
         let raw = unsafe { modules::load(device.runtime, &image) }.map_err(named)?;
         modules.loaded.push((raw, image));
         for entry in module.entries {
-            // SAFETY: loaded just now, on the current device.
+            // SAFETY: the module was loaded above, for the current device.
             let function =
                 unsafe { modules::function(device.runtime, raw, entry.name.as_bytes()) }?;
             by_name.push((entry.name, Kernel(function.expose_provenance())));

@@ -1,22 +1,19 @@
-//! The HIP backend of symmem: AMD's runtime, opened at run time.
+//! The HIP backend of symmem, which opens AMD's HIP runtime at run time.
 //!
-//! Nothing here needs ROCm to build, and nothing panics where none is installed: the backend then says why
-//! it cannot start. What is where:
+//! It builds without ROCm. Without a runtime it reports why it cannot start, and does not panic. What is where:
 //!
-//! - `runtime`: the library, the table of its functions, its numbers and what they mean; the run-time
-//!   compiler;
-//! - `describe`, `libraries`: what is known without opening a device; `masks`: what variables leave of it;
-//! - `current`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `gpu`, `memory`: the trait `Device`, and what `symmem_gpu` makes the others of;
-//! - `vendor`: RCCL, where it is installed;
-//! - `products`, `gemm`, `gathered_gemm`: hipBLASLt, where it is installed, and the trait `Gemm`; the kernel that
-//!   multiplies what it gathers;
-//! - `multicast`: that there is none;
-//! - `tuning`: data, which method and geometry for which size.
+//! - `runtime`: the library, the table of its functions, its constants and their meaning; the run-time compiler;
+//! - `describe`, `libraries`: what is known without opening a device; `masks`: compute units that variables mask;
+//! - `current`, `instance`, `modules`, `kernels`: opening a device;
+//! - `device`, `gpu`, `memory`: the traits that the vendor implements; `symmem_gpu` builds the others on them;
+//! - `vendor`, `products`: RCCL and hipBLASLt, if they are installed;
+//! - `gathered_gemm`: the all-gather + GEMM kernels;
+//! - `multicast`: reports that there is none;
+//! - `tuning`: data, which method and geometry to use for which size.
 //!
-//! What bites: a free, an unload or a first launch may wait until the device is idle, so none may happen
-//! while a kernel waits for a peer; the launch path neither allocates nor locks; the caller's current
-//! device is put back, and no error of ours is left in the thread's last error.
+//! Dangers: freeing, unloading and first launches may wait for an idle device, and so must not happen while a
+//! kernel waits for a peer. The launch path must not allocate or lock. Every call restores the caller's current
+//! device, and leaves no error of symmem in the thread's last error.
 
 mod current;
 mod describe;

@@ -1,4 +1,4 @@
-//! What `symmem info` says about the libraries that this backend found.
+//! Describes the libraries that were found, for `symmem info`.
 
 use crate::memory::vmm::refusal;
 use crate::runtime::compiler::{self, Compiler};
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
 use symmem_gpu::vendor_library;
 
-/// Lines of `key=value`.
+/// Returns the description as lines of `key=value`.
 pub fn describe() -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail, so the results are not looked at.
+    // Writing to a String cannot fail.
     let _ = match Runtime::get() {
         Err(failure) => match found() {
             Some(file) => writeln!(
@@ -57,7 +57,7 @@ fn write_products(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
         Err(failure) => return writeln!(text, "libhipblaslt.so=unavailable: {failure}"),
     };
     writeln!(text, "libhipblaslt.so={}", path_text(library.file()))?;
-    // Asked of an instance on the device that is current, which does nothing else here.
+    // The query creates a handle on the current device, which is idle here.
     let version = runtime.device_count().and_then(|_| library.version());
     let version = match version {
         Ok(version) => library.version_text(version),

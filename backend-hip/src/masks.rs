@@ -1,27 +1,27 @@
-//! Masks of compute units: variables by which a process is kept to some of a device's.
+//! Masks of compute units: variables that restrict a process to some compute units of a device.
 //!
-//! The runtime tells all units nevertheless, so a grid whose blocks wait for one another, sized by what it
-//! tells, would not be resident as a whole. What the masks leave is counted here, for every device alike: the
-//! ranks of a job have one environment, and have to choose the same grids.
+//! The runtime reports all units nevertheless. A grid that waits for its own blocks and is sized by that report
+//! would not be co-resident. This module counts what the masks leave, the same for every device, because all
+//! ranks of a job share one environment and must choose the same grids.
 
 use std::env::var;
 
-/// ROCr's: `CU_SET [; CU_SET]…`, each `GPUS : UNITS`; lists of numbers and ranges, or the units in
-/// hexadecimal (ROCm's guide, "Setting the number of compute units").
+/// ROCr's variable: `CU_SET [; CU_SET]…`, each set `GPUS : UNITS`. Both are lists of numbers and ranges; the
+/// units may also be a hexadecimal mask (ROCm's guide, "Setting the number of compute units").
 const OF_DEVICES: &str = "HSA_CU_MASK";
-/// HIP's, for all devices: a bit for each unit, in hexadecimal (there).
+/// HIP's variable for all devices: a hexadecimal mask with one bit per unit (same guide).
 const OF_ALL: &str = "ROC_GLOBAL_CU_MASK";
 
-/// What a variable leaves.
+/// Effect of a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mask {
-    /// At least so many units of each device.
+    /// Leaves at least this many units of each device.
     Units(u32),
-    /// It is set, and says nothing that is understood here; the runtime ignores such a mask.
+    /// Set to text that this module cannot parse; the runtime ignores such a mask.
     Unclear,
 }
 
-/// How many of a device's `units` the masks leave.
+/// Returns how many of a device's `units` the masks leave.
 pub fn leave(units: u32) -> u32 {
     let left = masks().filter_map(|(_, mask)| match mask {
         Mask::Units(left) => Some(left),
@@ -30,7 +30,7 @@ pub fn leave(units: u32) -> u32 {
     left.fold(units, u32::min)
 }
 
-/// What the masks do, in words: for each that is set its name and what it leaves.
+/// Describes each mask that is set and what it leaves, for `symmem info`.
 pub fn text() -> Vec<String> {
     let text = |(name, mask)| match mask {
         Mask::Units(left) => {
@@ -52,7 +52,7 @@ fn masks() -> impl Iterator<Item = (&'static str, Mask)> {
     masks.into_iter().flatten()
 }
 
-/// The least that any of the sets leaves: which device is which follows from other variables.
+/// Returns the smallest number of units in any set, because which device is which depends on other variables.
 fn of_devices(value: &str) -> Option<u32> {
     let sets = value.split(';').filter(|set| !set.trim().is_empty());
     let units = sets.map(|set| {
@@ -70,7 +70,7 @@ fn of_all(value: &str) -> Option<u32> {
     hexadecimal(value)
 }
 
-/// How many bits a mask has, of any length; `None` for one of none.
+/// Counts the bits of a hexadecimal mask of any length; `None` if it has none or is invalid.
 fn hexadecimal(text: &str) -> Option<u32> {
     let text = text.trim();
     let digits = text
@@ -82,7 +82,7 @@ fn hexadecimal(text: &str) -> Option<u32> {
     bits.sum::<Option<u32>>().filter(|&count| count > 0)
 }
 
-/// How many numbers a list has: `0-3,8`.
+/// Counts the numbers in a list such as `0-3,8`.
 fn listed(text: &str) -> Option<u32> {
     let entries = text.split(',').map(|entry| {
         let (first, last) = entry.split_once('-').unwrap_or((entry, entry));

@@ -1,7 +1,7 @@
-//! Loading device code.
+//! Loads device code.
 //!
-//! A code object is loaded whole, for the current device, when the runtime is given it: nothing is left
-//! for the first launch, which could wait for a device that a waiting kernel keeps busy.
+//! The runtime loads a code object completely when it gets it, for the current device. Nothing is left for the
+//! first launch, which could otherwise wait for a device that a waiting kernel keeps busy.
 
 use crate::runtime::table::{Function, Module};
 use crate::runtime::{Runtime, hip};
@@ -13,30 +13,30 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_kernels_hip::AlignedBytes;
 
-/// Loads a code object, or a bundle of them.
+/// Loads a code object, or a bundle of code objects.
 ///
 /// # Safety
-/// The device is current; the image is whole, its code is safe to run, and it stays until the module is
-/// unloaded: the runtime keeps reading it.
+/// The device is current. The image is complete, its code is safe to run, and it stays in place until the
+/// module is unloaded, because the runtime keeps reading it.
 pub unsafe fn load(runtime: &Runtime, image: &[u8]) -> CallResult<Module> {
     let mut module = null_mut();
     let image = image.as_ptr().cast();
-    // SAFETY: the place is writable, the image as the runtime wants it.
+    // SAFETY: the out-pointer is writable, and the caller passes a complete image.
     unsafe { hip!(runtime, hipModuleLoadData(&raw mut module, image)) }?;
     Ok(module)
 }
 
-/// Finds a kernel.
+/// Finds a kernel by name.
 ///
 /// # Safety
 /// The module is live and its device current.
 pub unsafe fn function(runtime: &Runtime, module: Module, name: &[u8]) -> CallResult<Function> {
     let name = CString::new(name).map_err(|_| {
-        let reason = "a kernel's name has no zero byte in it";
+        let reason = "the kernel's name contains a zero byte";
         Failure::new(Status::INVALID_ARGUMENT, "hipModuleGetFunction", reason)
     })?;
     let mut found = null_mut();
-    // SAFETY: the place is writable, the name ends with a zero and the module is live.
+    // SAFETY: the out-pointer is writable, the name ends with a zero byte, and the caller passes a live module.
     unsafe {
         hip!(
             runtime,
@@ -50,29 +50,30 @@ pub unsafe fn function(runtime: &Runtime, module: Module, name: &[u8]) -> CallRe
     Ok(found)
 }
 
-/// Copies of the images that a program's own modules were loaded from.
+/// Copies of the images of the program's own modules.
 #[derive(Default)]
 pub struct Images(Mutex<HashMap<u64, AlignedBytes>>);
 
 impl Images {
-    /// Loads a copy of `code`, which stays until [`Images::unload`].
+    /// Loads a copy of `code`, and keeps the copy until [`Images::unload`].
     ///
     /// # Safety
-    /// As [`load`], but for the copy's life.
+    /// As [`load`], except that the caller need not keep `code`.
     pub unsafe fn load(&self, runtime: &Runtime, code: &[u8]) -> CallResult<Module> {
         let copy = AlignedBytes::from(code);
-        // SAFETY: the caller's word; the copy is kept below, and moving it does not move its bytes.
+        // SAFETY: the caller upholds the contract of `load`. The copy is kept below, and moving it does not
+        // move its bytes.
         let module = unsafe { load(runtime, &copy) }?;
         let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         images.insert(module.addr() as u64, copy);
         Ok(module)
     }
 
-    /// Unloads a module, and gives up the copy of its image. Where unloading fails the copy stays: the
-    /// runtime may still have the module, and read it.
+    /// Unloads a module, then drops its image. If unloading fails, keeps the image: the runtime may still have
+    /// the module, and read it.
     ///
     /// # Errors
-    /// The call's.
+    /// The failure of `unload`.
     pub fn unload(
         &self,
         module: Module,

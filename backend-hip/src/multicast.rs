@@ -1,4 +1,4 @@
-//! Multicast: AMD's links have no switch that could reduce or hand out.
+//! Multicast: none, since AMD's links have no switch that reduces or broadcasts.
 
 use crate::instance::HipBackend;
 use symmem_core::backend::WithoutMulticastObjects;

@@ -1,4 +1,4 @@
-//! hipBLASLt: finding it, and its numbers. What it does is the same as cuBLASLt's, and stands in core.
+//! hipBLASLt: how it is found, and its constants; `symmem_gpu::matrix_library` has the calls.
 
 use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
@@ -6,10 +6,10 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::Status;
 use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
-/// The library's names for the loader, newest first.
+/// File names of the library, newest first.
 pub const SONAMES: [&str; 3] = ["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"];
 
-/// The header before 0.7 (ROCm 6.1) has numbers of its own for elements.
+/// Version 0.7 (ROCm 6.1); headers before it have other values for data types.
 const VERSION_0_7: u32 = 700;
 
 /// `hipblaslt.h`, `hipblas-common.h` and `library_types.h`, from version 0.7 on.
@@ -33,13 +33,13 @@ static DIALECT: Dialect = Dialect {
     bias_pointer: 3,
     // HIPBLASLT_EPILOGUE_BIAS
     epilogue_bias: 4,
-    // HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: what it takes the bias for otherwise differs between versions.
+    // HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, whose default differs between versions
     bias_element: Some(4),
     // HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
     most_workspace: 1,
     alignments: None,
     partial_sums: None,
-    // hipblasLtMatmulAlgo_t: 16 bytes, and the workspace that it may use
+    // hipblasLtMatmulAlgo_t: 16 bytes, and the workspace size that it may use
     way_words: 3,
     codes: &[
         (
@@ -50,12 +50,12 @@ static DIALECT: Dialect = Dialect {
         (
             2,
             Status::OUT_OF_MEMORY,
-            "HIPBLAS_STATUS_ALLOC_FAILED: it finds no memory for itself",
+            "HIPBLAS_STATUS_ALLOC_FAILED: it cannot allocate memory",
         ),
         (
             3,
             Status::INVALID_ARGUMENT,
-            "HIPBLAS_STATUS_INVALID_VALUE: it takes no such product",
+            "HIPBLAS_STATUS_INVALID_VALUE: it rejects this GEMM",
         ),
         (
             4,
@@ -65,53 +65,53 @@ static DIALECT: Dialect = Dialect {
         (
             5,
             Status::CALL_FAILED,
-            "HIPBLAS_STATUS_EXECUTION_FAILED: a kernel of it could not be launched",
+            "HIPBLAS_STATUS_EXECUTION_FAILED: one of its kernels could not be launched",
         ),
         (
             6,
             Status::CALL_FAILED,
-            "HIPBLAS_STATUS_INTERNAL_ERROR: HIPBLASLT_LOG_LEVEL=2 says more",
+            "HIPBLAS_STATUS_INTERNAL_ERROR: set HIPBLASLT_LOG_LEVEL=2 for details",
         ),
         (
             7,
             Status::UNSUPPORTED,
-            "HIPBLAS_STATUS_NOT_SUPPORTED: it has no way to do this",
+            "HIPBLAS_STATUS_NOT_SUPPORTED: it has no algorithm for this",
         ),
         (
             8,
             Status::UNSUPPORTED,
-            "HIPBLAS_STATUS_ARCH_MISMATCH: it has nothing for this device",
+            "HIPBLAS_STATUS_ARCH_MISMATCH: it does not support this device",
         ),
         (
             9,
             Status::CALL_FAILED,
-            "HIPBLAS_STATUS_HANDLE_IS_NULLPTR: it has lost its instance",
+            "HIPBLAS_STATUS_HANDLE_IS_NULLPTR: its handle is null",
         ),
         (
             10,
             Status::INVALID_ARGUMENT,
-            "HIPBLAS_STATUS_INVALID_ENUM: it has other numbers; install another version",
+            "HIPBLAS_STATUS_INVALID_ENUM: its enumerations differ; install another version",
         ),
         (
             11,
             Status::CALL_FAILED,
-            "HIPBLAS_STATUS_UNKNOWN: HIPBLASLT_LOG_LEVEL=2 says more",
+            "HIPBLAS_STATUS_UNKNOWN: set HIPBLASLT_LOG_LEVEL=2 for details",
         ),
     ],
 };
 
 static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
 
-/// hipBLASLt, opened by the first call.
+/// Returns hipBLASLt; the first call opens it.
 ///
 /// # Errors
-/// `LIBRARY_MISSING`, or what keeps the runtime itself from starting.
+/// `LIBRARY_MISSING`, or the failure that keeps the runtime from starting.
 pub fn library() -> CallResult<&'static MatrixLibrary> {
     let opened = LIBRARY.get_or_init(|| {
-        // Where there is no runtime there is no use for it, and the reason is the runtime's.
+        // Without a runtime hipBLASLt is useless, so its failure is the one to report.
         Runtime::get()?;
         let library = open_library(&SONAMES, "install hipBLASLt (ROCm's package hipblaslt)")?;
-        // SAFETY: a file of these names is hipBLASLt.
+        // SAFETY: libraries of these names are hipBLASLt.
         unsafe { MatrixLibrary::new(&DIALECT, &library) }
     });
     opened.as_ref().map_err(Clone::clone)
@@ -123,7 +123,7 @@ mod tests {
     use std::mem::offset_of;
     use symmem_gpu::matrix_library::TOLD_WORDS;
 
-    /// `hipblasLtMatmulHeuristicResult_t` as of 0.3, and the words that core reads of it.
+    /// `hipblasLtMatmulHeuristicResult_t` of 0.3 and newer, and the words that `symmem_gpu` reads of it.
     #[test]
     fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
         #[repr(C)]

@@ -1,6 +1,7 @@
-//! What the host backend costs: put-with-signal ping-pong between two ranks, and puts and gets
-//! beside `memcpy` between the same buffers. `cargo run --release -p symmem-core --example
-//! host_backend_speed`
+//! Measures the host backend: put-with-signal ping-pong between two ranks, and the rates of puts and gets beside
+//! `memcpy` between the same buffers.
+//!
+//! `cargo run --release -p symmem-core --example host_backend_speed`
 
 use std::error::Error;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -37,7 +38,7 @@ fn map(
     own: SharedAllocation,
     by: &HostBackend,
 ) -> CallResult<DeviceAddress> {
-    // SAFETY: the allocation is live, and its exported descriptor is ours to close.
+    // SAFETY: the allocation is live, and this function owns the exported descriptor.
     unsafe {
         let handle = exporter.export(own.handle)?;
         let _descriptor = OwnedFd::from_raw_fd(handle.descriptor);
@@ -61,7 +62,8 @@ fn plain(destination: u64, source: u64, bytes: u64) -> Transfer {
     }
 }
 
-/// Nanoseconds of each round trip: put 8 bytes with a signal, wait for the peer's, synchronise.
+/// Returns the sorted times, in ns, of round trips: put 8 bytes with a signal, wait for the peer's signal,
+/// synchronize.
 fn ping_pong(rank: &Rank, first: bool) -> CallResult<Vec<u64>> {
     let mut put = plain(rank.peer.0 + DATA, rank.own.address.0 + DATA, 8);
     put.signal.word = rank.peer;
@@ -97,7 +99,7 @@ fn ping_pong(rank: &Rank, first: bool) -> CallResult<Vec<u64>> {
     Ok(times)
 }
 
-/// Median nanoseconds of each copy, taken in turn so that all see the same machine.
+/// Returns the median time of each copy, in ns. The copies take turns, so that all see the same machine.
 fn medians(copies: [&dyn Fn() -> CallResult<()>; 3], bytes: u64) -> CallResult<[f64; 3]> {
     let loops = (LARGEST / bytes).clamp(1, 32);
     let mut times = [const { Vec::new() }; 3];
@@ -133,7 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let times = std::thread::scope(|scope| {
         let peer = scope.spawn(|| ping_pong(&b, false));
         let times = ping_pong(&a, true);
-        // A panic there is a panic here.
+        // A panic of the peer's thread is a panic here.
         peer.join().expect("the peer's thread panicked").and(times)
     })?;
     let percentile = |part: usize| times[(times.len() - 1) * part / 100] as f64 / 2.0;
@@ -152,7 +154,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for bytes in [4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, LARGEST] {
         let (own, peer) = (a.own.address.0 + DATA, a.peer.0 + DATA);
         let memcpy = || {
-            // SAFETY: both ranges are mapped, do not overlap, and nobody else uses them now.
+            // SAFETY: both ranges are mapped and disjoint, and no other thread uses them now.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     std::ptr::with_exposed_provenance::<u8>(own as usize),
@@ -164,7 +166,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let backend = &a.backend;
         let transfer = |transfer: Transfer| {
-            // SAFETY: as above.
+            // SAFETY: both ranges are mapped and disjoint, and no other thread uses them now.
             move || unsafe { backend.transfer(&transfer, RawStream::NULL) }
         };
         let (put, get) = (

@@ -1,8 +1,9 @@
-//! What collectives cost on the host backend itself, by algorithm and size: mean microseconds of calls
-//! one after the other, of the slowest rank, the best of several turns that take each algorithm in turn (the best, since other
-//! work on the machine only adds).
-//! The selector's table for the host comes from here.
+//! Measures collectives on the host backend, by algorithm and size. The selector's table for the host comes from here.
+//!
 //! `cargo run --release -p symmem-core --example host_collective_speed [RANKS [OP [LARGEST]]]`
+//!
+//! Prints the mean time of back-to-back calls in µs, of the slowest rank. The algorithms take turns, and the best turn
+//! counts, because other work on the machine only adds time.
 
 use std::error::Error;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -63,7 +64,7 @@ const OPERATIONS: [(&str, Operation, &[Algorithm]); 4] = [
     ),
 ];
 
-/// A call with its arguments.
+/// A collective call with its arguments.
 #[allow(clippy::large_enum_variant, reason = "one at a time")]
 enum Call {
     Move(MoveArguments),
@@ -100,7 +101,7 @@ impl Rank {
         }
     }
 
-    /// First byte and bytes of a member's part of the whole, in whole elements.
+    /// Returns the offset and size, in bytes, of a member's part: whole elements.
     fn part(&self, bytes: u64, member: u32) -> (u64, u64) {
         let (elements, world) = (bytes / 4, u64::from(self.world()));
         let first = |member: u64| elements * member / world * 4;
@@ -222,7 +223,7 @@ impl Rank {
         }
     }
 
-    /// Mean time of calls one after the other.
+    /// Returns the mean time of back-to-back calls.
     fn measure(&self, call: &Call, calls: u32, together: &Barrier) -> CallResult<Duration> {
         let geometry = Geometry::default();
         let run = || {
@@ -276,7 +277,7 @@ fn open(world: u32) -> CallResult<Vec<Rank>> {
                 bases.push(own.address);
                 continue;
             }
-            // SAFETY: the allocation is live, and its exported descriptor is ours to close.
+            // SAFETY: the allocation is live, and this function owns the exported descriptor.
             unsafe {
                 let handle = exporter.export(own.handle)?;
                 let _descriptor = OwnedFd::from_raw_fd(handle.descriptor);
@@ -332,7 +333,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                                 scope.spawn(move || rank.measure(&call, calls, together))
                             })
                             .collect();
-                        // A panic there is a panic here.
+                        // A panic of a rank's thread is a panic here.
                         let mut times = threads
                             .into_iter()
                             .map(|t| t.join().expect("a rank panicked"));

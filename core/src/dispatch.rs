@@ -1,9 +1,9 @@
-//! The kinds of handle behind which a backend can stand.
+//! The enum of handle kinds that an open backend can have.
 
-// enum_dispatch emits each implementation here, where the traits must be in scope; it forwards
-// unsafe methods without a block of their own.
+// enum_dispatch emits the implementations here, so the traits must be in scope. It forwards unsafe methods without an
+// `unsafe` block of their own.
 #![allow(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-// A process has a handful of these, and the large variant is on every call's path.
+// Each rank has one value, which never moves; boxing the large variant would add an indirection to every call.
 #![allow(clippy::large_enum_variant)]
 
 use crate::backend::abi::*;
@@ -16,7 +16,6 @@ use enum_dispatch::enum_dispatch;
 use std::mem::MaybeUninit;
 
 /// An open backend. The variants are kinds of handle, not vendors.
-// One value a rank, never moved about: its size does not matter, an indirection on each call would.
 #[allow(clippy::large_enum_variant)]
 #[enum_dispatch(
     Device,
@@ -31,6 +30,6 @@ use std::mem::MaybeUninit;
 pub enum Backend {
     /// The built-in reference backend.
     Host(HostBackend),
-    /// A table of functions, linked or loaded.
+    /// A backend reached through its table of functions, linked or loaded.
     Plugin(PluginBackend),
 }

@@ -1,14 +1,14 @@
-//! Floating-point numbers narrower than f32: to f32 exactly, and back with one rounding, to nearest
-//! and ties to even.
+//! Conversions between f32 and narrower floating-point formats: exact to f32, and rounded once (to nearest, ties to
+//! even) from f32.
 //!
-//! Written without branches, so that the compiler vectorises the loops they are in; so both ways are
-//! a shift, a scaling by a power of two, and choices between results.
+//! Both directions are branch-free, so that the compiler vectorizes the loops around them: a shift, a multiplication
+//! by a power of two, and selects.
 
-/// A format of `EXPONENT` and `MANTISSA` bits behind a sign.
+/// A format with a sign bit, `EXPONENT` exponent bits and `MANTISSA` mantissa bits.
 ///
-/// With `FINITE` the format has no infinities (OCP E4M3): only the pattern of all ones is NaN. With
-/// `SATURATE` what is too large becomes the largest finite number, infinities too, as
-/// conversions in hardware can.
+/// With `FINITE` the format has no infinities (OCP E4M3): only the pattern of all ones is NaN. With `SATURATE`,
+/// numbers that are too large, infinities included, become the largest finite number, as in the hardware's saturating
+/// conversions.
 pub struct Format<
     const EXPONENT: u32,
     const MANTISSA: u32,
@@ -34,23 +34,23 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const FINITE: bool, const SATURAT
     const BIAS: u32 = (1 << (EXPONENT - 1)) - 1;
     /// All bits but the sign.
     const MAGNITUDE: u32 = (1 << (EXPONENT + MANTISSA)) - 1;
-    /// The first pattern that is no finite number.
+    /// The smallest magnitude whose pattern is not a finite number.
     const FIRST_SPECIAL: u32 = if FINITE {
         Self::MAGNITUDE
     } else {
         Self::MAGNITUDE & !((1 << MANTISSA) - 1)
     };
-    /// What a number too large becomes.
+    /// The pattern of numbers that are too large.
     const LARGEST: u32 = Self::FIRST_SPECIAL - if SATURATE { 1 } else { 0 };
     const SHIFT: u32 = 23 - MANTISSA;
 
-    /// The number that a pattern stands for.
+    /// Returns the number that a pattern stands for.
     #[inline(always)]
     pub fn widen(bits: u32) -> f32 {
         let magnitude = bits & Self::MAGNITUDE;
         let sign = (bits >> (EXPONENT + MANTISSA)) << 31;
-        // The exponent is too small by the difference of the biases; a subnormal pattern is then a
-        // subnormal f32, which the product makes normal.
+        // The exponent is too small by the difference of the biases. A subnormal pattern is here a subnormal f32,
+        // which the multiplication makes normal.
         let scale = f32::from_bits((254 - Self::BIAS) << 23);
         let number = f32::from_bits(magnitude << Self::SHIFT) * scale;
         let special = INFINITY | (magnitude & ((1 << MANTISSA) - 1)) << Self::SHIFT;
@@ -62,16 +62,16 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const FINITE: bool, const SATURAT
         f32::from_bits(sign | magnitude)
     }
 
-    /// The pattern nearest to a number. NaN becomes the pattern of all ones but the sign, as on GPUs.
+    /// Returns the pattern nearest to a number. NaN becomes the pattern of all ones, without the sign, as on GPUs.
     #[inline(always)]
     pub fn narrow(number: f32) -> u32 {
         let bits = number.to_bits();
         let (sign, magnitude) = (bits & SIGN, bits & !SIGN);
-        // Half of the last place kept, less one where that place is even.
+        // Half of the last kept place, minus one if that place is even: ties go to even.
         let half = (1 << (Self::SHIFT - 1)) - 1 + (magnitude >> Self::SHIFT & 1);
         let normal = (magnitude.wrapping_add(half) >> Self::SHIFT)
             .wrapping_sub((127 - Self::BIAS) << MANTISSA);
-        // Beside this number an f32 has the places of a subnormal pattern, and the addition rounds.
+        // An f32 of the anchor's size has the same last place as a subnormal pattern, so the addition rounds.
         let anchor = f32::from_bits((127 + 23 + 1 - Self::BIAS - MANTISSA) << 23);
         let subnormal = (f32::from_bits(magnitude) + anchor)
             .to_bits()
@@ -98,7 +98,7 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const FINITE: bool, const SATURAT
 mod tests {
     use super::*;
 
-    /// The definition, in f64, which holds every number of these formats and their sums exactly.
+    /// Evaluates the format's definition in f64, which represents these numbers and their sums exactly.
     fn defined(exponent: u32, mantissa: u32, finite: bool, bits: u32) -> f64 {
         let bias = (1 << (exponent - 1)) - 1;
         let fraction = bits & ((1 << mantissa) - 1);
@@ -128,7 +128,7 @@ mod tests {
         sign * (leading + places) * 2f64.powi(power - bias)
     }
 
-    /// Nearest, ties to even, found by comparing with every finite pattern.
+    /// Rounds to nearest, ties to even, by comparing with every finite pattern.
     fn nearest(numbers: &[f64], number: f64) -> u32 {
         let above = numbers.partition_point(|candidate| *candidate < number);
         if above == numbers.len() {
@@ -167,7 +167,7 @@ mod tests {
             .map(|bits| defined(E, M, F, bits))
             .take_while(|number| number.is_finite())
             .collect();
-        // Each number, the middle to the next, and what an f32 has beside both.
+        // Each number, the midpoint to the next one, and the f32 values right beside both.
         let mut numbers = vec![0.0f32, f32::MIN_POSITIVE, f32::from_bits(1), f32::MAX];
         for pair in finite.windows(2) {
             for number in [pair[0] as f32, ((pair[0] + pair[1]) / 2.0) as f32] {

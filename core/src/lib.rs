@@ -1,7 +1,7 @@
-//! The contract of symmem's backends, and the host backend as its reference.
+//! The contract that symmem's backends implement, and the host backend as its reference implementation.
 //!
-//! [`backend`] states what a backend gives, has the types that cross, and reaches a backend by its table,
-//! linked or loaded. Whoever writes a plugin depends on this crate and on nothing else of symmem's.
+//! [`backend`] holds the traits, the types that cross the plugin table, and the code that reaches a backend through
+//! its table, linked or loaded. A plugin's author depends on this crate and on no other crate of symmem.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -15,5 +15,5 @@ pub mod float;
 pub mod host;
 pub mod tickets;
 
-// After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
+// Must come after the traits: enum_dispatch emits the implementations at the trait or the enum, whichever is last.
 mod dispatch;

@@ -1,36 +1,36 @@
-//! Who is enqueueing at this moment.
+//! Tickets: a count of the calls that are enqueueing at this moment.
 //!
-//! A call that finds memory by more than its own operands (an exchange, which follows a token through the
-//! table of addresses) takes a ticket first and gives it up once its work is on a stream. Whoever unmaps
-//! memory first takes it out of the table, then sees that no ticket is out, and then that no stream has
-//! work. What was enqueued before is then done; what comes later finds the table's row empty.
+//! An exchange finds memory through the table of addresses and not only through its operands. Such a call takes a
+//! ticket before it reads the table, and drops it once its work is on a stream. To unmap memory, a caller first
+//! removes it from the table, then checks that no ticket is out, then that no stream has work. Work enqueued earlier
+//! is then complete, and later calls find the row of the table empty.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Counts the calls that are between finding memory and having enqueued the work that uses it.
+/// Counts the calls that are between their look-up of memory and the enqueueing of the work that uses it.
 #[derive(Default)]
 pub struct Tickets {
     out: AtomicUsize,
 }
 
-/// Held while a call enqueues.
+/// A ticket, held while a call enqueues; dropping it gives it back.
 pub struct Ticket<'a>(&'a Tickets);
 
 impl Tickets {
     /// Takes a ticket. Neither blocks nor allocates.
     #[inline]
     pub fn take(&self) -> Ticket<'_> {
-        // Before any look at the table: see `none_out`.
+        // Ordered before any read of the table; pairs with the fence in `none_out`.
         self.out.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Ticket(self)
     }
 
-    /// Whether no call is enqueueing. Asked after memory was taken out of the table: a call that did not see
-    /// that has its ticket out still, or has its work on a stream.
+    /// Whether no call is enqueueing. Call it after the memory was removed from the table: a call that still saw the
+    /// old row either holds its ticket or has its work on a stream.
     pub fn none_out(&self) -> bool {
         fence(Ordering::SeqCst);
         self.out.load(Ordering::SeqCst) == 0
@@ -40,7 +40,7 @@ impl Tickets {
 impl Drop for Ticket<'_> {
     #[inline]
     fn drop(&mut self) {
-        // What was enqueued happens before whoever sees the count without this ticket.
+        // Release: a thread that sees the count without this ticket also sees the enqueued work.
         self.0.out.fetch_sub(1, Ordering::Release);
     }
 }
@@ -51,7 +51,7 @@ mod loom_models {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicBool;
 
-    /// The order that a release keeps: out of the table, no ticket, no work; then unmapped.
+    /// The steps of a release: remove from the table, check tickets, check work, unmap.
     fn model(takes_a_ticket: bool) {
         loom::model(move || {
             let tickets = Arc::new(Tickets::default());

@@ -1,4 +1,4 @@
-//! Nothing is left behind by the host backend. One test, so that the process does nothing else.
+//! The host backend leaks nothing. This is a single test, so that the process does nothing else.
 #![cfg(not(any(loom, miri)))]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! The layout of every struct that crosses the plugin table, pinned: a change of any line breaks
-//! plugins that are already built. Structs may grow at their end, tables by entries at theirs.
+//! Snapshots of the layout of every struct that crosses the plugin table. A changed line breaks plugins that are
+//! already built. Structs that state their size may grow at their end, and tables by entries at theirs.
 
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
@@ -12,7 +12,7 @@ macro_rules! layouts {
     ($($type:ident { $($field:ident),* $(,)? })*) => {{
         let mut text = String::new();
         $(
-            // Names every field: a new one does not compile until it is listed here.
+            // Names every field: a new field does not compile until it is listed here.
             let _ = |value: &$type| {
                 let $type { $($field: _),* } = value;
             };

@@ -1,10 +1,10 @@
-//! Files that are loaded as plugins: what is said of one for another major version.
+//! Loading plugin files: the errors for other major versions and other names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use symmem_core::backend::{ABI_MAJOR, LoadError, load};
 
-/// Compiles a shared object that exports these symbols, each a function that returns null.
+/// Compiles a shared object that exports these symbols; each is a function that returns null.
 fn plugin(name: &str, symbols: &[String]) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("loading-{name}"));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -30,7 +30,7 @@ fn plugin(name: &str, symbols: &[String]) -> PathBuf {
 
 fn refused(name: &str, symbols: &[String]) -> LoadError {
     let file = plugin(name, symbols);
-    // SAFETY: made just now; its initialisers do nothing.
+    // SAFETY: the file was just built here, and its initializers do nothing.
     unsafe { load(&file, name) }.map(drop).unwrap_err()
 }
 

@@ -1,6 +1,6 @@
-//! The plugin table, driven as the host drives a plugin: every value through `extern "C"` functions.
+//! The plugin table, called as a program calls a plugin: every value goes through `extern "C"` functions.
 //!
-//! `cargo +nightly miri test -p symmem-core --test table` looks for undefined behaviour in it.
+//! `cargo +nightly miri test -p symmem-core --test table` looks for undefined behavior in it.
 
 mod tiny;
 
@@ -26,11 +26,11 @@ fn options(ordinal: u32) -> OpenOptions {
 }
 
 fn read(table: &'static BackendTable) -> Result<Tables, LoadError> {
-    // SAFETY: a whole table that lives as long as the program.
+    // SAFETY: the table is whole and lives as long as the program.
     unsafe { Tables::read(table) }
 }
 
-/// Keeps something as long as the program, where a search for leaks finds it.
+/// Keeps a value for the life of the program, reachable for leak detection.
 fn keep<T: Any + Send + Sync>(value: T) -> &'static T {
     static KEPT: Mutex<Vec<&'static (dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
     let value: &'static T = Box::leak(Box::new(value));
@@ -38,7 +38,7 @@ fn keep<T: Any + Send + Sync>(value: T) -> &'static T {
     value
 }
 
-/// As [`TABLE`], changed.
+/// Returns a copy of [`TABLE`] with a change.
 fn changed(change: impl FnOnce(&mut BackendTable)) -> &'static BackendTable {
     let mut table = TABLE;
     change(&mut table);
@@ -96,7 +96,7 @@ fn table_moves_bytes_and_gives_signals() {
         value,
         ..SignalWait::default()
     };
-    // SAFETY: everything named is live and allocated above.
+    // SAFETY: all memory used here is live and was allocated above.
     unsafe {
         backend.memory_set(one.address, 0xab, 64, stream).unwrap();
         let early = backend
@@ -146,7 +146,7 @@ fn table_moves_bytes_and_gives_signals() {
         );
         backend.stream_destroy(stream).unwrap();
     }
-    // The other is given back when the backend is closed; Miri tells if not.
+    // Closing the backend frees the other allocation; Miri reports a leak if it does not.
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn table_turns_a_panic_into_a_failure() {
         failure.message.contains("unlucky") && failure.message.contains("bug"),
         "{failure}"
     );
-    // The next call is not affected.
+    // The next call must not be affected.
     assert!(tables.open(&options(0)).is_ok());
 }
 
@@ -209,7 +209,7 @@ fn table_of_another_kind_or_version_is_refused_with_both_numbers() {
 fn table_without_an_entry_says_that_the_plugin_is_older() {
     let older = read(changed(|table| {
         table.describe_libraries = None;
-        // SAFETY: the table points to a whole one.
+        // SAFETY: the pointer is to a whole table.
         let mut device: DeviceTable = unsafe { *table.device };
         device.size = std::mem::offset_of!(DeviceTable, launch) as u64;
         table.device = keep(device);
@@ -223,7 +223,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     );
     let backend = tables.open(&options(0)).expect("opens");
     let stream = backend.stream_create().expect("an entry that is there");
-    // SAFETY: neither entry is there, so nothing is done with what is named.
+    // SAFETY: the table has neither entry, so the arguments are not used.
     let (launch, give) = unsafe {
         (
             backend.launch(RawFunction(1), &Geometry::default(), &[], stream),
@@ -233,7 +233,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     for failure in [launch.unwrap_err(), give.unwrap_err()] {
         assert_eq!(failure.status, Status::UNSUPPORTED);
         assert!(
-            failure.message.contains("older than this call"),
+            failure.message.contains("older than this program"),
             "{failure}"
         );
     }
@@ -257,11 +257,11 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     ] {
         assert_eq!(failure.status, Status::UNSUPPORTED);
         assert!(
-            failure.message.contains("older than this call"),
+            failure.message.contains("older than this program"),
             "{failure}"
         );
     }
-    // A backend that has the part, and cannot do what it is for, says so in its own words.
+    // A backend that has the entry but not the feature gives its own reason.
     assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
     let failure = open().vendor_description().map(drop).unwrap_err();
     assert_eq!(failure.message, "this backend is small");
@@ -278,7 +278,7 @@ fn table_shorter_than_that_of_the_first_release_is_refused() {
 #[test]
 fn table_that_ends_inside_an_entry_does_not_have_it() {
     let cut = read(changed(|table| {
-        // SAFETY: the table points to a whole one.
+        // SAFETY: the pointer is to a whole table.
         let mut device: DeviceTable = unsafe { *table.device };
         device.size = std::mem::offset_of!(DeviceTable, memory_information) as u64 + 4;
         table.device = keep(device);
@@ -318,7 +318,7 @@ fn table_can_be_used_from_any_thread_and_each_has_its_own_failure() {
                         .unwrap_err();
                     assert!(failure.message.starts_with(&bytes.to_string()), "{failure}");
                     let memory = backend.host_allocate(64).unwrap();
-                    // SAFETY: allocated above, used by nobody.
+                    // SAFETY: the memory was allocated above, and nothing uses it.
                     unsafe { backend.host_free(memory).unwrap() };
                 }
             });

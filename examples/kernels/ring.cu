@@ -1,14 +1,14 @@
-// Every rank puts its outbox into the next rank's inbox, signals, waits for the rank before it, and stores
-// twice of what has come.
+// Every rank puts its outbox into the next rank's inbox, signals, waits for the previous rank's signal, and stores
+// twice what it received.
 #include "symmem/handle.h"
 
 using namespace symmem;
 
-// The same struct is in ring.rs.
+// ring.rs declares the same struct.
 struct RingArguments {
   Handle inbox;   // a symmetric buffer of `count` 32-bit words
-  uint64 outbox;  // as many, in this rank's memory
-  uint64 result;  // as many, likewise
+  uint64 outbox;  // address of `count` words in this rank's memory
+  uint64 result;  // address of `count` words in this rank's memory
   uint64 count;
 };
 

@@ -1,9 +1,9 @@
-//! Launches the kernel of `ring.cu`, whoever compiled it, and looks at what it did.
+//! Launches the kernel of `ring.cu`, however it was compiled, and checks its results.
 
 use symmem::backend::abi::CAPABILITY_LAUNCH;
 use symmem::{Communicator, Geometry, Handle, Result};
 
-/// What the kernel takes, by value; the same struct is in `ring.cu`.
+/// The kernel's arguments, passed by value; `ring.cu` declares the same struct.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RingArguments {
@@ -14,16 +14,16 @@ struct RingArguments {
 }
 
 const COUNT: usize = 10_000;
-/// Signals of this kernel; streams may use the others meanwhile.
+/// The channel of this kernel's signals; streams may use the other channels meanwhile.
 const CHANNEL: u32 = 3;
-/// Each block waits for all blocks of the previous rank's kernel, so all must fit on the device.
+/// Each block waits for all blocks of the previous rank's kernel, so all blocks must be co-resident.
 const GEOMETRY: Geometry = Geometry {
     blocks: [4, 1, 1],
     threads: [256, 1, 1],
     shared_memory: 0,
 };
 
-/// Whether the backend launches kernels; says so if not.
+/// Returns whether the backend can launch kernels; prints a message if not.
 pub fn has_kernels(communicator: &Communicator) -> bool {
     let has = communicator.capabilities().flags & CAPABILITY_LAUNCH != 0;
     if !has {
@@ -38,8 +38,8 @@ pub fn has_kernels(communicator: &Communicator) -> bool {
 /// `code` is PTX, a cubin or a code object of `ring.cu`.
 pub unsafe fn run(communicator: &Communicator, code: &[u8]) -> Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
-    // Loaded before anything waits for a peer: see `Communicator::load_module`.
-    // SAFETY: the caller's word.
+    // Loaded before any kernel waits for a peer; see `Communicator::load_module`.
+    // SAFETY: the caller passes code of `ring.cu`, as this function requires.
     let module = unsafe { communicator.load_module(code)? };
     let kernel = module.function("symmem_example_ring")?;
 
@@ -57,10 +57,10 @@ pub unsafe fn run(communicator: &Communicator, code: &[u8]) -> Result<()> {
     for lap in 0..3 {
         let sent: Vec<u32> = (0..COUNT).map(|index| value(rank, lap, index)).collect();
         outbox.write(&stream, 0, &sent)?;
-        // SAFETY: the kernel takes this struct and writes no further than `count` words; the buffers
-        // are freed after the stream is idle, and four blocks fit on any device.
+        // SAFETY: the kernel takes this struct and writes at most `count` words; the buffers are freed after the
+        // stream is idle, and four blocks fit on any device.
         unsafe { stream.launch(&kernel, &GEOMETRY, &arguments)? };
-        // Nobody overwrites an inbox that its owner has not looked at.
+        // Keeps a peer from overwriting an inbox that its owner has not read.
         stream.barrier()?;
         let mut seen = vec![0; COUNT];
         result.read(&stream, 0, &mut seen)?;

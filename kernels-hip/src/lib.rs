@@ -1,20 +1,18 @@
 //! symmem's kernels for AMD GPUs, compiled ahead of time.
 //!
-//! Sources are `device/entries/*.h`, the same as those of the kernels for other GPUs; `cargo xtask kernels
-//! build` makes the artefacts from them with clang, and `cargo xtask kernels check` proves that they belong
-//! together. A program that uses this crate needs no compiler, and no ROCm to build.
+//! The sources are `device/entries/*.h`, shared with the kernels for other GPUs. `cargo xtask kernels build`
+//! compiles them with clang, and `cargo xtask kernels check` proves that sources and artefacts match. Building
+//! a program with this crate needs neither a compiler nor ROCm.
 //!
-//! Every kernel takes a [`Launch`] and, behind it, one struct by value, whose layout is that of
-//! `symmem/abi.h`. There are no hidden arguments. The tests of `xtask` read all this back from the code
-//! objects (`xtask/src/kernels/hip/tests.rs`).
+//! Every kernel takes a [`Launch`] followed by one struct by value, in the layout of `symmem/abi.h`. There are no
+//! hidden arguments. Tests of `xtask` read all this back from the code objects (`xtask/src/kernels/hip/tests.rs`).
 //!
-//! The code objects are embedded as they are in the repository, compressed one by one. [`Module::object`] names the
-//! one that a device needs, and [`CompressedImage::decompress`] or [`decompress_all`] makes of it what the runtime
-//! loads.
+//! Each code object is embedded compressed, as it is in the repository. [`Module::object`] returns the one for a
+//! device; [`CompressedImage::decompress`] or [`decompress_all`] turns it into the image that the runtime loads.
 
 pub use symmem_kernels_image::{AlignedBytes, CompressedImage, CorruptImage, decompress_all};
 
-/// The GPUs that have code objects.
+/// A GPU architecture with code objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// MI200 series.
@@ -26,10 +24,10 @@ pub enum Target {
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 3] = [Self::Gfx90a, Self::Gfx942, Self::Gfx950];
 
-    /// As the compiler and the runtime name it.
+    /// Returns the name that compiler and runtime use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gfx90a => "gfx90a",
@@ -38,8 +36,8 @@ impl Target {
         }
     }
 
-    /// The target of a device by `gcnArchName`, such as `gfx942:sramecc+:xnack-`: the code objects run with
-    /// each feature on or off. `None` where there is none for it.
+    /// Returns the target of a device from its `gcnArchName`, such as `gfx942:sramecc+:xnack-`; `None` if there
+    /// is none. The code objects run with each feature on or off.
     pub fn of(architecture: &str) -> Option<Self> {
         let name = architecture.split(':').next().unwrap_or_default();
         Self::ALL.into_iter().find(|target| target.name() == name)
@@ -55,8 +53,8 @@ pub struct Launch {
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,
-    /// Nanoseconds of a tick of the device's constant clock: 1000000 divided by
-    /// `hipDeviceAttributeWallClockRate`, which is in kHz (10 on MI300, 40 on MI200).
+    /// Nanoseconds per tick of the device's constant clock: 1000000 divided by
+    /// `hipDeviceAttributeWallClockRate` in kHz (10 on MI300, 40 on MI200).
     pub tick_ns: u32,
     /// Zero.
     pub reserved: u32,
@@ -65,27 +63,27 @@ pub struct Launch {
 /// Kernels that are loaded together.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// `base`, `signals`, …
+    /// Name: `base`, `signals`, …
     pub name: &'static str,
-    /// A code object for each of [`Target::ALL`], in that order.
+    /// One code object for each of [`Target::ALL`], in that order.
     pub objects: [CompressedImage; 3],
-    /// The kernels in it.
+    /// Kernels of the module.
     pub entries: &'static [Entry],
 }
 
 /// A kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its symbol.
+    /// Symbol.
     pub name: &'static str,
-    /// Bytes of the struct that follows the [`Launch`].
+    /// Size in bytes of the struct behind the [`Launch`].
     pub argument_bytes: u32,
     /// Most threads of a block.
     pub threads: u32,
 }
 
 impl Entry {
-    /// Bytes of all its arguments.
+    /// Returns the size of all arguments in bytes.
     pub const fn kernarg_bytes(&self) -> u32 {
         size_of::<Launch>() as u32 + self.argument_bytes
     }
@@ -98,7 +96,7 @@ impl Module {
     }
 }
 
-/// All modules.
+/// Returns all modules.
 pub fn modules() -> &'static [Module] {
     &MODULES
 }
@@ -165,11 +163,11 @@ macro_rules! each_element {
     };
 }
 
-/// Bytes of dynamic shared memory that the kernels of `gathered_gemm` need: two stages of both operands, 128
-/// lines of 32 elements and 4 that keep them apart (`symmem/tile_gemm.h`).
+/// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: two stages of both operands, each 128
+/// lines of 32 elements and 4 of padding (`symmem/tile_gemm.h`).
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 2 * 2 * 128 * (32 + 4) * 2;
 
-/// Rows, and columns, of `C` that a block of those kernels computes at a time.
+/// Rows and columns of the tile of `C` that a block of these kernels computes.
 pub const GATHERED_GEMM_TILE: u32 = 128;
 
 static MODULES: [Module; 8] = [

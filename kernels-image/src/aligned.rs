@@ -1,14 +1,14 @@
-//! Bytes where a loader of ELF files may expect an image to begin.
+//! Byte buffers aligned as an ELF loader may expect.
 
 use std::ops::{Deref, DerefMut};
 
-/// A cache line.
+/// Alignment in bytes: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// Bytes that begin at a multiple of 64, and stay there while the value moves.
+/// Bytes whose address is a multiple of 64. Moving the value does not move them.
 #[derive(Debug)]
 pub struct AlignedBytes {
-    /// The bytes, and as many others as it takes to align them.
+    /// The bytes, and the padding that aligns them.
     storage: Vec<u8>,
     start: usize,
     length: usize,

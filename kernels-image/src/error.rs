@@ -1,31 +1,31 @@
-//! What is wrong with an image that does not decompress.
+//! The error of decompressing an image.
 
 use std::error::Error;
 use std::fmt;
 
-/// Decompressed bytes that no image exceeds; the largest has 1.3 MB. A damaged header that announces more is an
-/// error, not an allocation.
+/// Upper limit of an image's decompressed size in bytes; the largest image has 1.3 MB. A damaged header that
+/// announces more is an error, not an allocation.
 pub(crate) const MAXIMUM_BYTES: u64 = 64 << 20;
 
-/// Why an image does not decompress. The file or the program that has it is damaged.
+/// Reason why an image does not decompress: its file or program is damaged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CorruptImage {
-    /// The bytes are no whole zstd frame; the decoder's error says where they stop being one.
+    /// The bytes are not a complete zstd frame; holds the decoder's error.
     Frame(Box<dyn Error + Send + Sync>),
-    /// The header announces no size, or more bytes than any image has.
+    /// The header announces no size, or more than any image has.
     Announced {
-        /// The bytes that it announces; 0 if it announces none.
+        /// Announced size in bytes; 0 if there is none.
         bytes: u64,
     },
     /// The frame has fewer bytes than its header announces.
     TooShort {
-        /// The bytes that it has.
+        /// Actual size in bytes.
         bytes: usize,
-        /// The bytes that its header announces.
+        /// Announced size in bytes.
         announced: usize,
     },
-    /// The bytes are not those that were compressed.
+    /// The checksum does not match.
     Checksum,
 }
 
@@ -39,20 +39,18 @@ impl fmt::Display for CorruptImage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("corrupt kernel image: ")?;
         match self {
-            Self::Frame(cause) => write!(formatter, "not a whole zstd frame: {cause}"),
+            Self::Frame(cause) => write!(formatter, "not a complete zstd frame: {cause}"),
             Self::Announced { bytes } => {
                 write!(
                     formatter,
-                    "its header announces {bytes} bytes; an image has 1 to {MAXIMUM_BYTES}"
+                    "its header announces {bytes} bytes, but an image has 1 to {MAXIMUM_BYTES}"
                 )
             }
             Self::TooShort { bytes, announced } => write!(
                 formatter,
                 "{bytes} bytes, but its header announces {announced}"
             ),
-            Self::Checksum => {
-                formatter.write_str("the checksum of its bytes is not the recorded one")
-            }
+            Self::Checksum => formatter.write_str("its checksum does not match its bytes"),
         }
     }
 }

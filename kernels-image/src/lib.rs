@@ -1,7 +1,7 @@
-//! Kernel images as symmem's programs embed them: each one a zstd frame, decompressed when a device needs it.
+//! Kernel images as programs embed them: zstd frames, each decompressed when a device needs it.
 //!
-//! `cargo xtask kernels build` compresses, on a maintainer's machine. This crate decompresses, in pure Rust:
-//! whoever builds symmem needs no C compiler.
+//! `cargo xtask kernels build` compresses them on a maintainer's machine. This crate decompresses in pure Rust,
+//! so that building symmem needs no C compiler.
 
 mod aligned;
 mod error;
@@ -15,7 +15,7 @@ pub use aligned::AlignedBytes;
 pub use error::CorruptImage;
 use error::MAXIMUM_BYTES;
 
-/// A kernel image: one zstd frame that announces its decompressed size and ends with a checksum.
+/// A compressed kernel image: one zstd frame that announces its decompressed size and ends with a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressedImage {
     frame: &'static [u8],
@@ -23,7 +23,7 @@ pub struct CompressedImage {
 }
 
 impl CompressedImage {
-    /// An image of machine code, which a loader takes as it is.
+    /// Creates an image of machine code, which a loader takes as it is.
     pub const fn machine_code(frame: &'static [u8]) -> Self {
         Self {
             frame,
@@ -31,7 +31,8 @@ impl CompressedImage {
         }
     }
 
-    /// An image of text, which a loader wants to end with a zero byte. The frame does not have that byte.
+    /// Creates an image of text, to which decompressing appends the zero byte that a loader needs. The frame
+    /// does not contain that byte.
     pub const fn text(frame: &'static [u8]) -> Self {
         Self {
             frame,
@@ -39,7 +40,7 @@ impl CompressedImage {
         }
     }
 
-    /// Decompresses the image; [`AlignedBytes`] of text end with the one zero byte that they have.
+    /// Decompresses the image. The result for text ends with one zero byte.
     ///
     /// # Errors
     /// [`CorruptImage`] if the frame is truncated or any of its bytes has changed.
@@ -48,8 +49,8 @@ impl CompressedImage {
     }
 }
 
-/// Decompresses images side by side, each on a thread of its own: one thread takes up to 10 ms for what a device
-/// needs, and a device's opening waits for it. The results have the order of `images`.
+/// Decompresses images in parallel, each on its own thread, and blocks until all are done. One thread would take up to
+/// 10 ms for a device's images, while the device is being opened. The results are in the order of `images`.
 pub fn decompress_all(images: &[CompressedImage]) -> Vec<Result<AlignedBytes, CorruptImage>> {
     thread::scope(|scope| {
         let started: Vec<_> = images
@@ -60,14 +61,14 @@ pub fn decompress_all(images: &[CompressedImage]) -> Vec<Result<AlignedBytes, Co
         finished
             .map(|(thread, image)| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // The process may have no more threads.
+                // Without another thread, decompress on this one.
                 Err(_) => image.decompress(),
             })
             .collect()
     })
 }
 
-/// Decompresses a frame that was read from a file, without a zero byte behind it.
+/// Decompresses a frame that was read from a file. Appends no zero byte.
 ///
 /// # Errors
 /// As [`CompressedImage::decompress`].
@@ -75,7 +76,7 @@ pub fn decompress(frame: &[u8]) -> Result<AlignedBytes, CorruptImage> {
     decompress_and_append(frame, 0)
 }
 
-/// Decompresses a frame, with `zeros` zero bytes behind it.
+/// Decompresses a frame and appends `zeros` zero bytes.
 fn decompress_and_append(frame: &[u8], zeros: usize) -> Result<AlignedBytes, CorruptImage> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(MAXIMUM_BYTES);

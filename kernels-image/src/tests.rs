@@ -59,7 +59,7 @@ fn an_image_with_a_changed_bit_is_an_error_or_has_the_same_bytes() {
         let mut changed = FRAME.to_vec();
         changed[bit / 8] ^= 1 << (bit % 8);
         match decompress(&changed) {
-            // The format has bits that decoders ignore, and more than one way to say the same.
+            // The format has bits that decoders ignore, and several encodings of the same bytes.
             Ok(bytes) => assert_eq!(*bytes, *text(), "bit {bit}"),
             Err(_) => errors += 1,
         }
@@ -96,7 +96,7 @@ fn an_error_says_what_is_wrong_and_has_the_decoders_as_its_source() {
     let told = decompress(&FRAME[..20]).unwrap_err();
     let said = told.to_string();
     assert!(
-        said.starts_with("corrupt kernel image: not a whole zstd frame: "),
+        said.starts_with("corrupt kernel image: not a complete zstd frame: "),
         "{said}"
     );
     assert!(std::error::Error::source(&told).is_some());

@@ -1,78 +1,78 @@
 //! symmem's kernels for NVIDIA GPUs, compiled ahead of time.
 //!
-//! Sources are `src/*.cu` beside this file; `cargo xtask kernels build` makes the artefacts from them with
-//! clang and ptxas, and `cargo xtask kernels check` proves that they belong together. A program that uses
-//! this crate needs no compiler.
+//! The sources are `device/entries/*.h` and the `.cu` files of this crate. `cargo xtask kernels build` compiles
+//! them with clang and ptxas, and `cargo xtask kernels check` proves that sources and artefacts match. Building
+//! a program with this crate needs no compiler.
 //!
-//! Every kernel takes one struct by value; the layouts are those of `symmem/abi.h`.
+//! Every kernel takes one struct by value, in the layout of `symmem/abi.h`.
 //!
-//! The images are embedded as they are in the repository, compressed one by one. [`Module::choose`] names the image
-//! that a device needs, and [`CompressedImage::decompress`] or [`decompress_all`] makes of it what the driver loads.
+//! Each image is embedded compressed, as it is in the repository. [`Module::choose`] returns the image for a
+//! device; [`CompressedImage::decompress`] or [`decompress_all`] turns it into what the driver loads.
 
 pub use symmem_kernels_image::{AlignedBytes, CompressedImage, CorruptImage, decompress_all};
 
 /// Kernels that are loaded together and need the same hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// `base`, `signals`, … ; a name that ends in `_sm_80` is the module of the same kernels for devices
+    /// Name: `base`, `signals`, …; a name that ends in `_sm_80` is a module of the same kernels for devices
     /// before sm_90.
     pub name: &'static str,
-    /// PTX; decompressed, it ends with a zero byte, as the driver wants it.
+    /// PTX; once decompressed it ends with a zero byte, as the driver expects.
     pub ptx: CompressedImage,
-    /// Machine code by architecture (90 for sm_90), in rising order.
+    /// Cubins by architecture (90 for sm_90), in rising order.
     pub cubins: &'static [(u32, CompressedImage)],
-    /// The kernels in it.
+    /// Kernels of the module.
     pub entries: &'static [Entry],
-    /// The lowest architecture that can run it.
+    /// First architecture that can run it.
     pub minimum_architecture: u32,
-    /// The lowest architecture that can not: another module has the same kernels for it, or its instructions
-    /// were of one architecture only.
+    /// First later architecture that does not run it, because another module has its kernels or because its
+    /// instructions exist on one architecture only.
     pub end_architecture: u32,
-    /// Whether its kernels reach all members at once. Modules with and without the hardware for it have kernels of
-    /// the same names: who loads one, loads no other.
+    /// How its kernels reach all members. The modules for hardware and for emulated multicast have kernels of
+    /// the same names, so load only one of the two.
     pub multicast: Multicast,
 }
 
 /// How a module's kernels reach all members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multicast {
-    /// Each by its own address.
+    /// By each member's own address; a module that has nothing to do with multicast.
     None,
-    /// By multicast addresses: to be loaded only where such have been set up.
+    /// By multicast addresses. Load it only if such addresses can be set up.
     Hardware,
-    /// Each by its own address, in place of what a multicast address would do.
+    /// By each member's own address, in place of a multicast address.
     Emulated,
 }
 
 /// A kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its symbol.
+    /// Symbol.
     pub name: &'static str,
-    /// Bytes of its one argument.
+    /// Size of its only argument in bytes.
     pub argument_bytes: u32,
-    /// It waits by itself for the stream's previous kernels before it touches memory, so it may be launched
-    /// with programmatic stream serialization: its block is then resident when they end.
+    /// Whether it itself waits for the stream's previous kernels before it accesses memory. It may then be
+    /// launched with programmatic stream serialization, so that its blocks are resident when they end.
     pub dependent_launch: bool,
 }
 
-/// Bytes of dynamic shared memory that `symmem_copy_bulk` needs for a ring of `stages` copies in flight of
-/// `stage_bytes` each (`bulk_shared_memory` in `symmem/bulk.h`).
+/// Returns the bytes of dynamic shared memory that `symmem_copy_bulk` needs for a ring of `stages` copies of
+/// `stage_bytes` bytes each (`bulk_shared_memory` in `symmem/bulk.h`).
 pub const fn bulk_shared_memory(stages: u32, stage_bytes: u32) -> u64 {
     (stages as u64 * 8).next_multiple_of(128) + stages as u64 * stage_bytes as u64
 }
 
-/// What to hand to the driver.
+/// An image for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// Machine code for an architecture (90 for sm_90): loads without compilation.
+    /// Cubin of an architecture (90 for sm_90), which loads without compilation.
     Cubin(u32, CompressedImage),
-    /// PTX, zero-terminated once it is decompressed: the driver compiles it.
+    /// PTX, which the driver compiles; zero-terminated once decompressed.
     Ptx(CompressedImage),
 }
 
 impl Image {
-    /// Returns what is to be decompressed for `cuModuleLoadData`.
+    /// Returns the compressed bytes of what `cuModuleLoadData` takes.
     pub fn compressed(self) -> CompressedImage {
         match self {
             Self::Cubin(_, image) | Self::Ptx(image) => image,
@@ -81,9 +81,9 @@ impl Image {
 }
 
 impl Module {
-    /// The image to load on an architecture (90 for sm_90): the newest machine code that it runs, which is of
-    /// the same major and no later minor version; else PTX. `None` where the module cannot run, or another
-    /// has its kernels.
+    /// Returns the image to load on an architecture (90 for sm_90): the newest cubin that runs there, which has
+    /// the same major and no later minor version, else the PTX. `None` if the module cannot run there, or
+    /// another one has its kernels.
     pub fn choose(&self, architecture: u32) -> Option<Image> {
         if !(self.minimum_architecture..self.end_architecture).contains(&architecture) {
             return None;
@@ -97,7 +97,7 @@ impl Module {
     }
 }
 
-/// All modules.
+/// Returns all modules.
 pub fn modules() -> &'static [Module] {
     &MODULES
 }
@@ -146,7 +146,7 @@ const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
 const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
-/// Three tensor maps in front, and a multiple of their alignment.
+/// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
@@ -176,14 +176,14 @@ macro_rules! each_element {
 const REDUCE: [Entry; 14] = each_element!("symmem_reduce", REDUCE_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
 
-/// For the types that large reductions are of.
+/// Only for the types of large reductions.
 const REDUCE_PUSH: [Entry; 3] =
     each_element!("symmem_reduce_push", REDUCE_PUSH_ARGUMENTS, "f16" "bf16" "f32");
 
 const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
 
-/// For the types that a switch reduces; and for bytes.
+/// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [
     entry("symmem_multicast_reduce_i32", MULTICAST_ARGUMENTS),
     entry("symmem_multicast_reduce_u32", MULTICAST_ARGUMENTS),
@@ -199,8 +199,8 @@ const MULTICAST: [Entry; 9] = [
 const MULTICAST_F8: [Entry; 2] = each_element!("symmem_multicast_reduce", MULTICAST_ARGUMENTS,
     "f8_e4m3" "f8_e5m2");
 
-/// A module of kernels that exist twice: from sm_90 on, where they may be launched beside the stream's
-/// previous kernel, and before.
+/// A module of kernels that exist twice: this one, from sm_90 on, supports programmatic dependent launch; the
+/// other is for older devices.
 macro_rules! from_sm_90 {
     ($name:literal, $entries:expr) => {
         from_sm_90!($name, $entries, Multicast::None)
@@ -235,7 +235,7 @@ macro_rules! before_sm_90 {
     };
 }
 
-/// Rows of a tile, of which each has kernels of its own.
+/// Rows of the tiles for which `split_gemm` has kernels.
 pub const SPLIT_GEMM_ROWS: [u32; 5] = [16, 32, 64, 128, 256];
 
 macro_rules! split_gemm {
@@ -250,7 +250,7 @@ macro_rules! split_gemm {
     };
 }
 
-/// The kernels of module `split_gemm`: for each type and order of `B`, those of [`SPLIT_GEMM_ROWS`] in turn.
+/// Kernels of module `split_gemm`: for each element type and order of `B`, one for each of [`SPLIT_GEMM_ROWS`].
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
@@ -349,12 +349,12 @@ static MODULES: [Module; 19] = [
     },
 ];
 
-/// Bytes of dynamic shared memory that the kernels of `gathered_gemm` need: a ring of four stages of both
-/// operands, its barriers, and what aligning it takes.
+/// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
+/// operands, its barriers, and room to align it.
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 1024;
 
-/// Bytes of dynamic shared memory that the kernels of `split_gemm` need: stages of both operands, three barriers of
-/// eight bytes for each of the twelve that there are at most, and what aligning it takes.
+/// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
+/// of eight bytes for each of at most twelve stages, and room to align them.
 pub const SPLIT_GEMM_SHARED_MEMORY: u32 = 225 * 1024 + 3 * 8 * 12 + 1024;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, thiserror::Error)]
 pub enum Abandoned {
     /// The work did not return in time. It continues, and its result is dropped on its thread.
-    #[error("it did not return within {0:?}; the driver or its device is stuck")]
+    #[error("the call did not return within {0:?}; the driver or its device is stuck")]
     Late(Duration),
     /// No thread could be started; the work was dropped without being run.
     #[error("no thread could be started: {0}")]

@@ -29,7 +29,11 @@ pub enum BootstrapError {
         present: &'static str,
     },
     /// A rank outside of its world.
-    #[error("rank {rank} is outside a world of {world} (from {origin}); ranks count from 0 and a world has 1 to {most} of them", most = crate::backend::abi::MAX_RANKS)]
+    #[error(
+        "rank {rank} is outside a world of {world} (from {origin}); ranks count from 0, and a world has 1 to {most} of \
+         them",
+        most = crate::backend::abi::MAX_RANKS
+    )]
     RankOutsideWorld {
         /// The rank.
         rank: u32,
@@ -40,7 +44,8 @@ pub enum BootstrapError {
     },
     /// The launcher spread the ranks over more than one host.
     #[error(
-        "the world has {world} ranks but only {local_world} of them run on this host; several hosts are not built yet: launch all ranks on one host"
+        "the world has {world} ranks but only {local_world} of them run on this host; several hosts are not \
+         supported: launch all ranks on one host"
     )]
     SeveralHosts {
         /// Ranks in all.
@@ -50,7 +55,8 @@ pub enum BootstrapError {
     },
     /// A rank came to the rendezvous from another host than rank 0's.
     #[error(
-        "rank {rank} runs on another host than rank 0; several hosts are not built yet: launch all ranks on one host"
+        "rank {rank} runs on another host than rank 0; several hosts are not supported: launch all ranks on one \
+         host"
     )]
     OtherHost {
         /// The rank on another host.
@@ -58,7 +64,8 @@ pub enum BootstrapError {
     },
     /// Nothing tells this job apart from others on the host.
     #[error(
-        "{origin} names no job that ranks could meet under; set SYMMEM_JOB to one string for all ranks, or launch with `symmem run`"
+        "{origin} gives no job name, by which the ranks find each other; set SYMMEM_JOB to the same string on all \
+         ranks, or launch with `symmem run`"
     )]
     JobUnknown {
         /// The launcher that was recognized.
@@ -66,7 +73,8 @@ pub enum BootstrapError {
     },
     /// A TCP rendezvous without a secret would let in any user of the host.
     #[error(
-        "the rendezvous at {address} needs a secret: set SYMMEM_SECRET to the same 64 hexadecimal digits on all ranks, or drop SYMMEM_RENDEZVOUS"
+        "the rendezvous at {address} needs a secret: set SYMMEM_SECRET to the same 64 hexadecimal digits on all \
+         ranks, or unset SYMMEM_RENDEZVOUS"
     )]
     SecretMissing {
         /// The address requested.
@@ -74,7 +82,8 @@ pub enum BootstrapError {
     },
     /// The rendezvous is at `host:port`, and this program was built without TCP.
     #[error(
-        "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
+        "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build \
+         it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
     )]
     TcpNotBuilt {
         /// The address requested.
@@ -83,7 +92,8 @@ pub enum BootstrapError {
     /// The process that listens at the rendezvous is not this job's rank 0: it does not know the secret or the
     /// job.
     #[error(
-        "rank {rank}: what listens at {address} is not rank 0 of this job; another job has the address, or SYMMEM_SECRET differs between ranks"
+        "rank {rank}: the listener at {address} is not rank 0 of this job; another job uses the address, or \
+         SYMMEM_SECRET differs between ranks"
     )]
     WrongSecret {
         /// This rank.
@@ -93,7 +103,8 @@ pub enum BootstrapError {
     },
     /// The rendezvous belongs to another user.
     #[error(
-        "rank {rank}: {address} is held by user {uid}, not by this one; run all ranks as one user, or choose another SYMMEM_JOB"
+        "rank {rank}: the listener at {address} belongs to another user (ID {uid}); run all ranks as one user, or \
+         choose another SYMMEM_JOB"
     )]
     ForeignUser {
         /// This rank.
@@ -105,7 +116,8 @@ pub enum BootstrapError {
     },
     /// A deadline passed.
     #[error(
-        "rank {rank} waited {elapsed:?} for {awaited}{}; see what those ranks do, or raise the deadline",
+        "rank {rank}: timed out after {elapsed:?} waiting for {awaited}{}; check the output of the other ranks, or \
+         raise the deadline",
         name_missing(missing)
     )]
     Timeout {
@@ -139,7 +151,7 @@ pub enum BootstrapError {
     },
     /// A rank has left the job in good order and cannot take part any more.
     #[error(
-        "rank {peer} has left the job{}; every rank must make the same calls before any leaves",
+        "rank {peer} left the job{}; all ranks must make the same calls before any rank leaves",
         name_awaited(awaited)
     )]
     PeerLeft {
@@ -150,7 +162,8 @@ pub enum BootstrapError {
     },
     /// All ranks wait, but not all for the same collective, so none could ever complete.
     #[error(
-        "rank {rank} is in {awaited} while rank {peer} is in collective {peer_tag:?}; every rank must make the same calls in the same order"
+        "rank {rank} waits in {awaited} while rank {peer} waits in collective {peer_tag:?}; make the same calls in \
+         the same order on all ranks"
     )]
     TagMismatch {
         /// This rank.
@@ -164,7 +177,8 @@ pub enum BootstrapError {
     },
     /// Two processes or threads claim one rank.
     #[error(
-        "two claim to be rank {rank}; give every rank its own number, and every job its own SYMMEM_JOB"
+        "two processes or threads joined as rank {rank}; give each rank its own number, and each job its own \
+         SYMMEM_JOB"
     )]
     RankTaken {
         /// The rank claimed twice.
@@ -172,7 +186,8 @@ pub enum BootstrapError {
     },
     /// A rank has another world size.
     #[error(
-        "rank {peer} was told of a world of {world} ranks, rank 0 of {expected}; launch all ranks with one size"
+        "rank {peer} was started with a world size of {world}, rank 0 with {expected}; launch all ranks with the \
+         same world size"
     )]
     WorldMismatch {
         /// The rank that differs.
@@ -184,7 +199,8 @@ pub enum BootstrapError {
     },
     /// A rank runs another version of the protocol.
     #[error(
-        "rank {peer} speaks version {version} of the bootstrap protocol, rank 0 version {expected}; run one build of symmem on all ranks"
+        "rank {peer} uses version {version} of the bootstrap protocol, rank 0 version {expected}; run the same \
+         build of symmem on all ranks"
     )]
     VersionMismatch {
         /// The rank that differs.
@@ -196,7 +212,8 @@ pub enum BootstrapError {
     },
     /// A rank is at another generation of the job.
     #[error(
-        "rank {peer} is at generation {generation} of the job, rank 0 at {expected}; rebuild on all survivors together"
+        "rank {peer} is at generation {generation} of the job, rank 0 at {expected}; rebuild on all survivors \
+         together, or set the same SYMMEM_GENERATION on all ranks"
     )]
     GenerationMismatch {
         /// The rank that differs.
@@ -207,13 +224,15 @@ pub enum BootstrapError {
         expected: u64,
     },
     /// This rank left the rendezvous, since a rank that was to come has ended or given up.
-    #[error("rank {rank} called the rendezvous off: a rank that was to come has ended or given up")]
+    #[error(
+        "rank {rank}: the rendezvous was canceled, since a rank that was to join has ended or given up"
+    )]
     CalledOff {
         /// This rank.
         rank: u32,
     },
     /// More bytes than a message can carry.
-    #[error("rank {rank}: {what} of {size} bytes is over the limit of {limit}")]
+    #[error("rank {rank}: {what} of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// This rank.
         rank: u32,
@@ -225,7 +244,7 @@ pub enum BootstrapError {
         limit: usize,
     },
     /// The key holds a value that is not a counter.
-    #[error("rank {rank}: key {key:?} holds no counter to add to; use another key")]
+    #[error("rank {rank}: the value of key {key:?} is not a counter (8 bytes); use another key")]
     NotACounter {
         /// This rank.
         rank: u32,
@@ -234,7 +253,8 @@ pub enum BootstrapError {
     },
     /// The kernel dropped file descriptors because a process was at its limit.
     #[error(
-        "a file descriptor of rank {owner} did not arrive at rank {receiver}: its process has no room for more; raise `ulimit -n`"
+        "a file descriptor of rank {owner} did not arrive at rank {receiver}, whose process is at its limit of open \
+         files; raise `ulimit -n`"
     )]
     DescriptorLost {
         /// The rank that owns the descriptor.
@@ -244,7 +264,7 @@ pub enum BootstrapError {
     },
     /// Bytes that are not a message of this protocol.
     #[error(
-        "rank {rank} received a malformed message from rank 0 ({reason}); run one build of symmem on all ranks"
+        "rank {rank} received a malformed message from rank 0 ({reason}); run the same build of symmem on all ranks"
     )]
     Malformed {
         /// This rank.
@@ -268,8 +288,8 @@ pub enum BootstrapError {
 fn name_missing(missing: &[u32]) -> String {
     match missing {
         [] => String::new(),
-        [one] => format!("; rank {one} did not come"),
-        many => format!("; ranks {many:?} did not come"),
+        [one] => format!("; rank {one} did not arrive"),
+        many => format!("; ranks {many:?} did not arrive"),
     }
 }
 
@@ -277,7 +297,7 @@ fn name_awaited(awaited: &str) -> String {
     if awaited.is_empty() {
         String::new()
     } else {
-        format!(" (noticed in {awaited})")
+        format!(" (noticed while waiting for {awaited})")
     }
 }
 

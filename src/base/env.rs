@@ -135,7 +135,7 @@ pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
                 .iter()
                 .copied()
                 .find(|kind| kind.name().eq_ignore_ascii_case(name))
-                .ok_or_else(|| format!("`{name}` is no strategy of sharing memory"))
+                .ok_or_else(|| format!("`{name}` is not a sharing strategy"))
         })
         .collect()
 }

@@ -31,7 +31,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A call to the backend failed.
-    #[error("rank {rank}: {operation}{}: {failure}", about(*peer, *bytes))]
+    #[error("{operation} ({}): {failure}", concerned(*rank, *peer, *bytes))]
     Backend {
         /// The rank that called.
         rank: usize,
@@ -47,7 +47,7 @@ pub enum Error {
     },
     /// A device has too little memory left.
     #[error(
-        "rank {rank}: no memory for {bytes} bytes of {operation}: {failure}; free buffers or ask for less"
+        "{operation} (rank {rank}): no memory for {bytes} bytes: {failure}; free buffers or allocate less"
     )]
     OutOfMemory {
         /// The rank whose device is full.
@@ -62,7 +62,8 @@ pub enum Error {
     },
     /// Ranks called the same collective operation with different arguments.
     #[error(
-        "rank {rank}: {operation}: {what} is {mine} here but {theirs} at rank {peer}; every rank must pass the same"
+        "{operation} (rank {rank}, peer {peer}): mismatch of {what}: {mine} here, {theirs} at rank {peer}; all ranks \
+         must agree"
     )]
     Mismatch {
         /// The rank that noticed.
@@ -79,7 +80,11 @@ pub enum Error {
         theirs: String,
     },
     /// A wait passed its deadline.
-    #[error("rank {rank}: {operation} gave up on rank {peer} {}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?", after(*waited))]
+    #[error(
+        "{operation} (rank {rank}, peer {peer}): timed out {}: channel {channel}, expected epoch {expected}, saw \
+         {seen}; check that rank {peer} makes the same calls, or raise the deadline",
+        after(*waited)
+    )]
     Timeout {
         /// The rank that waited.
         rank: usize,
@@ -98,7 +103,8 @@ pub enum Error {
     },
     /// A wait for words of symmetric memory passed its deadline. The rank that was to write is unknown.
     #[error(
-        "rank {rank}: a wait for words gave up after {waited:?}: word {index}, compared with {expected}, is {seen}; is the rank that writes it still in step?"
+        "wait for words (rank {rank}): timed out after {waited:?}: word {index} is {seen}, compared with {expected}; \
+         check the rank that writes it, or raise the deadline"
     )]
     WordTimeout {
         /// The rank that waited.
@@ -113,7 +119,10 @@ pub enum Error {
         waited: Duration,
     },
     /// The host's wait for the device passed its deadline.
-    #[error("rank {rank}: {operation} did not complete within {waited:?}")]
+    #[error(
+        "{operation} (rank {rank}): timed out after {waited:?}; check the device and the other ranks, or raise the \
+         deadline"
+    )]
     HostTimeout {
         /// The rank that waited.
         rank: usize,
@@ -124,7 +133,8 @@ pub enum Error {
     },
     /// A peer's process ended.
     #[error(
-        "rank {rank}: rank {peer} died; what it was to write is undefined, rebuild or end the job"
+        "rank {rank}: rank {peer} died; data that it was to write is undefined; rebuild the communicator or end the \
+         job"
     )]
     PeerDied {
         /// The rank that noticed.
@@ -143,13 +153,16 @@ pub enum Error {
         reason: String,
     },
     /// [`crate::Communicator::abort`] was called here.
-    #[error("rank {rank}: the communicator was aborted here")]
+    #[error("rank {rank}: this rank aborted the communicator; rebuild it or end the job")]
     Aborted {
         /// This rank.
         rank: usize,
     },
     /// A range outside of its buffer.
-    #[error("rank {rank}: elements {offset}..{} are outside the buffer's {length}", offset.saturating_add(*count))]
+    #[error(
+        "rank {rank}: elements {offset}..{} are out of range for a buffer of {length} elements",
+        offset.saturating_add(*count)
+    )]
     OutOfRange {
         /// This rank.
         rank: usize,
@@ -161,7 +174,7 @@ pub enum Error {
         length: usize,
     },
     /// An invalid argument.
-    #[error("rank {rank}: {operation}: {message}")]
+    #[error("{operation} (rank {rank}): {message}")]
     InvalidArgument {
         /// This rank.
         rank: usize,
@@ -171,7 +184,7 @@ pub enum Error {
         message: String,
     },
     /// The backend or device does not support the operation.
-    #[error("rank {rank}: {operation} is not possible here: {message}")]
+    #[error("{operation} (rank {rank}): not supported: {message}")]
     Unsupported {
         /// This rank.
         rank: usize,
@@ -193,7 +206,7 @@ pub enum Error {
         reason: String,
     },
     /// No strategy of sharing works between these two devices.
-    #[error("rank {rank}: cannot address the memory of rank {peer}: {reason}")]
+    #[error("rank {rank}: cannot access the memory of rank {peer}: {reason}")]
     PeerUnreachable {
         /// The rank that tried.
         rank: usize,
@@ -214,7 +227,7 @@ pub enum Error {
     #[error("{0}")]
     NoBackend(String),
     /// Text that selects no backend; see [`crate::backends::Selection`].
-    #[error("`{0}` selects no backend; write auto, host, cuda, hip or path:FILE")]
+    #[error("`{0}` is not a backend; use auto, host, cuda, hip, a plugin's name or path:FILE")]
     BadSelection(String),
     /// An environment variable has a value that cannot be used.
     #[error(transparent)]
@@ -226,7 +239,7 @@ pub enum Error {
     #[error(transparent)]
     Bootstrap(Arc<BootstrapError>),
     /// A system call failed.
-    #[error("rank {rank}: {call}: {reason}")]
+    #[error("rank {rank}: {call} failed: {reason}")]
     System {
         /// This rank.
         rank: usize,
@@ -243,12 +256,12 @@ fn after(waited: Option<Duration>) -> String {
     })
 }
 
-fn about(peer: Option<usize>, bytes: Option<u64>) -> String {
+fn concerned(rank: usize, peer: Option<usize>, bytes: Option<u64>) -> String {
     match (peer, bytes) {
-        (Some(peer), Some(bytes)) => format!(" ({bytes} bytes, rank {peer})"),
-        (Some(peer), None) => format!(" (rank {peer})"),
-        (None, Some(bytes)) => format!(" ({bytes} bytes)"),
-        (None, None) => String::new(),
+        (Some(peer), Some(bytes)) => format!("rank {rank}, peer {peer}, {bytes} bytes"),
+        (Some(peer), None) => format!("rank {rank}, peer {peer}"),
+        (None, Some(bytes)) => format!("rank {rank}, {bytes} bytes"),
+        (None, None) => format!("rank {rank}"),
     }
 }
 

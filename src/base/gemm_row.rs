@@ -29,12 +29,15 @@ pub struct GemmRow {
 }
 
 impl GemmRow {
-    /// Checks shape, algorithm and transport. Returns the first violation as text.
+    /// Checks shape, algorithm and transport.
+    ///
+    /// # Errors
+    /// The first violation, as text.
     pub fn check(&self) -> Result<(), String> {
         use {GemmAlgorithm as A, GemmTransport as T};
         self.shape.check()?;
         match (self.algorithm, self.transport) {
-            (A::Automatic, _) => Err("the algorithm is one, and not automatic".into()),
+            (A::Automatic, _) => Err("a tuning row must name an algorithm, not `Automatic`".into()),
             (_, T::Automatic)
             | (A::Baseline, T::Vendor)
             | (A::Pipeline, T::Get | T::Put | T::Vendor)

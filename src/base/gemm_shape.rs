@@ -9,6 +9,15 @@ use std::ops::Range;
 ///
 /// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and computes all of `C`.
 /// Sizes and strides are in elements.
+///
+/// ```
+/// use symmem::{GemmShape, Sharding};
+/// let shape = GemmShape {
+///     sharding: Sharding::Columns,
+///     ..GemmShape::new(1024, 4096, 8192) // m, n, k
+/// };
+/// assert_eq!(shape.shard_elements(8), 1024 * 1024); // of `A`, on each of 8 ranks
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmShape {
     /// Rows of `A` and `C`.
@@ -61,7 +70,7 @@ impl GemmShape {
         let Self { m, n, k, .. } = *self;
         if m == 0 || n == 0 || k == 0 {
             return Err(format!(
-                "a product of {m} x {k} and {k} x {n} has no elements"
+                "a GEMM of {m} x {k} by {k} x {n} has no elements; all sizes must be at least 1"
             ));
         }
         let most = usize::MAX / 8;
@@ -78,15 +87,15 @@ impl GemmShape {
             let stride = stride.unwrap_or(least);
             if stride < least {
                 return Err(format!(
-                    "the stride of {what} is {stride}, less than the {least} elements that it strides over"
+                    "the stride of {what} is {stride} elements; it must be at least {least}"
                 ));
             }
             if !fits(stride, lines) {
-                return Err(format!("{what} has more elements than there are addresses"));
+                return Err(format!("{what} exceeds the address space"));
             }
         }
         if !fits(m, k) {
-            return Err("A has more elements than there are addresses".into());
+            return Err("A exceeds the address space".into());
         }
         Ok(())
     }

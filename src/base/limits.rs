@@ -13,7 +13,9 @@ pub const COLLECTIVE_CHANNELS: u32 = 4;
 pub fn check_channel(channel: u32, channels: u32) -> Result<(), String> {
     match channel < channels {
         true => Ok(()),
-        false => Err(format!("channel {channel}; there are {channels}, from 0")),
+        false => Err(format!(
+            "channel {channel} is out of range; there are {channels} channels, numbered from 0"
+        )),
     }
 }
 

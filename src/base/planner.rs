@@ -57,9 +57,11 @@ impl TransferOptions {
 const DEFAULT_STAGES: u32 = 8;
 const DEFAULT_STAGE_BYTES: u32 = 16 * 1024;
 
-/// Returns the complete row for a transfer, or the reason why the options cannot be met.
+/// Returns the complete row for a transfer of `bytes` bytes. `skew` is destination minus source, in bytes: bulk copies
+/// need it to be a multiple of 16. Does not block.
 ///
-/// `skew` is destination minus source: bulk copies need it to be a multiple of 16.
+/// # Errors
+/// The reason why the options cannot be met, as text.
 pub fn plan(
     capabilities: &Capabilities,
     direction: Direction,
@@ -130,8 +132,8 @@ pub fn plan(
             let room = u64::from(capabilities.shared_memory_per_block).saturating_sub(1024);
             if !row.stage_bytes.is_multiple_of(16) || needed > room {
                 return Err(format!(
-                    "{} bulk copies of {} bytes do not fit: each must be a multiple of 16 bytes, \
-                     and all together at most {room}",
+                    "{} bulk copies of {} bytes do not fit in shared memory: each must be a multiple of 16 bytes, \
+                     and all together at most {room} bytes",
                     row.stages, row.stage_bytes
                 ));
             }
@@ -143,12 +145,14 @@ pub fn plan(
     }
     if row.threads == 0 || row.threads > 1024 || !row.threads.is_multiple_of(32) {
         return Err(format!(
-            "{} threads a block; choose a multiple of 32 up to 1024",
+            "{} threads per block; choose a multiple of 32 up to 1024",
             row.threads
         ));
     }
     if row.method == abi::Method::UNROLLED && !row.threads.is_multiple_of(128) {
-        return Err("the unrolled method is four warps, a quarter each: use 128 threads".into());
+        return Err(
+            "the unrolled method needs a multiple of 128 threads per block; use 128".into(),
+        );
     }
     Ok(TransferRow { bytes, ..row })
 }

@@ -21,8 +21,8 @@ const NUMBER: &str = "a whole number from 0 up";
 const TASKS: &str = "a list of tasks per node such as 8 or 4(x2),3";
 const ANY_TEXT: &str = "any text";
 const DIRECTORY: &str = "a directory";
-const FROM_LAUNCHER: &str = "another launcher's, else a world of one rank";
-const NOT_FORBIDDEN: &str = "multicast is not forbidden by it";
+const FROM_LAUNCHER: &str = "another launcher's variables, or else a world of one rank";
+const NOT_FORBIDDEN: &str = "does not forbid multicast";
 pub(super) const SYMMEM: &str = "symmem";
 
 /// A variable that this crate reads.
@@ -64,15 +64,15 @@ pub(crate) const BACKEND: Variable = own(
     "SYMMEM_BACKEND",
     "auto, the name of a backend (host, cuda, hip or a plugin's) or path:FILE for the plugin in that file",
     "auto: the first backend that has a device",
-    "Selects the backend; one that is named and cannot start is an error",
+    "Selects the backend; a named backend that cannot start is an error",
 );
 
 /// Search path of plugins.
 pub(crate) const PLUGIN_PATH: Variable = own(
     "SYMMEM_PLUGIN_PATH",
     "directories separated by colons",
-    "the directory of the executable, which is searched last in any case",
-    "Lists the directories that are searched for libsymmem_NAME.so",
+    "the executable's directory, which is always searched last",
+    "Lists the directories to search for libsymmem_NAME.so",
 );
 
 /// Strategies of sharing memory to try.
@@ -80,7 +80,7 @@ pub(crate) const SHARE: Variable = own(
     "SYMMEM_SHARE",
     "a list of vmm_file_descriptor, legacy_ipc, same_process and memory_file, separated by commas",
     "the backend's own order",
-    "Names the strategies of sharing memory that are tried, in order; the same on all ranks",
+    "Lists the strategies of sharing memory to try, in order; must be the same on all ranks",
 );
 
 /// Whether calls are compared.
@@ -88,15 +88,16 @@ pub(crate) const CHECK: Variable = own(
     "SYMMEM_CHECK",
     "1 or 0",
     "0",
-    "Has ranks compare each collective call before they make it; the same on all ranks",
+    "Makes ranks compare each collective call before they make it; must be the same on all ranks",
 );
 
 /// The selectors' tuning rows.
 pub(crate) const TUNING: Variable = own(
     "SYMMEM_TUNING",
-    "the path of a table that `symmem tune` or `symmem bench ag-gemm --tune` wrote",
-    "the rows of the backend",
-    "Names the file with measured rows, which go before those of the backend; the same on all ranks",
+    "the path of a tuning table that `symmem tune` or `symmem bench ag-gemm --tune` wrote",
+    "the backend's own rows",
+    "Names the file of measured tuning rows, which take precedence over the backend's own; must be the same on all \
+     ranks",
 );
 
 /// All environment variables that this library and its backends read, by subject. Variables that only the
@@ -111,7 +112,8 @@ pub static VARIABLES: &[Variable] = &[
         "SYMMEM_MULTICAST_BYTES",
         "a number of bytes from 1 up",
         "1073741824 (1 GiB)",
-        "Sets how many bytes of each rank the multicast object of a communicator can reach; the same on all ranks",
+        "Sets how many bytes of each rank's memory a communicator's multicast object can reach; must be the same on \
+         all ranks",
     ),
     Variable {
         name: "SYMMEM_MULTICAST",
@@ -119,7 +121,8 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &[SYMMEM, "symmem-core", "symmem-cuda"],
         accepts: "1, 0 or emulate",
         default: "multicast is not used",
-        about: "Asks for NVLS multicast (1), forbids it (0) or has its kernels without a switch (emulate); the same on all ranks",
+        about: "Enables NVLS multicast (1), forbids it (0) or runs its kernels over the peers' own addresses \
+            (emulate); must be the same on all ranks",
     },
     Variable {
         name: "NCCL_NVLS_ENABLE",
@@ -127,7 +130,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-cuda"],
         accepts: "a number",
         default: NOT_FORBIDDEN,
-        about: "0 forbids multicast to NCCL and to symmem",
+        about: "0 forbids NCCL and symmem to use multicast",
     },
     Variable {
         name: "NVSHMEM_DISABLE_NVLS",
@@ -135,7 +138,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-cuda"],
         accepts: "1 or 0",
         default: NOT_FORBIDDEN,
-        about: "1 forbids multicast to NVSHMEM and to symmem",
+        about: "1 forbids NVSHMEM and symmem to use multicast",
     },
     Variable {
         name: "TORCH_SYMM_MEM_DISABLE_MULTICAST",
@@ -143,15 +146,15 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-cuda"],
         accepts: "1 or 0",
         default: NOT_FORBIDDEN,
-        about: "1 forbids multicast to PyTorch's symmetric memory and to symmem",
+        about: "1 forbids PyTorch's symmetric memory and symmem to use multicast",
     },
     Variable {
         name: "SYMMEM_LIBRARY_PATH",
         owner: SYMMEM,
         read_by: &["symmem-gpu"],
         accepts: "directories separated by colons",
-        default: "none before those of the dynamic loader",
-        about: "Lists the directories that are searched first for the vendors' libraries",
+        default: "none: the dynamic loader's search path comes first",
+        about: "Lists the directories to search first for driver, NCCL, RCCL, cuBLASLt and hipBLASLt",
     },
     Variable {
         name: "CUDA_HOME",
@@ -159,7 +162,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-cuda"],
         accepts: DIRECTORY,
         default: "the toolkit is not searched",
-        about: "Names the CUDA toolkit, which is searched for NCCL and cuBLASLt",
+        about: "Names the CUDA toolkit's directory, which is searched for NCCL and cuBLASLt",
     },
     Variable {
         name: "ROCM_PATH",
@@ -167,7 +170,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-hip"],
         accepts: DIRECTORY,
         default: "/opt/rocm",
-        about: "Names the ROCm toolkit, which is searched for the HIP runtime, RCCL and hipBLASLt",
+        about: "Names the ROCm toolkit's directory, which is searched for the HIP runtime, RCCL and hipBLASLt",
     },
     Variable {
         name: "HSA_CU_MASK",
@@ -175,7 +178,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-hip"],
         accepts: "sets of compute units, as ROCr reads them",
         default: "all compute units",
-        about: "Keeps the process to some compute units of a device, for which grids are sized",
+        about: "Limits the process to some compute units of a device; symmem sizes its grids for them",
     },
     Variable {
         name: "ROC_GLOBAL_CU_MASK",
@@ -183,7 +186,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-hip"],
         accepts: "a hexadecimal mask of compute units",
         default: "all compute units",
-        about: "Keeps the process to some compute units of every device, for which grids are sized",
+        about: "Limits the process to some compute units of every device; symmem sizes its grids for them",
     },
     Variable {
         name: "HSA_NO_SCRATCH_RECLAIM",
@@ -191,7 +194,7 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-hip"],
         accepts: "1 or 0",
         default: "0",
-        about: "1 is what RCCL needs on some devices; the description of the backend advises it there",
+        about: "RCCL needs 1 on some devices; the backend's description advises it there",
     },
     Variable {
         name: "VIRTUAL_ENV",
@@ -214,8 +217,8 @@ pub static VARIABLES: &[Variable] = &[
         owner: "POSIX",
         read_by: &["symmem-gpu"],
         accepts: "directories separated by colons",
-        default: "no Python is found by it",
-        about: "Leads to the `python3` whose packages are searched for the vendors' libraries",
+        default: "no Python's packages are searched",
+        about: "Locates the `python3` whose packages are searched for the vendors' libraries",
     },
     Variable {
         name: "HOME",
@@ -223,49 +226,49 @@ pub static VARIABLES: &[Variable] = &[
         read_by: &["symmem-gpu"],
         accepts: DIRECTORY,
         default: "the user's own packages are not searched",
-        about: "Leads to the user's own Python packages, which are searched for the vendors' libraries",
+        about: "Locates the user's own Python packages, which are searched for the vendors' libraries",
     },
     own(
         "SYMMEM_RANK",
         NUMBER,
         FROM_LAUNCHER,
-        "Numbers this rank from 0; set together with SYMMEM_WORLD",
+        "Sets this process's rank, from 0; set together with SYMMEM_WORLD",
     ),
     own(
         "SYMMEM_WORLD",
         "a whole number from 1 up",
         FROM_LAUNCHER,
-        "Says how many ranks the job has",
+        "Sets the world size: the number of ranks of the job",
     ),
     own(
         "SYMMEM_LOCAL_RANK",
         NUMBER,
         "SYMMEM_RANK",
-        "Numbers this rank among those of its host; it chooses the device",
+        "Sets this process's rank on its host, which chooses the device",
     ),
     own(
         "SYMMEM_LOCAL_WORLD",
         "a whole number from 1 up",
         "SYMMEM_WORLD",
-        "Says how many ranks of the job its host has",
+        "Sets the number of the job's ranks on this host",
     ),
     own(
         "SYMMEM_JOB",
         ANY_TEXT,
-        "the launcher's name of the job",
-        "Names the job, under which its ranks meet on one host; the same on all ranks",
+        "the launcher's job name",
+        "Names the job, under which its ranks meet on one host; must be the same on all ranks",
     ),
     own(
         "SYMMEM_SECRET",
         "64 hexadecimal digits",
-        "the job's name in its place, good on the abstract Unix socket only",
-        "Holds what makes a process a rank of the job; the same on all ranks",
+        "none; the job's name takes its place, on an abstract Unix socket only",
+        "Sets the secret with which a process proves that it is a rank of the job; must be the same on all ranks",
     ),
     own(
         "SYMMEM_RENDEZVOUS",
         "host:port with a port from 1 to 65535",
         "an abstract Unix socket named after the job",
-        "Says where rank 0 listens instead; needs SYMMEM_SECRET and the feature `tcp`",
+        "Sets the TCP address on which rank 0 listens; needs SYMMEM_SECRET and the Cargo feature `tcp`",
     ),
     own(
         "SYMMEM_GENERATION",
@@ -273,24 +276,29 @@ pub static VARIABLES: &[Variable] = &[
         "0",
         "Counts restarts of the job: ranks of different generations do not meet",
     ),
-    launcher("torchrun", "RANK", NUMBER, "Numbers this rank from 0"),
+    launcher(
+        "torchrun",
+        "RANK",
+        NUMBER,
+        "Sets this process's rank, from 0",
+    ),
     launcher(
         "torchrun",
         "WORLD_SIZE",
         NUMBER,
-        "Says how many ranks the job has",
+        "Sets the world size: the number of ranks of the job",
     ),
     launcher(
         "torchrun",
         "LOCAL_RANK",
         NUMBER,
-        "Numbers this rank among those of its host",
+        "Sets this process's rank on its host",
     ),
     launcher(
         "torchrun",
         "LOCAL_WORLD_SIZE",
         NUMBER,
-        "Says how many ranks of the job its host has",
+        "Sets the number of the job's ranks on this host",
     ),
     launcher(
         "torchrun",
@@ -308,37 +316,37 @@ pub static VARIABLES: &[Variable] = &[
         "torchrun",
         "MASTER_ADDR",
         ANY_TEXT,
-        "Part of the job's name; nothing listens there for symmem",
+        "Part of the job's name; symmem does not listen there",
     ),
     launcher(
         "torchrun",
         "MASTER_PORT",
         ANY_TEXT,
-        "Part of the job's name; nothing listens there for symmem",
+        "Part of the job's name; symmem does not listen there",
     ),
     launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",
         NUMBER,
-        "Numbers this rank from 0",
+        "Sets this process's rank, from 0",
     ),
     launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_SIZE",
         NUMBER,
-        "Says how many ranks the job has",
+        "Sets the world size: the number of ranks of the job",
     ),
     launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         NUMBER,
-        "Numbers this rank among those of its host",
+        "Sets this process's rank on its host",
     ),
     launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
         NUMBER,
-        "Says how many ranks of the job its host has",
+        "Sets the number of the job's ranks on this host",
     ),
     launcher(
         "Open MPI",
@@ -353,69 +361,84 @@ pub static VARIABLES: &[Variable] = &[
         "The job's name, if neither of the others is set",
     ),
     launcher("PMIx", "PMIX_NAMESPACE", ANY_TEXT, "The job's name"),
-    launcher("PMI", "PMI_RANK", NUMBER, "Numbers this rank from 0"),
-    launcher("PMI", "PMI_SIZE", NUMBER, "Says how many ranks the job has"),
+    launcher(
+        "PMI",
+        "PMI_RANK",
+        NUMBER,
+        "Sets this process's rank, from 0",
+    ),
+    launcher(
+        "PMI",
+        "PMI_SIZE",
+        NUMBER,
+        "Sets the world size: the number of ranks of the job",
+    ),
     launcher("PMI", "PMI_JOBID", ANY_TEXT, "The job's name"),
     launcher(
         "Intel MPI",
         "MPI_LOCALRANKID",
         NUMBER,
-        "Numbers this rank among those of its host",
+        "Sets this process's rank on its host",
     ),
     launcher(
         "Intel MPI",
         "MPI_LOCALNRANKS",
         NUMBER,
-        "Says how many ranks of the job its host has",
+        "Sets the number of the job's ranks on this host",
     ),
     launcher("Slurm", "SLURM_JOB_ID", ANY_TEXT, "Part of the job's name"),
     launcher(
         "Slurm",
         "SLURM_STEP_ID",
         ANY_TEXT,
-        "Part of the job's name; without it this process is no rank",
+        "Part of the job's name; without it, this process is not a rank",
     ),
-    launcher("Slurm", "SLURM_PROCID", NUMBER, "Numbers this rank from 0"),
+    launcher(
+        "Slurm",
+        "SLURM_PROCID",
+        NUMBER,
+        "Sets this process's rank, from 0",
+    ),
     launcher(
         "Slurm",
         "SLURM_STEP_NUM_TASKS",
         NUMBER,
-        "Says how many ranks the step has",
+        "Sets the world size: the number of tasks of the step",
     ),
     launcher(
         "Slurm",
         "SLURM_NTASKS",
         NUMBER,
-        "Says how many ranks the allocation has, if the step does not say",
+        "Sets the world size if SLURM_STEP_NUM_TASKS is not set",
     ),
     launcher(
         "Slurm",
         "SLURM_LOCALID",
         NUMBER,
-        "Numbers this rank among those of its host",
+        "Sets this process's rank on its host",
     ),
     launcher(
         "Slurm",
         "SLURM_NODEID",
         NUMBER,
-        "Numbers this host among those of the job",
+        "Sets this host's index in the job",
     ),
     launcher(
         "Slurm",
         "SLURM_STEP_TASKS_PER_NODE",
         TASKS,
-        "Says how many ranks each host has",
+        "Sets the number of ranks on each host",
     ),
     launcher(
         "Slurm",
         "SLURM_TASKS_PER_NODE",
         TASKS,
-        "Says how many ranks each host has, if the step does not say",
+        "Sets the number of ranks on each host, if SLURM_STEP_TASKS_PER_NODE is not set",
     ),
     launcher(
         "Slurm",
         "SLURM_NTASKS_PER_NODE",
         TASKS,
-        "Says how many ranks each host has, if neither of the others does",
+        "Sets the number of ranks on each host, if neither of the others is set",
     ),
 ];

@@ -74,7 +74,7 @@ impl Bootstrap {
         tracing::debug!(
             rank = environment.rank,
             world = environment.world,
-            "met all ranks"
+            "all ranks have met"
         );
         Ok(Self {
             environment,

@@ -220,22 +220,22 @@ impl Connection {
                 let batch = self
                     .batches
                     .pop_front()
-                    .ok_or("a descriptor that was announced and is not there")?;
+                    .ok_or("an announced file descriptor is missing")?;
                 let mut descriptors = batch.descriptors.into_iter();
                 match (descriptors.next(), batch.truncated) {
                     (Some(descriptor), false) => Beside::Descriptor(descriptor),
                     (None, true) | (Some(_), true) => Beside::Lost,
-                    (None, false) => return Err("an empty batch of descriptors".into()),
+                    (None, false) => return Err("an empty batch of file descriptors".into()),
                 }
             }
             _ => {
                 return Err(format!(
-                    "{announced} descriptors beside a message that takes none or one"
+                    "{announced} file descriptors with a message that takes fewer"
                 ));
             }
         };
         if self.batches.len() > 1 {
-            return Err("descriptors that no message announced".into());
+            return Err("file descriptors that no message announced".into());
         }
         Ok(Some((request, message, beside)))
     }

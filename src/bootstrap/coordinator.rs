@@ -334,7 +334,7 @@ impl Coordinator {
         if self.failure.is_some() {
             return;
         }
-        tracing::debug!(?failure, "the store fails");
+        tracing::debug!(?failure, "the store ends the job");
         self.failure = Some(failure.clone());
         self.gathers.clear();
         self.values.forget_getters();

@@ -7,6 +7,13 @@ use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::secret::{Secret, hex, random_bytes};
 
 /// A rank's place in its job, as read from a launcher's variables or set by the caller.
+///
+/// ```
+/// use symmem::LaunchEnvironment;
+/// let launch = LaunchEnvironment::local(1, 4, "training-17")?; // rank 1 of 4, for `Builder::launch`
+/// assert_eq!((launch.rank, launch.world), (1, 4));
+/// # Ok::<(), symmem::BootstrapError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchEnvironment {
     /// This rank, counted from 0.

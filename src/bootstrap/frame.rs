@@ -23,7 +23,7 @@ pub(super) enum MessageError {
     TooLong(usize),
     #[error("a message of unknown kind {0}")]
     UnknownKind(u16),
-    #[error("a message of kind {0} that ends too early, too late or holds an impossible value")]
+    #[error("a message of kind {0} with a wrong length or an invalid value")]
     BadBody(u16),
 }
 

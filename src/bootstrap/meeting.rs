@@ -165,7 +165,7 @@ impl<'a> Meeting<'a> {
             Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
             other => Err(BootstrapError::Malformed {
                 rank: self.peer.rank,
-                reason: format!("an answer to another question: {other:?}"),
+                reason: format!("a reply that does not match the request: {other:?}"),
             }),
         }
     }
@@ -221,7 +221,7 @@ impl<'a> Meeting<'a> {
         let own = rustix::process::geteuid().as_raw();
         let uid = stream
             .peer_uid()
-            .map_err(self.system("asking for the listener's user"))?;
+            .map_err(self.system("getsockopt(SO_PEERCRED) on the rendezvous socket"))?;
         if let Some(uid) = uid.filter(|uid| *uid != own) {
             return Err(BootstrapError::ForeignUser {
                 rank,
@@ -243,11 +243,11 @@ impl<'a> Meeting<'a> {
             Err(Errno::CONNRESET | Errno::PIPE) => Ok(false),
             Err(Errno::TIMEDOUT) => Err(BootstrapError::Timeout {
                 rank,
-                awaited: format!("a greeting from {address}"),
+                awaited: format!("the handshake with {address}"),
                 missing: vec![0],
                 elapsed: start.elapsed(),
             }),
-            Err(error) => Err(self.system("greeting the rendezvous")(error.into())),
+            Err(error) => Err(self.system("the handshake with rank 0")(error.into())),
         }
     }
 }

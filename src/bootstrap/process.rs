@@ -32,7 +32,7 @@ impl ProcessIdentity {
         let stat = Stat::parse(&stat).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                "/proc/self/stat has not the fields of proc(5)",
+                "/proc/self/stat lacks the fields of proc(5)",
             )
         })?;
         Ok(Self {

@@ -254,9 +254,7 @@ impl Server {
             Some(End::Closed) => None,
             Some(End::Violation(reason)) => {
                 tracing::warn!(reason, "closed a connection to the store");
-                Some(format!(
-                    "sent the store what it does not understand: {reason}"
-                ))
+                Some(format!("sent the store an invalid message: {reason}"))
             }
         };
         self.connections.remove(&token);

@@ -111,7 +111,7 @@ impl Store {
         if parts.len() != self.world as usize {
             return Err(self
                 .client
-                .malformed("a gather of another size than the world"));
+                .malformed("the number of contributions differs from the world size"));
         }
         let mut descriptors = batch
             .map(|batch| batch.descriptors)
@@ -272,8 +272,9 @@ impl Store {
     }
 
     fn unexpected(&self, reply: &Reply) -> BootstrapError {
-        self.client
-            .malformed(&format!("an answer to another question: {reply:?}"))
+        self.client.malformed(&format!(
+            "a reply that does not match the request: {reply:?}"
+        ))
     }
 
     /// Joins the store and waits for all other ranks.

@@ -37,8 +37,8 @@ impl<T: Element> SymmetricBuffer<T> {
             return Err(Error::Unsupported {
                 rank: shared.rank,
                 operation,
-                message: "signals in host memory are counted by the host; open the communicator \
-                          with signals in device memory"
+                message: "kernels cannot use signals in host memory, which the host counts; open the communicator \
+                    with `SignalPlacement::Device`"
                     .into(),
             });
         };

@@ -96,7 +96,7 @@ impl Communicator {
                 rank: shared.rank,
                 operation,
                 message: format!(
-                    "the shape {shape:?} of {size}-byte elements has more bytes than memory can have"
+                    "the shape {shape:?} of {size}-byte elements exceeds the address space"
                 ),
             });
         };
@@ -108,7 +108,7 @@ impl Communicator {
                     rank: shared.rank,
                     operation,
                     message: format!(
-                        "{:#x} is not aligned to the {align} bytes of its elements",
+                        "the address {:#x} is not aligned to {align} bytes, as its elements need",
                         address.0
                     ),
                 };

@@ -23,7 +23,8 @@ impl Communicator {
 
 impl<T: Element> SymmetricBuffer<T> {
     /// Registers the buffer as a symmetric window of NCCL; requires [`Communicator::open_vendor`] with windows.
-    /// Collective. The registration lasts until the buffer is given up.
+    /// Collective; blocks for at most the setup deadline in each step. The registration lasts until the buffer is
+    /// given up.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if NCCL was not opened with windows, or the buffer is registered

@@ -14,6 +14,18 @@ use std::sync::Arc;
 ///
 /// Made by [`crate::SymmetricBuffer::slice`]. Where a method takes a slice, `&buffer` stands for all of its
 /// elements.
+///
+/// ```
+/// # fn main() -> symmem::Result<()> {
+/// # let communicator = symmem::init()?;
+/// let buffer = communicator.allocate::<u32>(&[100])?;
+/// let half = buffer.slice(50..)?;
+/// let part = half.slice(..10)?; // counted from the start of `half`
+/// assert_eq!((part.offset(), part.len()), (50, 10));
+/// assert!(buffer.slice(90..110).is_err());
+/// # communicator.finalize().map(drop)
+/// # }
+/// ```
 pub struct Slice<'a, T: Element> {
     world: &'a Arc<World>,
     allocation: &'a Arc<Allocation>,
@@ -54,7 +66,7 @@ impl<'a, T: Element> Slice<'a, T> {
         self.offset
     }
 
-    /// Length, in elements.
+    /// Returns the length, in elements.
     pub fn len(&self) -> usize {
         self.length
     }

@@ -18,6 +18,21 @@ use std::sync::atomic::Ordering;
 /// Dropping it gives up this rank's use without waiting. The memory is released once every rank has dropped it
 /// or died, and this rank's streams and graphs are done with it. [`SymmetricBuffer::free`] is the collective
 /// form: the memory is released when it returns.
+///
+/// ```
+/// # fn main() -> symmem::Result<()> {
+/// # let communicator = symmem::init()?;
+/// # let stream = communicator.stream()?;
+/// let buffer = communicator.allocate::<f32>(&[4, 16])?; // zeroed, on every rank
+/// assert_eq!(buffer.len(), 64);
+/// buffer.write(&stream, 16, &[1.0; 16])?; // this rank's copy, from element 16 on
+/// let mut row = [0.0; 16];
+/// buffer.read(&stream, 16, &mut row)?;
+/// assert_eq!(row, [1.0; 16]);
+/// buffer.free()?;
+/// # communicator.finalize().map(drop)
+/// # }
+/// ```
 pub struct SymmetricBuffer<T: Element> {
     world: Arc<World>,
     allocation: Option<Arc<Allocation>>,
@@ -125,7 +140,7 @@ impl<T: Element> SymmetricBuffer<T> {
     }
 
     /// Frees the buffer on all ranks. Collective. Blocks until this rank's work is done and every rank has made
-    /// the call; the memory is released when it returns.
+    /// the call, for at most the setup deadline in each step; the memory is released when it returns.
     ///
     /// # Errors
     /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank

@@ -10,6 +10,18 @@ use std::marker::PhantomData;
 /// One rank's copy of a buffer, as this rank's device addresses it. Borrows the buffer.
 ///
 /// Holds no reference to the elements, since peers may be writing them.
+///
+/// ```
+/// # fn main() -> symmem::Result<()> {
+/// # let communicator = symmem::init()?;
+/// let buffer = communicator.allocate::<u32>(&[100])?;
+/// for rank in 0..communicator.world_size() {
+///     let view = buffer.peer(rank)?; // for a kernel on this rank's device
+///     println!("rank {rank}: {} elements at {:#x}", view.len(), view.address().0);
+/// }
+/// # communicator.finalize().map(drop)
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RawView<'a, T: Element> {
     address: DeviceAddress,

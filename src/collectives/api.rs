@@ -19,6 +19,14 @@ use crate::stream::queue::Queue;
 /// calls in the same order on a channel; calls on different channels do not wait for each other. Slices are
 /// symmetric: every member passes the same part of the same buffer, unless a verb says otherwise. `world` is
 /// the number of members, `rank` this rank's number among them.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+/// let options = CollectiveOptions::new().algorithm(Algorithm::TwoShot).channel(1);
+/// stream.with(&options).all_reduce(y, x, ReduceOp::Sum)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Collectives<'q> {
     pub(crate) queue: &'q Queue,

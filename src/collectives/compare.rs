@@ -38,15 +38,14 @@ type Field = (&'static str, String);
 
 /// Returns the options, on which members must agree in every call.
 fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
-    let automatic = |value: Option<u32>| {
-        value.map_or_else(|| "the selector's".into(), |value| value.to_string())
-    };
+    let automatic =
+        |value: Option<u32>| value.map_or_else(|| "automatic".into(), |value| value.to_string());
     [
         ("the algorithm", options.algorithm.name().into()),
         ("the number of blocks", automatic(options.blocks)),
         ("the number of threads", automatic(options.threads)),
         (
-            "the copies under way at once",
+            "the number of concurrent copies",
             automatic(options.concurrent),
         ),
         ("the provider", format!("{:?}", options.provider)),
@@ -163,7 +162,7 @@ impl<'a> Comparison<'a> {
         parts: &Parts<'_>,
         refusal: Option<&Error>,
     ) -> Result<()> {
-        let judged = refusal.map_or_else(|| "in order".into(), Error::to_string);
+        let judged = refusal.map_or_else(|| "valid".into(), Error::to_string);
         let fields = [
             ("the operation", self.operation.into()),
             ("the size of an element", element_bytes.to_string()),
@@ -195,7 +194,7 @@ impl<'a> Comparison<'a> {
                     rank if rank == sender => (receiver, sends, expects),
                     _ => (
                         receiver,
-                        "in order".into(),
+                        "valid".into(),
                         format!("{expects}, which sends {sent}"),
                     ),
                 };
@@ -250,8 +249,8 @@ impl<'a> Comparison<'a> {
         for (message, number, fields) in &numbered {
             let key = key(message, !message.sends, *number);
             let awaited = match message.sends {
-                true => "its receipt of what this rank sends",
-                false => "what it sends to this rank",
+                true => "the matching receive",
+                false => "the matching send",
             };
             let answer = self.find(&key, *number, message.member, awaited)?;
             let differ = fields
@@ -281,7 +280,7 @@ impl<'a> Comparison<'a> {
         };
         self.leave(&key(self.membership.rank), number, &text)?;
         let answers = (0..self.membership.world())
-            .map(|member| self.find(&key(member), number, member, "its call"))
+            .map(|member| self.find(&key(member), number, member, "the matching call"))
             .collect::<Result<Vec<_>>>()?;
         let value_of = |member: usize, index: usize| {
             answers[member]
@@ -362,7 +361,7 @@ impl<'a> Comparison<'a> {
                     return Err(self.failed(BootstrapError::Timeout {
                         rank: self.shared.rank as u32,
                         awaited: format!(
-                            "{awaited}, by rank {rank}, to be compared with {} here",
+                            "{awaited} of rank {rank}, to compare it with {} on this rank",
                             self.operation
                         ),
                         missing: vec![rank as u32],

@@ -371,8 +371,8 @@ impl<'c> Call<'c> {
             return Err(self.queue.invalid(
                 self.name,
                 format!(
-                    "an exchange of {world} ranks takes {blocks} blocks of {threads} threads, but only {most} \
-                     can be resident at once; use fewer threads"
+                    "an exchange of {world} ranks needs {blocks} blocks of {threads} threads, but only {most} can \
+                     be co-resident; use fewer threads"
                 ),
             ));
         }
@@ -447,8 +447,7 @@ fn own_pair_of<'b>(
             Ok(Some((sent, received)))
         }
         _ => Err(
-            "a send of this rank to itself has no receipt in the same exchange, or the other way \
-             round"
+            "a send to this rank itself has no matching receive in the same exchange, or a receive no send"
                 .into(),
         ),
     }

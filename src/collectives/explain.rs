@@ -20,6 +20,14 @@ impl Communicator {
     /// Returns the selector's choice for a collective of all ranks with default options: the call that
     /// [`CollectiveCall::new`] makes. Enqueues nothing and does not block.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(communicator: &Communicator) -> Result<()> {
+    /// let choice = communicator.explain(CollectiveOperation::AllReduce, 1 << 20, ElementType::F32)?;
+    /// println!("{:?}: {} blocks of {} threads", choice.algorithm(), choice.blocks, choice.threads);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Communicator::explain_call`].
     pub fn explain(
@@ -36,6 +44,19 @@ impl Communicator {
     /// choice may differ from a named algorithm: where multicast does not reach the memory, or the switch lacks
     /// the reduction, another algorithm takes its place. Calls of a group of one, and calls without elements,
     /// never query the selector.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(communicator: &Communicator) -> Result<()> {
+    /// let call = CollectiveCall {
+    ///     in_place: true,
+    ///     ..CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 20, ElementType::F32)
+    /// };
+    /// let options = CollectiveOptions::new().provider(Provider::Own);
+    /// let choice = communicator.explain_call(&call, &options)?;
+    /// println!("{:?}", choice.algorithm());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if the call cannot be done with these options, with the reason and the

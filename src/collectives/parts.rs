@@ -52,7 +52,7 @@ impl<'a> Ranges<'a> {
         let world = self.world;
         if counts.len() != world || at.len() != world {
             return Err(format!(
-                "{} counts and {} offsets for {world} ranks",
+                "{} counts and {} offsets for {world} ranks; pass one of each per rank",
                 counts.len(),
                 at.len()
             ));
@@ -61,8 +61,8 @@ impl<'a> Ranges<'a> {
         let (count, at) = (counts[member] as u64, at[member] as u64);
         if at.checked_add(count).is_none_or(|end| end > elements) {
             return Err(format!(
-                "{count} elements at {at} of the part of rank {member} are outside the range's \
-                 {elements}"
+                "the part of rank {member}, {count} elements from {at} on, is outside the range of {elements} \
+                 elements"
             ));
         }
         Ok(whole.part(at * self.element_bytes, count * self.element_bytes))
@@ -90,7 +90,7 @@ impl<'a> Ranges<'a> {
                 let itself = member == rank && other == rank;
                 if !itself && sent.overlaps(own, &received) {
                     return Err(format!(
-                        "what rank {member} is sent overlaps what rank {other} sends here"
+                        "the part sent to rank {member} overlaps the part received from rank {other}"
                     ));
                 }
             }
@@ -106,13 +106,15 @@ impl<'a> Ranges<'a> {
 pub fn own_pair(own: usize, sent: &Operand<'_>, received: &Operand<'_>) -> Result<(), String> {
     if sent.bytes() != received.bytes() {
         return Err(format!(
-            "this rank sends itself {} bytes but expects {}",
+            "this rank sends itself {} bytes but receives {} from itself",
             sent.bytes(),
             received.bytes()
         ));
     }
     if !sent.is_at(own, received, 0) && sent.overlaps(own, received) {
-        return Err("what this rank sends itself overlaps where it receives it".into());
+        return Err(
+            "the part that this rank sends itself overlaps the part that receives it".into(),
+        );
     }
     Ok(())
 }

@@ -74,8 +74,7 @@ impl<'a> Request<'a> {
         let elements = |bytes: u64| bytes / self.element_bytes;
         let wrong = |expected: u64| {
             Err(format!(
-                "the destination has {} elements, the source {}; for {world} ranks it takes \
-                     {expected} in the destination",
+                "the destination has {} elements, the source {}; for {world} ranks the destination needs {expected}",
                 elements(to.bytes()),
                 elements(from.bytes()),
             ))
@@ -93,14 +92,17 @@ impl<'a> Request<'a> {
             O::ALL_GATHER_V => {
                 let counts = self.counts.unwrap_or_default();
                 if counts.len() != world {
-                    return Err(format!("{} counts for {world} ranks", counts.len()));
+                    return Err(format!(
+                        "{} counts for {world} ranks; pass one per rank",
+                        counts.len()
+                    ));
                 }
                 let bytes = |&count: &usize| (count as u64).saturating_mul(self.element_bytes);
                 let total = counts.iter().map(bytes).fold(0, u64::saturating_add);
                 if to.bytes() != total || from.bytes() < bytes(&counts[rank]) {
                     return Err(format!(
-                        "the counts add up to {} elements, {} of them from here, but the \
-                             destination has {} and the source {}",
+                        "the counts add up to {} elements, {} of them from this rank, but the destination has {} \
+                         and the source {}",
                         elements(total),
                         counts[rank],
                         elements(to.bytes()),
@@ -115,7 +117,7 @@ impl<'a> Request<'a> {
             _ if to.bytes() != from.bytes() => return wrong(elements(from.bytes())),
             O::ALL_TO_ALL if !elements(from.bytes()).is_multiple_of(many) => {
                 return Err(format!(
-                    "{} elements cannot be dealt out evenly to {world} ranks",
+                    "{} elements cannot be divided evenly among {world} ranks",
                     elements(from.bytes())
                 ));
             }

@@ -107,7 +107,7 @@ pub fn membership<'g>(
     match options.group {
         None => Ok(&world.collectives.everyone),
         Some(group) if Arc::ptr_eq(group.world(), world) => Ok(group.membership()),
-        Some(_) => Err(world.invalid(name, "the group is another communicator's")),
+        Some(_) => Err(world.invalid(name, "the group belongs to another communicator")),
     }
 }
 

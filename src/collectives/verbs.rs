@@ -11,6 +11,14 @@ use crate::stream::queue::Queue;
 impl Queue {
     /// [`Collectives::all_reduce`](crate::Collectives::all_reduce) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.all_reduce(y, x, ReduceOp::Sum)?; // `y` becomes the sum of all ranks' `x`
+    /// stream.all_reduce(x, x, ReduceOp::Maximum)?; // in place
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::all_reduce`](crate::Collectives::all_reduce).
     pub fn all_reduce<'a, T: Reducible>(
@@ -24,6 +32,13 @@ impl Queue {
     }
 
     /// [`Collectives::reduce`](crate::Collectives::reduce) with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.reduce(0, y, x, ReduceOp::Average)?; // `y` changes at rank 0 only
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Collectives::reduce`](crate::Collectives::reduce).
@@ -40,6 +55,14 @@ impl Queue {
 
     /// [`Collectives::reduce_scatter`](crate::Collectives::reduce_scatter) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, whole: &SymmetricBuffer<f32>, part: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // `whole` is as long as the world's `part`s together.
+    /// stream.reduce_scatter(part, whole, ReduceOp::Sum)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::reduce_scatter`](crate::Collectives::reduce_scatter).
     pub fn reduce_scatter<'a, T: Reducible>(
@@ -54,6 +77,14 @@ impl Queue {
 
     /// [`Collectives::all_gather`](crate::Collectives::all_gather) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, whole: &SymmetricBuffer<f32>, part: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // `whole` is as long as the world's `part`s together.
+    /// stream.all_gather(whole, part)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::all_gather`](crate::Collectives::all_gather).
     pub fn all_gather<'a, T: Element>(
@@ -66,6 +97,14 @@ impl Queue {
     }
 
     /// [`Collectives::all_gather_v`](crate::Collectives::all_gather_v) with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, whole: &SymmetricBuffer<f32>, part: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // Two ranks: `whole` has 150 elements, `part` at least as many as its rank's count.
+    /// stream.all_gather_v(whole, part, &[100, 50])?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Collectives::all_gather_v`](crate::Collectives::all_gather_v).
@@ -81,6 +120,13 @@ impl Queue {
 
     /// [`Collectives::broadcast`](crate::Collectives::broadcast) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.broadcast(0, y, x)?; // `x` of rank 0 to `y` of all ranks
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::broadcast`](crate::Collectives::broadcast).
     pub fn broadcast<'a, T: Element>(
@@ -95,6 +141,14 @@ impl Queue {
 
     /// [`Collectives::all_to_all`](crate::Collectives::all_to_all) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // Both have `world` equal parts; part `r` of `x` goes to rank `r`.
+    /// stream.all_to_all(y, x)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::all_to_all`](crate::Collectives::all_to_all).
     pub fn all_to_all<'a, T: Element>(
@@ -107,6 +161,15 @@ impl Queue {
     }
 
     /// [`Collectives::all_to_all_v`](crate::Collectives::all_to_all_v) with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // Two ranks: each sends 8 elements to every rank, from offset 0 and from offset 32 of `x`.
+    /// let (counts, from, to) = ([8, 8], [0, 32], [0, 8]);
+    /// stream.all_to_all_v(y, &counts, &to, x, &counts, &from)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Collectives::all_to_all_v`](crate::Collectives::all_to_all_v).
@@ -132,6 +195,13 @@ impl Queue {
 
     /// [`Collectives::gather`](crate::Collectives::gather) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, whole: &SymmetricBuffer<f32>, part: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.gather(0, whole, part)?; // every rank's `part` to `whole` of rank 0
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::gather`](crate::Collectives::gather).
     pub fn gather<'a, T: Element>(
@@ -145,6 +215,13 @@ impl Queue {
     }
 
     /// [`Collectives::scatter`](crate::Collectives::scatter) with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, whole: &SymmetricBuffer<f32>, part: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.scatter(0, part, whole)?; // part `r` of rank 0's `whole` to `part` of rank `r`
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Collectives::scatter`](crate::Collectives::scatter).
@@ -160,6 +237,17 @@ impl Queue {
 
     /// [`Collectives::send`](crate::Collectives::send) with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, rank: usize, x: &SymmetricBuffer<f32>) -> Result<()> {
+    /// match rank {
+    ///     0 => stream.send(1, x),
+    ///     1 => stream.recv(0, x),
+    ///     _ => Ok(()), // other ranks take no part
+    /// }
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Collectives::send`](crate::Collectives::send).
     pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
@@ -167,6 +255,17 @@ impl Queue {
     }
 
     /// [`Collectives::recv`](crate::Collectives::recv) with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, rank: usize, x: &SymmetricBuffer<f32>) -> Result<()> {
+    /// match rank {
+    ///     0 => stream.send(1, x),
+    ///     1 => stream.recv(0, x),
+    ///     _ => Ok(()), // other ranks take no part
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Collectives::recv`](crate::Collectives::recv).

@@ -61,7 +61,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
             queue.check_same(range.world(), NAME)?;
             if range.len() != expected {
                 let found = range.len();
-                let message = format!("{what} has {found} elements; this shape takes {expected}");
+                let message = format!("{what} has {found} elements; this shape needs {expected}");
                 return Err(queue.invalid(NAME, message));
             }
             Ok(range.operand())
@@ -76,11 +76,12 @@ impl<'a, T: GemmElement> Call<'a, T> {
             },
             (given, _) => {
                 let (given, expected) = match given {
-                    Some(_) => ("is", "made without"),
-                    None => ("is no", "made for"),
+                    Some(_) => ("a", "without"),
+                    None => ("no", "with"),
                 };
                 return invalid(format!(
-                    "there {given} buffer for the gathered A; the operation was {expected} one"
+                    "the call passes {given} buffer for the gathered A, but the operation was made {expected} one \
+                     (`GemmOptions::gathered`)"
                 ));
             }
         };
@@ -129,8 +130,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         ] {
             if kernel && problem.world > 1 && !address.is_multiple_of(alignment) {
                 let message = format!(
-                    "{what} begins at {address:#x}; for the kernel that gathers it has to begin at a multiple of \
-                     {alignment} bytes"
+                    "{what} starts at {address:#x}; the fused kernel needs it at a multiple of {alignment} bytes"
                 );
                 return Err(self.queue.invalid(NAME, message));
             }
@@ -165,7 +165,9 @@ impl<'a, T: GemmElement> Call<'a, T> {
                     continue;
                 };
                 if written != what && one.start < other.end && other.start < one.end {
-                    let message = format!("{written}, which is written, overlaps {what}");
+                    let message = format!(
+                        "{written}, which is written, overlaps {what}; pass disjoint ranges"
+                    );
                     return Err(self.queue.invalid(NAME, message));
                 }
             }
@@ -243,7 +245,7 @@ fn compare<T: GemmElement>(
         &[
             (
                 "the matrices",
-                refusal.map_or_else(|| "in order".into(), Error::to_string),
+                refusal.map_or_else(|| "valid".into(), Error::to_string),
             ),
             ("the shape", format!("{shape:?}")),
             ("the shard of A", whose(operands.a)),
@@ -251,7 +253,7 @@ fn compare<T: GemmElement>(
                 "the gathered A",
                 operands
                     .gathered
-                    .map_or_else(|| "the operation's".into(), whose),
+                    .map_or_else(|| "the operation's own".into(), whose),
             ),
         ],
     )
@@ -310,7 +312,9 @@ fn check_matrix<T: GemmElement>(
         ));
     }
     if !matrix.start().is_multiple_of(size_of::<T>() as u64) {
-        return invalid(format!("{what} is not aligned to its elements"));
+        return invalid(format!(
+            "{what} does not start at a multiple of its element size"
+        ));
     }
     Ok(())
 }

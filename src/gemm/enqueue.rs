@@ -309,7 +309,7 @@ impl<T: GemmElement> Run<'_, T> {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
                 "vendor_call",
-                "the vendor's library of collectives is not open any more",
+                "NCCL or RCCL is not open any more",
             ));
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);

@@ -34,47 +34,43 @@ impl<T: GemmElement> AllGatherGemm<T> {
             },
         );
         let _ = match &self.library {
-            Some((library, file)) => writeln!(text, "library of products: {library} ({file})"),
-            None => writeln!(text, "library of products: none"),
+            Some((library, file)) => writeln!(text, "GEMM library: {library} ({file})"),
+            None => writeln!(text, "GEMM library: none"),
         };
         let _ = match (algorithm, transport) {
             (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
-                writeln!(
-                    text,
-                    "Baseline: all of A is gathered first, by the vendor's library"
-                )
+                writeln!(text, "Baseline: NCCL or RCCL gathers all of A first")
             }
             (GemmAlgorithm::Baseline, _) => writeln!(
                 text,
-                "Baseline: all of A is gathered first, by our own collective (the vendor's library is \
-                 not open)"
+                "Baseline: symmem's all-gather gathers all of A first (NCCL or RCCL is not used)"
             ),
             (GemmAlgorithm::Pipeline, _) => {
                 let then = match division.by_columns() {
-                    true => "once all are here, A is multiplied on the caller's stream".into(),
+                    true => "once all shards have arrived, A is multiplied on the caller's stream"
+                        .into(),
                     false => format!(
-                        "it is multiplied on product stream i mod {}",
+                        "each shard is multiplied on GEMM stream i mod {}",
                         self.problem.streams.min(world)
                     ),
                 };
                 writeln!(
                     text,
-                    "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes \
-                     and the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; \
-                     {then}",
+                    "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} arrives and \
+                     this rank's shard goes to rank ({rank} - i) mod {world}, on copy stream (i - 1) mod {}; {then}",
                     self.problem.lanes().max(1)
                 )
             }
             _ if self.problem.at_once => writeln!(
                 text,
-                "{algorithm:?} by {transport:?}, which is its own barrier: the own shard goes to all ranks in \
-                 {} chunks of {} rows, each by one block, which multiplies then",
+                "{algorithm:?} by {transport:?}, whose kernel is its own barrier: this rank's shard goes to all \
+                 ranks in {} chunks of {} rows, each stored by one block, which then multiplies",
                 self.problem.chunks, self.problem.chunk
             ),
             _ => writeln!(
                 text,
-                "{algorithm:?} by {transport:?}: {} chunks of {} rows a shard, from rank ({rank} + i) mod \
-                 {world} in step i, to rank ({rank} - i) mod {world}; {} blocks",
+                "{algorithm:?} by {transport:?}: {} chunks of {} rows per shard, in step i from rank ({rank} + i) \
+                 mod {world} and to rank ({rank} - i) mod {world}; {} blocks",
                 self.problem.chunks,
                 self.problem.chunk,
                 self.options.blocks.unwrap_or(self.limits.blocks)

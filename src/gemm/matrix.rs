@@ -75,7 +75,8 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
                 rank,
                 operation: "matrix",
                 message: format!(
-                    "{} with stride {stride} is no way for {rows} x {columns} elements to lie",
+                    "a {rows} x {columns} matrix stored by {} needs a stride of at least {width} elements, not \
+                     {stride}",
                     order.name()
                 ),
             });
@@ -100,7 +101,8 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         })
     }
 
-    /// Makes the same of memory at an address of this rank's device that is no symmetric buffer.
+    /// Makes a matrix, as [`Matrix::strided`] does, of memory of this rank's device at `address`, which need not be
+    /// in a symmetric buffer. Checks nothing.
     ///
     /// # Safety
     /// The elements are allocated and aligned, and stay so until the streams that use the matrix have passed
@@ -185,6 +187,22 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 }
 
 /// The matrices of one call.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # type Buffer = SymmetricBuffer<half::f16>;
+/// # fn f(a: &Buffer, b: &Buffer, c: &Buffer) -> Result<()> {
+/// let (m, n, k) = (1024, 4096, 8192);
+/// let operands = Operands {
+///     a: a.all(), // this rank's shard
+///     b: Matrix::of(b, k, n)?,
+///     c: Matrix::of(c, m, n)?,
+///     bias: None,
+///     gathered: None,
+/// };
+/// # let _ = operands;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Operands<'a, T: GemmElement> {
     /// This rank's shard of `A`, row-major and without gaps. Every rank passes the same range, as long as the

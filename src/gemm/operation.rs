@@ -38,6 +38,16 @@ type Library = (String, String);
 /// Calls of one operation use the same memory, so they must be ordered among themselves, by one stream or by
 /// events. Dropping it does not wait: its resources are released once this rank's streams are idle, its graphs
 /// are dropped and all ranks have dropped their operation.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(communicator: &Communicator, stream: &Stream, operands: &Operands<half::bf16>) -> Result<()> {
+/// let shape = GemmShape::new(4096, 8192, 16384);
+/// let gemm = communicator.all_gather_gemm::<half::bf16>(&shape, &GemmOptions::default())?; // collective
+/// stream.all_gather_gemm(&gemm, operands)?; // enqueues; any number of times
+/// println!("{}", gemm.explain());
+/// # Ok(()) }
+/// ```
 pub struct AllGatherGemm<T: GemmElement> {
     pub(super) world: Arc<World>,
     pub(super) shape: GemmShape,
@@ -78,7 +88,7 @@ impl Communicator {
             ("the shape", format!("{shape:?}")),
             ("the options", format!("{options:?}")),
             (
-                "the stored row (SYMMEM_TUNING, Builder::gemm_tuning)",
+                "the stored tuning row (SYMMEM_TUNING, Builder::gemm_tuning)",
                 format!("{stored:?}"),
             ),
         ])?;
@@ -143,7 +153,9 @@ impl Maker<'_> {
         // The arguments were compared, so all ranks refuse them, or none does.
         shape.check().map_err(|message| self.invalid(message))?;
         if options.streams == 0 || options.chunk_rows == Some(0) || options.blocks == Some(0) {
-            return Err(self.invalid("streams, rows of a chunk and blocks are at least 1".into()));
+            return Err(
+                self.invalid("`streams`, `chunk_rows` and `blocks` must be at least 1".into())
+            );
         }
         check_channel(options.channel, COLLECTIVE_CHANNELS)
             .map_err(|message| self.invalid(message))?;
@@ -205,7 +217,8 @@ impl Maker<'_> {
             let kernel = matches!(chosen.0, GemmAlgorithm::Pull | GemmAlgorithm::Push);
             if kernel && world > 1 && blocks > limits.blocks {
                 let most = limits.blocks;
-                let message = format!("{blocks} blocks, but at most {most} are co-resident");
+                let message =
+                    format!("{blocks} blocks, but at most {most} can be co-resident; use fewer");
                 return Err(self.invalid(message));
             }
             let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
@@ -241,10 +254,13 @@ impl Maker<'_> {
         };
         round.compare(&[
             ("the algorithm", format!("{algorithm:?}")),
-            ("what moves shards", format!("{transport:?}")),
-            ("whether the kernel is the barrier", at_once.to_string()),
-            ("the rows of a chunk", chunk.to_string()),
-            ("how many peers keep links busy", problem.fanout.to_string()),
+            ("the transport", format!("{transport:?}")),
+            ("whether the kernel is its own barrier", at_once.to_string()),
+            ("the rows per chunk", chunk.to_string()),
+            (
+                "the number of peers that a device copies to at once",
+                problem.fanout.to_string(),
+            ),
         ])?;
         tracing::debug!(
             rank = shared.rank,

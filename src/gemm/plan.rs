@@ -422,7 +422,7 @@ impl fmt::Display for On {
         match self {
             Self::Main => write!(formatter, "caller's stream"),
             Self::Copies(index) => write!(formatter, "copy stream {index}"),
-            Self::Products(index) => write!(formatter, "product stream {index}"),
+            Self::Products(index) => write!(formatter, "GEMM stream {index}"),
         }
     }
 }
@@ -431,32 +431,37 @@ impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: ", self.on())?;
         match self {
-            Self::Start => write!(formatter, "wait until all ranks are here"),
-            Self::End => write!(formatter, "wait until all ranks are done reading"),
-            Self::Fork { .. } => write!(formatter, "begin after the caller's stream"),
-            Self::Join { .. } => write!(formatter, "the caller's stream waits for it"),
-            Self::Keep { .. } => write!(formatter, "copy the own shard to the gathered A"),
-            Self::Get { peer, .. } => write!(formatter, "copy the shard of rank {peer} here"),
+            Self::Start => write!(formatter, "wait until all ranks have started"),
+            Self::End => write!(formatter, "wait until all ranks have finished reading"),
+            Self::Fork { .. } => write!(formatter, "start after the caller's stream"),
+            Self::Join { .. } => write!(formatter, "the caller's stream waits for this one"),
+            Self::Keep { .. } => write!(formatter, "copy this rank's shard to the gathered A"),
+            Self::Get { peer, .. } => {
+                write!(formatter, "copy the shard of rank {peer} to this rank")
+            }
             Self::Put { peer, chunk, .. } => {
                 write!(
                     formatter,
-                    "copy chunk {chunk} of the own shard to rank {peer}"
+                    "copy chunk {chunk} of this rank's shard to rank {peer}"
                 )
             }
             Self::Arrive { peer, chunk, .. } => {
-                write!(formatter, "tell rank {peer} that chunk {chunk} is there")
+                write!(
+                    formatter,
+                    "signal rank {peer} that chunk {chunk} has arrived"
+                )
             }
-            Self::Give { peer, .. } => write!(formatter, "signal to rank {peer}"),
+            Self::Give { peer, .. } => write!(formatter, "signal rank {peer}"),
             Self::Receive { peer, .. } => write!(formatter, "wait for the signal of rank {peer}"),
             Self::Turn { to, from, .. } => {
                 write!(
                     formatter,
-                    "hand the link on to rank {to}, wait for rank {from}"
+                    "pass the link on to rank {to}, wait for rank {from}"
                 )
             }
             Self::Exchange { to, from, .. } => write!(
                 formatter,
-                "send the own shard to rank {to}, receive that of rank {from}"
+                "send this rank's shard to rank {to}, receive the shard of rank {from}"
             ),
             Self::Mark { event, .. } => write!(formatter, "record event {event}"),
             Self::Await { event, .. } => write!(formatter, "wait for event {event}"),
@@ -464,19 +469,19 @@ impl fmt::Display for Step {
             Self::Spread { shard, .. } => {
                 write!(
                     formatter,
-                    "put the columns of rank {shard} where they belong"
+                    "copy the columns of rank {shard} to their place in the gathered A"
                 )
             }
             Self::Multiply { part, .. } => match part {
-                Part::Own => write!(formatter, "multiply the own shard"),
+                Part::Own => write!(formatter, "multiply this rank's shard"),
                 Part::Shard(rank) => write!(formatter, "multiply the shard of rank {rank}"),
                 Part::Whole => write!(formatter, "multiply the gathered A"),
             },
             Self::Gathered { mode } => write!(
                 formatter,
-                "{}multiply each chunk once it is here ({})",
+                "{}multiply each chunk once it has arrived ({})",
                 match *mode {
-                    GatherMode::PUSH_AT_ONCE => "wait until all ranks are here, and ",
+                    GatherMode::PUSH_AT_ONCE => "wait until all ranks have started, and ",
                     _ => "",
                 },
                 mode.name()

@@ -68,7 +68,7 @@ impl Scratch {
             .chain(self.memory.iter().map(free))
             .filter_map(CallResult::err)
         {
-            tracing::warn!(rank = driver.rank, %failure, "giving back what products were timed on");
+            tracing::warn!(rank = driver.rank, %failure, "could not release the memory of GEMM timing");
         }
         self.stream.map(|stream| ClosingStream::held(stream, true))
     }

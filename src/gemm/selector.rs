@@ -94,8 +94,8 @@ pub(super) fn choose(
     let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
     if !offer.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
         return unsupported(
-            "there is no vendor's library of matrix products here, and no kernel for this alone; \
-             see `symmem info`",
+            "no GEMM library (cuBLASLt or hipBLASLt) was found, and no kernel does this without one; see `symmem \
+             info`",
         );
     }
     let kernel = |mode: GatherMode, transport| {
@@ -113,9 +113,9 @@ pub(super) fn choose(
         (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
         (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
         (A::Baseline | A::Pipeline, T::Vendor) if offer.collectives => Ok((algorithm, T::Vendor)),
-        (A::Baseline | A::Pipeline, T::Vendor) => unsupported(
-            "the vendor's library of collectives is not open; call `open_vendor` before",
-        ),
+        (A::Baseline | A::Pipeline, T::Vendor) => {
+            unsupported("NCCL or RCCL is not open; call `Communicator::open_vendor` first")
+        }
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
         // Copy engines move columns row by row. Blocks are faster then, except for a few thousand rows.

@@ -55,7 +55,7 @@ pub(super) fn choose_by(
                 algorithm = ?row.algorithm,
                 transport = ?row.transport,
                 reason,
-                "what is stored for a product cannot be done here: the selector chooses; tune again"
+                "this device cannot run a stored tuning row: the selector chooses instead; tune again"
             );
         }
         chosen.ok()
@@ -87,8 +87,8 @@ impl<'a> Ways<'a> {
             rank,
             stored_for = row.library,
             here,
-            "stored ways of products are of another library, of another version or of another request: products are \
-             timed; tune again"
+            "the stored GEMM candidates belong to another library, version or request revision: GEMMs are timed \
+             instead; tune again"
         );
         Self(&[])
     }
@@ -108,8 +108,8 @@ impl<'a> Ways<'a> {
                     rows,
                     way,
                     %failure,
-                    "gemm_candidates failed, so whether there is the stored way of a product is not known: it is \
-                     timed; tune again"
+                    "gemm_candidates failed, so the stored GEMM candidate cannot be checked: the GEMM is timed \
+                     instead; tune again"
                 );
                 return None;
             }
@@ -119,7 +119,7 @@ impl<'a> Ways<'a> {
             rows,
             way,
             offered,
-            "the library has no such way of a product any more: it is timed; tune again"
+            "the library no longer has the stored GEMM candidate: the GEMM is timed instead; tune again"
         );
         None
     }

@@ -56,7 +56,7 @@ pub(super) fn tune(
             return Err(refused(shared, failure));
         }
         // Without memory for the timing, use the library's first candidates.
-        tracing::warn!(rank = shared.rank, %failure, "products are not timed");
+        tracing::warn!(rank = shared.rank, %failure, "no memory to time GEMMs: stored or first candidates are used");
     } else {
         let tuned = choose(scratch, shared, &mut workspace.prepared, begun);
         tuned.map_err(|failure| refused(shared, failure))?;
@@ -134,7 +134,7 @@ impl Timing<'_> {
                     rows,
                     stored,
                     %failure,
-                    "the library refuses the stored way of a product: it is timed; tune again"
+                    "the library refuses the stored GEMM candidate: the GEMM is timed instead; tune again"
                 );
                 self.best(prepared.raw)
             }
@@ -231,8 +231,8 @@ impl Timing<'_> {
                     Status::CALL_FAILED,
                     "gemm",
                     format!(
-                        "the library's products are not done after {:?}: is the device busy with other \
-                         work? With `GemmOptions::tune` off they are not timed",
+                        "the GEMMs under timing are not done after {:?}; check what else keeps the device busy, or \
+                         turn `GemmOptions::tune` off",
                         self.begun.elapsed()
                     ),
                 ));

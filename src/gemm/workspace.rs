@@ -108,7 +108,10 @@ impl Workspace {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "gemm",
-                format!("no product of {rows} rows was prepared for the {on}; please report this"),
+                format!(
+                    "no GEMM of {rows} rows was prepared for the {on}; this is a bug in symmem, please report \
+                    it"
+                ),
             ));
         };
         // SAFETY: prepared GEMMs live as long as this; the caller guarantees the rest.
@@ -127,7 +130,7 @@ impl Resource for Workspace {
         for prepared in &self.prepared {
             // SAFETY: prepared by `operation`, and used by no stream or graph any more.
             if let Err(failure) = unsafe { backend.gemm_release(prepared.raw) } {
-                tracing::warn!(rank, %failure, "gemm_release");
+                tracing::warn!(rank, %failure, "gemm_release failed");
             }
         }
         let mut next: Vec<Held> = Vec::new();
@@ -135,7 +138,7 @@ impl Resource for Workspace {
             for &event in &sides.events {
                 // SAFETY: made in `open`, and used by this operation's streams only, which are idle.
                 if let Err(failure) = unsafe { backend.event_destroy(event) } {
-                    tracing::warn!(rank, %failure, "event_destroy");
+                    tracing::warn!(rank, %failure, "event_destroy failed");
                 }
             }
             let streams = sides.copies.iter().chain(&sides.products);

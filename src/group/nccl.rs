@@ -61,7 +61,7 @@ impl Communicators {
         self.each(|vendor| {
             // SAFETY: it came from `open`; no work is left and nobody begins any.
             if let Err(failure) = unsafe { backend.vendor_destroy(vendor) } {
-                tracing::warn!(rank, %failure, "vendor_destroy");
+                tracing::warn!(rank, %failure, "vendor_destroy failed");
             }
         });
     }
@@ -86,7 +86,7 @@ impl Closing for Communicators {
 fn abort(backend: &Backend, rank: usize, vendor: RawVendor) {
     // SAFETY: it came from `vendor_create`; the backend lets calls that come late find it ended.
     if let Err(failure) = unsafe { backend.vendor_abort(vendor) } {
-        tracing::warn!(rank, %failure, "vendor_abort");
+        tracing::warn!(rank, %failure, "vendor_abort failed");
     }
 }
 
@@ -117,8 +117,14 @@ pub fn open(
     let mut round = shared.agreement.begin(NAME);
     let slot = communicators.slot(windows);
     round.compare(&[
-        ("whether it has windows", windows.to_string()),
-        ("whether it is open", slot.get().is_some().to_string()),
+        (
+            "whether symmetric windows are requested",
+            windows.to_string(),
+        ),
+        (
+            "whether it is already open",
+            slot.get().is_some().to_string(),
+        ),
     ])?;
     let description = shared
         .backend
@@ -127,9 +133,9 @@ pub fn open(
     let description = round.vote(description)?;
     let (name, version) = (read_text(&description.name), description.version);
     round.compare(&[
-        ("the vendor's library", name.clone()),
-        ("its version", version.to_string()),
-        ("what it has", description.flags.to_string()),
+        ("the library (NCCL or RCCL)", name.clone()),
+        ("the library's version", version.to_string()),
+        ("the library's features", description.flags.to_string()),
     ])?;
     if windows && description.flags & VENDOR_WINDOWS == 0 {
         return Err(Error::Unsupported {
@@ -175,7 +181,7 @@ fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<R
     let identifier = bytes.map_err(|_| Error::InvalidArgument {
         rank,
         operation: name,
-        message: "rank 0 sent an identifier of another version's form".into(),
+        message: "rank 0 sent an identifier in an unknown format; run the same build of symmem on all ranks".into(),
     });
     let identifier = VendorIdentifier {
         bytes: round.vote(identifier)?,
@@ -234,10 +240,13 @@ pub fn register(
     )])?;
     let ready = match communicators.windows.get() {
         Some(&vendor) if !allocation.has(WINDOW) => Ok(vendor),
-        Some(_) => Err(context.invalid(NAME, "the buffer is a window already")),
+        Some(_) => Err(context.invalid(
+            NAME,
+            "the buffer is already registered as a symmetric window",
+        )),
         None => Err(context.invalid(
             NAME,
-            "the vendor's communicator with windows is not open; see `open_vendor`",
+            "NCCL is not open with symmetric windows; call `Communicator::open_vendor(true)` first",
         )),
     };
     let vendor = round.vote(ready)?;
@@ -273,7 +282,7 @@ impl Attachment for Window {
         // ended its windows with it.
         let ended = unsafe { driver.backend.vendor_deregister(self.vendor, self.window) };
         if let Err(failure) = ended {
-            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister");
+            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister failed");
         }
     }
 }

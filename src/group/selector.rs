@@ -63,14 +63,14 @@ impl Selector {
         if let Some(row) = rows.iter().find(|row| !is_sound(row, grids)) {
             return Err(Error::InvalidArgument {
                 rank,
-                operation: "reading the collectives' table",
+                operation: "read the tuning rows",
                 message: format!(
-                    "{row:?}: threads go in steps of {THREAD_STEP} up to {MOST_THREADS}, blocks up to \
-                     {SLOT_BLOCKS}, and the algorithm is one that the operation has"
+                    "invalid {row:?}: threads must be a multiple of {THREAD_STEP} up to {MOST_THREADS}, blocks at \
+                     most {SLOT_BLOCKS}, and the operation must have the algorithm"
                 ),
             });
         }
-        let failed = |failure| Error::backend(rank, "reading the collectives' table", failure);
+        let failed = |failure| Error::backend(rank, "read the tuning rows", failure);
         let mut selector = Self {
             rows: rows.to_vec(),
             resident: vec![[0; ASKED]; FAMILIES],
@@ -196,7 +196,7 @@ impl Selector {
             && (blocks == 0 || blocks > most_blocks(kernel))
         {
             return Err(format!(
-                "{blocks} blocks; give 1 to {} for {}",
+                "{blocks} blocks; use 1 to {} for {}",
                 most_blocks(kernel),
                 row.algorithm.name()
             ));
@@ -205,7 +205,7 @@ impl Selector {
             && (threads == 0 || threads > MOST_THREADS || !threads.is_multiple_of(THREAD_STEP))
         {
             return Err(format!(
-                "{threads} threads; give a multiple of {THREAD_STEP}, {MOST_THREADS} at most"
+                "{threads} threads; use a multiple of {THREAD_STEP}, at most {MOST_THREADS}"
             ));
         }
         let mut choice = Choice {
@@ -226,7 +226,7 @@ impl Selector {
                 .is_some_and(|threads| !threads.is_multiple_of(PUSH_THREAD_STEP))
             {
                 return Err(format!(
-                    "{threads} threads; give a multiple of {PUSH_THREAD_STEP} for {}, whose warps work in pairs",
+                    "{threads} threads; use a multiple of {PUSH_THREAD_STEP} for {}, whose warps work in pairs",
                     row.algorithm.name()
                 ));
             }
@@ -235,17 +235,16 @@ impl Selector {
         }
         if most == 0 {
             return Err(format!(
-                "{} blocks of {threads} threads of {} cannot be resident on this device{}; use fewer \
-                 threads, or another algorithm",
-                1,
+                "a block of {threads} threads of {} cannot be resident on this device{}; use fewer threads, or \
+                 another algorithm",
                 kernel.name(),
                 self.because_shared()
             ));
         }
         if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > most) {
             return Err(format!(
-                "{blocks} blocks of {threads} threads would wait for each other, but only {most} can be \
-                 resident at once{}; use fewer",
+                "{blocks} blocks of {threads} threads wait for each other, but only {most} can be co-resident on \
+                 this device{}; use fewer",
                 self.because_shared()
             ));
         }
@@ -287,8 +286,8 @@ impl Selector {
             ) => Algorithm::VENDOR,
             (Provider::Vendor | Provider::VendorWindows, other) => {
                 return Err(format!(
-                    "{} is symmem's algorithm, which this provider excludes; leave the algorithm or the \
-                     provider to the selector",
+                    "{} is an algorithm of symmem, which this provider excludes; leave the algorithm or the \
+                     provider automatic",
                     other.name()
                 ));
             }
@@ -372,8 +371,8 @@ impl Selector {
         } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
             format!(
-                "there is no multicast: {}",
-                reason.unwrap_or("nothing asks for it")
+                "multicast is not available: {}",
+                reason.unwrap_or("it is not enabled")
             )
         } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
             "this device has no copy engine".into()
@@ -395,7 +394,7 @@ impl Selector {
             })
             .map(|algorithm| algorithm.name())
             .collect();
-        Err(format!("{why}; possible: {}", names.join(", ")))
+        Err(format!("{why}; possible algorithms: {}", names.join(", ")))
     }
 
     /// Returns whether the call lacks what an algorithm needs: its kernel, its inbox, or the reach of

@@ -38,9 +38,9 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
                 rank,
                 peer: record.peer as usize,
                 operation: "receive",
-                what: "the buffer that is sent from",
-                mine: "given up (keep it until all is received)".into(),
-                theirs: "in use".into(),
+                what: "the sender's buffer",
+                mine: "freed (keep it until the receive is complete)".into(),
+                theirs: "allocated".into(),
             });
         }
         kind => method_of(CollectiveOperation(
@@ -82,7 +82,7 @@ fn method_of(operation: CollectiveOperation) -> &'static str {
         CollectiveOperation::SCATTER => "scatter",
         CollectiveOperation::EXCHANGE => "exchange",
         CollectiveOperation::ALL_GATHER_GEMM => "all_gather_gemm",
-        _ => "an operation that this version does not know",
+        _ => "an operation unknown to this version",
     }
 }
 
@@ -147,10 +147,7 @@ mod tests {
         let error = error_of(1, &record(4)).unwrap();
         assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
         let text = error.to_string();
-        assert!(
-            text.contains("7 here but 4 GiB or more at rank 3"),
-            "{text}"
-        );
+        assert!(text.contains("7 here, 4 GiB or more at rank 3"), "{text}");
     }
 
     #[test]
@@ -161,7 +158,7 @@ mod tests {
         };
         let error = error_of(1, &record).unwrap();
         assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
-        assert!(error.to_string().contains("given up"), "{error}");
+        assert!(error.to_string().contains("freed"), "{error}");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Health {
             release(&wait);
         }
         if first {
-            tracing::warn!(rank = self.rank, cause = %words, "poisoned");
+            tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
             self.control
                 .set_state(self.rank, RankState::Failed, self.blame());
             // Ranks that wait in the store receive it there. If the store is gone, they know already.
@@ -282,7 +282,7 @@ impl Health {
                 (_, Some(blame)) if blame.rank == rank => self.poison_once(|| {
                     self.failed_peer(
                         peer,
-                        "it gave up on this rank; its own error says why".into(),
+                        "it gave up on this rank; see the error on that rank".into(),
                     )
                 }),
                 // A rank that has left did not die, though its process may have ended since.
@@ -296,7 +296,7 @@ impl Health {
                     let peer = self.control.origin(peer);
                     let reason = match self.control.state(peer).1 {
                         Some(blame) => format!("it gave up on rank {}", blame.rank),
-                        None => "it failed or was aborted; its own error says why".into(),
+                        None => "it failed or was aborted; see the error on that rank".into(),
                     };
                     self.poison_once(|| self.failed_peer(peer, reason));
                 }

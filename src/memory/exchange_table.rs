@@ -50,7 +50,7 @@ struct Row {
 
 impl Attachment for Row {
     fn name(&self) -> &'static str {
-        "row of the table of addresses"
+        "row of the address table"
     }
 
     /// Clears the row: a peer that still has the allocation may send from it, and the receiving kernel must
@@ -61,7 +61,7 @@ impl Attachment for Row {
             .write(driver, self.address, &vec![0; self.bytes])
         {
             // The communicator is poisoned then, and no kernel that would read the table begins any more.
-            tracing::debug!(rank = driver.rank, %error, "taking an allocation out of the table");
+            tracing::debug!(rank = driver.rank, %error, "could not remove an allocation from the address table");
         }
     }
 }

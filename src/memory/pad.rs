@@ -204,7 +204,7 @@ impl Closing for SignalPad {
         if let Some(host) = &self.host {
             // SAFETY: registered by `HostPad::new`; no work uses the words.
             if let Err(failure) = unsafe { driver.backend.host_unregister(host.memory.host) } {
-                tracing::warn!(rank = driver.rank, %failure, "host_unregister");
+                tracing::warn!(rank = driver.rank, %failure, "host_unregister failed");
             }
         }
     }

@@ -65,7 +65,7 @@ pub fn allocate(
             // Ranks may fail for different reasons, so all must go on to the next strategy.
             Err(error) => {
                 let _ = write!(reasons, "{}: {error}; ", kind.name());
-                tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
+                tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "sharing strategy failed");
                 last = Some(error);
             }
         }
@@ -91,8 +91,8 @@ pub fn allocate(
         Some(error) => Err(error),
         None => Err(Error::Unsupported {
             rank: shared.rank,
-            operation: "sharing memory",
-            message: "the ranks' backends have no strategy in common".into(),
+            operation: "share memory",
+            message: "the ranks' backends have no sharing strategy in common".into(),
         }),
     }
 }
@@ -127,7 +127,7 @@ fn attempt(
     if let (Err(_), Some(own)) = (&outcome, allocated) {
         // SAFETY: allocated above; no work was enqueued on it that has not completed.
         if let Err(failure) = unsafe { shared.backend.free(own.handle) } {
-            tracing::warn!(rank = shared.rank, %failure, "while giving up an allocation");
+            tracing::warn!(rank = shared.rank, %failure, "could not release memory after a failure");
         }
     }
     outcome
@@ -250,7 +250,7 @@ impl Drop for Unmapping<'_> {
         for mapping in self.mappings.drain(..).flatten() {
             // SAFETY: it came from `import`, and the work of the proof has completed or failed.
             if let Err(failure) = unsafe { self.shared.backend.unmap(mapping) } {
-                tracing::warn!(rank = self.shared.rank, %failure, "while giving up a mapping");
+                tracing::warn!(rank = self.shared.rank, %failure, "could not release a mapping after a failure");
             }
         }
     }
@@ -290,7 +290,7 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
     let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
         rank,
         operation: "import",
-        message: format!("rank {peer} sent a handle of another version"),
+        message: format!("rank {peer} sent a handle in an unknown format; run the same build of symmem on all ranks"),
     })?;
     handle.descriptor = contribution
         .descriptor
@@ -303,7 +303,7 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
             return Err(Error::PeerUnreachable {
                 rank,
                 peer,
-                reason: "its address means nothing in another process".into(),
+                reason: "it shared an address, which is valid only in its own process".into(),
             });
         }
         _ => {}
@@ -354,14 +354,14 @@ fn check_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
         Err(Error::PeerUnreachable {
             rank,
             peer: if from == rank { to } else { from },
-            reason: format!("mapped, but a word {what} came out as {seen:02x?}"),
+            reason: format!("the mapping does not work: a word {what} reads as {seen:02x?}"),
         })
     };
     let mut inbox = vec![0; place(shared.world)];
     if shared.world > 1 {
         maker.staging.read(shared, peers[rank], &mut inbox)?;
     }
-    others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "it wrote here"))?;
+    others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "that it wrote to this rank"))?;
     others(shared).try_for_each(|peer| {
         let mut bytes = vec![0; place(shared.world)];
         maker.staging.read(shared, peers[peer], &mut bytes)?;
@@ -397,8 +397,8 @@ fn compare_contents(
         Err(Error::PeerUnreachable {
             rank: shared.rank,
             peer,
-            reason: "mapped, but its first bytes read differently here than there; was the memory \
-                     written while it was being registered?"
+            reason: "the mapping does not work: the first bytes read differently on the two ranks; do not write to \
+                the memory while it is being registered"
                 .into(),
         })
     })
@@ -441,7 +441,8 @@ fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Resu
         _ => Err(Error::InvalidArgument {
             rank: shared.rank,
             operation: "allocate",
-            message: "rank 0 chose an entry that the control block does not have".into(),
+            message: "rank 0 chose an entry that the control block does not have; run the same build of symmem on \
+                all ranks".into(),
         }),
     }
 }

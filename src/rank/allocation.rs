@@ -171,7 +171,7 @@ impl Allocation {
             if let Some(mapping) = *mapping {
                 // SAFETY: it came from `import`; the caller guarantees that no work uses it.
                 if let Err(failure) = unsafe { driver.backend.unmap(mapping) } {
-                    tracing::warn!(rank = driver.rank, peer, %failure, "unmap");
+                    tracing::warn!(rank = driver.rank, peer, %failure, "unmap failed");
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Allocation {
         // SAFETY: it came from `allocate` or `register`. No peer maps it any more, or it is memory of a file, which
         // peers' mappings keep.
         if let Err(failure) = unsafe { driver.backend.free(self.own.handle) } {
-            tracing::warn!(rank = driver.rank, %failure, "free");
+            tracing::warn!(rank = driver.rank, %failure, "free failed");
         }
         driver.health.control().release(self.entry, driver.rank);
     }

@@ -170,7 +170,7 @@ impl Drop for Context {
         if let Err(error @ Abandoned::Late(_)) =
             run_within("symmem-teardown", TEARDOWN, move || drop(parts))
         {
-            tracing::error!(rank, %error, "teardown is abandoned");
+            tracing::error!(rank, %error, "teardown did not return; its resources stay allocated");
         }
     }
 }

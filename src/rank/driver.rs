@@ -136,7 +136,7 @@ impl Driver {
         error
     }
 
-    /// The error of the first call to the device that failed.
+    /// Returns the error of the first call to the device that failed.
     pub fn fault(&self) -> Option<&Error> {
         self.fault.get()
     }
@@ -225,7 +225,7 @@ impl Driver {
         self.streams.tickets.none_out() && self.idle_now().unwrap_or(false)
     }
 
-    /// Whether the other communicators of this process have nothing enqueued on this device.
+    /// Returns whether the other communicators of this process have nothing enqueued on this device.
     pub fn neighbors_are_quiet(&self) -> bool {
         self.streams.neighbors().iter().all(|other| {
             // A stream of the same device can be asked by any backend that has opened it.

@@ -104,13 +104,13 @@ pub fn destroy(driver: &Driver, stream: &KnownStream) {
     if stream.owned {
         // SAFETY: live, idle, and no handle is left.
         if let Err(failure) = unsafe { driver.backend.stream_destroy(stream.raw) } {
-            tracing::warn!(rank = driver.rank, %failure, "stream_destroy");
+            tracing::warn!(rank = driver.rank, %failure, "stream_destroy failed");
         }
     }
     if let Some(event) = stream.event {
         // SAFETY: made with the stream, and used by its forks and joins only.
         if let Err(failure) = unsafe { driver.backend.event_destroy(event) } {
-            tracing::warn!(rank = driver.rank, %failure, "event_destroy");
+            tracing::warn!(rank = driver.rank, %failure, "event_destroy failed");
         }
     }
 }

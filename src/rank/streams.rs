@@ -30,11 +30,11 @@ pub struct Streams {
     known: Mutex<Vec<KnownStream>>,
 }
 
-/// Those of all ranks of this process.
+/// The streams of all communicators of this process.
 static PROCESS: Mutex<Vec<Weak<Streams>>> = Mutex::new(Vec::new());
 
 impl Streams {
-    /// The streams of a rank on this device; none yet.
+    /// Makes an empty list of a rank's streams on a device, and lists it for the process.
     pub fn new(device: &DeviceDescription) -> Arc<Self> {
         // Only the host has no architecture.
         let on_gpu = device.architecture != 0;
@@ -49,12 +49,12 @@ impl Streams {
         streams
     }
 
-    /// The streams, which stay live while the list is locked.
+    /// Returns the locked list of streams: they stay live while it is locked.
     pub fn known(&self) -> MutexGuard<'_, Vec<KnownStream>> {
         lock(&self.known)
     }
 
-    /// Those of the other communicators of this process on the same device.
+    /// Returns the streams of the process's other communicators on the same device; none on the host backend.
     pub fn neighbors(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.device.is_none() {
             return Vec::new();

@@ -25,7 +25,7 @@ impl Parts {
         }
         Err(Error::HostTimeout {
             rank: self.rank,
-            operation: "draining streams for a rebuild",
+            operation: "drain streams for a rebuild",
             waited: limit,
         })
     }
@@ -116,7 +116,7 @@ impl Drop for Parts {
             tracing::warn!(
                 rank = self.rank,
                 drained,
-                "memory that may still be in use is left to the end of the process"
+                "memory that may still be in use stays allocated until the process ends"
             );
             // Host words may still be waited on.
             std::mem::forget(closing);

@@ -34,7 +34,7 @@ impl Resource for Recorded {
         }
         // SAFETY: live; no stream runs it or can any more: its handle is gone, and so are graphs that launch it.
         if let Err(failure) = unsafe { driver.backend.graph_destroy(self.exec) } {
-            tracing::warn!(rank = driver.rank, %failure, "graph_destroy");
+            tracing::warn!(rank = driver.rank, %failure, "graph_destroy failed");
         }
         Progress::done(true)
     }
@@ -43,6 +43,20 @@ impl Resource for Recorded {
 impl Stream {
     /// Records the work that `record` enqueues on the queue passed to it, without running it. Until it returns,
     /// the stream is borrowed exclusively: nothing else can be enqueued on it, host copies included.
+    ///
+    /// ```
+    /// # use symmem::ReduceOp;
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// # let x = communicator.allocate::<f32>(&[64])?;
+    /// let mut stream = communicator.stream()?;
+    /// let graph = stream.capture(|queue| queue.all_reduce(&x, &x, ReduceOp::Average))?;
+    /// stream.launch_graph(&graph)?; // any number of times
+    /// stream.launch_graph(&graph)?;
+    /// stream.synchronize()?;
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the stream is
@@ -142,7 +156,7 @@ fn end_capture(world: &World, raw: RawStream) {
             .and_then(|exec| world.backend.graph_destroy(exec))
     };
     if let Err(failure) = ended {
-        tracing::warn!(rank = world.rank, %failure, "ending the capture of work that failed");
+        tracing::warn!(rank = world.rank, %failure, "could not end the capture of work that failed");
     }
 }
 

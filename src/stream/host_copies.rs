@@ -65,7 +65,9 @@ impl Stream {
         self.check_same(slice.world, operation)?;
         let found = slice.length;
         if found != elements {
-            let message = format!("{elements} elements on the host, {found} in the slice");
+            let message = format!(
+                "{elements} elements on the host, but {found} in the slice; pass equal lengths"
+            );
             return Err(self.invalid(operation, message));
         }
         self.refuse_capture(operation)
@@ -117,9 +119,9 @@ impl Communicator {
         unsafe { Stream::from_raw(self.world.clone(), raw) }
     }
 
-    /// Allocates a symmetric buffer and enqueues on `stream` a copy of the caller's memory at `address` into
-    /// it: for memory that cannot be registered. Collective. `shape` is in elements. Later changes of the
-    /// source are not followed.
+    /// Allocates a symmetric buffer of `shape`, in elements, and enqueues on `stream` a copy of the caller's memory
+    /// at `address` into it: for memory that cannot be registered. Collective; blocks as
+    /// [`Communicator::allocate`] does. Later changes of the source are not followed.
     ///
     /// # Errors
     /// The errors of [`Communicator::allocate`] and of a copy.

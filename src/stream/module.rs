@@ -27,7 +27,7 @@ impl Resource for Loaded {
         // SAFETY: live, and no stream runs a kernel of it or can any more: its handles and the graphs that had it
         // are gone.
         if let Err(failure) = unsafe { driver.backend.module_unload(self.0) } {
-            tracing::warn!(rank = driver.rank, %failure, "module_unload");
+            tracing::warn!(rank = driver.rank, %failure, "module_unload failed");
         }
         Progress::done(true)
     }
@@ -90,8 +90,7 @@ impl Communicator {
             return Err(Error::Unsupported {
                 rank: world.rank,
                 operation,
-                message: "this backend launches no kernels of the user's; kernels need a GPU"
-                    .into(),
+                message: "this backend cannot launch user kernels; use a GPU backend".into(),
             });
         }
         world.wait_all_idle(world.deadlines.setup)?;

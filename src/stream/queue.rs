@@ -19,6 +19,14 @@ use std::time::Duration;
 /// signal in host memory is registered with the watcher, and an [`crate::Exchange`] of more than 32 sends and
 /// receives allocates. Collectives that are compared ([`crate::Configuration::check_calls`]) do both, and block
 /// until the other ranks have made the call.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(queue: &Queue, x: &SymmetricBuffer<f32>) -> Result<()> {
+/// queue.all_reduce(x, x, ReduceOp::Sum)?; // enqueued, or recorded in a capture
+/// queue.barrier()
+/// # }
+/// ```
 pub struct Queue {
     world: Arc<World>,
     raw: RawStream,
@@ -101,8 +109,8 @@ impl Queue {
         Err(Error::Unsupported {
             rank: self.world.rank,
             operation,
-            message: "signals in host memory cannot be captured, since their values would be \
-                      frozen; open the communicator with signals in device memory"
+            message: "signals in host memory cannot be captured, since a graph would freeze their values; open the \
+                communicator with `SignalPlacement::Device`"
                 .into(),
         })
     }
@@ -136,6 +144,17 @@ impl std::fmt::Debug for Queue {
 
 /// An ordered queue of one rank's device work. The methods of [`Queue`] enqueue on it. Different streams are
 /// not ordered with each other.
+///
+/// ```
+/// # fn main() -> symmem::Result<()> {
+/// # let communicator = symmem::init()?;
+/// let stream = communicator.stream()?;
+/// stream.barrier()?; // enqueued, by `Queue::barrier`
+/// stream.synchronize()?; // the host waits
+/// assert!(stream.is_idle()?);
+/// # communicator.finalize().map(drop)
+/// # }
+/// ```
 pub struct Stream {
     queue: Queue,
     /// Whether the library made the stream. Otherwise the value wraps a stream of the caller's, which may

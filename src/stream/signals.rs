@@ -11,6 +11,14 @@ impl Queue {
     /// Enqueues a wait for `peer`'s next signal on `channel`. Later work of this stream sees everything that
     /// the peer put before it signaled. The host does not wait.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, left: usize, x: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.wait_signal(left, 0)?; // the stream waits for `put_signal` of rank `left` on channel 0
+    /// stream.all_reduce(x, x, ReduceOp::Sum)?; // starts after the signal
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if there is no such peer or channel; [`crate::Error::Unsupported`] in
     /// a capture, if signals live in host memory; the backend's errors; the error that poisoned the
@@ -59,6 +67,15 @@ impl Queue {
     /// its barrier. Work before the barrier at any rank is visible after it at every rank. Every rank must
     /// enqueue it. Each rank must order its barriers on one channel among themselves, by one stream or by
     /// events. The host does not wait.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, peer: usize, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.put(peer, y, x)?;
+    /// stream.barrier()?; // all ranks' puts have arrived
+    /// stream.all_reduce(y, y, ReduceOp::Sum)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The backend's errors; the error that poisoned the communicator. If a rank dies or does not come within the

@@ -105,7 +105,8 @@ impl Transfers<'_> {
         queue.check_same(source.world, operation)?;
         if destination.length != source.length {
             let (to, from) = (destination.length, source.length);
-            let message = format!("the destination has {to} elements, the source {from}");
+            let message =
+                format!("the destination has {to} elements, the source {from}; pass equal lengths");
             return Err(queue.invalid(operation, message));
         }
         let (to, from) = match direction {
@@ -130,6 +131,14 @@ impl Transfers<'_> {
 impl Queue {
     /// [`Transfers::put`] with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, peer: usize, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.put(peer, y, x)?; // this rank's `x` to `y` of the peer
+    /// stream.barrier()?; // later work of every rank sees it
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transfers::put`].
     pub fn put<'a, T: Element>(
@@ -144,6 +153,14 @@ impl Queue {
 
     /// [`Transfers::get`] with default options.
     ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, peer: usize, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// stream.barrier()?; // every rank's `x` is complete
+    /// stream.get(peer, y, x)?; // the peer's `x` to `y` of this rank
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transfers::get`].
     pub fn get<'a, T: Element>(
@@ -157,6 +174,15 @@ impl Queue {
     }
 
     /// [`Transfers::put_signal`] with default options.
+    ///
+    /// ```no_run
+    /// # use symmem::*;
+    /// # fn f(stream: &Stream, peer: usize, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {
+    /// // Two ranks exchange: the peer makes the same calls.
+    /// stream.put_signal(peer, y, x, 0)?; // channel 0
+    /// stream.wait_signal(peer, 0)?; // later work of this stream sees what the peer has put
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Transfers::put_signal`].

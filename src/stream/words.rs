@@ -56,6 +56,20 @@ impl Queue {
     ///
     /// Several ranks may add to one word; its owner waits for all of them with [`Condition::GreaterOrEqual`].
     ///
+    /// ```
+    /// # use symmem::Condition;
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// # let (rank, world) = (communicator.rank(), communicator.world_size());
+    /// # let stream = communicator.stream()?;
+    /// let words = communicator.allocate::<u64>(&[1])?; // zeroed
+    /// stream.signal_add((rank + 1) % world, words.slice(..1)?, 1)?;
+    /// stream.wait_word(words.slice(..1)?, Condition::GreaterOrEqual, 1)?; // counted up by the previous rank
+    /// stream.synchronize()?;
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Queue::signal_set`].
     pub fn signal_add<'a, W: Word>(
@@ -312,7 +326,8 @@ impl Queue {
             return Err(self.invalid(
                 operation,
                 format!(
-                    "{} elements with a stride of {} are no words to wait for",
+                    "no words to wait for in {} elements with a stride of {}; pass at least one element and a \
+                     stride of at least 1",
                     words.len(),
                     wait.stride
                 ),
@@ -352,7 +367,8 @@ impl Queue {
         self.check_same(word.world(), operation)?;
         if word.len() != 1 {
             let length = word.len();
-            let message = format!("{what} is one element, not {length}; take slice(index..=index)");
+            let message =
+                format!("{what} must be one element, not {length}; pass slice(index..=index)");
             return Err(self.invalid(operation, message));
         }
         Ok(())

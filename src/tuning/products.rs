@@ -83,7 +83,7 @@ impl ProductRow {
     /// # Errors
     /// The first fault, as text.
     pub fn row(&self) -> Result<GemmRow, String> {
-        let unknown = |what, name: &str| format!("no {what} of products is called `{name}`");
+        let unknown = |what, name: &str| format!("unknown all-gather + GEMM {what} `{name}`");
         let row = GemmRow {
             device: self.device.clone(),
             world: self.world as usize,
@@ -121,7 +121,7 @@ pub(super) fn checked<'de, D: Deserializer<'de>>(
         type Value = Sound;
 
         fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a row of products")
+            formatter.write_str("a row of all-gather + GEMM")
         }
 
         // The JSON reader adds the line number to an error that is raised while it is at the row.

@@ -22,6 +22,16 @@ use std::time::Duration;
 /// failed on one rank, the ranks are still in step and the communicator can be used. A rank that dies, or does
 /// not come within the setup deadline, poisons the communicator. All other methods concern this rank alone.
 /// `Communicator` can be shared between threads.
+///
+/// ```
+/// # fn main() -> symmem::Result<()> {
+/// let communicator = symmem::init()?;
+/// let bytes = communicator.host_all_gather(&[communicator.rank() as u8])?; // one entry per rank
+/// assert_eq!(bytes.len(), communicator.world_size());
+/// communicator.host_barrier()?;
+/// communicator.finalize().map(drop)
+/// # }
+/// ```
 pub struct Communicator {
     pub(crate) world: Arc<World>,
     pub(crate) peers: Vec<Peer>,
@@ -176,7 +186,10 @@ impl Communicator {
             Err(Error::InvalidArgument {
                 rank: shared.rank,
                 operation: "host_all_gather",
-                message: format!("{} bytes; a rank can give {most} at most", payload.len()),
+                message: format!(
+                    "{} bytes; a rank can contribute at most {most}",
+                    payload.len()
+                ),
             })
         };
         round.vote(fits)?;

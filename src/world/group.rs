@@ -78,6 +78,22 @@ impl Communicator {
     /// deadline in each step. Each rank allocates memory (36 MiB on a GPU), whether it joins a group or not;
     /// the memory is released when all ranks have dropped their groups.
     ///
+    /// ```
+    /// # use symmem::CollectiveOptions;
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// # let stream = communicator.stream()?;
+    /// # let x = communicator.allocate::<f32>(&[64])?;
+    /// # let y = communicator.allocate::<f32>(&[64])?;
+    /// let parity = communicator.rank() as u32 % 2;
+    /// let group = communicator.split(Some(parity), 0)?; // even and odd ranks
+    /// let options = CollectiveOptions::new().group(group.as_ref());
+    /// stream.with(&options).broadcast(0, &y, &x)?; // root 0 is the group's first rank
+    /// stream.synchronize()?;
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The errors of any collective call.
     pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Group>> {
@@ -89,7 +105,7 @@ impl Communicator {
         let colors = colors.ok_or_else(|| Error::InvalidArgument {
             rank: shared.rank,
             operation: "split",
-            message: "a rank sent its color in another version's form".into(),
+            message: "a rank sent its color in an unknown format; run the same build of symmem on all ranks".into(),
         })?;
         let named = members_of(&colors, shared.rank);
         let lanes = Lanes::open(

@@ -95,13 +95,13 @@ fn choose_device(
         |ordinal| describe(ordinal).map_err(|failure| Error::backend(rank, "open", failure));
     let none = |message: String| Err(Error::NoSuchDevice { rank, message });
     let chosen = match configuration.device {
-        _ if count == 0 => return none("the backend sees no device".into()),
+        _ if count == 0 => return none("the backend found no device".into()),
         DeviceChoice::LocalRank => configuration.launch.local_rank % count,
         DeviceChoice::Ordinal(ordinal) if ordinal < count => ordinal,
         DeviceChoice::Ordinal(ordinal) => {
             return none(format!(
-                "there is no device {ordinal}: {count} are visible, counted from 0; \
-                 the vendor's …_VISIBLE_DEVICES variable decides which"
+                "there is no device {ordinal}: {count} are visible, numbered from 0; see CUDA_VISIBLE_DEVICES or \
+                 HIP_VISIBLE_DEVICES"
             ));
         }
         DeviceChoice::Uuid(uuid) => {
@@ -121,8 +121,8 @@ fn choose_device(
                 }
                 _ => {
                     return none(format!(
-                        "devices {found:?} all have the UUID {text}, as partitions of one device may: \
-                         choose one by its ordinal"
+                        "devices {found:?} all have the UUID {text}, as partitions of one device may; choose one by \
+                         its ordinal"
                     ));
                 }
             }

@@ -62,7 +62,7 @@ fn rebuild_from(old: &Old<'_>) -> Result<Established> {
                     tracing::info!(rank = shared.rank, %error, "a rank died during a rebuild");
                 }
                 Some(Change::Left(peer)) => {
-                    let reason = "it gave up while the survivors rebuilt; its own error says why";
+                    let reason = "it gave up during the rebuild; see the error on that rank";
                     return Err(Error::PeerFailed {
                         rank: shared.rank,
                         peer,
@@ -92,8 +92,8 @@ fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
             return Err(Error::InvalidArgument {
                 rank,
                 operation: "rebuild",
-                message: "another survivor takes this rank for gone; run all ranks in one PID \
-                          namespace and with /proc mounted"
+                message: "another survivor considers this rank gone; run all ranks in one PID namespace and with \
+                    /proc mounted"
                     .into(),
             });
         }
@@ -108,7 +108,7 @@ fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
         let elapsed = start.elapsed();
         if elapsed > shared.deadlines.setup {
             let rank = rank as u32;
-            let awaited = "all survivors to rebuild".into();
+            let awaited = "all survivors to call rebuild".into();
             let timeout = BootstrapError::Timeout {
                 rank,
                 awaited,
@@ -136,8 +136,8 @@ fn await_end(shared: &World, gone: RankSet) -> Result<()> {
                     rank,
                     peer,
                     reason: format!(
-                        "it died, but process {} has not given its memory back within {:?}; see \
-                         what the kernel's log says of its device",
+                        "it died, but process {} has not released its memory within {:?}; check the kernel log for \
+                         its device",
                         process.pid, shared.deadlines.setup
                     ),
                 });

@@ -131,7 +131,7 @@ pub(crate) fn establish(
     });
     let staging = Arc::new(Staging::new(memory, stream, configuration.deadline));
     context.on_close(staging.clone());
-    tracing::debug!(rank, world, number, "met");
+    tracing::debug!(rank, world, number, "all ranks have met");
     let world = complete(context, staging, &kinds, &configuration, selector, &offers)?;
     Ok(Established {
         world: Arc::new(world),
@@ -247,7 +247,7 @@ fn fields(
         ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
         ("the backend", backend.into()),
         (
-            "how many peers a device copies to at once",
+            "the number of peers that a device copies to at once",
             capabilities.fanout.to_string(),
         ),
         (
@@ -268,10 +268,10 @@ fn fields(
             format!("{:016x}", fingerprint(selector.describe().as_bytes())),
         ),
         (
-            "the checking of calls",
+            "whether calls are checked (SYMMEM_CHECK)",
             configuration.check_calls.to_string(),
         ),
-        ("an overriding variable", overrides.join(", ")),
+        ("the multicast variables", overrides.join(", ")),
     ]
 }
 
@@ -305,7 +305,8 @@ fn meet(
                 return Err(Error::InvalidArgument {
                     rank,
                     operation: "open",
-                    message: format!("rank {peer} described its device in another version's form"),
+                    message: format!("rank {peer} described its device in an unknown format; run the same build of \
+                        symmem on all ranks"),
                 });
             };
             let peer = Peer {
@@ -355,9 +356,9 @@ fn negotiate(
         let forced = configuration.share_kinds.iter();
         return Err(Error::Unsupported {
             rank,
-            operation: "sharing memory",
+            operation: "share memory",
             message: format!(
-                "the ranks have no strategy in common; this device has {}, asked for: {}",
+                "the ranks have no sharing strategy in common; this device has {}, requested: {}",
                 names(listed.iter().map(|kind| kind.name()).collect()),
                 if configuration.share_kinds.is_empty() {
                     "any".into()

@@ -1,4 +1,4 @@
-//! Sends, receives and parts of any size.
+//! Sends, receives, and collectives with parts of any size.
 
 use crate::world::{value, world};
 use symmem::{Algorithm as A, CollectiveOptions, Error, Result};
@@ -12,7 +12,7 @@ fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
         let inbox = communicator.allocate::<i32>(&[400])?;
         let given: Vec<i32> = (0..100).map(|index| value(rank, index)).collect();
         out.write(&stream, 0, &given)?;
-        // A ring, twice each way, and to itself; of different sizes.
+        // A ring, twice in each direction, and a send to itself, all of different sizes.
         let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
         let mut exchange = stream.exchange();
         exchange.send(right, out.slice(..40)?)?;
@@ -33,7 +33,7 @@ fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
         for index in 0..10 {
             assert_eq!(seen[60 + index], value(rank, 90 + index));
         }
-        // Two ranks only, and offsets that are not symmetric.
+        // Only two ranks take part, with offsets that are not symmetric.
         for round in 0..3 {
             match rank {
                 1 => stream.send(3, out.slice(round..round + 30)?)?,
@@ -55,7 +55,7 @@ fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
     }
 }
 
-/// What rank `from` sends rank `to`; some send nothing.
+/// Returns how many elements rank `from` sends to rank `to`; some send none.
 fn sent(from: usize, to: usize) -> usize {
     (from * 7 + to * 3) % 5 * 11
 }
@@ -79,7 +79,7 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
         inbox.read(&stream, 0, &mut seen)?;
         for peer in 0..world {
             for index in 0..receives[peer] {
-                // The sender's offset is its own.
+                // The sender's offset differs from the receiver's.
                 let expected = value(peer, rank * 60 + peer + index);
                 assert_eq!(seen[at[peer] + index], expected);
             }
@@ -92,7 +92,7 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
                 stream.barrier()?;
                 let start: usize = counts[..rank].iter().sum();
                 let from = if in_place && counts[rank] == 0 {
-                    // A place that says nothing of where the others' parts are.
+                    // An empty range whose address says nothing about where the parts of others are.
                     inbox.slice(..0)?
                 } else if in_place {
                     inbox.slice(5 + start..5 + start + counts[rank])?
@@ -131,7 +131,7 @@ fn a_receipt_of_another_size_than_was_sent_is_told() {
     });
     let error = results[1].as_ref().expect_err("nine are not eight");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
-    results[0].as_ref().expect_err("nobody received it");
+    results[0].as_ref().expect_err("no rank received it");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn what_is_sent_from_a_buffer_that_the_receiver_has_given_up_is_told() {
         }
         Result::Ok(())
     });
-    let error = results[1].as_ref().expect_err("nothing is there to load");
+    let error = results[1].as_ref().expect_err("there is no data to load");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
-    assert!(error.to_string().contains("given up"), "{error}");
+    assert!(error.to_string().contains("freed"), "{error}");
 }

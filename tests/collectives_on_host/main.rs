@@ -1,4 +1,4 @@
-//! What collectives promise whatever the algorithm: ranks are threads on the host backend.
+//! Guarantees of collectives that hold for every algorithm. Ranks are threads on the host backend.
 
 mod exchanges;
 mod operations;

@@ -6,14 +6,14 @@ use symmem::{
     Stream, SymmetricBuffer,
 };
 
-/// What nothing writes.
+/// A value that no operation produces.
 const POISON: i32 = -0x5a5a_5a5a;
 
 type Range<'a> = Slice<'a, i32>;
-/// What a case calls: with destination, source and root.
+/// The call of a case, with destination, source and root.
 type Method = fn(Collectives<'_>, Range<'_>, Range<'_>, usize) -> Result<()>;
 
-/// A call to be tested: what it is given, and what has to come out.
+/// A call to test, its arguments, and the expected result.
 struct Case {
     name: &'static str,
     /// Elements of destination and source, as multiples of the count.
@@ -22,7 +22,8 @@ struct Case {
     algorithms: &'static [Option<A>],
     in_place: &'static [Option<A>],
     call: Method,
-    /// By (rank, world, root, count, index): the destination's element; `None` where it stays.
+    /// Returns the expected element of the destination for (rank, world, root, count, index); `None` if it is
+    /// unchanged.
     expected: fn(usize, usize, usize, usize, usize) -> Option<i32>,
 }
 
@@ -115,7 +116,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// The larger buffer holds both ranges of a case in place.
+/// Runs a case. If the case is in place, the larger buffer holds both ranges.
 fn run_case(
     (rank, world): (usize, usize),
     stream: &Stream,
@@ -128,7 +129,7 @@ fn run_case(
     let root = world - 1;
     let (to_parts, from_parts) = (case.parts)(world);
     let [destination, source] = buffers;
-    // Odd offsets, so that nothing is aligned by chance.
+    // Odd offsets, so that no range is aligned by chance.
     let (to, from) = match (in_place, to_parts.cmp(&from_parts)) {
         (false, _) => (
             destination.slice(3..3 + to_parts * count)?,
@@ -164,10 +165,10 @@ fn run_case(
         match (case.expected)(rank, world, root, count, index) {
             Some(expected) => assert_eq!(seen, expected, "{label}, index {index}"),
             None if in_place => {}
-            None => assert_eq!(seen, POISON, "{label}, index {index} was to stay"),
+            None => assert_eq!(seen, POISON, "{label}, index {index} must not change"),
         }
     }
-    // What is beside the destination stays, where it is not the source.
+    // Elements around the destination are unchanged, unless they belong to the source.
     let mut around = [0; 3];
     destination.read(stream, 0, &mut around)?;
     assert_eq!(around, [POISON; 3], "{label}: before");
@@ -226,7 +227,7 @@ fn every_algorithm_gives_every_rank_what_the_operation_says() {
 fn groups_number_their_ranks_anew_and_do_not_disturb_each_other() {
     for result in world(5, |communicator| {
         let rank = communicator.rank();
-        // Evens, in reverse order; odds; and nobody, once.
+        // Even ranks in reverse order, and odd ranks; once a rank joins no group.
         let key = 10 - rank as u32;
         let group = communicator
             .split(Some(rank as u32 % 2), key)?

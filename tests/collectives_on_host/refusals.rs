@@ -1,4 +1,4 @@
-//! What is refused, what differs between ranks, and who does not come.
+//! Calls that are refused, calls that differ between ranks, and ranks that never arrive.
 
 use crate::world::{world, world_with};
 use std::time::Duration;
@@ -42,11 +42,11 @@ fn what_cannot_be_served_is_refused_with_what_can() {
         refused(stream.with(&channel).all_gather(all, half), "channel 99");
         let odd = buffer.slice(..7)?;
         refused(stream.all_to_all(odd, odd), "evenly");
-        // Nothing is enqueued for nothing.
+        // Empty calls enqueue nothing.
         let none = buffer.slice(..0)?;
         stream.all_reduce(none, none, sum)?;
         stream.all_gather(none, none)?;
-        // After all that the ranks are in step.
+        // After all these refusals the ranks are still in step.
         stream.all_reduce(all, all, sum)?;
         stream.synchronize()?;
         communicator.finalize().map(drop)
@@ -72,7 +72,7 @@ fn a_call_that_differs_on_one_rank_is_named_before_it_is_made() {
         errors.push(stream.all_reduce(buffer.all(), buffer.all(), reduction));
         let root = usize::from(odd_one_out);
         errors.push(stream.broadcast(root, &buffer, &buffer));
-        // In place each rank's part is its own: no difference.
+        // In place, each rank passes its own part, which is not a mismatch.
         let start = communicator.rank() * 21;
         let third = buffer.slice(start..start + 21)?;
         stream.all_gather(buffer.slice(..63)?, third)?;
@@ -104,7 +104,7 @@ fn calls_are_compared_within_each_group_of_a_split() {
         let color = communicator.rank() % 2;
         let group = communicator.split(Some(color as u32), 0)?.expect("joined");
         let options = CollectiveOptions::new().group(&group);
-        // The two groups do different things at the same time.
+        // The two groups make different calls at the same time.
         for round in 0..20 {
             let range = buffer.slice(..1 + round + 20 * color)?;
             stream
@@ -154,7 +154,7 @@ fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
         }
         Result::Ok(())
     });
-    let error = results[0].as_ref().expect_err("rank 1 never came");
+    let error = results[0].as_ref().expect_err("rank 1 never arrived");
     assert!(
         matches!(
             error,

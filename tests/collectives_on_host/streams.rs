@@ -29,7 +29,7 @@ fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
             exchange.recv(left, parts.slice(..1)?)?;
             exchange.enqueue()
         })?;
-        // The graph keeps what it needs of the group.
+        // The graph keeps the group's resources.
         drop(group);
         for round in 0..5 {
             let given: Vec<i32> = (0..100).map(|index| value(rank, index + round)).collect();
@@ -61,7 +61,7 @@ fn calls_on_different_channels_do_not_wait_for_each_other() {
         let numbers = communicator.allocate::<i32>(&[10])?;
         let sums = communicator.allocate::<i32>(&[20])?;
         numbers.write(&streams[0], 0, &[1; 10])?;
-        // Each rank in another order.
+        // Each rank uses another order.
         let order = [[0, 1], [1, 0]][communicator.rank()];
         for channel in order {
             let options = CollectiveOptions::new().channel(channel as u32);
@@ -88,7 +88,7 @@ fn a_stream_of_the_librarys_outlives_a_wrapper_of_it() {
         let numbers = communicator.allocate::<i32>(&[10])?;
         // SAFETY: the stream outlives its wrapper.
         drop(unsafe { communicator.stream_from_raw(stream.raw()) });
-        // Had it been destroyed, its memory would be another's now.
+        // If it had been destroyed, a new stream would have its memory.
         let others = [communicator.stream()?, communicator.stream()?];
         assert!(others.iter().all(|other| other.raw() != stream.raw()));
         numbers.write(&stream, 0, &[1; 10])?;

@@ -1,11 +1,11 @@
-//! Worlds whose ranks are threads on the host backend, and what each has before a call.
+//! Worlds whose ranks are threads on the host backend, and the input values of each rank.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use symmem::bootstrap::LaunchEnvironment;
 use symmem::{BackendSource, Communicator, Configuration};
 
-/// Far beyond what any of these takes.
+/// Much longer than any of these tests takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
@@ -16,7 +16,7 @@ pub fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
     configuration
 }
 
-/// Runs `rank` as each rank of a world whose configuration `adapt` changes.
+/// Runs `rank` as each rank of a world, with configurations that `adapt` changes.
 pub fn world_with<T: Send>(
     world: u32,
     adapt: impl Fn(&mut Configuration) + Sync,
@@ -46,14 +46,14 @@ pub fn world<T: Send>(ranks: u32, rank: impl Fn(Communicator) -> T + Sync) -> Ve
     world_with(ranks, |_| (), rank)
 }
 
-/// What a rank has before the call at an index; nothing that a sum of others would be.
+/// Returns a rank's input at an index, which is not the sum of other inputs.
 pub fn value(rank: usize, index: usize) -> i32 {
     (index as i32)
         .wrapping_mul(7919)
         .wrapping_add((rank as i32 + 1) * 1_000_003)
 }
 
-/// The sum of what all ranks have.
+/// Returns the sum of all ranks' inputs.
 pub fn sum(world: usize, index: usize) -> i32 {
     (0..world).fold(0, |sum, rank| sum.wrapping_add(value(rank, index)))
 }

@@ -1,6 +1,6 @@
 use symmem::{Graph, Result, Stream};
 
-// What the thread enqueues would be recorded, and its memory not kept.
+// The capture would record the thread's call without keeping the memory that it uses.
 fn enqueue_meanwhile(stream: &mut Stream) -> Result<Graph> {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| stream.barrier());

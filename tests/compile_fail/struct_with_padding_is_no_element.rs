@@ -1,4 +1,4 @@
-// An element is an `IntoBytes`, and this is what says whether a struct can be one.
+// Every element is `IntoBytes`, whose derive rejects padding.
 #[derive(Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 struct Padded {

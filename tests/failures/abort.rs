@@ -1,4 +1,4 @@
-//! `abort()`: every rank leaves what it waits in, and the cause stays.
+//! `abort()`: every rank leaves the call in which it waits, and the cause stays.
 
 use crate::support::{Member, Plan, Setting, wherever_signals_live};
 use rstest::rstest;
@@ -26,7 +26,7 @@ pub fn role(_role: &str, member: &Member) {
         communicator.abort();
         member.say("left", "the abort");
     } else {
-        // Rank 0 takes part in none of these.
+        // Rank 0 takes part in none of these calls.
         let waited = match member.argument.as_str() {
             "signal" => stream.wait_signal(0, 1).and_then(|()| stream.synchronize()),
             "barrier" => stream.barrier().and_then(|()| stream.synchronize()),
@@ -38,7 +38,7 @@ pub fn role(_role: &str, member: &Member) {
         };
         member.tell("left", &waited);
     }
-    // The cause stays, whatever is called.
+    // Every later call reports the same cause.
     let check = communicator.check();
     member.tell("check", &check);
     let cause = format!("{check:?}");
@@ -57,7 +57,7 @@ pub fn role(_role: &str, member: &Member) {
     for (index, error) in later.iter().enumerate() {
         assert_eq!(*error, cause, "call {index}");
     }
-    // Nothing of it hangs when it is dropped, in whatever order.
+    // No drop hangs, in whatever order.
     drop(communicator);
     drop(buffer);
     drop(graph);
@@ -92,7 +92,7 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
                 error.contains("PeerFailed") && error.contains("abort"),
                 "{error}"
             );
-            assert!(after < Duration::from_millis(400), "only after {after:?}");
+            assert!(after < Duration::from_millis(400), "took {after:?}");
         } else {
             let (_, error) = rank.expect("check");
             assert!(error.contains("Aborted { rank: 0 }"), "{error}");

@@ -21,7 +21,7 @@ pub enum Call {
     Scatter,
     Exchange,
     SendReceive,
-    /// An all-gather by copy engines in two lanes, where there are any and it is ours.
+    /// An all-gather by copy engines in two lanes, if the backend has copy engines and the provider is symmem.
     ByCopyEngine,
 }
 
@@ -63,18 +63,18 @@ pub struct Bench {
     destination: SymmetricBuffer<u32>,
 }
 
-/// Element `index` of what `rank` gives.
+/// Returns element `index` of a rank's input.
 fn value(rank: usize, index: usize) -> u32 {
     (rank as u32 + 1)
         .wrapping_mul(0x0100_0193)
         .wrapping_add(7 * index as u32)
 }
 
-/// What no result has.
+/// A value that no result has.
 const CLEARED: u32 = 0xdead_beef;
 
 impl Bench {
-    /// With [`Provider::Vendor`] the vendor's communicator is open.
+    /// Allocates the buffers. With [`Provider::Vendor`], the NCCL communicator is open already.
     pub fn new(communicator: &Communicator, part: usize, provider: Provider) -> Result<Self> {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
@@ -107,7 +107,7 @@ impl Bench {
         (self.rank + self.world - 1) % self.world
     }
 
-    /// Elements that one rank sends another in the calls with counts.
+    /// Returns how many elements one rank sends another in calls with counts.
     fn count(&self, from: usize, to: usize) -> usize {
         self.part - (from + 2 * to) % 3
     }
@@ -181,7 +181,7 @@ impl Bench {
         self.destination.write(&self.stream, 0, &cleared)
     }
 
-    /// What `call` leaves in this rank's destination.
+    /// Returns the expected contents of this rank's destination after `call`.
     fn expected(&self, call: Call) -> Vec<u32> {
         let (rank, world, part, root) = (self.rank, self.world, self.part, self.root());
         let sum =
@@ -249,13 +249,13 @@ impl Bench {
         Ok(())
     }
 
-    /// `call` as a graph.
+    /// Captures `call` as a graph.
     pub fn capture(&self, communicator: &Communicator, call: Call) -> Result<Graph> {
         let mut stream = communicator.stream()?;
         stream.capture(|queue| self.enqueue(call, queue))
     }
 
-    /// Does `call` once and checks its result; with a graph also by a replay.
+    /// Makes `call` once and checks its result; with a graph, also replays it.
     pub fn once(&self, call: Call, graph: Option<&Graph>) -> Result<()> {
         self.clear()?;
         self.enqueue(call, &self.stream)?;

@@ -1,4 +1,4 @@
-//! A rank is killed, stopped or aborts in the middle of every collective, eager and replayed.
+//! A rank is killed, stopped or aborts in the middle of each collective, eager and replayed.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use symmem::{Communicator, Provider, Result};
 
 const WORLD: usize = 3;
 
-/// What the argument of a role says: the call, whether replayed, elements for each rank, what comes
-/// after the failure, and whose collectives they are where they are not ours.
+/// The argument of a role: the call, whether it is replayed, elements for each rank, what follows the failure, and
+/// `vendor` if NCCL or RCCL makes the call.
 struct Order {
     call: Call,
     replayed: bool,
@@ -43,10 +43,10 @@ impl Order {
     }
 }
 
-/// Does the call again and again until it fails.
+/// Makes the call repeatedly until it fails.
 fn use_up(communicator: &Communicator, order: &Order, begin: impl FnOnce()) -> Result<()> {
     let bench = bench(communicator, order.part, order.provider)?;
-    // Eager first: the vendor's library connects its ranks in the first call.
+    // Eager first, because NCCL connects its ranks in the first call.
     bench.once(order.call, None)?;
     let graph = order
         .replayed
@@ -65,7 +65,7 @@ fn bench(communicator: &Communicator, part: usize, provider: Provider) -> Result
     Bench::new(communicator, part, provider)
 }
 
-/// Every call works among those who are left.
+/// Checks that every call works among the ranks that are left.
 fn verify_all(communicator: &Communicator, provider: Provider) -> Result<()> {
     for part in [5, 3000] {
         let bench = bench(communicator, part, provider)?;
@@ -91,7 +91,7 @@ pub fn role(role: &str, member: &Member) {
     let before = resources();
     let communicator = member.join();
     let begin = || match order.after.as_str() {
-        // One leaves all others waiting.
+        // One rank leaves all others waiting.
         "abort" if member.rank == 1 => {
             member.ready();
             communicator.abort();
@@ -99,7 +99,7 @@ pub fn role(role: &str, member: &Member) {
         }
         _ => member.ready(),
     };
-    let error = use_up(&communicator, &order, begin).expect_err("it fails in the end");
+    let error = use_up(&communicator, &order, begin).expect_err("the calls end in an error");
     member.say("heard", format!("{error:#?} {error}"));
     match order.after.as_str() {
         "leave" => drop(communicator),
@@ -112,13 +112,13 @@ pub fn role(role: &str, member: &Member) {
         }
     }
     if !member.setting.is_device() {
-        // A driver keeps what it likes while the process lives.
+        // A real driver may keep descriptors while the process lives.
         assert_eq!(resources().0, before.0, "descriptors");
     }
     member.say("done", "");
 }
 
-/// Runs of the large test: the issue asks for 200 on the host and 20 on GPUs.
+/// Returns the number of runs of the large test. The issue asks for 200 on the host and 20 on GPUs.
 fn runs(setting: Setting) -> u64 {
     match (setting.is_device(), full(), system_driver()) {
         (false, true, _) => 200,
@@ -132,7 +132,7 @@ fn runs(setting: Setting) -> u64 {
 #[apply(on_each_backend)]
 fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leaves_or_rebuilds(
     setting: Setting,
-    // Shares of the runs, done side by side.
+    // Shares of the runs, which run concurrently.
     #[values(0, 1, 2, 3, 4)] share: u64,
 ) {
     for run in (share..runs(setting)).step_by(5) {
@@ -140,7 +140,7 @@ fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leav
     }
 }
 
-/// Survivors wait in the steps of both lanes then, on streams that nobody sees.
+/// Survivors then wait in the steps of both lanes, on internal side streams.
 #[apply(on_each_device)]
 fn a_rank_killed_between_the_steps_of_copy_engines_is_heard_of_as_well(setting: Setting) {
     for run in runs_of_a_kind(setting, 4) {
@@ -148,7 +148,7 @@ fn a_rank_killed_between_the_steps_of_copy_engines_is_heard_of_as_well(setting: 
     }
 }
 
-/// Ours or the vendor's: over a fake of it, or the machine's own.
+/// Collectives by NCCL or RCCL: the fake, or the machine's own library.
 #[apply(on_each_device)]
 fn a_rank_killed_in_a_collective_of_the_vendors_library_is_heard_of_as_well(
     setting: Setting,
@@ -164,8 +164,8 @@ fn a_rank_killed_in_a_collective_of_the_vendors_library_is_heard_of_as_well(
     }
 }
 
-/// Runs in one kind of collective: of the sample `few`, and on HIP, whose waits are those of the large test,
-/// one, which is an all-reduce.
+/// Returns the runs for one kind of collective: the first `few` of the sample. HIP, whose waits the large test covers,
+/// gets one, an all-reduce.
 fn runs_of_a_kind(setting: Setting, few: u64) -> Vec<u64> {
     match setting {
         _ if full() || system_driver() => (0..20).collect(),
@@ -174,16 +174,16 @@ fn runs_of_a_kind(setting: Setting, few: u64) -> Vec<u64> {
     }
 }
 
-/// Every call comes, whatever the number of runs.
+/// Returns the call of a run, so that any number of runs covers the calls in turn.
 fn call_of(run: u64) -> Call {
     Call::ALL[run as usize % Call::ALL.len()]
 }
 
-/// Kills a rank in the middle of a call: who and when follows from the run's number.
+/// Kills a rank in the middle of a call. The run's number determines rank and time.
 fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     let mut random = Random::new(run);
     let how = ["eager", "replayed"][random.below(2) as usize];
-    // In packets, and between barriers.
+    // A small part goes in packets, a large one between barriers.
     let part = [7, 20_000][random.below(2) as usize];
     let after = ["leave", "rebuild"][(run / 5 % 2) as usize];
     let victim = random.below(WORLD as u64) as usize;
@@ -195,7 +195,7 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     let memory = free_memory(setting);
     let mut plan = Plan::new("collectives/loop", WORLD, setting).argument(&order);
     if vendor {
-        // Multicast is not to be used, by the vendor's library either.
+        // Multicast must not be used, by NCCL either.
         plan = plan.env("NCCL_NVLS_ENABLE", 0);
     }
     if vendor && let Some(libraries) = setting.libraries_with_collectives() {
@@ -215,7 +215,10 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{order}: {error}"
         );
-        assert!(detection < DETECTION, "{order}: only after {detection:?}");
+        assert!(
+            detection < DETECTION,
+            "{order}: detected after {detection:?}"
+        );
     }
     for rank in &mut world.ranks {
         if after == "rebuild" {
@@ -229,14 +232,14 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     let new: Vec<String> = leftovers()
         .into_iter()
         .filter(|name| !before.contains(name))
-        // Others use the machine too: what is ours carries our processes' numbers.
+        // Other programs use the machine too; this test's files have its processes' numbers in their names.
         .filter(|name| processes.iter().any(|pid| name.contains(&pid.to_string())))
         .collect();
     assert!(new.is_empty(), "{order}: left behind {new:?}");
 }
 
-/// Free bytes of each rank's device; on a real driver only, since a fake one keeps its own account. It
-/// tells something where no other test runs beside: `--test-threads=1`.
+/// Returns the free bytes of each rank's device. Returns nothing over a fake driver, which keeps its own account. The
+/// numbers are useful only if no other test runs: `--test-threads=1`.
 fn free_memory(setting: Setting) -> Vec<u64> {
     if !(setting.is_device() && system_driver()) {
         return Vec::new();
@@ -248,9 +251,9 @@ fn free_memory(setting: Setting) -> Vec<u64> {
     bytes.collect()
 }
 
-/// Waits until as much memory is free as before, or fails: drivers give it back after the process ends.
+/// Waits until as much memory is free as before, or fails. A driver may free memory after the process has ended.
 fn memory_is_back(setting: Setting, before: &[u64]) {
-    /// What a driver may keep, or take for itself.
+    /// Bytes that a driver may keep for itself.
     const SLACK: u64 = 16 << 20;
     let until = Instant::now() + Duration::from_secs(5);
     loop {
@@ -266,7 +269,7 @@ fn memory_is_back(setting: Setting, before: &[u64]) {
     }
 }
 
-/// Names in the directories where shared memory leaves files.
+/// Returns the names in the directories where shared memory leaves files.
 fn leftovers() -> Vec<String> {
     let entries = ["/tmp", "/dev/shm"].into_iter().flat_map(|directory| {
         let entries = std::fs::read_dir(directory).expect("a directory");
@@ -275,8 +278,8 @@ fn leftovers() -> Vec<String> {
     entries.collect()
 }
 
-/// Whether a case of the matrix belongs to the sample, the same each time; few where a driver has to
-/// be started.
+/// Whether a case of the matrix belongs to the sample, which is the same in every run. It is small for backends that
+/// must start a driver.
 fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
     let number = call as usize;
     let few = !setting.is_device() || number.is_multiple_of(4) || call == Call::ByCopyEngine;
@@ -294,7 +297,7 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
         return;
     }
     let deadline = Duration::from_millis(800);
-    // The others both wait for the one in the middle, whatever the call is.
+    // Both other ranks wait for the middle one, whatever the call is.
     let victim = 1;
     let how = if replayed { "replayed" } else { "eager" };
     let mut world = Plan::new("collectives/loop", WORLD, setting)
@@ -309,21 +312,21 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
         let (heard, error) = rank.expect("heard");
         let waited = heard.saturating_duration_since(stopped);
         println!("{setting:?} {call:?} {how}: {error} after {waited:?}");
-        // The first to give up says on whom and in what; the other may hear it from that one.
+        // The first rank that gives up names the peer and the call; the other may learn it from that rank.
         let timeout = error.contains("Timeout");
         timeouts += usize::from(timeout);
         assert!(timeout || error.contains("PeerFailed"), "{error}");
         let is_named = error.contains(&format!("rank {victim}"));
         named += usize::from(is_named);
-        // Step by step, one may wait for another one that waits for the victim, just as long.
+        // In step-by-step algorithms, a rank may wait for another that waits for the victim.
         assert!(is_named || call == Call::ByCopyEngine, "{error}");
-        // Nothing is said of how short it was: its wait may have begun long before the stop.
+        // There is no lower bound: the wait may have begun long before the stop.
         let most = deadline + Duration::from_millis(1500);
         assert!(waited < most, "after {waited:?}: {error}");
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
-    assert!(named > 0, "somebody names the victim");
-    // It was only slow: all three go on together.
+    assert!(timeouts > 0, "no rank timed out");
+    assert!(named > 0, "no rank named the victim");
+    // The victim was only slow, so all three continue together.
     world.ranks[victim].resume();
     world.ranks[victim].expect("heard");
     for rank in &mut world.ranks {
@@ -339,7 +342,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
     #[values("eager", "replayed")] how: &str,
 ) {
     if setting.is_device() && system_driver() {
-        // Five ranks would share devices, where waits of one can keep another's kernels off.
+        // Five ranks would share devices, and one rank's waiting kernels can keep another's from running.
         return;
     }
     let (size, victim) = (5, 3);
@@ -356,7 +359,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
         timeouts += usize::from(error.contains("Timeout"));
         assert!(error.contains(&format!("rank {victim}")), "{error}");
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
+    assert!(timeouts > 0, "no rank timed out");
     world.ranks[victim].resume();
     world.ranks[victim].expect("heard");
     world.expect("done");
@@ -370,7 +373,7 @@ fn an_abort_ends_any_collective_everywhere_and_all_go_on(
     #[values(false, true)] replayed: bool,
 ) {
     let call = Call::ALL[call];
-    // The other half of the sample.
+    // This test takes the other half of the sample.
     if !full() && !sampled(setting, call, !replayed) {
         return;
     }
@@ -394,7 +397,7 @@ fn an_abort_ends_any_collective_everywhere_and_all_go_on(
                 "{error}"
             );
             let after = heard.saturating_duration_since(aborted);
-            assert!(after < Duration::from_millis(400), "only after {after:?}");
+            assert!(after < Duration::from_millis(400), "took {after:?}");
         }
     }
     for rank in &mut world.ranks {

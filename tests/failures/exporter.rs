@@ -1,7 +1,7 @@
-//! What becomes of copies and kernels that use a dead rank's memory.
+//! Copies and kernels that use a dead rank's memory.
 //!
-//! symmem promises nothing about the bytes; it promises that the survivors end. What a driver does is
-//! printed, and recorded in `benches/NOTES.md` for the machines where this ran.
+//! symmem guarantees that the survivors end, but nothing about the bytes. The test prints what the driver does;
+//! `benches/NOTES.md` records it for the machines where this ran.
 
 use crate::support::{Member, Plan, Setting, however_memory_is_shared};
 use rstest::rstest;
@@ -15,7 +15,7 @@ const VICTIM: usize = 1;
 const ELEMENTS: usize = 4 << 20;
 
 pub fn role(role: &str, member: &Member) {
-    assert_eq!(role, "use", "the theme's one role");
+    assert_eq!(role, "use", "the only role");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
     let buffer = communicator
@@ -33,7 +33,7 @@ pub fn role(role: &str, member: &Member) {
     while communicator.check().is_ok() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The communicator is poisoned; its mappings stay until it is dropped.
+    // The communicator is poisoned, but its mappings stay until it is dropped.
     let remote = buffer.peer(VICTIM).expect("a rank").address();
     let local = buffer.local().address();
     let mut seen = Vec::new();
@@ -59,8 +59,8 @@ pub fn role(role: &str, member: &Member) {
             ..Transfer::default()
         };
         let raw = RawStream(stream.raw());
-        // SAFETY: both ranges are inside live mappings of this process; that the owner of one is
-        // dead is what is tried here.
+        // SAFETY: both ranges are inside live mappings of this process. The test tries what happens when the owner of
+        // one is dead.
         let outcome = unsafe { communicator.backend().transfer(&transfer, raw) };
         let start = Instant::now();
         let outcome = outcome.and_then(|()| {

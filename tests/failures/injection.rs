@@ -1,5 +1,5 @@
-//! Every call of the driver fails once, on one rank: it is named there, told elsewhere, and nothing
-//! is left behind.
+//! Every call of the driver fails once, on one rank. That rank's error names the call, the other ranks get an error
+//! too, and nothing is left behind.
 
 use crate::support::{Member, Plan, Setting, fresh_name, full};
 use rstest::rstest;
@@ -16,7 +16,7 @@ pub fn role(_role: &str, member: &Member) {
     member.tell("result", &everything(member));
 }
 
-/// Some of everything.
+/// Uses a part of every feature.
 fn everything(member: &Member) -> Result<()> {
     let communicator = member.builder().build()?;
     let peer = 1 - member.rank;
@@ -64,10 +64,10 @@ fn plan(setting: Setting) -> Plan {
         .setup_deadline(deadline)
 }
 
-/// A call of the driver: the how-manieth of a function.
+/// A call of the driver: a function, and the number of the call.
 type Call = (String, usize);
 
-/// Functions that the host polls, behind the vendor's prefix: how often depends on the machine.
+/// Functions that the host polls, without the vendor's prefix. The number of calls depends on the machine.
 const POLLED: [&str; 5] = [
     "StreamQuery",
     "StreamIsCapturing",
@@ -75,7 +75,7 @@ const POLLED: [&str; 5] = [
     "GetDevice",
     "SetDevice",
 ];
-/// So of those only the first are numbered, which come in each run.
+/// How many calls of those are tested: the first ones, which every run makes.
 const POLLS: usize = 60;
 /// Functions that only describe an error.
 const DESCRIBES: [&str; 3] = ["GetErrorName", "GetErrorString", "GetLastError"];
@@ -84,7 +84,7 @@ fn trace_path() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace"))
 }
 
-/// The functions that a trace lists and what each returned.
+/// Returns the functions that a trace lists, and the result of each.
 fn read_trace(path: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let _ = std::fs::remove_file(path);
@@ -96,7 +96,7 @@ fn read_trace(path: &Path) -> Vec<(String, String)> {
     text.lines().filter_map(call).collect()
 }
 
-/// Every call that the victim makes if nothing fails.
+/// Returns every call that the victim makes if nothing fails.
 fn calls(setting: Setting) -> Vec<Call> {
     let trace = trace_path();
     let plan = plan(setting).env_of(VICTIM, "FAKE_DEVICE_TRACE", trace.display());
@@ -118,7 +118,7 @@ fn calls(setting: Setting) -> Vec<Call> {
     calls
 }
 
-/// Fails one call and says what is wrong with what comes of it.
+/// Fails one call, and returns what is wrong with the outcome.
 fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), String> {
     let trace = trace_path();
     let mut world = plan(setting)
@@ -137,24 +137,24 @@ fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), 
         ))
     };
     if !read_trace(&trace).iter().any(|(_, code)| code == "999") {
-        return problem("the call did not come");
+        return problem("the call was not made");
     }
     if !report.lines().all(|line| line.starts_with("process ")) {
         return problem("something is left behind");
     }
     let (mine, theirs) = (results[VICTIM].as_str(), results[1 - VICTIM].as_str());
-    // One that fails gives its memory back, perhaps before the other has opened it.
+    // A rank that fails frees its memory, perhaps before the other rank has opened it.
     let unreachable = format!("PeerUnreachable {{ rank: {}, peer: {VICTIM}", 1 - VICTIM);
     let told = ["PeerFailed", "PeerDied", "PeerLeft", &unreachable]
         .iter()
         .any(|word| theirs.contains(word));
     match (mine, theirs) {
-        // A call that gives something back is logged, and the rest goes on.
+        // A failed release is logged, and everything else continues.
         ("ok", "ok") => Ok(()),
-        // A driver that fails before the ranks meet is no backend: the rank never comes.
+        // If the driver fails before the ranks meet, the backend is unavailable and the rank never arrives.
         _ if mine.starts_with("NoBackend") && theirs.contains("Timeout") => Ok(()),
         _ if !mine.contains(function.as_str()) => problem("the error does not name the call"),
-        _ if !told => problem("the other rank is not told"),
+        _ if !told => problem("the other rank gets no error"),
         _ => Ok(()),
     }
 }
@@ -172,7 +172,7 @@ fn every_failing_call_is_named_told_and_leaves_nothing(
     setting: Setting,
 ) {
     let calls = calls(setting);
-    // Another start for each setting: together they see more.
+    // Each setting starts at another call, so that together they cover more.
     let step = if full() { 1 } else { (calls.len() / 16) | 1 };
     let sample = calls.iter().skip(setting as usize * 5 % step).step_by(step);
     let (mut functions, mut problems, mut runs) = (BTreeSet::new(), Vec::new(), 0);

@@ -1,9 +1,8 @@
-//! The failure model, proved: an error, never a hang.
+//! Tests of the failure model: every failure ends in an error and never in a hang.
 //!
-//! Ranks are processes, so that they can be killed and stopped; they run on the host backend and on
-//! the CUDA and HIP backends over fake runtimes. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
-//! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver, products on as many ranks as
-//! `FAILURES_WORLD` says.
+//! Ranks are processes, so that they can be killed and stopped. They run on the host backend and on the CUDA and HIP
+//! backends over fake runtimes. `SYMMEM_TEST_FULL=1` runs every case instead of a sample. `SYMMEM_TEST_DRIVER=system`
+//! runs the themes that support it on the machine's own driver, `products` with as many ranks as `FAILURES_WORLD` says.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests load a plugin of their own")]
@@ -27,10 +26,10 @@ mod waits;
 
 use support::Member;
 
-/// What a started rank does; see [`support::Plan`].
+/// The main function of a started rank; see [`support::Plan`].
 #[test]
 fn rank() {
-    // Run by itself it is no rank, and has nothing to do.
+    // Without a role this process is not a rank, and there is nothing to do.
     let Some((role, member)) = Member::find() else {
         return;
     };

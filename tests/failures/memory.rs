@@ -1,5 +1,4 @@
-//! Memory: too little of it, ranges that it does not have, peers that still use it, and what is left
-//! after ten thousand rounds.
+//! Memory: too little of it, invalid ranges, buffers that peers still use, and leaks after ten thousand rounds.
 
 use crate::support::{Member, Plan, Setting, full, however_memory_is_shared, resources};
 use rstest::rstest;
@@ -23,7 +22,7 @@ pub fn role(role: &str, member: &Member) {
 fn exhausted(member: &Member) {
     let communicator = member.join();
     if member.rank == 1 && !member.setting.is_device() {
-        // The address space of this rank alone ends here.
+        // Limit the address space of this rank only.
         let now = std::fs::read_to_string("/proc/self/statm").expect("/proc");
         let pages: u64 = now
             .split(' ')
@@ -140,16 +139,16 @@ fn ranges(member: &Member) {
         stream.barrier_within(99, Duration::from_secs(1)),
         "channel 99",
     );
-    // SAFETY: nothing is registered: the address is refused before anything looks at it.
+    // SAFETY: nothing is registered, because the misaligned address is refused before any access.
     let odd = unsafe { communicator.register::<u64>(symmem::DeviceAddress(4097), &[8]) };
     invalid(odd.map(drop), "aligned");
-    // SAFETY: memory of this process that no peer can map: refused.
+    // SAFETY: the address is valid memory of this process, which is refused because no peer can map it.
     let private = unsafe {
         let place = member as *const Member as u64 & !4095;
         communicator.register::<u8>(symmem::DeviceAddress(place), &[64])
     };
     member.tell("private", &private);
-    // Refused calls have counted no signal.
+    // Refused calls must not have counted a signal.
     stream
         .put_signal(peer, range(0, 1), range(1, 1), 0)
         .expect("enqueued");
@@ -183,7 +182,7 @@ fn ranges_peers_and_channels_that_are_not_there_are_refused(
 fn dropped_in_use(member: &Member) {
     let communicator = member.join();
     let mut stream = communicator.stream().expect("a stream");
-    // The first pass also makes what stays: threads, their stacks and heaps.
+    // The first pass also creates what stays: threads, their stacks and heaps.
     read_what_was_dropped(member, &communicator, &mut stream);
     let before = state(member, &communicator, &stream);
     for _ in 0..3 {
@@ -202,7 +201,7 @@ fn dropped_in_use(member: &Member) {
     member.tell("finalized", &communicator.finalize());
 }
 
-/// Rank 0 drops a buffer that rank 1 goes on reading, also by a graph.
+/// Rank 0 drops a buffer that rank 1 continues to read, also by a graph.
 fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &mut Stream) {
     const ELEMENTS: usize = 1 << 18;
     let meet = || communicator.host_barrier().expect("all here");
@@ -214,14 +213,14 @@ fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &
     if member.rank == 0 {
         drop(source);
         meet();
-        // Rank 1 reads it now.
+        // Rank 1 reads the buffer now.
         meet();
     } else {
         meet();
         let graph = stream
             .capture(|queue| queue.get(0, &target, &source))
             .expect("captured");
-        // The graph keeps what it uses.
+        // The graph keeps the buffer that it uses.
         drop(source);
         let mut read = vec![0; ELEMENTS];
         for _ in 0..5 {
@@ -237,16 +236,16 @@ fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &
     }
 }
 
-/// Free bytes of the device, and what this process holds, once all ranks have given up what they do.
+/// Returns the device's free bytes and this process's resources, once all ranks have released what they can.
 fn state(member: &Member, communicator: &Communicator, stream: &Stream) -> (u64, (usize, usize)) {
-    // One round to look whether peers have given up; then nobody may go on before all have looked.
+    // One round to see whether peers have released the memory; then no rank continues before all have seen it.
     for _ in 0..2 {
         communicator.host_barrier().expect("all here");
         stream.synchronize().expect("idle");
     }
     communicator.host_barrier().expect("all here");
     let information = communicator.memory_information().expect("known");
-    // On the host others take and give memory all the time.
+    // On the host, other programs allocate and free memory all the time.
     let free = if member.setting.is_device() {
         information.free
     } else {

@@ -1,5 +1,4 @@
-//! Ranks that do not agree: a typed error on all of them, and a communicator that goes on where the
-//! ranks are still in step.
+//! Ranks that disagree get a typed error on all ranks. The communicator continues if the ranks are still in step.
 
 use crate::support::{Member, Plan, Setting, on_each_backend};
 use rstest::rstest;
@@ -66,7 +65,7 @@ fn call(member: &Member) {
     };
     member.tell("result", &result);
     member.tell("check", &communicator.check());
-    // All ranks are in step, so everything goes on.
+    // All ranks are in step, so everything continues.
     let again = communicator
         .allocate::<u32>(&[100])
         .and_then(|buffer| buffer.free());
@@ -74,7 +73,7 @@ fn call(member: &Member) {
     member.tell("finalized", &communicator.finalize());
 }
 
-/// A collective whose arguments differ at the last rank.
+/// Makes a collective whose arguments differ at the last rank.
 fn collective(member: &Member) {
     let odd = member.rank == WORLD - 1;
     let pick = |what: &str, other: usize| match (member.argument == what, odd) {
@@ -115,7 +114,7 @@ fn collective(member: &Member) {
             }
             "barrier" if !odd => queue.with(&options).barrier(),
             "sent" | "part" | "part's element" => {
-                // What rank 0 sends, and where it arrives.
+                // The elements that rank 0 sends, and where they arrive.
                 let mut received = [20; WORLD];
                 received[0] += pick("sent", 1);
                 let at = [0, 30 + pick("part", 300), 60];
@@ -137,7 +136,7 @@ fn collective(member: &Member) {
     };
     let eager = call(&stream).and_then(|()| stream.synchronize());
     member.tell("result", &eager);
-    // Compared while it is recorded, since a replay cannot be.
+    // Arguments are compared while they are captured, because a replay cannot compare them.
     member.tell("captured", &stream.capture(call).map(drop));
     member.tell("check", &communicator.check());
     let again = stream
@@ -172,7 +171,7 @@ fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
     )]
     what: &str,
 ) {
-    // What is compared knows no backend.
+    // The comparison does not depend on the backend.
     if setting.is_device() && what != "count" && !crate::support::full() {
         return;
     }
@@ -182,7 +181,7 @@ fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
         .start();
     for key in ["result", "captured"] {
         for (rank, error) in world.expect(key).iter().enumerate() {
-            // To the one that differs, it is the first of the others that does.
+            // The rank that differs reports the first rank that it differs from.
             let other = if rank == WORLD - 1 { 0 } else { WORLD - 1 };
             assert!(
                 error.starts_with("Mismatch") && error.contains(&format!("peer: {other}")),
@@ -216,7 +215,7 @@ fn a_checked_all_to_all_v_that_is_refused_at_one_rank_is_made_by_none() {
     world.ends_well();
 }
 
-/// A send of rank 0 that the last rank receives otherwise, or not at all; the one between has no part in it.
+/// Rank 0 sends what the last rank receives with other arguments or not at all. The rank between takes no part.
 fn message(member: &Member) {
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
@@ -238,7 +237,7 @@ fn message(member: &Member) {
     if what == "receipt" {
         return;
     }
-    // Two at once are received one by one, beside a ring.
+    // Two concurrent sends are received one after the other, beside a ring.
     let parts = [buffer.slice(10..30), buffer.slice(40..70)].map(|part| part.expect("a range"));
     let pair = match member.rank {
         0 => {
@@ -313,14 +312,14 @@ fn a_checked_send_that_nobody_receives_names_the_rank_that_did_not_come() {
         .start();
     let results = world.expect("result");
     assert!(
-        results[0].contains("receipt of what this rank sends, by rank 2"),
+        results[0].contains("the matching receive of rank 2"),
         "{}",
         results[0]
     );
     world.ends_well();
 }
 
-/// Rank 0 sends less than rank 1 expects; rank 2 has no part in it.
+/// Rank 0 sends less than rank 1 expects; rank 2 takes no part.
 fn receipt(member: &Member) {
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
@@ -408,7 +407,7 @@ fn a_payload_that_is_too_large_on_one_rank_fails_all_and_they_go_on() {
     let errors = world.expect("result");
     for error in &errors[..WORLD - 1] {
         assert!(
-            error.starts_with("PeerFailed") && error.contains("can give"),
+            error.starts_with("PeerFailed") && error.contains("can contribute"),
             "{error}"
         );
     }
@@ -433,7 +432,7 @@ fn ranks_that_open_with_other_options_all_fail(
 ) {
     let (what, named) = case;
     let plan = Plan::new("mismatch/open", WORLD, setting).argument(what);
-    // A generation of its own is another meeting place: the ranks miss each other.
+    // Another generation meets in another place, so the ranks miss each other.
     let mut world = plan.setup_deadline(Duration::from_secs(2)).start();
     for error in world.expect("opened") {
         let missed = what == "generation" && error.contains("Timeout");

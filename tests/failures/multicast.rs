@@ -1,7 +1,7 @@
-//! Multicast: set up by all ranks or by none, whatever fails, stalls or dies at any step of it.
+//! Multicast is set up by all ranks or by none, whatever fails, stalls or dies at any step of the setup.
 //!
-//! Only over the fake driver: these are the only ranks that ask for multicast, and they do not where the
-//! environment forbids it.
+//! These tests run only over the fake driver. No other ranks ask for multicast, and these do not if the environment
+//! forbids it.
 
 use crate::built::{self, permitted, worlds::left_out};
 use crate::support::{Member, Plan, Rank, Setting, World, fresh_name};
@@ -28,9 +28,9 @@ use left::{Left, complaints, ends_with_what_is_stuck};
 use places::{Place, chosen, clean_calls, for_each, places, set_up};
 
 const WORLD: usize = 3;
-/// Elements of a buffer: with edges, and not the same for each rank.
+/// Elements of a buffer: not a multiple of the vector size, and not divisible among the ranks.
 const COUNT: usize = 5003;
-/// Bounds each step of the set-up where it is to run out.
+/// Deadline of each setup step in tests where it expires.
 const SHORT: Duration = Duration::from_secs(4);
 
 pub fn role(role: &str, member: &Member) {
@@ -95,7 +95,8 @@ fn tell_status(member: &Member, communicator: &Communicator) {
     member.say("status", format!("{}: {reason}", status.support.name()));
 }
 
-/// Reduces in one shot, in two and in place, gathers, broadcasts and meets, with buffers that come and go.
+/// Reduces in one shot, in two shots and in place, gathers, broadcasts and meets, with buffers that are allocated and
+/// freed.
 fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
     let support = communicator.multicast().support;
@@ -130,7 +131,7 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
         stream.with(&two).all_gather(&destination, &source)?;
         let gathered = |at: usize| ((at % COUNT) as u32) << (at / COUNT);
         expect(&stream, &destination, gathered, world * COUNT)?;
-        // A part that does not begin where its allocation does, and not at a multiple of 16 bytes.
+        // A part that does not start with its allocation, and not at a multiple of 16 bytes.
         let (part, at) = (COUNT / world - 1, 3);
         let mine = destination.slice(COUNT + 1..COUNT + 1 + part)?;
         stream
@@ -141,7 +142,7 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
             element as u32 * ((1 << world) - 1)
         };
         expect_at(&stream, &destination, COUNT + 1, scattered, part)?;
-        // Members of a group have no object of their own.
+        // Members of a group have no multicast object of their own.
         let color = (communicator.rank() > 0).then_some(0);
         if let Some(group) = communicator.split(color, 0)? {
             let options = two.group(&group);
@@ -157,12 +158,12 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
         stream.with(&two).broadcast(1, &source, &source)?;
         expect(&stream, &source, |index| (index as u32) << 1, COUNT)?;
         source.free()?;
-        // The other is dropped: each rank gives it up when it comes to that.
+        // The other buffer is dropped; each rank releases it when it gets to it.
     }
     Ok(())
 }
 
-/// Sums floats of 8 bits by multicast's algorithms: of numbers of which every sum is exact.
+/// Sums fp8 numbers whose sums are all exact, with the multicast algorithms.
 fn sums_f8<T: Reducible>(
     communicator: &Communicator,
     narrow: fn(f32) -> T,
@@ -171,7 +172,7 @@ fn sums_f8<T: Reducible>(
     let stream = communicator.stream()?;
     let source = communicator.allocate::<T>(&[COUNT])?;
     let destination = communicator.allocate::<T>(&[COUNT])?;
-    // 1, 2 or 3, and as many ranks in all.
+    // The numbers are 1, 2 or 3, one of each over all ranks.
     let number = |index: usize, rank: usize| ((index + rank) % WORLD) as f32 + 1.0;
     let given: Vec<T> = (0..COUNT)
         .map(|index| narrow(number(index, communicator.rank())))
@@ -194,7 +195,7 @@ fn sums_f8<T: Reducible>(
     Ok(())
 }
 
-/// Whether a buffer has one address for all ranks' copies; that it has then one for each element.
+/// Whether a buffer has a multicast address. If so, checks that every element has one.
 fn has_view(buffer: &SymmetricBuffer<u32>) -> bool {
     let Some(view) = buffer.multicast() else {
         return false;
@@ -232,7 +233,7 @@ fn expect_at(
     Ok(())
 }
 
-/// Ranks over the fake driver, on devices behind a switch, that ask for multicast.
+/// Returns the plan of a world that asks for multicast, over the fake driver with devices behind a switch.
 fn plan(role: &'static str) -> Plan {
     plan_of(role, WORLD)
 }
@@ -241,7 +242,7 @@ fn plan_of(role: &'static str, world: usize) -> Plan {
     let libraries = built::fake_driver();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     Plan::new(role, world, Setting::Cuda)
         .env("SYMMEM_LIBRARY_PATH", libraries.display())
@@ -249,7 +250,7 @@ fn plan_of(role: &'static str, world: usize) -> Plan {
         .env("SYMMEM_MULTICAST", 1)
 }
 
-/// A file for what each rank's driver was called.
+/// Returns a file for each rank's trace of driver calls.
 fn traces() -> [PathBuf; WORLD] {
     [0; WORLD].map(|_| Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace")))
 }
@@ -261,12 +262,12 @@ fn traced(mut plan: Plan, traces: &[PathBuf; WORLD]) -> Plan {
     plan
 }
 
-/// The kernels that a rank gave to its streams, each once.
+/// Returns the kernels that a rank launched, each once.
 fn launched(trace: &Path) -> BTreeSet<String> {
     launches(trace).into_iter().collect()
 }
 
-/// The kernels that a rank gave to its streams, in order.
+/// Returns the kernels that a rank launched, in order.
 fn launches(trace: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     let _ = std::fs::remove_file(trace);
@@ -288,7 +289,7 @@ fn calls(trace: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What every rank says of it, which is the same on all.
+/// Returns the multicast status, which all ranks report alike.
 #[track_caller]
 fn agreed(world: &mut World) -> String {
     let told = world.expect("status");
@@ -296,7 +297,7 @@ fn agreed(world: &mut World) -> String {
     told[0].clone()
 }
 
-/// Opens, whatever comes of multicast, and leaves nothing. What all say of it.
+/// Runs a world that opens, with or without multicast, and leaves nothing behind. Returns the status that all report.
 #[track_caller]
 fn opens(plan: Plan) -> String {
     let mut world = plan.start();
@@ -311,7 +312,8 @@ fn opens(plan: Plan) -> String {
     status
 }
 
-/// Opens, works, whatever came of multicast, and leaves nothing. What all say of it before and after.
+/// Runs a world that opens and works, with or without multicast, and leaves nothing behind. Returns the status that all
+/// report before and after.
 #[track_caller]
 fn works(plan: Plan) -> [String; 2] {
     let mut world = plan.start();
@@ -324,7 +326,7 @@ fn works(plan: Plan) -> [String; 2] {
         assert_eq!(used, "ok", "{before}");
     }
     let after = agreed(&mut world);
-    // As long as nothing has failed, all that fits is reached by one address.
+    // If nothing has failed, every buffer that fits has a multicast address.
     let expected = after == "HARDWARE: ";
     for seen in views {
         assert_eq!(seen, format!("{:?}", [expected; 2]), "{after}");
@@ -336,7 +338,7 @@ fn works(plan: Plan) -> [String; 2] {
     [before, after]
 }
 
-/// Calls of a function that have returned.
+/// Returns how many calls of a function have returned.
 fn made(trace: &Path, symbol: &str) -> usize {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     let call = format!(" {symbol} = ");
@@ -357,7 +359,7 @@ fn all_ranks_set_it_up_in_order_use_it_and_give_it_back_in_order() {
         assert_eq!((bound.len(), unbound.len()), (5, 5), "rank {rank}");
         assert!(created.iter().all(|&created| created < joined[0]));
         assert!(joined[0] < bound[0]);
-        // The fake refuses every other order of binding, freeing and releasing.
+        // The fake driver itself refuses any other order of binding, freeing and releasing.
         let released = of("cuMemRelease");
         assert!(unbound[4] < released[released.len() - 1]);
     }
@@ -384,7 +386,8 @@ fn from_four_ranks_on_it_is_what_the_selector_takes() {
     }
 }
 
-/// By name only, and by a switch only where it sums them: elsewhere by the members' own addresses.
+/// fp8 is summed by multicast only if an algorithm names it and the switch can sum fp8; otherwise through the members'
+/// own addresses.
 #[rstest]
 #[case(100, "symmem_multicast_reduce_")]
 #[case(90, "symmem_reduce_")]

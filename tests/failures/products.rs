@@ -1,4 +1,5 @@
-//! A rank is killed or stopped in each phase of a product that gathers, eager and replayed, in every way to do it.
+//! A rank is killed or stopped in each phase of an all-gather + GEMM, eager and replayed, by every algorithm and
+//! transport.
 
 use crate::support::{
     DETECTION, Member, Plan, Random, Setting, World, full, on_each_backend, system_driver,
@@ -50,12 +51,12 @@ impl Way {
         }
     }
 
-    /// By the vendor's library of collectives.
+    /// Whether NCCL or RCCL gathers.
     fn is_vendor(self) -> bool {
         matches!(self, Self::BaselineVendor | Self::PipelineVendor)
     }
 
-    /// Whether a backend has it: the host has no vendor, and on HIP no grid waits for copies.
+    /// Whether a backend supports it: the host has no NCCL, and on HIP no grid may wait for copies.
     fn is_on(self, setting: Setting) -> bool {
         match setting.backend() {
             "host" => !self.is_vendor(),
@@ -65,23 +66,23 @@ impl Way {
     }
 }
 
-/// When a rank is lost, by parts of the time that a call takes.
+/// When a rank is lost, as parts of the time that a call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It has not begun the call: the others are at the start barrier.
+    /// Before its call: the others wait at the start barrier.
     Before,
-    /// Shards move.
+    /// While shards move.
     Moving,
-    /// All multiply.
+    /// While all multiply.
     Multiplying,
-    /// About when the call is done.
+    /// About when the call ends.
     End,
 }
 
 impl Phase {
     const ALL: [Self; 4] = [Self::Before, Self::Moving, Self::Multiplying, Self::End];
 
-    /// Percents of the call.
+    /// Returns the range in percent of the call's time.
     fn percents(self) -> (u64, u64) {
         match self {
             Self::Before => (0, 0),
@@ -92,7 +93,7 @@ impl Phase {
     }
 }
 
-/// What the argument of a role says.
+/// The argument of a role.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     way: Way,
@@ -128,8 +129,8 @@ impl Order {
     }
 }
 
-/// Ranks: on a machine's own driver as many as `FAILURES_WORLD` says, since a device of its own for each is what
-/// some ways need.
+/// Returns the number of ranks. On a machine's own driver this is `FAILURES_WORLD`, because some algorithms need a
+/// device for each rank.
 fn ranks(setting: Setting) -> usize {
     if !on_gpus(setting) {
         return 3;
@@ -141,7 +142,8 @@ fn on_gpus(setting: Setting) -> bool {
     setting.is_device() && system_driver()
 }
 
-/// Two chunks of each shard, and columns of a shard that every kernel takes; for GPUs some milliseconds of work.
+/// Returns a shape with two chunks per shard and columns that every kernel supports. On GPUs it takes some
+/// milliseconds.
 fn shape(setting: Setting, by_columns: bool) -> GemmShape {
     let shape = match on_gpus(setting) {
         true => GemmShape::new(16384, 8192, 8192),
@@ -156,25 +158,25 @@ fn shape(setting: Setting, by_columns: bool) -> GemmShape {
     }
 }
 
-/// Calls before the one in which a rank is lost: the vendor's libraries connect ranks and load kernels in the first.
+/// Calls before the one in which a rank is lost. NCCL and cuBLASLt connect ranks and load kernels in the first.
 const CALLS_BEFORE: usize = 2;
 
-/// How long those may take, whatever the deadline of the others is: the machine may be busy.
+/// Deadline of those calls, whatever the deadline under test is, because the machine may be busy.
 const WARM_UP: Duration = Duration::from_secs(30);
 
-/// How a rank makes its product.
+/// A prepared call.
 enum Call<'a> {
     Eager(&'a AllGatherGemm<bf16>),
     Replayed(Graph),
 }
 
-/// Why a way is not there, or the error in which its calls end.
+/// Why the algorithm is unavailable, or the error that ends its calls.
 enum Outcome {
     Absent(Error),
     Ended(Error),
 }
 
-/// Makes the product again and again until it fails.
+/// Makes calls repeatedly until one fails.
 fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcome {
     let (algorithm, transport) = order.way.named();
     let shape = shape(member.setting, order.by_columns);
@@ -189,7 +191,7 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
     {
         return match error {
             Error::Unsupported { .. } => Outcome::Absent(error),
-            // Where ranks share a device the library refuses to join them.
+            // NCCL refuses ranks that share a device.
             Error::Backend { .. } if on_gpus(member.setting) => Outcome::Absent(error),
             error => panic!("{order:?}: {error}"),
         };
@@ -210,7 +212,7 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
     match operations {
         Ok((first, then)) => {
             let ended = repeat(communicator, member, order, [&first, &then]);
-            Outcome::Ended(ended.expect_err("it fails in the end"))
+            Outcome::Ended(ended.expect_err("the calls end in an error"))
         }
         Err(absent) => absent,
     }
@@ -246,7 +248,7 @@ fn repeat(
         })
     };
     let (first, then) = (prepare(first)?, prepare(then)?);
-    // Of a large product some rows tell enough.
+    // Some rows are enough to check a large result.
     let rows = (0..shape.m).step_by(shape.m.div_ceil(8));
     let (poison, right) = (vec![bf16::NAN; shape.n], bf16::from_f64(shape.k as f64));
     let call = |call: &Call<'_>, limit, begin: &dyn Fn()| -> Result<Duration> {
@@ -267,7 +269,7 @@ fn repeat(
         let mut found = poison.clone();
         for row in rows.clone() {
             c.read(&stream, row * shape.n, &mut found)?;
-            // A product that lost a rank is an error, not a wrong result.
+            // A call that lost a rank ends in an error, not in a wrong result.
             assert!(found.iter().all(|&found| found == right), "row {row}");
         }
         Ok(lasts)
@@ -302,18 +304,19 @@ pub fn role(role: &str, member: &Member) {
         Outcome::Absent(error) => member.say("made", format!("{error}")),
         Outcome::Ended(error) => member.say("heard", format!("{error:#?} {error}")),
     }
-    // Everything that it was made of has gone with it.
+    // The operation and its buffers have been dropped before.
     drop(communicator);
     member.say("done", "");
 }
 
-/// A world whose ranks are about to make the call in which one of them is lost, if it has this way.
+/// Starts a world whose ranks are about to make the call in which one of them is lost. Returns `None` if the algorithm
+/// is unavailable.
 fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<World> {
     let mut plan = Plan::new("products/loop", ranks(setting), setting)
         .argument(order.text())
-        // Multicast is not to be used, by the vendor's library either.
+        // Multicast must not be used, by NCCL either.
         .env("NCCL_NVLS_ENABLE", 0)
-        // Copies and products of fakes take no time else.
+        // Without these variables, the fakes' copies and GEMMs take no time.
         .env("FAKE_DEVICE_COPY_US", 2000)
         .env("FAKE_BLASLT_PRODUCT_US", 2000);
     if let Some(libraries) = setting.libraries_with_collectives() {
@@ -334,7 +337,7 @@ fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<
     Some(world)
 }
 
-/// Waits until the victim is where the order has it.
+/// Waits until the victim is in the order's phase.
 fn reach(world: &mut World, order: &Order, random: &mut Random) {
     let lasts = world.expect("lasts")[order.victim].parse();
     let lasts = Duration::from_micros(lasts.expect("microseconds"));
@@ -343,7 +346,7 @@ fn reach(world: &mut World, order: &Order, random: &mut Random) {
     let (first, last) = order.phase.percents();
     let percents = first + random.below(last - first + 1);
     let pause = match order.phase {
-        // Time for the others to get into the wait.
+        // Time for the others to begin their wait.
         Phase::Before => Duration::from_millis(20),
         _ => lasts * percents as u32 / 100,
     };
@@ -365,7 +368,10 @@ fn kill_one(setting: Setting, order: &Order, random: &mut Random) {
         println!("rank {} heard after {detection:?}", rank.number);
         let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
         assert!(named, "{order:?}: {error}");
-        assert!(detection < DETECTION, "{order:?}: only after {detection:?}");
+        assert!(
+            detection < DETECTION,
+            "{order:?}: detected after {detection:?}"
+        );
     }
     for rank in &mut world.ranks {
         rank.expect("done");
@@ -387,8 +393,8 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
     let columns = usize::from(by_columns);
     let mut random = Random::new((2 * way + columns) as u64);
     for (number, phase) in Phase::ALL.into_iter().enumerate() {
-        // The sample has each phase of each way, by rows or by columns, eager or replayed; on HIP, whose waits
-        // are those of the large test, half of that.
+        // The sample has each phase of each algorithm, sharded by rows or by columns, eager or replayed. HIP, whose
+        // waits the large test covers, gets half of that.
         let sampled = match setting {
             Setting::Hip => number == (way + 2 * columns) % 4,
             _ => number % 2 == (way + columns) % 2,
@@ -415,8 +421,8 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
     }
 }
 
-/// Ways that differ in what ranks wait by: the words of a collective, of barriers and turns, of signals, and of
-/// arrivals, by a kernel or beside copies.
+/// Algorithms that differ in what ranks wait for: words of a collective, of barriers and turns, of signals, and of
+/// arrivals, in a kernel or beside copies.
 #[apply(on_each_backend)]
 fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
     setting: Setting,
@@ -424,7 +430,7 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
     #[values(Phase::Before, Phase::Moving)] phase: Phase,
 ) {
     let kind = Way::ALL[way];
-    // Few where a driver has to be started.
+    // Few cases on backends that must start a driver.
     let few = match setting {
         Setting::Host => phase == Phase::Moving,
         Setting::Hip => (kind, phase) == (Way::PushKernel, Phase::Moving),
@@ -455,20 +461,20 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
         let (heard, error) = rank.expect("heard");
         let waited = heard.saturating_duration_since(stopped);
         println!("{error} after {waited:?}");
-        // The first to give up says on whom and in what; the other may hear it from that one.
+        // The first rank that gives up names the peer and the call; the other may learn it from that rank.
         let timeout = error.contains("Timeout");
         timeouts += usize::from(timeout);
         assert!(timeout || error.contains("PeerFailed"), "{error}");
-        // Step by step, one may wait for another one that waits for the victim, just as long.
+        // In step-by-step algorithms, a rank may wait for another that waits for the victim.
         named += usize::from(error.contains(&format!("rank {}", order.victim)));
-        // They may have begun to wait long before the victim was stopped, where that came late.
+        // A rank may have begun to wait long before the victim was stopped.
         assert!(
             waited < deadline + Duration::from_millis(1500),
             "after {waited:?}: {error}"
         );
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
-    assert!(named > 0, "somebody names the victim");
+    assert!(timeouts > 0, "no rank timed out");
+    assert!(named > 0, "no rank named the victim");
     world.ranks[order.victim].resume();
     world.ranks[order.victim].expect("heard");
     world.expect("done");

@@ -1,4 +1,4 @@
-//! Survivors of a death come together again, whoever died, and whoever dies meanwhile.
+//! The survivors of a death rebuild the communicator, whichever rank died and whichever dies meanwhile.
 
 use crate::support::{
     Member, PATIENCE, Plan, Random, Setting, however_memory_is_shared, resources,
@@ -11,7 +11,7 @@ use symmem::{Communicator, Error, Result};
 
 const WORLD: usize = 4;
 
-/// Every rank puts its number to its neighbour, who checks it: memory, signals and barriers work.
+/// Every rank puts its number to its neighbor, which checks it: memory, signals and barriers work.
 pub fn ring(communicator: &Communicator) -> Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
@@ -32,7 +32,7 @@ pub fn ring(communicator: &Communicator) -> Result<()> {
     inbox.free()
 }
 
-/// Uses the communicator until it fails; the error.
+/// Uses the communicator until it fails, and returns the error.
 fn use_up(communicator: &Communicator) -> Error {
     loop {
         if let Err(error) = ring(communicator) {
@@ -45,8 +45,7 @@ pub fn role(role: &str, member: &Member) {
     let before = resources();
     let mut communicator = member.join();
     match role {
-        // Works until somebody dies, and goes on with those who are left until the world has the
-        // size that the test says.
+        // Works until a rank dies, then continues with the survivors until the world has the size that the test gives.
         "until" => {
             let wanted: usize = member.argument.parse().expect("a size of the world");
             member.ready();
@@ -71,9 +70,9 @@ pub fn role(role: &str, member: &Member) {
             }
             assert!(communicator.generation() > 0);
             communicator.finalize().expect("nobody else dies");
-            // The first join starts what a process keeps: count from a second one would be the same.
+            // Not even the first join of a process may leave a descriptor open.
             if !member.setting.is_device() {
-                // A driver keeps what it likes while the process lives.
+                // A real driver may keep descriptors while the process lives.
                 assert_eq!(resources().0, before.0, "descriptors");
             }
             member.say("done", "");
@@ -115,7 +114,7 @@ fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
     }
     let mut random = Random::new(run);
     let first = random.below(WORLD as u64) as usize;
-    // The lowest survivor is to hold the new store: half of the time it is the one.
+    // In half of the runs the second victim is the lowest survivor, which would hold the new store.
     let lowest = usize::from(first == 0);
     let second = match run % 2 {
         0 => lowest,
@@ -167,13 +166,13 @@ fn a_stopped_rank_holds_a_rebuild_up_to_the_deadline_and_is_named(
         let (heard, _) = rank.expect("heard");
         let (failed, error) = rank.expect("failed");
         assert!(
-            error.contains("Timeout") && error.contains(&format!("rank {stopped} did not come")),
+            error.contains("Timeout") && error.contains(&format!("rank {stopped} did not arrive")),
             "{error}"
         );
         let waited = failed.saturating_duration_since(heard);
         assert!(waited < limit + Duration::from_secs(2), "{waited:?}");
     }
-    // It wakes up in a world of its own.
+    // The stopped rank wakes up and rebuilds alone.
     world.ranks[stopped].resume();
     world.ranks[stopped].expect("heard");
     for rank in [0, 3] {

@@ -1,4 +1,4 @@
-//! Ranks that die, hang or never come while the others meet, and strangers who come instead.
+//! Ranks that die, hang or never arrive while the others meet, and processes that are not ranks and connect.
 
 use crate::support::{DETECTION, Member, PATIENCE, Plan, Setting, fresh_name, on_each_backend};
 use rstest::rstest;
@@ -35,7 +35,7 @@ fn a_rank_that_never_comes_is_named(setting: Setting, #[values(0, 1)] absent: us
         );
         assert!(
             waited < deadline + Duration::from_millis(1500),
-            "only after {waited:?}"
+            "took {waited:?}"
         );
     }
     world.ends_well();
@@ -47,7 +47,7 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
     // Rank 0 holds the store.
     #[values(0, 1)] victim: usize,
 ) {
-    // Rank 2 never comes, so the others wait.
+    // Rank 2 never arrives, so the others wait.
     let plan = Plan::new("rendezvous/open", 3, setting).without_rank(2);
     let mut world = plan.start();
     world.ready().go();
@@ -62,20 +62,20 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
         error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
         "{error}"
     );
-    // Rank 0 lingers a second for ranks that come late, so that they hear the reason too.
+    // Rank 0 lingers for a second so that ranks that arrive late also get the reason.
     let limit = if victim == 0 {
         DETECTION
     } else {
         DETECTION * 2
     };
-    assert!(detection < limit, "only after {detection:?}");
+    assert!(detection < limit, "detected after {detection:?}");
     world.ends_well();
     drop(dead);
 }
 
 #[rstest]
 fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: usize) {
-    // The victim's driver takes its time, so all have met and the others wait for it.
+    // The victim's driver is slow, so all ranks have met and the others wait for it.
     let plan = Plan::new("rendezvous/open", 3, Setting::Cuda);
     let mut world = plan
         .env_of(
@@ -96,13 +96,13 @@ fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: 
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}");
+        assert!(detection < DETECTION, "detected after {detection:?}");
     }
     world.ends_well();
     drop(dead);
 }
 
-/// The name of the abstract socket at which the ranks of a user's job meet, as the kernel lists it.
+/// Returns the names of the abstract sockets at which ranks of this user's jobs meet, as the kernel lists them.
 fn meeting_places() -> Vec<String> {
     let sockets = std::fs::read_to_string("/proc/net/unix").expect("/proc");
     let names = sockets
@@ -121,7 +121,7 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
     let start = Instant::now();
     let place = loop {
         let places = meeting_places();
-        // Other tests meet at the same time; strangers may knock at their doors too.
+        // Other tests meet at the same time; connecting to their sockets does no harm.
         if let Some(place) = places.into_iter().find(|place| !before.contains(place)) {
             break place;
         }
@@ -134,11 +134,11 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
             .ok()?;
-        // It may hang up at once.
+        // Rank 0 may close the connection at once.
         let _ = stream.write_all(words);
         Some(stream)
     };
-    // One says nothing and stays; one says what no rank says and is hung up on.
+    // One connection stays silent; the other sends data that no rank sends, and is closed.
     let silent = knock(b"");
     let loud = knock(&[0xa5; 4096]);
     if let Some(mut loud) = loud {
@@ -146,7 +146,7 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
         let _ = loud.read_to_end(&mut answer);
         assert!(
             answer.len() < 256,
-            "a stranger was told {} bytes",
+            "a stranger received {} bytes",
             answer.len()
         );
     }

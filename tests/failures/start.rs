@@ -1,4 +1,4 @@
-//! Every way not to start: devices, drivers and plugins that are not what they should be.
+//! Failures at the start: wrong devices, drivers and plugins.
 
 use crate::built;
 use crate::built::hip::{Release, fake_hip, fake_hip_without, is_installed};
@@ -90,7 +90,7 @@ fn a_device_that_does_not_exist_is_named_and_the_others_are_told(
 fn a_driver_that_cannot_serve_says_why(#[case] variable: (&str, &str), #[case] words: &[&str]) {
     let plan = Plan::new("start/open", 2, Setting::Cuda).env(variable.0, variable.1);
     for error in opened(&mut plan.start()) {
-        // The rank whose turn comes first may tell the other.
+        // Another rank may fail first; this rank then reports that.
         let told = error.starts_with("PeerFailed");
         assert!(
             words.iter().all(|word| error.contains(word)) || told,
@@ -99,7 +99,7 @@ fn a_driver_that_cannot_serve_says_why(#[case] variable: (&str, &str), #[case] w
     }
 }
 
-/// What is wrong with AMD's runtime is told apart, whatever it is.
+/// Every fault of AMD's runtime has its own error text.
 #[test]
 fn a_hip_runtime_that_cannot_serve_says_why() {
     let nowhere = library_directory("no-hip", None).display().to_string();
@@ -124,7 +124,7 @@ fn a_hip_runtime_that_cannot_serve_says_why() {
         let mut world = plan.start();
         let error = world.expect("opened").remove(0);
         world.ranks[0].ends_well();
-        // Where none of the fake's functions are called, it reports nothing.
+        // A fake whose functions are never called writes no report.
         if variable != libraries {
             world.left_nothing();
         }
@@ -137,7 +137,7 @@ fn a_hip_runtime_that_cannot_serve_says_why() {
     assert_eq!(errors.len(), cases.len(), "no two say the same");
 }
 
-/// A directory whose `libcuda.so.1` is this.
+/// Returns a directory with `contents` as its `libcuda.so.1`.
 fn library_directory(name: &str, contents: Option<&[u8]>) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name(name));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -172,7 +172,7 @@ fn a_library_that_is_missing_or_no_library_says_where_it_was_looked_for() {
     }
 }
 
-/// The fixture's plugin file, under the name that its backend has.
+/// Returns the fixture's plugin file, under the name of its backend.
 fn plugin() -> &'static Path {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN.get_or_init(|| {
@@ -206,7 +206,7 @@ fn a_plugin_file_is_a_backend_like_any_other() {
 }
 
 #[rstest]
-#[case("null", "gives no table")]
+#[case("null", "returned a null table")]
 #[case("magic", "magic bytes")]
 #[case("major", "ABI version 2")]
 #[case("truncated", "damaged")]
@@ -219,8 +219,8 @@ fn a_plugin_with_a_bad_table_is_refused(#[case] fault: &str, #[case] words: &str
     world.ends_well();
 }
 
-/// A directory for `SYMMEM_PLUGIN_PATH`: the fixture under its own name, under that of a plugin for the next
-/// major version, and under that of a backend that is built in.
+/// Returns a directory for `SYMMEM_PLUGIN_PATH`: the fixture under its own name, under the name of a plugin for the
+/// next major version, and under the name of a built-in backend.
 fn plugin_path() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -320,7 +320,7 @@ fn a_file_that_is_no_plugin_is_refused_by_name() {
             write("libsymmem_head.so", &good[..100]),
             "libsymmem_head.so",
         ),
-        // A good file under another backend's name: the symbol is missing.
+        // A valid file under another backend's name lacks that backend's symbol.
         (
             write("libsymmem_other.so", &good),
             "symmem_backend_other_v1",

@@ -1,5 +1,5 @@
-//! Leaving: with waits that nobody satisfies, in any order of drops, with peers that die meanwhile,
-//! over a driver that is stuck, and what is left of it all.
+//! Teardown: with waits that nobody satisfies, in any order of drops, with peers that die meanwhile, over a driver that
+//! is stuck, and what is left behind.
 
 use crate::support::{Member, Plan, Setting, however_memory_is_shared, wherever_signals_live};
 use rstest::rstest;
@@ -16,7 +16,7 @@ pub fn role(role: &str, member: &Member) {
             let graph = stream.capture(|queue| queue.barrier()).expect("captured");
             member.ready();
             if member.rank == 0 {
-                // Rank 1 never gives this signal, nor comes to the barrier.
+                // Rank 1 never gives this signal and never arrives at the barrier.
                 stream.wait_signal(1, 0).expect("enqueued");
                 stream.launch_graph(&graph).expect("enqueued");
                 drop(graph);
@@ -57,7 +57,7 @@ pub fn role(role: &str, member: &Member) {
     }
 }
 
-/// Drops the parts of a communicator in every order, work done and work under way.
+/// Drops the parts of a communicator in every order, with work done and with work under way.
 fn orders(member: &Member) {
     for (number, order) in ["csbg", "gbsc", "bcgs", "sgcb", "cgbs", "bgsc"]
         .iter()
@@ -131,7 +131,7 @@ fn a_second_kill_during_teardown_is_survived(setting: Setting) {
     world.ready();
     world.ranks[3].kill();
     world.go();
-    // The second dies while the survivors notice the first and tear down.
+    // The second rank dies while the survivors notice the first death and tear down.
     std::thread::sleep(Duration::from_millis(if crate::support::full() {
         45
     } else {
@@ -168,7 +168,8 @@ fn nothing_is_left_on_disk_though_every_rank_is_killed(
     drop(world);
     let after = [listing("/tmp"), listing("/dev/shm")];
     for (before, after) in before.iter().zip(&after) {
-        // Others use the machine too: what is ours carries our name or our processes' numbers.
+        // Other programs use the machine too; symmem's files have its name or this test's process numbers in their
+        // names.
         let ours = |name: &&String| {
             name.contains("symmem") || processes.iter().any(|pid| name.contains(&pid.to_string()))
         };
@@ -179,7 +180,7 @@ fn nothing_is_left_on_disk_though_every_rank_is_killed(
 
 #[test]
 fn a_driver_that_never_returns_holds_neither_start_nor_end() {
-    // Opening: the rank is told that its driver is stuck, the others why it does not come.
+    // At opening: the rank learns that its driver is stuck, and the others learn why it does not arrive.
     let mut world = Plan::new("teardown/stuck", 2, Setting::Cuda)
         .setup_deadline(Duration::from_secs(2))
         .env_of(1, "FAKE_DEVICE_STALL", "cuDevicePrimaryCtxRetain:1:60000")
@@ -198,7 +199,7 @@ fn a_driver_that_never_returns_holds_neither_start_nor_end() {
     for rank in &mut world.ranks {
         rank.wait();
     }
-    // Closing: abandoned after seconds.
+    // At closing: the rank gives up after some seconds.
     let mut world = Plan::new("teardown/stuck", 1, Setting::Cuda)
         .env("FAKE_DEVICE_STALL", "cuModuleUnload:1:60000")
         .start();

@@ -1,4 +1,4 @@
-//! A peer is killed, or stopped, while others wait for it in every way there is.
+//! A peer is killed or stopped while others wait for it, in every kind of wait.
 
 use crate::support::{
     DETECTION, Member, Plan, Setting, however_memory_is_shared, wherever_signals_live,
@@ -52,8 +52,7 @@ pub fn role(role: &str, member: &Member) {
     let victim: usize = victim.parse().expect("a rank");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
-    // `FAILURES_ELEMENTS` makes victims with more memory than a test needs: theirs takes the longer
-    // to go.
+    // `FAILURES_ELEMENTS` gives victims more memory than a test needs, which the operating system takes longer to free.
     let elements = std::env::var("FAILURES_ELEMENTS").ok();
     let elements = elements.map(|text| text.parse().expect("a number of elements"));
     let big = elements.unwrap_or(if role == "transfer" {
@@ -64,7 +63,7 @@ pub fn role(role: &str, member: &Member) {
     let buffer = communicator.allocate::<u32>(&[2 * big]).expect("memory");
     member.ready();
     if member.rank == victim {
-        // If it lives on, it hears that the others gave up on it.
+        // If the victim survives, it learns that the others gave up on it.
         let error = loop {
             match communicator.check() {
                 Ok(()) => std::thread::sleep(Duration::from_millis(5)),
@@ -74,7 +73,7 @@ pub fn role(role: &str, member: &Member) {
         member.say("done", format!("{error:#?} {error}"));
         return;
     }
-    // Told as soon as it is known: giving the device back takes a driver a good part of a second.
+    // Reported at once, because a driver takes a good part of a second to close the device.
     let tell = |error: Error| member.say("done", format!("{error:#?} {error}"));
     match role {
         "wait" => {
@@ -161,7 +160,7 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
     let plan = Plan::new("waits/wait", WORLD, setting).argument(format!("{wait:?} {victim}"));
     let mut world = plan.start();
     world.ready().go();
-    // Time to get into the wait.
+    // Time to begin the wait.
     std::thread::sleep(Duration::from_millis(60));
     let killed = world.ranks[victim].kill();
     let dead = world.ranks.remove(victim);
@@ -176,7 +175,10 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
     }
     world.ends_well();
     drop(dead);
@@ -205,7 +207,7 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     wait: Wait,
     #[values(0, 2)] victim: usize,
 ) {
-    // The store's part does not depend on where signals live, and little on the call.
+    // Waits on the store do not depend on where signals live, and little on the call.
     let same = setting.placement() == SignalPlacement::Host
         || !crate::support::full() && matches!(wait, Wait::Free | Wait::Finalize);
     if wait.on_the_host() && same {
@@ -228,7 +230,7 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
             "{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}",
             rank.number
         );
-        // The first to give up says on whom and in what; the other may hear it from that one.
+        // The first rank that gives up names the peer and the call; the other may learn it from that rank.
         let named = error.contains("Timeout") || error.contains("PeerFailed");
         assert!(
             named && error.contains(&format!("rank {victim}")),
@@ -236,12 +238,12 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
         );
         assert!(
             waited < deadline + Duration::from_millis(1500),
-            "only after {waited:?}: {error}"
+            "took {waited:?}: {error}"
         );
     }
     world.ranks[victim].resume();
     let (_, error) = world.ranks[victim].expect("done");
-    // To a rank that holds the store the others have already left, or died, when it wakes up.
+    // When a rank that holds the store wakes up, the others have already left or died.
     assert!(
         error.contains("PeerFailed") || error.contains("PeerDied"),
         "{error}"
@@ -271,7 +273,10 @@ fn a_kill_in_the_middle_of_a_large_transfer_ends_it(setting: Setting) {
             error.contains("PeerDied") && error.contains("peer: 1"),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
     }
     world.ends_well();
     drop(dead);

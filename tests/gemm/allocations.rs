@@ -1,4 +1,4 @@
-//! After an operation's first calls, calls allocate nothing in the thread that makes them.
+//! After an operation's first calls, later calls allocate nothing on the calling thread.
 
 use crate::case::{Case, WAYS, options};
 use crate::counting::ALLOCATIONS;
@@ -27,8 +27,8 @@ fn calls_allocate_nothing() {
                     .and_then(|()| case.stream.synchronize())
                     .expect("done");
             };
-            // A wait that really waits starts a host stream's thread and makes its queue: each rank comes late
-            // in turn.
+            // A wait that blocks starts a host stream's thread and creates its queue, so each rank in turn arrives
+            // late.
             for round in 0..10 {
                 communicator.host_barrier().expect("all are here");
                 if round % 2 == communicator.rank() {

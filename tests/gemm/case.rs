@@ -1,4 +1,4 @@
-//! A product on one rank: its matrices, calls of it, and the check of what they give.
+//! A GEMM on one rank: its matrices, its calls, and the check of their results.
 
 use crate::checker::{Dense, Number, check};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use symmem::*;
 use symmem::{MatrixOrder, Sharding};
 
-/// Every way to do it on the host: with no vendor's library there are no sends and receives of one.
+/// Every algorithm and transport on the host backend, which has no NCCL.
 pub const WAYS: [(GemmAlgorithm, GemmTransport); 6] = [
     (GemmAlgorithm::Baseline, GemmTransport::Automatic),
     (GemmAlgorithm::Pipeline, GemmTransport::Get),
@@ -24,7 +24,7 @@ pub fn options((algorithm, transport): (GemmAlgorithm, GemmTransport)) -> GemmOp
     }
 }
 
-/// One rank's part of a product.
+/// One rank's part of a GEMM.
 pub struct Case<'a, T: Number> {
     pub communicator: &'a Communicator,
     pub stream: Stream,
@@ -87,7 +87,7 @@ impl<'a, T: Number> Case<'a, T> {
         Dense::random(self.shape.m, self.shape.k, 100 + round)
     }
 
-    /// Writes this rank's shard of a round's `A`, and what no result can be where results go.
+    /// Writes this rank's shard of a round's `A`, and fills C with values that no result can have.
     pub fn prepare(&self, round: u64) {
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let left = self.left(round);
@@ -147,7 +147,7 @@ impl<'a, T: Number> Case<'a, T> {
         queue.all_gather_gemm(&self.operation, &self.operands())
     }
 
-    /// A call as a graph, recorded by a stream of its own.
+    /// Captures a call as a graph, on its own stream.
     pub fn capture(&self) -> Result<Graph> {
         let mut stream = self.communicator.stream()?;
         stream.capture(|queue| self.enqueue_on(queue))
@@ -159,7 +159,7 @@ impl<'a, T: Number> Case<'a, T> {
         c
     }
 
-    /// Checks what a call of a round has given.
+    /// Checks the result of a round's call.
     pub fn check(&self, round: u64) -> std::result::Result<(), String> {
         let left = self.left(round);
         let c = self.result();
@@ -186,10 +186,10 @@ impl<'a, T: Number> Case<'a, T> {
         Ok(())
     }
 
-    /// The bits of what a call of a round gives.
+    /// Returns the bits of the result of a round's call.
     pub fn bits(&self, round: u64) -> Vec<u64> {
         self.prepare(round);
-        // Ranks come in another order each time.
+        // Ranks arrive in another order each time.
         let rank = self.communicator.rank() as u64;
         let world = self.communicator.world_size() as u64;
         std::thread::sleep(Duration::from_millis(
@@ -198,14 +198,14 @@ impl<'a, T: Number> Case<'a, T> {
         self.calls.set(self.calls.get() + 1);
         self.enqueue().expect("enqueued");
         self.stream.synchronize().expect("done");
-        // Gaps and all. What is written has the bits of a number, and numbers are told apart exactly.
+        // Includes the gaps between rows. The conversion to f64 is exact, so equal bits mean equal elements.
         self.result()
             .iter()
             .map(|element| element.to_f64().to_bits())
             .collect()
     }
 
-    /// Some calls, each with another `A`, and their checks.
+    /// Makes calls, each with another `A`, and checks them.
     pub fn run(&self, rounds: u64) {
         for round in 0..rounds {
             self.prepare(round);

@@ -1,8 +1,8 @@
-//! What is multiplied, and how close to the exact product its result has to be.
+//! Reference matrices, and the bound on the error of a GEMM.
 
 use symmem::GemmElement;
 
-/// An element of matrices, with what its format rounds by.
+/// A matrix element, with its format's rounding error.
 pub trait Number: GemmElement {
     /// The largest relative error of one rounding.
     const UNIT: f64;
@@ -38,7 +38,7 @@ pub struct Dense<T> {
 }
 
 impl<T: Number> Dense<T> {
-    /// Numbers between -1 and 1 that follow from `seed`.
+    /// Returns numbers between -1 and 1 that depend only on `seed`.
     pub fn random(rows: usize, columns: usize, seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let elements = (0..rows * columns).map(|_| {
@@ -59,8 +59,8 @@ impl<T: Number> Dense<T> {
     }
 }
 
-/// Compares `c`, whose rows are `stride` apart, with the product in f64. An element may be off by one rounding
-/// of its format, and by what sums of `k` f32 lose.
+/// Compares `c`, whose rows are `stride` apart, with the product in f64. An element may be off by one rounding of its
+/// format plus the error of an f32 sum of `k` terms.
 pub fn check<T: Number>(
     a: &Dense<T>,
     b: &Dense<T>,

@@ -1,9 +1,9 @@
-//! Counts what a thread allocates.
+//! Counts the allocations of each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts for each thread.
+/// The system's allocator with a counter for each thread.
 struct Counting;
 
 thread_local! {
@@ -12,26 +12,26 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no counter any more, and nobody who would ask.
+    // A thread that is ending has lost its counter, and nothing reads it any more.
     let _ = ALLOCATIONS.try_with(|counter| counter.set(counter.get() + 1));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is passed to the system's allocator unchanged, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

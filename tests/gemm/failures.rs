@@ -1,4 +1,4 @@
-//! What is refused, what does not match, and ranks that do not come.
+//! Refused calls, mismatches between ranks, and ranks that never arrive.
 
 use crate::case::{Case, WAYS, options};
 use crate::world::{world, world_with};
@@ -55,7 +55,7 @@ fn shapes_and_options_that_differ_are_a_mismatch_on_every_rank() {
         };
         let error = error.expect_err("types differ");
         assert!(matches!(error, Error::Mismatch { .. }), "{error}");
-        // The ranks are in step and go on.
+        // The ranks are in step and continue.
         Case::<bf16>::new(&communicator, SHAPE, &GemmOptions::default()).run(1);
     });
 }
@@ -175,7 +175,7 @@ fn debug_mode_finds_another_shard_or_another_call() {
             let error = error.expect_err("other ranges");
             assert!(matches!(error, Error::Mismatch { .. }), "{way:?}: {error}");
         }
-        // A rank that leaves takes what the others compare with along.
+        // A rank that left would take the memory that the others still compare with.
         communicator.host_barrier().expect("all are here");
     });
 }
@@ -193,7 +193,7 @@ fn in_debug_mode_peers_hear_of_matrices_that_one_rank_gets_wrong() {
                 ..good
             };
             let error = case.stream.all_gather_gemm(&case.operation, &operands);
-            match error.expect_err("B of one rank is C") {
+            match error.expect_err("one rank's B overlaps C") {
                 Error::InvalidArgument { message, .. } if bad => {
                     assert!(message.starts_with("B is"), "{message}");
                 }
@@ -205,7 +205,7 @@ fn in_debug_mode_peers_hear_of_matrices_that_one_rank_gets_wrong() {
                 } if !bad => assert!(theirs.contains("B is"), "{theirs}"),
                 error => panic!("{way:?}: {error}"),
             }
-            // Nobody has begun: all go on.
+            // No rank has begun, so all can continue.
             case.run(2);
         }
     });
@@ -225,7 +225,7 @@ fn a_rank_that_does_not_come_is_named_when_the_deadline_has_passed() {
                 case.run(1);
                 communicator.host_barrier().expect("all are here");
                 if communicator.rank() == 2 {
-                    // Stays, so that nobody takes it for dead, until the others have given up.
+                    // Stays alive until the others have given up, so that they do not take it for dead.
                     let start = Instant::now();
                     while communicator.check().is_ok() && start.elapsed() < crate::world::PATIENCE {
                         std::thread::sleep(Duration::from_millis(5));
@@ -236,7 +236,7 @@ fn a_rank_that_does_not_come_is_named_when_the_deadline_has_passed() {
                 Some(
                     enqueued
                         .and_then(|()| case.stream.synchronize())
-                        .expect_err("nobody comes"),
+                        .expect_err("rank 2 never arrives"),
                 )
             });
             let named = errors

@@ -1,4 +1,4 @@
-//! Products that were captured.
+//! Captured all-gather + GEMM.
 
 use crate::case::{Case, WAYS, options};
 use crate::world::world;
@@ -27,7 +27,7 @@ fn a_captured_product_is_replayed_with_what_a_holds_then() {
                     case.stream.synchronize().expect("done");
                     case.check(round)
                         .unwrap_or_else(|why| panic!("{way:?}: {why}"));
-                    // Eager calls between replays count on the same words.
+                    // Eager calls between replays advance the same counters.
                     case.run(1);
                 }
             }

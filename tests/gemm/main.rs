@@ -1,4 +1,4 @@
-//! Products whose `A` is gathered, in worlds of threads on the host backend.
+//! All-gather + GEMM in worlds of threads on the host backend.
 
 mod allocations;
 mod case;
@@ -8,5 +8,8 @@ mod failures;
 mod graphs;
 mod products;
 #[path = "../collectives_on_host/world.rs"]
-#[allow(dead_code, reason = "what collectives have before a call is theirs")]
+#[allow(
+    dead_code,
+    reason = "only the tests of collectives use the input values"
+)]
 mod world;

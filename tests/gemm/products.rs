@@ -1,4 +1,4 @@
-//! What products give, in all ways to do them.
+//! Results of all-gather + GEMM, by every algorithm and transport.
 
 use crate::case::{Case, WAYS, options};
 use crate::checker::{Dense, Number, check};
@@ -9,7 +9,7 @@ use symmem::backend::abi::DeviceAddress;
 use symmem::*;
 use symmem::{MatrixOrder, Sharding};
 
-/// Shapes with tails: rows that the ranks do not share evenly, fewer rows than ranks, one column, an odd `k`.
+/// Shapes with tails: rows that do not divide evenly among ranks, fewer rows than ranks, one column, an odd `k`.
 const SHAPES: [(usize, usize, usize); 6] = [
     (32, 16, 24),
     (33, 17, 31),
@@ -145,7 +145,7 @@ fn the_same_call_gives_the_same_bits_in_whatever_order_ranks_come(
                 assert_eq!(case.bits(0), first, "{way:?}");
             }
             assert_ne!(case.bits(1), first, "another A");
-            // And another operation.
+            // A second operation gives the same bits.
             assert_eq!(made().bits(0), first, "{way:?}");
         }
     });
@@ -158,7 +158,7 @@ fn a_stale_tile_fails_the_check() {
         Dense::<bf16>::random(m, k, 1),
         Dense::<bf16>::random(k, n, 2),
     );
-    // Another call's A: its rows 16 to 32 are stale.
+    // The A of another call; its rows 16 to 32 are planted as stale.
     let stale = Dense::<bf16>::random(m, k, 9);
     let product = |rows_of: &dyn Fn(usize) -> bool| -> Vec<bf16> {
         let sum = |row: usize, column: usize| -> f64 {
@@ -179,7 +179,7 @@ fn a_stale_tile_fails_the_check() {
     holed[5] = bf16::NAN;
     assert!(
         check(&a, &b, None, &holed, n).is_err(),
-        "what was not written"
+        "an element that was not written"
     );
 }
 
@@ -202,7 +202,7 @@ fn matrices_may_be_memory_that_is_no_buffer() {
             .unwrap();
         let address = |pointer: *const f16| DeviceAddress(pointer.expose_provenance() as u64);
         let rows = MatrixOrder::Rows;
-        // SAFETY: both live until the stream has passed, below; on the host an address is a pointer.
+        // SAFETY: both live until the stream is synchronized below, and on the host an address is a pointer.
         let (right, result) = unsafe {
             (
                 Matrix::from_raw(address(b.elements.as_ptr()), k, n, n, rows),
@@ -235,23 +235,23 @@ fn the_plan_can_be_read() {
         let lines = text.lines().count();
         assert_eq!(lines, operation.steps().len() + 3, "{text}");
         assert_eq!(operation.algorithm(), GemmAlgorithm::Pipeline);
-        assert!(text.contains("product stream i mod 2"), "{text}");
-        // Columns are summed over: there is one product, and no stream for it.
+        assert!(text.contains("GEMM stream i mod 2"), "{text}");
+        // Columns of A are summed over, so there is one GEMM and no GEMM stream.
         let columns = GemmShape {
             sharding: Sharding::Columns,
             ..shape
         };
         let operation = communicator.all_gather_gemm::<bf16>(&columns, &options(way));
         let text = operation.unwrap().explain();
-        assert!(!text.contains("product stream"), "{text}");
-        assert!(text.contains("once all are here"), "{text}");
-        // Small as it is, all is gathered first, unless a kernel alone can do it.
+        assert!(!text.contains("GEMM stream"), "{text}");
+        assert!(text.contains("once all shards have arrived"), "{text}");
+        // The shape is small, so everything is gathered first, unless one fused kernel does it.
         let chosen = communicator.all_gather_gemm::<bf16>(&shape, &GemmOptions::default());
         assert_ne!(chosen.unwrap().algorithm(), GemmAlgorithm::Automatic);
     });
 }
 
-/// The bar of the issue: minutes without optimisation.
+/// The issue's acceptance size; takes minutes without optimization.
 #[test]
 #[ignore = "slow: eight products of 1024 x 1024 x 1024 by plain loops, in each way"]
 fn a_thousand_and_twenty_four_cubed_on_eight_ranks() {

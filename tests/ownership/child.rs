@@ -106,7 +106,7 @@ pub fn passes(program: &str, backend: Backend) {
     let errors = errors.join().expect("the output is read");
     let report = std::fs::read_to_string(&violations).unwrap_or_default();
     let _ = std::fs::remove_file(&violations);
-    // The report also counts calls and what was not given back; other tests judge those.
+    // The report also counts calls and leaks, which other tests check.
     let violations: Vec<&str> = report
         .lines()
         .filter(|line| line.starts_with("violation: "))

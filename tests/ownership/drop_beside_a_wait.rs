@@ -1,6 +1,6 @@
-//! Two communicators of one process share a device, and one of them has a stream that waits for a peer. Freeing memory
-//! of the other may wait for all work on the device: the thread that drops a buffer would then wait for the peer, which
-//! may wait for that very thread.
+//! Two communicators of one process share a device, and a stream of one of them waits for a peer. Freeing memory of the
+//! other may wait for all work on the device. The thread that drops a buffer would then wait for the peer, which may
+//! wait for that thread.
 
 use crate::child::{Backend, passes};
 use crate::program::*;
@@ -17,8 +17,8 @@ fn a_buffer_is_dropped_beside_a_communicator_that_waits(
 }
 
 /// Blocks a stream of the first communicator, then drops an idle buffer of the second and allocates another, which
-/// releases what was given up. Only after that is the stream unblocked: if the release waits for it, the stream's wait
-/// times out. The fake runtimes also report a free that waits for a stream.
+/// releases dropped memory. The stream is unblocked only after that, so if the release waits for the stream, the
+/// stream's wait times out. The fake runtimes also report a free that waits for a stream.
 pub fn run() -> Result<()> {
     let (first, second) = (open(), open());
     let (blocked, other) = (stream(&first), stream(&first));

@@ -1,15 +1,14 @@
 //! Enqueued work keeps the memory that it uses, whatever a safe program does.
 //!
-//! Each file holds one way in which a safe program could free memory under enqueued work. Such a program
-//! ends in a segmentation fault, so it runs in a child process: the test binary starts itself again with
-//! the program's name in an environment variable. A program passes if it exits with code 0 and reports
-//! either right outputs, checked element by element, or a typed error. A signal, a panic or a violation
-//! reported by a fake runtime fails the test.
+//! Each file has one way in which a safe program could free memory under enqueued work. Such a program ends in a
+//! segmentation fault, so it runs in a child process: the test binary starts itself again with the program's name in an
+//! environment variable. A program passes if it exits with code 0 and reports either correct outputs, checked element
+//! by element, or a typed error. A signal, a panic or a violation reported by a fake runtime fails the test.
 //!
-//! A host copy that slips into a capture is not expressible any more: `tests/compile_fail` has the program.
+//! A host copy inside a capture does not compile: `tests/compile_fail` has the program.
 //!
-//! `program` wraps every call of the public API that the programs make. `child` starts a program and
-//! judges how it ended.
+//! `program` wraps every call of the public API that the programs make. `child` starts a program and checks how it
+//! ended.
 //!
 //! `.ci/run sanitizer` runs the host programs under AddressSanitizer; the step says what that adds.
 
@@ -24,7 +23,7 @@ mod program;
 mod receive_during_reclaim;
 mod swapped_exchanges;
 
-/// Runs the program that the environment variable names. Does nothing without one.
+/// Runs the program that the environment variable names. Does nothing if the variable is not set.
 #[test]
 fn program() {
     let Some(name) = child::requested() else {

@@ -1,6 +1,6 @@
-//! A receive reads the sender's copy of a buffer through the receiver's mapping. A rank that has dropped
-//! its own handle of the buffer unmaps all copies once its streams are idle. A receive that is enqueued
-//! at that moment must find the memory mapped, or find no address.
+//! A receive reads the sender's copy of a buffer through the receiver's mapping. A rank that has dropped its own handle
+//! of the buffer unmaps all copies once its streams are idle. A receive that is enqueued at that moment must find the
+//! memory mapped, or find no address.
 
 use crate::child::{Backend, passes};
 use crate::program::*;
@@ -52,9 +52,9 @@ fn sender(communicator: &Communicator) -> Result<()> {
     synchronize(&stream)
 }
 
-/// Once all its streams are idle, the rank first removes the dropped buffer from the table in which
-/// receives look up addresses, then unmaps it. The removal needs the staging memory, which the large host
-/// copy holds: a receive that begins meanwhile still finds the address, and reads while it is unmapped.
+/// Once all its streams are idle, the rank first removes the dropped buffer from the table that receives look addresses
+/// up in, then unmaps it. The removal needs the staging memory, which the large host copy holds. A receive that begins
+/// meanwhile still finds the address, and reads the buffer while it is unmapped.
 fn receiver(communicator: &Communicator, round: u32) -> Result<()> {
     let (receiving, copying) = (stream(communicator), stream(communicator));
     let sent = allocate(communicator, LENGTH);

@@ -16,10 +16,10 @@ fn an_exchange_that_is_swapped_with_another_keeps_its_buffers(
     passes("swapped exchanges", backend);
 }
 
-/// Opens two communicators and swaps an exchange on a blocked stream of the first with an exchange on a
-/// stream of the second. If the second one's send then runs on the blocked stream, the second communicator
-/// does not know: all its own streams are idle, so it frees the sent buffer as soon as that is dropped,
-/// and the blocked stream reads the buffer later.
+/// Opens two communicators and swaps an exchange on a blocked stream of the first with an exchange on a stream of the
+/// second. If the second exchange's send runs on the blocked stream, the second communicator does not notice: all its
+/// own streams are idle, so it frees the sent buffer as soon as the buffer is dropped, and the blocked stream reads it
+/// later.
 pub fn run() -> Result<()> {
     let (first, second) = (open(), open());
     let (blocked, other) = (stream(&first), stream(&first));

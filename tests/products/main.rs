@@ -1,5 +1,5 @@
-//! Products of matrices by the vendors' libraries, and copies of rows, through the backends' tables: over the
-//! fake runtimes with the fake libraries beside them.
+//! GEMMs by cuBLASLt and hipBLASLt, and copies of rows, through the backends' tables, over the fake runtimes and the
+//! fake libraries.
 
 #![cfg(all(feature = "cuda", feature = "hip"))]
 
@@ -32,7 +32,7 @@ fn a_product_is_the_sum_in_each_type_order_and_stride_by_each_way(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn values() {
     let rank = Rank::open();
     let wide = Gaps { a: 8, b: 16, c: 24 };
@@ -50,7 +50,7 @@ fn values() {
                         bias,
                         ..shape(m, n, k, element, order, gaps)
                     };
-                    // Aligned to the widest access, and to an element only.
+                    // Aligned to the widest access, and to one element only.
                     for offset in [0, ELEMENT] {
                         let product = Product::new(&rank, shape, offset);
                         let gemm = prepare(&rank, &shape).unwrap();
@@ -81,7 +81,7 @@ fn a_captured_product_multiplies_what_is_there_when_it_is_replayed(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn replayed() {
     let rank = Rank::open();
     let shape = GemmShape {
@@ -92,7 +92,7 @@ fn replayed() {
     let other = Product::new(&rank, shape, 0);
     let gemm = prepare(&rank, &shape).unwrap();
     let operands = product.borrow().operands;
-    // Between them another bias is said: what was captured keeps its own.
+    // Another call with a different bias between replays must not change the captured bias.
     rank.replay(
         3,
         || multiply(&rank, gemm, 0, &operands).unwrap(),
@@ -131,7 +131,7 @@ fn what_is_no_product_is_refused_by_name(#[values(Vendor::Cuda, Vendor::Hip)] ve
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn refused() {
     let rank = Rank::open();
     let good = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -178,7 +178,7 @@ fn refused() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_way() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -191,9 +191,9 @@ fn no_way() {
     rank.close();
 }
 
-/// cuBLASLt has kernels for an alignment; hipBLASLt's take any.
+/// cuBLASLt has kernels for each alignment; hipBLASLt's accept any.
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_unaligned_way() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -220,7 +220,7 @@ fn the_library_is_described_by_name_file_and_version(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn described() {
     let rank = Rank::open();
     let description = rank.backend.gemm_library().unwrap();
@@ -266,7 +266,7 @@ fn a_library_that_is_missing_lacks_a_function_or_is_too_old_is_told_with_what_to
         let old = [("FAKE_BLASLT_VERSION", older), ("PRODUCTS_WORDS", told)];
         clean(role(vendor, "missing", vendor.libraries(), &old));
     }
-    // SAFETY: nobody calls anything of it.
+    // SAFETY: no function of the library is called.
     let installed = unsafe { libloading::Library::new(vendor.products()) }.is_ok();
     if installed || std::env::var_os("VIRTUAL_ENV").is_some() {
         support::skipped(&format!("{} is installed here", vendor.products()));
@@ -277,7 +277,7 @@ fn a_library_that_is_missing_lacks_a_function_or_is_too_old_is_told_with_what_to
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn missing() {
     let rank = Rank::open();
     let words = std::env::var("PRODUCTS_WORDS").unwrap();
@@ -292,7 +292,7 @@ fn missing() {
     rank.close();
 }
 
-/// Functions that a product calls, and how often before its end; behind the vendor's prefix.
+/// Functions that a GEMM calls, without the vendor's prefix, and how often each is called.
 const CALLS: [(&str, u32); 12] = [
     ("Create", 1),
     ("MatmulDescCreate", 1),
@@ -317,14 +317,14 @@ fn every_failing_call_of_the_library_is_named_and_leaves_nothing(
         Vendor::Hip => ("hipblasLt", false),
     };
     for (function, times) in CALLS {
-        // Once more each, where unaligned operands have a way of their own.
+        // A backend with separate algorithms for unaligned operands queries the heuristic twice.
         let asked_twice =
             function.starts_with("MatmulPreference") || function.ends_with("Heuristic");
         let more = aligned && asked_twice;
         for number in 1..=times + u32::from(more) {
             let fail = format!("{prefix}{function}:{number}");
             let told = match function {
-                // Of the end of a device nobody is told.
+                // Nobody is told when closing the device fails.
                 "Destroy" => String::new(),
                 _ => format!("{prefix}{function}"),
             };
@@ -338,7 +338,7 @@ fn every_failing_call_of_the_library_is_named_and_leaves_nothing(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing() {
     let rank = Rank::open();
     let shape = GemmShape {
@@ -364,7 +364,7 @@ fn failing() {
             };
             assert_eq!(failure.vendor_code, code, "{failure}");
             assert!(failure.message.contains("INTERNAL_ERROR"), "{failure}");
-            // Nothing is the worse for it.
+            // The next attempt succeeds.
             once().unwrap();
         }
     }
@@ -381,7 +381,7 @@ fn a_device_without_memory_for_the_workspace_says_so_and_keeps_nothing(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_memory() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -400,17 +400,17 @@ fn a_product_that_was_not_given_up_goes_with_its_device(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn left() {
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
-    // On the second device, which is not the current one when it is closed.
+    // The second device is not the current device when it is closed.
     let rank = Rank::open_at(1);
     prepare(&rank, &shape).unwrap();
     prepare(&rank, &shape).unwrap();
     rank.close();
 }
 
-/// The fake's own checks, each seen to find something.
+/// Plants faults, and asserts that the fake library reports each.
 #[rstest]
 fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_used_twice(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
@@ -419,23 +419,26 @@ fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_us
     assert_eq!(report.len(), 1, "{report:?}");
     assert!(report[0].contains("loads a kernel"), "{report:?}");
     let report = role(vendor, "one_workspace", vendor.libraries(), &[]);
-    assert!(!report.is_empty(), "two streams at a time");
+    assert!(
+        !report.is_empty(),
+        "two streams with one workspace are reported"
+    );
     let all_of_it = report.iter().all(|line| line.contains("one workspace"));
     assert!(all_of_it, "{report:?}");
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn one_workspace() {
     let rank = Rank::open();
     let shape = shape(128, 128, 128, ElementType::F16, MatrixOrder::ROWS, TIGHT);
     let product = Product::new(&rank, shape, 0);
     let gemm = prepare(&rank, &shape).unwrap();
     let other = rank.backend.stream_create().unwrap();
-    // So many that they meet.
+    // Enough calls that the two streams overlap.
     for _ in 0..30 {
         multiply(&rank, gemm, 0, &product.operands).unwrap();
-        // SAFETY: all is live until both streams are drained; that they share a workspace is the point.
+        // SAFETY: all memory is live until both streams are drained; sharing the workspace is the planted fault.
         unsafe { rank.backend.gemm(gemm, 0, &product.operands, other) }.unwrap();
     }
     rank.drain();
@@ -451,7 +454,7 @@ fn one_workspace() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn first_use() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -473,7 +476,7 @@ fn first_use() {
             value: 1,
             ..SignalWait::default()
         };
-        // SAFETY: all is live until the stream is drained.
+        // SAFETY: all memory is live until the stream is drained.
         unsafe {
             rank.backend
                 .signal_wait(&wait, SignalPlacement::DEVICE, stream)
@@ -481,13 +484,13 @@ fn first_use() {
         .unwrap();
     };
     wait(other);
-    // The first is reported; the second is the same kernel.
+    // The first call is reported; the second uses the same kernel.
     multiply(&rank, gemm, 0, &product.operands).unwrap();
     multiply(&rank, gemm, 0, &product.operands).unwrap();
     // SAFETY: both words are live until the stream is drained.
     unsafe { rank.backend.gathered_arrive(zero, one, rank.stream) }.unwrap();
     rank.drain();
-    // SAFETY: the stream is live, and so are the others until here.
+    // SAFETY: the stream is live, and the other resources are live until here.
     unsafe {
         while !rank.backend.stream_idle(other).unwrap() {
             std::thread::sleep(Duration::from_micros(100));

@@ -1,4 +1,4 @@
-//! A product, and how close to the exact one it has to be.
+//! A GEMM with its matrices, and the bound on its error.
 
 use crate::rank::{GUARD, Rank};
 use crate::support::vendors::Vendor;
@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use symmem::backend::abi::*;
 use symmem::backend::{CallResult, Gemm};
 
-/// A product with its matrices, in numbers and on a device.
+/// A GEMM with its matrices, on the host and on a device.
 pub struct Product {
     shape: GemmShape,
     pub a: Vec<u16>,
@@ -15,7 +15,7 @@ pub struct Product {
     pub operands: GemmOperands,
 }
 
-/// How much a stride is wider than its matrix.
+/// How many elements each stride exceeds its matrix by.
 #[derive(Clone, Copy)]
 pub struct Gaps {
     pub a: u64,
@@ -62,7 +62,7 @@ pub fn narrow(element: ElementType, number: f32) -> u16 {
     }
 }
 
-/// Numbers of both signs, of no pattern, from a linear congruence.
+/// Returns pseudorandom numbers of both signs from a linear congruential generator.
 pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
     let mut state = seed;
     let mut next = || {
@@ -73,7 +73,7 @@ pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
 }
 
 impl Product {
-    /// With random matrices, each `offset` bytes into an allocation.
+    /// Creates random matrices, each `offset` bytes into an allocation.
     pub fn new(rank: &Rank, shape: GemmShape, offset: u64) -> Self {
         let element = shape.element;
         let b_length = if shape.b_order == MatrixOrder::ROWS {
@@ -103,8 +103,8 @@ impl Product {
         }
     }
 
-    /// Compares what is there with the sums in f64, element by element: one rounding to the element's type,
-    /// and those of the sum in f32. Between rows nothing is written.
+    /// Compares the result with sums in f64, element by element. An element may be off by one rounding to its type plus
+    /// the error of the f32 sum. Nothing may be written between rows.
     pub fn check(&self, rank: &Rank) {
         let &GemmShape {
             m, n, k, element, ..
@@ -147,7 +147,7 @@ impl Product {
             let off = (widen(element, seen) - sum).abs();
             assert!(
                 off <= bound,
-                "{:?}: row {row}, column {column}: {off} off {sum}, {bound} may be",
+                "{:?}: row {row}, column {column}: {off} off {sum}, more than {bound}",
                 self.shape
             );
         }
@@ -158,23 +158,23 @@ pub fn prepare(rank: &Rank, shape: &GemmShape) -> CallResult<RawGemm> {
     rank.backend.gemm_prepare(shape)
 }
 
-/// Enqueues it.
+/// Enqueues the GEMM.
 pub fn multiply(rank: &Rank, gemm: RawGemm, way: u32, operands: &GemmOperands) -> CallResult<()> {
-    // SAFETY: all is live until the stream is drained.
+    // SAFETY: all memory is live until the stream is drained.
     unsafe { rank.backend.gemm(gemm, way, operands, rank.stream) }
 }
 
 pub fn release(rank: &Rank, gemm: RawGemm) -> CallResult<()> {
-    // SAFETY: the stream was drained, and it is not used again.
+    // SAFETY: the stream was drained, and the GEMM is not used again.
     unsafe { rank.backend.gemm_release(gemm) }
 }
 
 pub fn ways(rank: &Rank, gemm: RawGemm) -> u32 {
-    // SAFETY: it is live.
+    // SAFETY: the GEMM is live.
     unsafe { rank.backend.gemm_candidates(gemm) }.unwrap()
 }
 
-/// The fake's, and on CUDA one for operands that are not aligned.
+/// Returns how many algorithms are expected: the fake's, and on CUDA one for unaligned operands.
 pub fn known_ways() -> u32 {
     match Vendor::of_role() {
         Vendor::Cuda => 4,

@@ -1,4 +1,4 @@
-//! An open device of the role's vendor, with what a test needs of it.
+//! An open device of the role's vendor, with helpers for the tests.
 
 use crate::support::vendors::Vendor;
 use std::cell::RefCell;
@@ -8,10 +8,10 @@ use symmem::backend::{Device, PluginBackend, RemoteAccess, SymmetricMemory, Tabl
 
 /// Bytes of an element.
 pub const ELEMENT: u64 = 2;
-/// What lies where nobody writes.
+/// The value of elements that nothing writes.
 pub const GUARD: u16 = 0x5bad;
 
-/// An open device with a stream and staging memory; what it allocates is given back at the end.
+/// An open device with a stream and staging memory. `close` frees what it allocates.
 pub struct Rank {
     pub backend: PluginBackend,
     pub stream: RawStream,
@@ -19,7 +19,7 @@ pub struct Rank {
     allocations: RefCell<Vec<RawAllocation>>,
 }
 
-/// The backend's.
+/// Returns the backend's table.
 pub fn tables() -> Tables {
     let table = match Vendor::of_role() {
         Vendor::Cuda => &raw const symmem_cuda::TABLE,
@@ -63,7 +63,7 @@ impl Rank {
         memory.address
     }
 
-    /// Memory with these numbers, `offset` bytes into an allocation.
+    /// Returns memory with these numbers, `offset` bytes into an allocation.
     pub fn place(&self, numbers: &[u16], offset: u64) -> DeviceAddress {
         let address = self.allocate(numbers.len() as u64 * ELEMENT + offset);
         let address = DeviceAddress(address.0 + offset);
@@ -74,7 +74,7 @@ impl Rank {
     pub fn write(&self, address: DeviceAddress, numbers: &[u16]) {
         let host = self.staging.host as *mut u16;
         assert!(numbers.len() as u64 * ELEMENT <= self.staging.bytes);
-        // SAFETY: host memory of the backend is mapped for its length, and no stream works on it.
+        // SAFETY: the backend's host memory is mapped for its length, and no stream uses it.
         unsafe { host.copy_from_nonoverlapping(numbers.as_ptr(), numbers.len()) };
         self.copy(address, self.staging.device, numbers.len());
     }
@@ -83,14 +83,14 @@ impl Rank {
         self.copy(self.staging.device, address, count);
         let mut numbers = vec![0; count];
         let host = self.staging.host as *const u16;
-        // SAFETY: as above.
+        // SAFETY: the backend's host memory is mapped for its length, and no stream uses it.
         unsafe { host.copy_to_nonoverlapping(numbers.as_mut_ptr(), count) };
         numbers
     }
 
     pub fn copy(&self, to: DeviceAddress, from: DeviceAddress, count: usize) {
         let transfer = Transfer::by_engine(to, from, count as u64 * ELEMENT);
-        // SAFETY: both are live until the stream is drained, here.
+        // SAFETY: both ranges are live until the stream is drained below.
         unsafe { self.backend.transfer(&transfer, self.stream) }.unwrap();
         self.drain();
     }
@@ -107,10 +107,10 @@ impl Rank {
         }
     }
 
-    /// Captures what is done on the stream, runs it so often, and forgets it.
+    /// Captures `work` on the stream, launches the graph `times` times, and destroys it.
     pub fn replay(&self, times: usize, work: impl FnOnce(), mut between: impl FnMut(usize)) {
         let backend = &self.backend;
-        // SAFETY: stream and graph are live until they have been used.
+        // SAFETY: stream and graph are live until their last use.
         unsafe {
             backend.capture_begin(self.stream).unwrap();
             work();
@@ -125,7 +125,7 @@ impl Rank {
         }
     }
 
-    /// Gives all back but the device, which goes at last.
+    /// Frees everything, the device last.
     pub fn close(self) {
         self.drain();
         // SAFETY: nothing is used any more.

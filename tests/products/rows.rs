@@ -28,7 +28,7 @@ fn rows_are_copied_between_strides_and_replayed(
 const ROWS: u64 = 5;
 const WIDTH: u64 = 7;
 
-/// `ROWS` of `WIDTH` elements, 9 apart, to where they are 12 apart.
+/// Returns a copy of `ROWS` rows of `WIDTH` elements, 9 elements apart in the source and 12 in the destination.
 fn some_rows(rank: &Rank) -> (RowsCopy, Vec<u16>) {
     let numbers: Vec<u16> = (0..9 * ROWS as u16).collect();
     let copy = RowsCopy {
@@ -57,12 +57,12 @@ fn check_rows(rank: &Rank, copy: &RowsCopy, numbers: &[u16]) {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn rows() {
     let rank = Rank::open();
     let (copy, mut numbers) = some_rows(&rank);
     let enqueue = |copy: &RowsCopy| {
-        // SAFETY: both are live until the stream is drained.
+        // SAFETY: both ranges are live until the stream is drained.
         unsafe { rank.backend.transfer_rows(copy, rank.stream) }
     };
     for none in [RowsCopy { rows: 0, ..copy }, RowsCopy { bytes: 0, ..copy }] {
@@ -87,11 +87,11 @@ fn rows() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing_rows() {
     let rank = Rank::open();
     let (copy, numbers) = some_rows(&rank);
-    // SAFETY: both are live until the stream is drained.
+    // SAFETY: both ranges are live until the stream is drained.
     let enqueue = || unsafe { rank.backend.transfer_rows(&copy, rank.stream) };
     let failure = enqueue().unwrap_err();
     assert_eq!(failure.call, std::env::var("PRODUCTS_WORDS").unwrap());

@@ -1,11 +1,11 @@
-//! The fake HIP runtime under the names of its releases, with the fake RCCL and the fake hipBLASLt beside it.
+//! The fake HIP runtime under the names of its releases, with the fake RCCL and the fake hipBLASLt.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use super::{build, directory};
 
-/// A release of AMD's runtime, as its library is named.
+/// A release of AMD's runtime, by its library's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// 5.2, `.so.5`.
@@ -33,7 +33,7 @@ impl Release {
         }
     }
 
-    /// The functions that came later.
+    /// Returns the functions that came after this release.
     fn lacks(self) -> Vec<&'static str> {
         let later = |line: &'static str| {
             let (name, since) = line.split_once(' ')?;
@@ -49,7 +49,7 @@ impl Release {
     }
 }
 
-/// A directory that holds the fake runtime as this release, the fake RCCL and the fake hipBLASLt, for
+/// Returns a directory with the fake runtime as this release, the fake RCCL and the fake hipBLASLt, for
 /// `SYMMEM_LIBRARY_PATH`.
 pub fn fake_hip(release: Release) -> &'static Path {
     static DIRECTORIES: [LazyLock<PathBuf>; 3] = [
@@ -60,11 +60,10 @@ pub fn fake_hip(release: Release) -> &'static Path {
     &DIRECTORIES[release as usize]
 }
 
-/// Whether a runtime of AMD's is installed where the backend would find it by itself, whatever
-/// `SYMMEM_LIBRARY_PATH` says.
+/// Whether AMD's runtime is installed where the backend finds it without `SYMMEM_LIBRARY_PATH`.
 pub fn is_installed() -> bool {
     let loaded = |name: &str| {
-        // SAFETY: loading runs the initialisers of AMD's runtime, as every program that uses it does.
+        // SAFETY: loading runs the initializers of AMD's runtime, as in every program that uses it.
         unsafe { libloading::Library::new(name) }.is_ok()
     };
     let releases = [Release::Five, Release::Six, Release::Seven];
@@ -79,12 +78,12 @@ fn make(release: Release) -> PathBuf {
         &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
         "libsymmem_fake_nccl.so",
     );
-    // NVIDIA's spelling; AMD's is `ncclAllToAll`.
+    // NCCL's spelling; RCCL's is `ncclAllToAll`.
     place_without(&rccl, &["ncclAlltoAll"], &directory.join("librccl.so.1"));
     let products = super::library_of_products();
     place_without(&products, &[], &directory.join("libhipblaslt.so.1"));
     if release == Release::Seven {
-        // Before, the compiler is in the runtime's file.
+        // Older releases have the compiler in the runtime's file.
         place_without(&runtime, &[], &directory.join("libhiprtc.so.7"));
     }
     directory
@@ -97,14 +96,14 @@ pub(super) fn runtime() -> PathBuf {
     )
 }
 
-/// A directory with a runtime of the newest release, and no library beside it.
+/// Returns a directory with a runtime of the newest release and no other library.
 pub fn fake_hip_without_libraries() -> PathBuf {
     let directory = directory("fake-hip-without-libraries");
     place_without(&runtime(), &[], &directory.join(Release::Seven.name()));
     directory
 }
 
-/// A directory with a runtime of the newest release that lacks one function more.
+/// Returns a directory with a runtime of the newest release that lacks one more function.
 pub fn fake_hip_without(function: &str) -> PathBuf {
     let directory = directory(&format!("fake-hip-without-{function}"));
     let file = directory.join(Release::Seven.name());
@@ -112,11 +111,11 @@ pub fn fake_hip_without(function: &str) -> PathBuf {
     directory
 }
 
-/// Puts a copy of a library that lacks functions: their names are overwritten in it.
+/// Puts a copy of a library without some functions at `to`, by overwriting their names.
 pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
     let mut bytes = std::fs::read(library).expect("the library");
     for function in functions {
-        // A name of the dynamic symbols, between zero bytes.
+        // A name in the dynamic symbols, between zero bytes.
         let name = format!("\0{function}\0").into_bytes();
         let mut places = Vec::new();
         for (place, window) in bytes.windows(name.len()).enumerate() {
@@ -131,13 +130,13 @@ pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
         );
         places.into_iter().for_each(|place| bytes[place] = b'x');
     }
-    // Other tests may have the file of an earlier run open: it is replaced, not changed.
+    // Other tests may have the file of an earlier run open, so it is replaced instead of changed.
     let fresh = to.with_extension(format!("{}", std::process::id()));
     std::fs::write(&fresh, bytes).expect("a copy of the library");
     std::fs::rename(&fresh, to).expect("the copy's name");
 }
 
-/// The HIP backend as a plugin file.
+/// Returns the HIP backend as a plugin file.
 pub fn hip_plugin() -> &'static Path {
     static FILE: LazyLock<PathBuf> =
         LazyLock::new(|| super::plugin("symmem-hip", "libsymmem_hip.so"));

@@ -1,4 +1,4 @@
-//! What tests need beside the library: the fake runtimes and the backends as plugins, built once.
+//! Support for tests: the fake runtimes and the backends as plugins, each built once.
 
 #[allow(dead_code, reason = "not every test binary has a use for HIP")]
 pub mod hip;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use symmem::backends::Selection;
 use symmem::{Builder, LaunchEnvironment};
 
-/// Says that this test did not do its work, or a part of it, and why: past the harness, which keeps to itself
-/// what a test that passes says.
+/// Reports that this test skipped its work, or a part of it, and why. Writes to stderr itself, because the harness
+/// hides the output of tests that pass.
 #[allow(
     dead_code,
     reason = "not every test binary has a test that can be skipped"
@@ -25,11 +25,11 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// Whether ranks over the fake driver may ask for multicast here; where not, that is said.
+/// Whether ranks over the fake driver may ask for multicast here; reports the reason if not.
 #[allow(dead_code, reason = "few test binaries ask for it")]
 pub fn permitted() -> bool {
     let why = if std::env::var("SYMMEM_TEST_DRIVER").is_ok_and(|driver| driver == "system") {
-        Some("SYMMEM_TEST_DRIVER=system is no fake driver".to_owned())
+        Some("SYMMEM_TEST_DRIVER=system is not a fake driver".to_owned())
     } else {
         forbidden_here()
     };
@@ -39,7 +39,7 @@ pub fn permitted() -> bool {
     why.is_none()
 }
 
-/// What forbids multicast in this process, if anything does.
+/// Returns what forbids multicast in this process, if anything.
 #[cfg(feature = "cuda")]
 fn forbidden_here() -> Option<String> {
     let switches = symmem_cli::doctor::Machine::switches();
@@ -52,7 +52,7 @@ fn forbidden_here() -> Option<String> {
     Some("the CUDA backend is not built".into())
 }
 
-/// A library that records what a process asks the dynamic loader for, when it is preloaded.
+/// Returns a library that records the names that a process looks up, when it is preloaded.
 #[allow(dead_code, reason = "few test binaries record look-ups")]
 pub fn look_ups() -> PathBuf {
     build(
@@ -61,7 +61,7 @@ pub fn look_ups() -> PathBuf {
     )
 }
 
-/// The names in such a record.
+/// Returns the names in such a record.
 #[allow(dead_code, reason = "as above")]
 pub fn looked_up(record: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(record).unwrap_or_default();
@@ -69,7 +69,7 @@ pub fn looked_up(record: &Path) -> Vec<String> {
     names.map(|(_, name)| name.to_owned()).collect()
 }
 
-/// A job's name that no other has.
+/// Returns a unique job name.
 #[allow(dead_code, reason = "not every test binary has ranks of its own")]
 pub fn job(name: &str) -> String {
     static JOBS: AtomicU32 = AtomicU32::new(0);
@@ -77,7 +77,7 @@ pub fn job(name: &str) -> String {
     format!("{name}-{}-{number}", std::process::id())
 }
 
-/// A rank on the backend that the variable names; on the host's where it is not set.
+/// Returns the builder of a rank on the backend that the variable names, or on the host if it is not set.
 #[allow(dead_code, reason = "as above")]
 pub fn rank(variable: &str, rank: u32, world: u32, job: &str) -> Builder {
     let backend = std::env::var(variable).unwrap_or_else(|_| "host".into());
@@ -86,14 +86,14 @@ pub fn rank(variable: &str, rank: u32, world: u32, job: &str) -> Builder {
         .backend(Selection::Named(backend))
 }
 
-/// Where this build's artefacts are: `target/debug` or `target/release`.
+/// Returns the directory of this build's artifacts: `target/debug` or `target/release`.
 fn profile_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     let directory = test.parent().and_then(Path::parent);
     directory.expect("tests lie in target/PROFILE/deps").into()
 }
 
-/// Builds a shared object of this workspace beside the test and returns it.
+/// Builds a shared object of this workspace beside the test and returns its path.
 pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     let profile = profile_directory();
     let target = profile
@@ -109,17 +109,21 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}:\n{text}");
     let built = profile.join(file);
-    assert!(built.is_file(), "{command:?} made no {}", built.display());
+    assert!(
+        built.is_file(),
+        "{command:?} did not make {}",
+        built.display()
+    );
     built
 }
 
-/// A directory that holds the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
+/// Returns a directory with the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
 pub fn fake_driver() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| linked("fake-driver", &[driver()]));
     &DIRECTORY
 }
 
-/// The same with a fake NCCL and a fake cuBLASLt beside it.
+/// Returns a directory with the fake driver, the fake NCCL and the fake cuBLASLt.
 #[allow(dead_code, reason = "not every test binary has a use for them")]
 pub fn fake_driver_and_libraries() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -134,7 +138,7 @@ pub fn fake_driver_and_libraries() -> &'static Path {
     &DIRECTORY
 }
 
-/// The fake of both vendors' libraries of products.
+/// Returns the fake of cuBLASLt and hipBLASLt.
 fn library_of_products() -> PathBuf {
     build(
         &["build", "--quiet", "-p", "symmem-fake-blaslt", "--lib"],
@@ -142,7 +146,7 @@ fn library_of_products() -> PathBuf {
     )
 }
 
-/// A file, and the names by which it is looked for.
+/// A file, and the names that it is looked up by.
 type Library = (PathBuf, &'static [&'static str]);
 
 fn driver() -> Library {
@@ -153,19 +157,19 @@ fn driver() -> Library {
     (built, &["libcuda.so", "libcuda.so.1"])
 }
 
-/// A directory of the tests' own.
+/// Returns a directory for the tests' files.
 fn directory(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
     directory
 }
 
-/// A directory of the tests' with links to libraries.
+/// Returns a directory with links to libraries.
 fn linked(name: &str, libraries: &[Library]) -> PathBuf {
     let directory = directory(name);
     for (built, names) in libraries {
         for name in *names {
-            // There from an earlier run, and right as long as it names the file.
+            // The link may exist from an earlier run; it is right if it names the file.
             let link = directory.join(name);
             if std::fs::read_link(&link).ok().as_ref() != Some(built) {
                 let _ = std::fs::remove_file(&link);
@@ -176,13 +180,13 @@ fn linked(name: &str, libraries: &[Library]) -> PathBuf {
     directory
 }
 
-/// The CUDA backend as a plugin file.
+/// Returns the CUDA backend as a plugin file.
 pub fn cuda_plugin() -> &'static Path {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| plugin("symmem-cuda", "libsymmem_cuda.so"));
     &FILE
 }
 
-/// A backend as a plugin file.
+/// Returns a backend as a plugin file.
 fn plugin(package: &str, file: &str) -> PathBuf {
     let arguments = [
         "rustc",

@@ -1,4 +1,4 @@
-//! Both vendors, each with its fake runtime and the fake libraries beside it, and roles over them.
+//! Both vendors, each with its fake runtime and fake libraries, and roles that run over them.
 
 use super::hip::{Release, fake_hip, fake_hip_without_libraries, place_without};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use symmem::{Builder, Communicator};
 
-/// A child that is not done by then has hung.
+/// A child process that runs longer has hung.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Names the vendor to a role.
 const VARIABLE: &str = "VENDOR_BACKEND";
 
-/// Whose devices, and whose libraries beside them.
+/// The vendor of devices and libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     Cuda,
@@ -20,7 +20,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The backend's name.
+    /// Returns the backend's name.
     pub fn backend(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -28,7 +28,7 @@ impl Vendor {
         }
     }
 
-    /// The file of the library of collectives.
+    /// Returns the file name of NCCL or RCCL.
     pub fn library(self) -> &'static str {
         match self {
             Self::Cuda => "libnccl.so.2",
@@ -36,7 +36,7 @@ impl Vendor {
         }
     }
 
-    /// The file of the library of products.
+    /// Returns the file name of cuBLASLt or hipBLASLt.
     pub fn products(self) -> &'static str {
         match self {
             Self::Cuda => "libcublasLt.so.12",
@@ -44,7 +44,7 @@ impl Vendor {
         }
     }
 
-    /// A directory with the runtime and those libraries.
+    /// Returns a directory with the runtime and both libraries.
     pub fn libraries(self) -> &'static Path {
         match self {
             Self::Cuda => super::fake_driver_and_libraries(),
@@ -52,7 +52,7 @@ impl Vendor {
         }
     }
 
-    /// A directory with the runtime alone.
+    /// Returns a directory with only the runtime.
     pub fn runtime(self) -> PathBuf {
         match self {
             Self::Cuda => super::fake_driver().into(),
@@ -60,7 +60,7 @@ impl Vendor {
         }
     }
 
-    /// A directory with the runtime and a library of products that lacks a function.
+    /// Returns a directory with the runtime and a cuBLASLt or hipBLASLt that lacks a function.
     pub fn without(self, function: &str) -> PathBuf {
         let directory = super::directory(&format!("without-{function}"));
         let (runtime, name) = match self {
@@ -73,7 +73,7 @@ impl Vendor {
         directory
     }
 
-    /// Whose a role is, as [`role`] says it.
+    /// Returns the vendor of the role that this process runs, as set by [`role`].
     pub fn of_role() -> Self {
         match std::env::var(VARIABLE).as_deref() {
             Ok("hip") => Self::Hip,
@@ -82,8 +82,8 @@ impl Vendor {
     }
 }
 
-/// Runs an ignored test of this file as a role in a process of its own, since the libraries' place is a
-/// variable. The rules that it broke, and what it left.
+/// Runs an ignored test of this file as a role in a child process, because an environment variable selects the
+/// libraries. Returns the violations and leaks that the runtime reported.
 pub fn role(
     vendor: Vendor,
     name: &str,
@@ -118,7 +118,7 @@ pub fn role(
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{vendor:?} {name}: {text}");
-    // A name that no test has would pass.
+    // A name that matches no test would pass.
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("1 passed"), "there is no role {name}: {told}");
     let told = std::fs::read_to_string(&report).unwrap_or_default();
@@ -132,7 +132,7 @@ pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Ve
     ranks_with(world, |_, builder| builder, body)
 }
 
-/// The same, where each rank chooses something when it joins.
+/// Like [`ranks`], with builders that `choose` changes.
 pub fn ranks_with<T: Send>(
     world: u32,
     choose: impl Fn(u32, Builder) -> Builder + Sync,

@@ -1,4 +1,4 @@
-//! Worlds of ranks for the conformance suite: processes of the test itself, on the host backend or on
+//! Worlds of ranks for the conformance suite. Ranks are processes of the test binary itself, on the host backend or on
 //! CUDA or HIP over the fake runtimes.
 
 use super::hip::{Release, fake_hip};
@@ -13,7 +13,7 @@ use symmem_conformance::{Outcome, Totals, World, WorldOptions};
 /// Set for the processes that are ranks of a world.
 pub const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
 
-/// A backend as it is come by, and how it shares memory.
+/// A backend, how it is loaded, and how it shares memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// The reference.
@@ -22,22 +22,22 @@ pub enum Backend {
     Linked,
     /// CUDA, loaded from a plugin file, over the fake driver.
     Plugin,
-    /// CUDA with memory shared by file descriptors of the virtual memory management.
+    /// CUDA with memory shared by file descriptors of the VMM.
     Vmm,
-    /// CUDA with memory shared by legacy handles.
+    /// CUDA with memory shared by legacy IPC handles.
     LegacyIpc,
-    /// HIP, linked, over the fake runtime, with memory shared by its inter-process handles.
+    /// HIP, linked, over the fake runtime, with memory shared by IPC handles.
     HipLinked,
     /// HIP, loaded from a plugin file, over the fake runtime.
     HipPlugin,
-    /// HIP with memory shared by file descriptors of the virtual memory management.
+    /// HIP with memory shared by file descriptors of the VMM.
     HipVmm,
     /// HIP over the fake runtime as an older release.
     HipSix,
 }
 
 impl Backend {
-    /// Whether it is HIP, over which release of the fake runtime.
+    /// Returns the release of the fake HIP runtime, if the backend is HIP.
     fn hip(self) -> Option<Release> {
         match self {
             Self::HipLinked | Self::HipPlugin | Self::HipVmm => Some(Release::Seven),
@@ -51,7 +51,8 @@ impl Backend {
         self.hip().is_some()
     }
 
-    /// The CUDA backend whose cases a HIP one gets: come by in the same way, or sharing memory in it.
+    /// Returns the CUDA backend whose cases a HIP backend runs: loaded in the same way, or sharing memory in the same
+    /// way.
     pub fn counterpart(self) -> Option<Self> {
         match self {
             Self::HipLinked | Self::HipSix => Some(Self::Linked),
@@ -61,7 +62,7 @@ impl Backend {
         }
     }
 
-    /// Where the libraries of its vendor are, if it has one.
+    /// Returns the directory of the vendor's libraries, if the backend has a vendor.
     fn libraries(self) -> Option<&'static Path> {
         match self.hip() {
             Some(release) => Some(fake_hip(release)),
@@ -71,13 +72,13 @@ impl Backend {
     }
 }
 
-/// Whether all cases are wanted, or the sample.
+/// Whether all cases are requested, and not only the sample.
 pub fn is_full() -> bool {
     std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
 }
 
-/// Whether a test that only `SYMMEM_TEST_FULL=1` or all cases ask for is left out, which it then says
-/// past the harness.
+/// Whether a test is skipped because only `SYMMEM_TEST_FULL=1` or a full run asks for it. Reports a skipped test to
+/// stderr.
 pub fn left_out(name: &str) -> bool {
     let wanted = std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0");
     if wanted || is_full() {
@@ -90,7 +91,7 @@ pub fn left_out(name: &str) -> bool {
     true
 }
 
-/// A world, and which part of its cases.
+/// A world and a part of its cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     pub backend: Backend,
@@ -99,22 +100,22 @@ pub struct Part {
     pub part: usize,
 }
 
-/// What AMD's devices, or the library for them, do not have. HIP does everything else that CUDA does.
+/// The reasons why HIP may skip a case: features that AMD's devices or RCCL lack.
 const LACKS: [&str; 2] = ["the device has no bulk copies", "has no symmetric windows"];
 
-/// What became of a part's cases: they are run by whichever test asks first, and once.
+/// Returns the outcomes of a part's cases. The first test that asks runs them, once.
 pub fn once(part: Part, run: impl FnOnce() -> Vec<Outcome>) -> Vec<Outcome> {
     type Runs = Mutex<HashMap<Part, Arc<OnceLock<Vec<Outcome>>>>>;
     static RUNS: LazyLock<Runs> = LazyLock::new(Mutex::default);
     let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let here = runs.entry(part).or_default().clone();
     drop(runs);
-    // Where it panics, the next who asks runs it again.
+    // If `run` panics, the next test that asks runs it again.
     here.get_or_init(run).clone()
 }
 
-/// Holds a part of a HIP world against the same on CUDA, adds what is wrong and says how many cases that were;
-/// `outcomes` gives, or finds out, what became of the cases of either.
+/// Compares a part of a HIP world with the same part on CUDA. Adds differences to `wrong` and returns the number of
+/// cases compared. `outcomes` returns the outcomes of either world, and runs its cases if needed.
 pub fn held_against_cuda(
     hip: Part,
     outcomes: impl Fn(Part) -> Vec<Outcome>,
@@ -128,7 +129,7 @@ pub fn held_against_cuda(
     on_hip.len()
 }
 
-/// Where HIP does less than CUDA, case by case, for no reason that [`LACKS`] names.
+/// Returns where HIP does less than CUDA, case by case, for a reason that [`LACKS`] does not name.
 pub fn differences(cuda: &[Outcome], hip: &[Outcome]) -> Vec<String> {
     let mut wrong = Vec::new();
     if cuda.len() != hip.len() {
@@ -150,15 +151,15 @@ pub fn differences(cuda: &[Outcome], hip: &[Outcome]) -> Vec<String> {
     wrong
 }
 
-/// Before the number of processes that are to report.
+/// Precedes the number of processes that must write a report.
 const EXPECTED: &str = "expected reports: ";
 
-/// Where the fake driver writes what a world's ranks did wrong.
+/// Returns the file in which the fake driver reports a world's violations.
 fn violations(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
 }
 
-/// A world whose ranks run the test `rank_process` of the same file.
+/// Returns options of a world whose ranks run the test `rank_process` of the same file.
 pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
     let test = std::env::current_exe().expect("a test knows its own file");
     let mut options = WorldOptions {
@@ -184,8 +185,7 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
     };
     if let Some(libraries) = backend.libraries() {
         let report = violations(name);
-        // How many processes are to report: a report that is missing must not be taken for one without
-        // complaints.
+        // The number of processes that must report, so that a missing report does not pass as one without violations.
         let processes = if threads { 1 } else { ranks };
         std::fs::write(&report, format!("{EXPECTED}{processes}\n")).expect("the report's file");
         options.environment.extend([
@@ -198,7 +198,7 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
     options
 }
 
-/// What must hold of a world that has ended: in good order, nothing left, the driver not misused.
+/// Ends a world and asserts that it ended in good order, left nothing behind, and violated no rule of the driver.
 pub fn end(world: World, name: &str) {
     if let Err(error) = world.finish() {
         panic!("{name}: {error}");
@@ -219,8 +219,7 @@ pub fn end(world: World, name: &str) {
     );
 }
 
-/// Leaves a world's totals, of `all` cases that there are, to `cargo xtask conformance`, and says
-/// them past the tests' harness.
+/// Passes a world's totals, of `all` existing cases, to `cargo xtask conformance`, and prints them to stderr.
 pub fn account(name: &str, totals: &Totals, all: usize) {
     let line = format!("conformance: {name}: {totals}, of {all} cases in all");
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -1,4 +1,4 @@
-//! Atomic operations on words of other ranks, which all ranks do at once.
+//! Atomic operations on words of other ranks, made by all ranks at once.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn sum_of_all<W: Width>(communicator: &Communicator) {
     );
     let word = communicator.allocate::<W>(&[3]).unwrap();
     let old = communicator.allocate::<W>(&[2 * EACH]).unwrap();
-    // The neighbours of the word are there to be left alone.
+    // The neighbors of the word must not change.
     let start = W::of(u64::MAX - 10);
     word.write(&one, 0, &[start; 3]).unwrap();
     communicator.host_barrier().unwrap();
@@ -75,7 +75,7 @@ fn one_wins<W: Width>(communicator: &Communicator) {
     let word = communicator.allocate::<W>(&[1]).unwrap();
     let old = communicator.allocate::<W>(&[2]).unwrap();
     let last = world - 1;
-    // Wide values show that no half is lost.
+    // Wide values show that neither half is lost.
     let of = |rank: usize| W::of(0x0102_0304_0506_0700 + rank as u64);
     for round in 0..20 {
         word.write(&stream, 0, &[W::of(round)]).unwrap();
@@ -94,7 +94,7 @@ fn one_wins<W: Width>(communicator: &Communicator) {
         assert_eq!(winners.iter().sum::<u8>(), 1, "{winners:?}");
         let winner = winners.iter().position(|&won| won == 1).unwrap();
         assert!(won || seen[0] == of(winner));
-        // The swap hands the word on, and nothing is lost: each sees a different one.
+        // Swaps pass the word's value on and lose none, so each rank sees a different one.
         let result = Some(old.slice(1..2).unwrap());
         stream
             .atomic_swap(last, word.all(), of(rank + world), result)
@@ -140,7 +140,7 @@ fn captured_words_count_on_at_every_replay_and_outlive_their_buffers() {
         let words = communicator.allocate::<u32>(&[4]).unwrap();
         let sums = communicator.allocate::<u64>(&[2]).unwrap();
         let index = communicator.allocate::<u32>(&[1]).unwrap();
-        // Word 0 is raised by the previous rank; word 1 tells it that it was seen.
+        // The previous rank raises word 0; word 1 answers that it was seen.
         let graph = stream
             .capture(|queue| {
                 queue.signal_add(next, words.slice(..1)?, 1)?;

@@ -1,4 +1,4 @@
-//! Waits that nobody satisfies, and calls that cannot be meant.
+//! Waits that no rank satisfies, and calls with invalid arguments.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_word_that_nobody_changes_is_a_timeout_that_names_it() {
         ),
         (
             |stream, words| stream.wait_any_within(words.all(), 2, Condition::Less, 4, None, SHORT),
-            // Any of them.
+            // `wait_any` may name any of its words.
             None,
         ),
     ];
@@ -52,7 +52,7 @@ fn a_word_that_nobody_changes_is_a_timeout_that_names_it() {
             } else {
                 assert!(index < 3 && expected == 4);
             }
-            // Whatever comes later says the same.
+            // Every later call fails with the same error.
             for later in [
                 stream.fence(),
                 stream.quiet(),
@@ -87,7 +87,7 @@ fn an_abort_ends_waits_for_words_of_every_kind() {
     }
 }
 
-/// The other side of [`the_death_of_a_rank_ends_waits_for_its_words`].
+/// The other rank of [`the_death_of_a_rank_ends_waits_for_its_words`].
 #[test]
 #[ignore = "a rank of the_death_of_a_rank_ends_waits_for_its_words"]
 fn a_rank_that_is_killed() {
@@ -121,7 +121,7 @@ fn the_death_of_a_rank_ends_waits_for_its_words() {
         let ready = lines
             .map_while(std::result::Result::ok)
             .any(|line| line.contains("@ready"));
-        assert!(ready, "the other rank did not come");
+        assert!(ready, "the other rank did not arrive");
         stream
             .wait_all(words.all(), 1, Condition::Equal, 1)
             .unwrap();
@@ -158,7 +158,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_enqueued() {
             (stream.signal_add(0, none, 0), "one element, not 0"),
             (
                 stream.atomic_fetch(0, word, two),
-                "the result is one element",
+                "the result must be one element",
             ),
             (
                 stream.atomic_swap(0, stranger.all(), 0, None),

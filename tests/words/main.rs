@@ -1,7 +1,7 @@
-//! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
+//! Words of symmetric memory: set and add signals, wait for one, any or all words, and atomic operations.
 //!
-//! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
-//! program again with `WORDS_BACKEND` on CUDA and HIP over the fake runtimes.
+//! Ranks are threads, except in the test that kills one. The tests run on the host backend; one test starts this
+//! program again with `WORDS_BACKEND` set, on CUDA and HIP over the fake runtimes.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
@@ -21,13 +21,13 @@ use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
 use symmem::{Builder, Communicator, Condition, Error, Result, Stream, Word};
 
-/// No test takes longer: a hang ends here, whatever the deadlines under test do.
+/// Time limit of each test: a hang ends here, whatever the deadlines under test do.
 const HARD_LIMIT: Duration = Duration::from_secs(120);
-/// Of waits that are to be satisfied.
+/// Deadline of waits that are satisfied.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long a wait that must hold the stream is watched.
+/// How long the test watches a wait that must hold the stream.
 const HELD: Duration = Duration::from_millis(1);
-/// Of waits that nobody satisfies.
+/// Deadline of waits that are never satisfied.
 const SHORT: Duration = Duration::from_millis(30);
 
 const CONDITIONS: [Condition; 6] = [
@@ -49,7 +49,7 @@ fn job() -> String {
     support::job("words")
 }
 
-/// Ends the whole program if `work` takes longer than [`HARD_LIMIT`]: a thread cannot be ended.
+/// Ends the whole program if `work` takes longer than [`HARD_LIMIT`], because a thread cannot be ended.
 fn limited(work: impl FnOnce()) {
     let (done, watched) = channel::<()>();
     std::thread::spawn(move || {
@@ -62,7 +62,7 @@ fn limited(work: impl FnOnce()) {
     drop(done);
 }
 
-/// Runs `rank` as every rank of worlds of each size, which then part in good order.
+/// Runs `rank` as every rank of worlds of each size, which then finalize.
 fn worlds(sizes: RangeInclusive<u32>, rank: impl Fn(&Communicator) + Sync) {
     limited(|| {
         for world in sizes {
@@ -81,7 +81,7 @@ fn worlds(sizes: RangeInclusive<u32>, rank: impl Fn(&Communicator) + Sync) {
     });
 }
 
-/// One rank alone, which may end poisoned.
+/// Runs one rank alone, which may end poisoned.
 fn alone(rank: impl FnOnce(&Communicator)) {
     limited(|| rank(&builder(0, 1, &job()).build().unwrap()));
 }
@@ -102,8 +102,8 @@ impl Width for u64 {
     }
 }
 
-/// What the manual says, by counting: a word is ahead if less than half of its range of steps lead
-/// from the value to it.
+/// Returns what the manual defines, by counting: a word is ahead if fewer than half of all steps lead from the value to
+/// it.
 fn holds<W: Width>(condition: Condition, word: W, value: W) -> bool {
     let mask = u64::MAX >> (64 - W::BITS);
     let ahead_by = word.into().wrapping_sub(value.into()) & mask;
@@ -119,7 +119,7 @@ fn holds<W: Width>(condition: Condition, word: W, value: W) -> bool {
     }
 }
 
-/// Values and words around them, around the wrap and around half of the range.
+/// Returns pairs of value and word, close to each other, to the wrap and to half of the range.
 fn pairs<W: Width>() -> Vec<(W, W)> {
     let half = 1_u64 << (W::BITS - 1);
     let steps = [0, 1, u64::MAX, half - 1, half, half + 1];
@@ -130,7 +130,7 @@ fn pairs<W: Width>() -> Vec<(W, W)> {
         .collect()
 }
 
-/// A word for which the condition holds.
+/// Returns a word for which the condition holds.
 fn satisfying<W: Width>(condition: Condition, value: W) -> W {
     [0, 1, u64::MAX]
         .map(|step| W::of(value.into().wrapping_add(step)))
@@ -159,7 +159,7 @@ fn on_hip_over_the_fake_runtime() {
     all_on("hip", || fake_hip(Release::Seven));
 }
 
-/// All of the above in a process of its own, since the driver's place is a variable.
+/// Runs all tests of this file in a child process, because an environment variable selects the driver.
 fn all_on(backend: &str, driver: impl FnOnce() -> &'static Path) {
     if std::env::var_os("WORDS_BACKEND").is_some() {
         return;
@@ -168,7 +168,7 @@ fn all_on(backend: &str, driver: impl FnOnce() -> &'static Path) {
     let file = format!("words-report-{backend}-{}", std::process::id());
     let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     limited(|| {
-        // One after the other: a device that one test opens is another's that waits.
+        // One test at a time: a test that opens a device could disturb another test's wait on it.
         let output = Command::new(std::env::current_exe().unwrap())
             .arg("--test-threads=1")
             .env("WORDS_BACKEND", backend)

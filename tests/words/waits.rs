@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// `wait(stream, condition, value)` on word 0 of three, of which the others always satisfy (`all`) or
-/// never do (`any`).
+/// Waits until word 1 of three satisfies the condition: by itself (`None`), by `wait_any` (`Some(true)`), where the
+/// other words start equal to it, or by `wait_all` (`Some(false)`), where the others always satisfy it.
 fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let next = (rank + 1) % world;
@@ -22,7 +22,7 @@ fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
                 Some(true) => first,
                 _ => good,
             };
-            // The middle one is looked at after one and before another.
+            // The word lies between two others that the wait also reads.
             for (index, word_value) in [others, first, others].into_iter().enumerate() {
                 words
                     .write(&setting, index * STRIDE, &[word_value])
@@ -41,7 +41,7 @@ fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
                 held += 1;
                 assert!(is_held(&waiting), "{condition:?} {first:?} {value:?}");
             }
-            // Nobody sets a word before its owner has seen that it is held.
+            // No rank sets a word before its owner has seen that the wait holds.
             communicator.host_barrier().unwrap();
             setting.signal_set(next, word(1), good).unwrap();
             waiting.synchronize().unwrap();
@@ -49,7 +49,7 @@ fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
             communicator.host_barrier().unwrap();
         }
     }
-    // Half of the ordered conditions and all but four of the equalities.
+    // The wait holds for half of the ordered conditions and for all but four of the equalities.
     assert!(held > CONDITIONS.len() * 4, "{held}");
 }
 
@@ -113,8 +113,8 @@ fn a_wait_for_any_word_says_which() {
     });
 }
 
-/// Each rank puts a part to every rank and raises its word there; whoever has waited for all words
-/// sees all parts. The words start close to the wrap and pass it.
+/// Each rank puts a part to every rank and raises its word there. A rank that has waited for all words sees all parts.
+/// The words start close to the wrap and pass it.
 fn raised_by_all<W: Width>(communicator: &Communicator) {
     const PART: usize = 300;
     const ROUNDS: u64 = 6;
@@ -149,7 +149,7 @@ fn raised_by_all<W: Width>(communicator: &Communicator) {
         for (peer, part) in received.chunks(PART).enumerate() {
             assert_eq!(part, [round << 8 | peer as u64; PART]);
         }
-        // Nobody overwrites a part before it was looked at.
+        // No rank overwrites a part before it was checked.
         stream.barrier().unwrap();
     }
     stream.quiet().unwrap();

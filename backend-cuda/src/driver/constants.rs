@@ -1,8 +1,7 @@
-//! Numbers of the driver API, by value.
+//! Constants of the driver API, by value.
 //!
-//! `cudarc`'s enumerations follow the toolkit that the user's build selects, and older ones lack
-//! newer names; the numbers themselves never change (cuda.h). A test compares those that every
-//! version has.
+//! cudarc's enumerations follow the toolkit that the user's build selects, and older toolkits lack newer names.
+//! The values themselves never change (`cuda.h`). A test compares those that every version has.
 
 /// Attributes of a device (`CUdevice_attribute`).
 pub mod device_attribute {
@@ -11,9 +10,9 @@ pub mod device_attribute {
     pub const ASYNC_ENGINE_COUNT: u32 = 40;
     pub const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     pub const COMPUTE_CAPABILITY_MINOR: u32 = 76;
-    /// Whether stream memory operations of the first version work (a driver's module option).
+    /// Whether version 1 of the stream memory operations works, which a module option of the driver controls.
     pub const CAN_USE_STREAM_MEM_OPS_V1: u32 = 92;
-    /// Whether a stream's wait can use NOR: present exactly where the second version works.
+    /// Whether stream waits support NOR: set exactly if version 2 of the stream memory operations works.
     pub const CAN_USE_STREAM_WAIT_VALUE_NOR: u32 = 123;
     pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: u32 = 97;
     pub const VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED: u32 = 102;
@@ -31,8 +30,7 @@ pub mod pointer_attribute {
     pub const MEMPOOL_HANDLE: u32 = 17;
 }
 
-/// What a tensor map is encoded with (`CUtensorMapDataType`, `…Interleave`, `…Swizzle`, `…L2promotion`,
-/// `…FloatOOBfill`).
+/// Parameters of a tensor map (`CUtensorMapDataType`, `…Interleave`, `…Swizzle`, `…L2promotion`, `…FloatOOBfill`).
 pub mod tensor_map {
     #![allow(missing_docs, reason = "named as in cuda.h")]
     pub const DATA_TYPE_FLOAT16: u32 = 6;
@@ -40,7 +38,7 @@ pub mod tensor_map {
     pub const INTERLEAVE_NONE: u32 = 0;
     pub const SWIZZLE_128B: u32 = 3;
     pub const L2_PROMOTION_256B: u32 = 3;
-    /// `CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE`: what lies outside is zero.
+    /// `CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE`: elements out of bounds read as zero.
     pub const OUT_OF_BOUNDS_ZERO: u32 = 0;
 }
 
@@ -52,7 +50,7 @@ pub const FUNCTION_MAX_THREADS_PER_BLOCK: u32 = 0;
 pub const FUNCTION_STATIC_SHARED_BYTES: u32 = 1;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 pub const FUNCTION_MAX_DYNAMIC_SHARED_BYTES: u32 = 8;
-/// `CU_STREAM_NON_BLOCKING`: not ordered with the null stream.
+/// `CU_STREAM_NON_BLOCKING`: no ordering with the null stream.
 pub const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 pub const CAPTURE_MODE_RELAXED: u32 = 2;
@@ -60,10 +58,10 @@ pub const CAPTURE_MODE_RELAXED: u32 = 2;
 pub const WAIT_VALUE_GEQ: u32 = 0;
 /// `CU_STREAM_WRITE_VALUE_DEFAULT`: earlier work is visible to the system before the write.
 pub const WRITE_VALUE_DEFAULT: u32 = 0;
-/// `CU_EVENT_DEFAULT`: with time, waited for by spinning.
+/// `CU_EVENT_DEFAULT`: records the time; host waits spin.
 pub const EVENT_DEFAULT: u32 = 0;
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, and the same bits of
-/// `CU_MEMHOSTREGISTER_*`: every context of the process can address it.
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, the same bits as `CU_MEMHOSTREGISTER_*`: all
+/// contexts of the process can address the memory.
 pub const HOST_PORTABLE_AND_MAPPED: u32 = 1 | 2;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -94,7 +92,7 @@ pub const LAUNCH_PARAMETER_BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
 pub const LAUNCH_PARAMETER_BUFFER_SIZE: usize = 2;
 
-/// Results of calls (`CUresult`) that this backend tells apart.
+/// Result codes (`CUresult`) that this backend distinguishes.
 pub mod result {
     #![allow(missing_docs, reason = "named as in cuda.h")]
     pub const SUCCESS: u32 = 0;

@@ -1,4 +1,4 @@
-//! What a number of the driver means and what to do about it.
+//! Meaning of the driver's result codes, and what to do about each.
 
 use super::constants::result::*;
 use super::{Code, Driver, SONAME};
@@ -7,7 +7,7 @@ use symmem_core::backend::Failure;
 use symmem_core::backend::abi::Status;
 use symmem_gpu::library::SEARCH_VARIABLE;
 
-/// The kind of failure that a number is.
+/// Returns the status that a result code maps to.
 fn status_of(code: Code) -> Status {
     match code {
         OUT_OF_MEMORY => Status::OUT_OF_MEMORY,
@@ -15,7 +15,7 @@ fn status_of(code: Code) -> Status {
         STUB_LIBRARY => Status::LIBRARY_MISSING,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
-        // After these the driver answers every call on the context with the same number.
+        // After these errors every call on the context returns the same code.
         ECC_UNCORRECTABLE
         | NVLINK_UNCORRECTABLE
         | ILLEGAL_ADDRESS
@@ -32,17 +32,16 @@ fn status_of(code: Code) -> Status {
     }
 }
 
-/// What to do, for numbers where that is known.
+/// Returns what to do about a result code, if that is known.
 fn advice(code: Code) -> Option<&'static str> {
     Some(match code {
         OUT_OF_MEMORY => {
             "free memory on this device or ask for less; nvidia-smi shows who holds it"
         }
         NO_DEVICE => {
-            "no GPU is visible: look at nvidia-smi, at CUDA_VISIBLE_DEVICES, and, in a container, \
-             at --gpus"
+            "no GPU is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES and, in a container, --gpus"
         }
-        INVALID_DEVICE => "there is no such device, or it cannot take part: see `symmem info`",
+        INVALID_DEVICE => "there is no such device, or it cannot be used: see `symmem info`",
         NO_BINARY_FOR_GPU => "the code was built for other architectures only",
         PEER_ACCESS_UNSUPPORTED => {
             "these devices cannot address each other's memory: `nvidia-smi topo -p2p rw` shows \
@@ -51,21 +50,23 @@ fn advice(code: Code) -> Option<&'static str> {
         INVALID_PTX | UNSUPPORTED_PTX_VERSION => {
             "this driver cannot compile the PTX: update the driver or build for an older PTX version"
         }
-        NOT_PERMITTED => "the process may not do this; in a container, look at its seccomp profile",
+        NOT_PERMITTED => {
+            "the process lacks the permission; in a container, check its seccomp profile"
+        }
         SYSTEM_NOT_READY => {
             "the system is not ready: on a machine with NVSwitch start nvidia-fabricmanager"
         }
         SYSTEM_DRIVER_MISMATCH => {
-            "the library and the kernel's module are of different versions: reboot after a driver \
-             update, or take a forward-compatibility directory (cuda-compat) out of the search path"
+            "libcuda and the kernel module have different versions: reboot after a driver update, or \
+             remove a forward-compatibility directory (cuda-compat) from the search path"
         }
         COMPAT_NOT_SUPPORTED_ON_DEVICE => {
-            "forward compatibility does not cover this device: take the cuda-compat directory out \
-             of the search path"
+            "forward compatibility does not support this device: remove the cuda-compat directory \
+             from the search path"
         }
         DEINITIALIZED => "the program is ending and the driver has shut down",
         ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE => {
-            "the hardware reported an error: look at the kernel's log for Xid messages"
+            "the hardware reported an error: check the kernel log for Xid messages"
         }
         ILLEGAL_ADDRESS
         | LAUNCH_TIMEOUT
@@ -83,30 +84,32 @@ fn advice(code: Code) -> Option<&'static str> {
     })
 }
 
-/// What to do where the driver cannot even start.
+/// Returns what to do if the driver cannot start.
 fn start_advice(code: Code, file: &str) -> String {
     match code {
         STUB_LIBRARY => format!(
-            "{file} is the toolkit's stub, made only for linking: take its `stubs` directory out \
-             of LD_LIBRARY_PATH and {SEARCH_VARIABLE}"
+            "{file} is the toolkit's stub, which is only for linking: remove its `stubs` directory \
+             from LD_LIBRARY_PATH and {SEARCH_VARIABLE}"
         ),
-        UNKNOWN => "the driver cannot talk to the kernel's modules: look at nvidia-smi and the \
-                    kernel's log; `nvidia-modprobe -u` loads nvidia-uvm; a reboot often helps"
-            .into(),
+        UNKNOWN => {
+            "the driver cannot reach its kernel modules: check nvidia-smi and the kernel log; \
+             `nvidia-modprobe -u` loads nvidia-uvm; a reboot often helps"
+                .into()
+        }
         _ => advice(code)
-            .unwrap_or("look at nvidia-smi; the driver's installation may be damaged")
+            .unwrap_or("run nvidia-smi; the driver installation may be damaged")
             .into(),
     }
 }
 
 impl Driver {
-    /// A failed call.
+    /// Returns the failure of a call.
     #[cold]
     pub fn failure(&self, call: &'static str, code: Code) -> Failure {
         self.explain(call, code, advice(code).map(str::to_owned))
     }
 
-    /// A call without which nothing can start.
+    /// Returns the failure of a call that starts the driver.
     #[cold]
     pub(super) fn start_failure(&self, call: &'static str, code: Code) -> Failure {
         let file = self.file();
@@ -117,9 +120,9 @@ impl Driver {
     fn explain(&self, call: &'static str, code: Code, advice: Option<String>) -> Failure {
         let text = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
             let mut text = std::ptr::null();
-            // SAFETY: the place is writable.
+            // SAFETY: the out-pointer is writable.
             let found = unsafe { function(code, &raw mut text) } == SUCCESS && !text.is_null();
-            // SAFETY: the driver gives a static, zero-terminated text.
+            // SAFETY: the driver returned a static, zero-terminated text.
             found.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
         let name = text(self.table.cuGetErrorName);
@@ -127,7 +130,7 @@ impl Driver {
         let mut message = match (name, meaning) {
             (Some(name), Some(meaning)) => format!("{name} ({meaning})"),
             (Some(name), None) => name.into_owned(),
-            _ => format!("error {code}, which this driver has no name for"),
+            _ => format!("error {code}, which this driver does not name"),
         };
         if let Some(advice) = advice {
             message.push_str("; ");

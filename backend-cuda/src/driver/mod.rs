@@ -1,9 +1,9 @@
 //! NVIDIA's driver, opened at run time.
 //!
-//! Types come from `cudarc::driver::sys`; calls do not. cudarc's own loader tries `libcuda.so` (the
-//! toolkit's link stub, on many machines) before `libcuda.so.1` and panics where a library or a
-//! symbol is missing. A program that merely might use a GPU has to survive both, with a typed
-//! failure, so every call goes through our own [`Table`], looked up once in `libcuda.so.1`.
+//! Types come from `cudarc::driver::sys`; calls do not. cudarc's own loader tries `libcuda.so` (on many
+//! machines the toolkit's link stub) before `libcuda.so.1`, and panics if a library or symbol is missing. A
+//! program that might use a GPU must get a typed failure in both cases, so every call goes through [`Table`],
+//! which is looked up once in `libcuda.so.1`.
 
 pub mod constants;
 mod errors;
@@ -19,16 +19,15 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::library::{self, Library};
 
-/// The driver's library: never `libcuda.so`, which a toolkit puts there for linking.
+/// File name of the driver library; never `libcuda.so`, which is the toolkit's link stub.
 pub const SONAME: &str = "libcuda.so.1";
 
-/// What to do where the library is missing.
+/// What to do if the library is missing.
 const ADVICE: &str = "install NVIDIA's driver, pass it into the container (--gpus all)";
 
-/// Calls a function of the driver's table by its name and makes its result a [`CallResult`].
+/// Calls a function of the driver's table by name and turns its result into a [`CallResult`].
 ///
-/// Expands to an unsafe call: it stands inside the caller's `unsafe` block, whose comment says why
-/// the arguments are right.
+/// Expands to an unsafe call. The caller's `unsafe` block has the comment that says why the arguments are right.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $driver.check(stringify!($name), ($driver.table.$name)($($argument),*))
@@ -36,7 +35,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The initialised driver of this process.
+/// The initialized driver of this process.
 pub struct Driver {
     library: Library,
     /// Its functions.
@@ -48,11 +47,10 @@ pub struct Driver {
 static DRIVER: OnceLock<CallResult<Driver>> = OnceLock::new();
 
 impl Driver {
-    /// The driver, opened and initialised by the first call; later calls return what that one found.
+    /// Returns the driver. The first call opens and initializes it; later calls return the same result.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` or `NO_DEVICE`, with the library, symbol, version or call that is wrong
-    /// and what to do.
+    /// `LIBRARY_MISSING` or `NO_DEVICE`, with the library, symbol, version or call at fault and what to do.
     pub fn get() -> CallResult<&'static Self> {
         DRIVER
             .get_or_init(Self::start)
@@ -62,7 +60,7 @@ impl Driver {
 
     fn start() -> CallResult<Self> {
         let library = Library::open(SONAME, &[], ADVICE)?;
-        // SAFETY: the library is the driver.
+        // SAFETY: a library of this name is NVIDIA's driver.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
         let mut driver = Self {
@@ -70,13 +68,13 @@ impl Driver {
             table,
             version: 0,
         };
-        // SAFETY: the flags must be 0.
+        // SAFETY: `cuInit` accepts flags of 0.
         let code = unsafe { (driver.table.cuInit)(0) };
         if code != constants::result::SUCCESS {
             return Err(driver.start_failure("cuInit", code));
         }
         let mut version = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         let code = unsafe { (driver.table.cuDriverGetVersion)(&raw mut version) };
         if code != constants::result::SUCCESS {
             return Err(driver.start_failure("cuDriverGetVersion", code));
@@ -85,17 +83,17 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The library, for functions that are not in the table.
+    /// Returns the library, for functions outside of the table.
     pub fn library(&self) -> &Library {
         &self.library
     }
 
-    /// The file that the driver was loaded from.
+    /// Returns the file that the driver was loaded from.
     pub fn file(&self) -> Option<PathBuf> {
         library::file_of(self.table.cuInit as *const c_void)
     }
 
-    /// Makes a call's result a failure that names it, unless it succeeded.
+    /// Turns a result code into a result whose failure names the call.
     #[inline]
     pub fn check(&self, call: &'static str, code: Code) -> CallResult<()> {
         if code == constants::result::SUCCESS {
@@ -105,7 +103,7 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::check`] where "not yet" is an answer: 1 for success, 0 for not ready.
+    /// Turns a result code into a result, as [`Driver::check`] does; `Ok(false)` for "not ready".
     #[inline]
     pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<bool> {
         match code {
@@ -116,19 +114,19 @@ impl Driver {
     }
 }
 
-/// A version as people write it.
+/// Returns a version number as text, such as `12.4`.
 pub fn version_text(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
 fn missing_symbol(library: &Library, symbol: &str) -> Failure {
     let version = library.symbol(c"cuDriverGetVersion").and_then(|address| {
-        // SAFETY: the driver's function of this name has this signature in every version.
+        // SAFETY: the driver's function of this name has this signature in all versions.
         let function = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> Code>(address)
         };
         let mut version = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         (unsafe { function(&raw mut version) } == 0).then_some(version as u32)
     });
     Failure::new(
@@ -154,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_library_without_a_symbol_is_told_with_symbol_and_version() {
-        // Some library that every process can open and that is no driver.
+        // A library that every process can open and that is not the driver.
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
-        // SAFETY: nothing is called: the first look-up already fails.
+        // SAFETY: no function is called, since already the first look-up fails.
         let symbol = unsafe { Table::load(&library) }
             .err()
             .expect("not a driver");

@@ -1,12 +1,12 @@
-//! Structs of the driver API whose declaration changed between CUDA versions, as the ABI has them.
+//! Structs of the driver API whose declaration differs between CUDA versions, in the ABI's layout.
 //!
-//! `CUmemLocation` gained a union in CUDA 13.2 and took its parents with it, so a binding built for
-//! one version does not compile against another. The bytes are the same in all.
+//! `CUmemLocation` gained a union in CUDA 13.2, which changed the structs that contain it, so a binding built
+//! for one version does not compile against another. The bytes are the same in all versions.
 
 use cudarc::driver::sys::CUstream;
 use std::mem::offset_of;
 
-/// `CUmemLocation`: a device, named by its ordinal.
+/// `CUmemLocation`: a device, by ordinal.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryLocation {
@@ -26,13 +26,13 @@ pub struct AllocationProperties {
     pub handle_types: u32,
     /// Where the memory is.
     pub location: MemoryLocation,
-    /// Null: for another operating system.
+    /// Null; for Windows.
     pub win32_metadata: usize,
     /// Compression, RDMA and usage; zero.
     pub flags: [u8; 8],
 }
 
-/// `CUlaunchAttribute`: its number, and a union of 64 bytes of which one word is used here.
+/// `CUlaunchAttribute`: its ID, and a union of 64 bytes of which this crate uses at most three words.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchAttribute {
@@ -42,7 +42,7 @@ pub struct LaunchAttribute {
     pub padding: u32,
     /// The value's first word.
     pub value: u32,
-    /// The rest of the union; zero.
+    /// The rest of the union: zero, or a cluster's dimensions along y and z first.
     pub rest: [u32; 15],
 }
 
@@ -58,9 +58,9 @@ pub struct LaunchConfiguration {
     pub shared_memory: u32,
     /// The stream.
     pub stream: CUstream,
-    /// Attributes, this many.
+    /// Array of `count` attributes.
     pub attributes: *const LaunchAttribute,
-    /// How many attributes.
+    /// Number of attributes.
     pub count: u32,
 }
 
@@ -73,11 +73,11 @@ const _: () = assert!(
         && offset_of!(LaunchConfiguration, count) == 48
 );
 
-/// `CUmemAccessDesc`: who may do what.
+/// `CUmemAccessDesc`: access rights of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessDescription {
-    /// Who.
+    /// The device.
     pub location: MemoryLocation,
     /// `CUmemAccess_flags`.
     pub flags: u32,

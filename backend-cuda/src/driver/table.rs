@@ -1,7 +1,6 @@
-//! The entry points of `libcuda.so.1` that this backend calls, as a table filled once.
+//! The functions of `libcuda.so.1` that this backend calls, as a table that is filled once.
 //!
-//! Names are the exported, versioned ones: what a name without its suffix means depends on the
-//! header that a caller was compiled with.
+//! Names are the exported, versioned ones: a name without its suffix means what the caller's header defines.
 
 use super::structs::{AccessDescription, AllocationProperties, LaunchConfiguration};
 use cudarc::driver::sys::{
@@ -10,12 +9,12 @@ use cudarc::driver::sys::{
 };
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `CUresult` as the plain number it is: a driver newer than the binding returns numbers that the
-/// binding's enumeration lacks, and an enumeration holding one would be undefined behaviour.
+/// `CUresult` as a plain number. A driver newer than the binding returns values that the binding's enumeration
+/// lacks, and holding such a value in the enumeration would be undefined behavior.
 pub type Code = u32;
 
 symmem_gpu::symbol_table! {
-    /// The driver's functions.
+    /// Functions of the driver.
     pub struct Table {
         required {
             cuInit(flags: c_uint) -> Code;
@@ -103,7 +102,7 @@ symmem_gpu::symbol_table! {
             ) -> Code;
         }
         optional {
-            // From CUDA 11.7 on, and only of use where the device allows stream memory operations.
+            // From CUDA 11.7 on; usable only if the device supports stream memory operations.
             cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Code;
             cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Code;
             // From CUDA 11.8 on.

@@ -1,4 +1,4 @@
-//! `cuMemAlloc`'s memory: shared by its inter-process handle, or inside a process by its address.
+//! `cuMemAlloc` memory: shared by its inter-process handle, or within a process by its address.
 
 use crate::driver::constants::IPC_LAZY_ENABLE_PEER_ACCESS;
 use crate::driver::{Driver, call};
@@ -8,7 +8,7 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind};
 use symmem_gpu::memory::Span;
 
-/// Memory by `cuMemAlloc`, in whole blocks.
+/// Memory of `cuMemAlloc`, in whole blocks.
 pub struct PlainMemory {
     kind: ShareKind,
     address: u64,
@@ -16,10 +16,10 @@ pub struct PlainMemory {
 }
 
 impl PlainMemory {
-    /// Allocates `bytes`, a multiple of the driver's block. Context current.
+    /// Allocates `bytes` bytes, a multiple of the driver's block size. Context current.
     pub fn allocate(driver: &Driver, kind: ShareKind, bytes: u64) -> CallResult<Self> {
         let mut address = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { call!(driver, cuMemAlloc_v2(&raw mut address, bytes as usize)) }?;
         Ok(Self {
             kind,
@@ -28,18 +28,18 @@ impl PlainMemory {
         })
     }
 
-    /// Frees it. Nothing may be using it. Context current.
+    /// Frees the memory. No work may still use it. Context current.
     pub fn release(self, driver: &Driver) -> CallResult<()> {
-        // SAFETY: allocated by `allocate` and freed once, since `self` is used up.
+        // SAFETY: `allocate` allocated the memory, and taking `self` frees it only once.
         unsafe { call!(driver, cuMemFree_v2(self.address)) }
     }
 
-    /// The first byte, as this device addresses it.
+    /// Returns the address of the first byte on this device.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// What a peer needs. Context current.
+    /// Returns the handle with which a peer maps the memory. Context current.
     pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
         let span = Span {
             base: self.address,
@@ -50,7 +50,7 @@ impl PlainMemory {
     }
 }
 
-/// Describes `cuMemAlloc`'s memory for a peer. Context current.
+/// Returns the handle with which a peer maps a range of `cuMemAlloc` memory. Context current.
 pub fn export(
     driver: &Driver,
     ordinal: u32,
@@ -60,26 +60,26 @@ pub fn export(
     let mut exported = span.handle(kind, ordinal);
     if kind == ShareKind::LEGACY_IPC {
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
-        // SAFETY: the place is writable and the memory live.
+        // SAFETY: the out-pointer is writable, and the caller's memory is live.
         unsafe { call!(driver, cuIpcGetMemHandle(&raw mut handle, span.base)) }?;
         exported.opaque = handle.reserved.map(|byte| byte as u8);
     }
     Ok(exported)
 }
 
-/// A peer's memory, opened by its inter-process handle. The driver refuses one of its own process.
+/// A peer's memory, opened by its inter-process handle. The driver refuses handles of its own process.
 pub struct OpenedHandle {
     address: u64,
 }
 
 impl OpenedHandle {
-    /// Opens it. Context current.
+    /// Opens the handle. Context current.
     pub fn open(driver: &Driver, exported: &ExportedHandle) -> CallResult<Self> {
         let handle = CUipcMemHandle {
             reserved: exported.opaque.map(|byte| byte as c_char),
         };
         let mut address = 0;
-        // SAFETY: the place is writable; the driver checks the handle.
+        // SAFETY: the out-pointer is writable; the driver checks the handle.
         unsafe {
             call!(
                 driver,
@@ -89,13 +89,13 @@ impl OpenedHandle {
         Ok(Self { address })
     }
 
-    /// Closes it. Nothing may be using it. Context current.
+    /// Closes the handle. No work may still use the memory. Context current.
     pub fn release(self, driver: &Driver) -> CallResult<()> {
-        // SAFETY: opened by `open` and closed once, since `self` is used up.
+        // SAFETY: `open` opened the handle, and taking `self` closes it only once.
         unsafe { call!(driver, cuIpcCloseMemHandle(self.address)) }
     }
 
-    /// The first byte of the peer's object, as this device addresses it.
+    /// Returns the address of the first byte of the peer's allocation on this device.
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -1,9 +1,8 @@
 //! Memory that peers can address.
 //!
-//! Three ways to share, best first: memory made by virtual-memory management and handed over as a
-//! file descriptor; `cuMemAlloc`'s memory and its 64-byte inter-process handle; and, between ranks of
-//! one process, the plain address under peer access. Words that peers poll lie in the same memory as
-//! data: NVIDIA's caches do not hold them back.
+//! Three share kinds, best first: virtual memory management with file descriptors; `cuMemAlloc` memory with its
+//! 64-byte inter-process handle; and, between ranks of one process, the plain address under peer access. Words that
+//! peers poll lie in the same kind of memory as data, since NVIDIA's caches do not hold system-scope accesses back.
 
 mod legacy;
 mod register;
@@ -26,39 +25,39 @@ use legacy::{OpenedHandle, PlainMemory};
 use register::Registration;
 use vmm::VmmMemory;
 
-/// `cuMemAlloc` cuts smaller requests out of a block of this size, and an inter-process handle opens
-/// the whole block: whole blocks share nothing with strangers.
+/// `cuMemAlloc` cuts smaller requests out of a block of this many bytes, and an inter-process handle opens the
+/// whole block. Allocations of whole blocks therefore expose no other data.
 const ALLOCATION_BLOCK_BYTES: u64 = 2 << 20;
 
-/// What an instance allocated or took over.
+/// Memory that this device allocated or registered.
 pub enum Allocation {
     Vmm(VmmMemory),
     Plain(PlainMemory),
     Registered(Registration),
 }
 
-/// What an instance mapped of its peers.
+/// Memory of a peer that this device mapped.
 pub enum Mapping {
     Vmm(VmmMemory),
     Legacy(OpenedHandle),
-    /// The peer's context is held so that its memory stays addressable.
+    /// Keeps the peer device's context, so that its memory stays addressable.
     SameProcess(Context),
 }
 
-/// How a device shares memory.
+/// Allocates and shares a device's memory.
 pub struct CudaSharing {
     driver: &'static Driver,
     context: Arc<Context>,
     ordinal: u32,
     kinds: [ShareKind; 4],
     granularity: u64,
-    /// For clearing new memory; ordered with no other.
+    /// Clears new memory; ordered with no other stream.
     stream: CUstream,
 }
 
-// SAFETY: a stream is a handle that the driver lets any thread use.
+// SAFETY: a stream is a handle that the driver accepts on any thread.
 unsafe impl Send for CudaSharing {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for CudaSharing {}
 
 impl CudaSharing {
@@ -86,7 +85,7 @@ impl CudaSharing {
         let mut stream = null_mut();
         {
             let _entered = context.enter()?;
-            // SAFETY: the place is writable and the context current.
+            // SAFETY: the out-pointer is writable, and the context is current.
             unsafe { call!(driver, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING)) }?;
         }
         Ok(Self {
@@ -99,10 +98,10 @@ impl CudaSharing {
         })
     }
 
-    /// Lets this device address what a device of the same process allocated.
+    /// Gives this device access to memory of another device in the same process.
     ///
-    /// The peer's context is retained first: enabling peer access fails while the peer's device has
-    /// no context in this process (seen on H200, driver 580).
+    /// Retains the peer's context first: enabling peer access fails while the peer's device has no context in
+    /// this process (seen on H200, driver 580).
     fn reach(&self, ordinal: u32) -> CallResult<Context> {
         let peer = Context::retain(self.driver, describe::device(self.driver, ordinal)?)?;
         self.context.enable_peer_access(&peer)?;
@@ -113,7 +112,7 @@ impl CudaSharing {
 impl Drop for CudaSharing {
     fn drop(&mut self) {
         let _entered = self.context.enter();
-        // SAFETY: created by `new` and destroyed only here. Nobody is left to tell of a failure.
+        // SAFETY: `new` created the stream and only this destroys it. Nobody is left to report a failure to.
         unsafe { (self.driver.table.cuStreamDestroy_v2)(self.stream) };
     }
 }
@@ -160,16 +159,15 @@ impl Sharing for CudaSharing {
 
     fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
         let (driver, stream) = (self.driver, self.stream);
-        // SAFETY: the range was allocated just now and nobody else has it; the stream is this
-        // instance's own.
+        // SAFETY: the range was allocated just now and nobody else has it; the stream is this object's own.
         unsafe {
             call!(
                 driver,
                 cuMemsetD8Async(address.0, 0, bytes as usize, stream)
             )?;
             call!(driver, cuStreamSynchronize(stream)).inspect_err(|_| {
-                // The memory is given back next and must not be in use then. After an error of the
-                // device this one returns at once.
+                // The caller frees the memory next, so it must not be in use. After a device error this returns
+                // at once.
                 (driver.table.cuStreamSynchronize)(stream);
             })
         }

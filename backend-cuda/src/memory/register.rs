@@ -1,4 +1,4 @@
-//! Taking memory that the caller allocated, where the driver can share memory of its kind.
+//! Registers memory that the caller allocated, if the driver can share memory of its kind.
 
 use super::{legacy, vmm};
 use crate::driver::constants::result::INVALID_VALUE;
@@ -11,13 +11,13 @@ use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind, Status
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::memory::{Span, not_shareable};
 
-/// A caller's memory: the whole object and where the registered range starts in it.
+/// A caller's memory: the driver's whole allocation, and the registered range in it.
 pub struct Registration {
     kind: ShareKind,
     span: Span,
 }
 
-/// Whose memory a pointer is.
+/// Attributes of a pointer.
 struct Pointer {
     memory_type: u32,
     managed: bool,
@@ -27,8 +27,7 @@ struct Pointer {
 }
 
 impl Registration {
-    /// Checks that `bytes` at `address` are memory of this device that `kind` can share. Context
-    /// current.
+    /// Checks that `bytes` bytes at `address` are memory of this device that `kind` can share. Context current.
     pub fn inspect(
         driver: &Driver,
         device: CUdevice,
@@ -41,7 +40,7 @@ impl Registration {
             return Err(not_shareable(address, reason));
         }
         let (mut base, mut size) = (0, 0);
-        // SAFETY: both places are writable.
+        // SAFETY: both out-pointers are writable.
         unsafe {
             call!(
                 driver,
@@ -51,13 +50,13 @@ impl Registration {
         let span = Span::new(address, bytes, base, size as u64)?;
         let registration = Self { kind, span };
         if kind == ShareKind::VMM_FILE_DESCRIPTOR {
-            // Prove now, not at the rendezvous, that it can be exported; the descriptor is closed.
+            // Check now, not at the rendezvous, that the driver can export it. This closes the descriptor.
             registration.descriptor(driver)?;
         }
         Ok(registration)
     }
 
-    /// What a peer needs. Context current.
+    /// Returns the handle with which a peer maps the range. Context current.
     pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
         if self.kind != ShareKind::VMM_FILE_DESCRIPTOR {
             return legacy::export(driver, ordinal, self.kind, &self.span);
@@ -68,11 +67,11 @@ impl Registration {
         })
     }
 
-    /// A new descriptor of the physical memory behind the range.
+    /// Exports a new file descriptor of the physical memory behind the range.
     fn descriptor(&self, driver: &Driver) -> CallResult<rustix::fd::OwnedFd> {
         let mut handle: CUmemGenericAllocationHandle = 0;
         let pointer = with_exposed_provenance_mut(self.span.base as usize);
-        // SAFETY: the place is writable; the driver checks the address.
+        // SAFETY: the out-pointer is writable, and the driver checks the address.
         unsafe {
             call!(
                 driver,
@@ -93,7 +92,7 @@ impl Registration {
                 "it was created without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
             )
         });
-        // SAFETY: retained above, once.
+        // SAFETY: the handle was retained once, above.
         let released = unsafe { call!(driver, cuMemRelease(handle)) };
         let descriptor = descriptor?;
         released?;
@@ -108,7 +107,7 @@ impl Pointer {
         if memory_type != MEMORY_TYPE_DEVICE {
             return Err(not_shareable(
                 address,
-                "it is not device memory; copy through a buffer of your own communicator instead",
+                "it is not device memory; copy it into a buffer of this communicator instead",
             ));
         }
         Ok(Self {
@@ -120,7 +119,7 @@ impl Pointer {
         })
     }
 
-    /// Why the memory cannot be shared by this kind, if so.
+    /// Returns why this kind cannot share the memory; `None` if it can.
     fn refusal(&self, device: CUdevice, kind: ShareKind) -> Option<&'static str> {
         let legacy = kind != ShareKind::VMM_FILE_DESCRIPTOR;
         if self.memory_type != MEMORY_TYPE_DEVICE {
@@ -131,13 +130,13 @@ impl Pointer {
             Some("it is on another device; register it with the rank that has that device open")
         } else if self.pooled {
             Some(
-                "it came from a stream-ordered pool (cuMemAllocAsync), whose memory has no handle \
-                 of its own; allocate it with cuMemAlloc",
+                "it came from a stream-ordered pool (cuMemAllocAsync), which has no handle for single \
+                 allocations; allocate it with cuMemAlloc",
             )
         } else if legacy && !self.legacy {
             Some(
-                "the driver has no inter-process handle for it, as for memory of cuMemCreate; \
-                 choose the kind VMM_FILE_DESCRIPTOR or allocate it with cuMemAlloc",
+                "the driver has no inter-process handle for it, as for all memory of cuMemCreate; \
+                 choose the kind VMM_FILE_DESCRIPTOR, or allocate it with cuMemAlloc",
             )
         } else {
             None
@@ -145,29 +144,29 @@ impl Pointer {
     }
 }
 
-/// Reads one attribute of a pointer; one that does not apply to it reads as zero.
+/// Reads an attribute of a pointer; zero if the attribute does not apply.
 fn attribute<T: Copy + Default>(
     driver: &Driver,
     address: DeviceAddress,
     attribute: u32,
 ) -> CallResult<T> {
-    // Some attributes are written as 32-bit numbers by one driver and as single bytes by another:
-    // give the driver room for the widest, and read the low bytes, which both platforms put first.
+    // Some drivers write an attribute as a 32-bit number, others as one byte. The buffer has room for the
+    // widest, and the low bytes come first on all supported platforms.
     let mut room = [0_u64; 2];
-    // SAFETY: no attribute asked for here is wider than the place.
+    // SAFETY: no attribute queried here is wider than the buffer.
     let code = unsafe {
         (driver.table.cuPointerGetAttribute)(room.as_mut_ptr().cast(), attribute, address.0)
     };
-    // An address that the driver does not know, or an attribute it has not: the value stays zero.
+    // For an unknown address or attribute the value stays zero.
     if code != INVALID_VALUE {
         driver.check("cuPointerGetAttribute", code)?;
     }
     const { assert!(size_of::<T>() <= 16) };
-    // SAFETY: T is a plain integer no larger than the place; every bit pattern is a value of it.
+    // SAFETY: `T` is a plain integer no larger than the buffer, for which every bit pattern is valid.
     Ok(unsafe { room.as_ptr().cast::<T>().read() })
 }
 
-/// A refusal by the driver, with what it means here.
+/// Adds to a refusal of the driver what it means for registering.
 fn explain(failure: Failure, address: DeviceAddress, reason: &str) -> Failure {
     if failure.vendor_code != INVALID_VALUE as i32 && failure.status != Status::UNSUPPORTED {
         return failure;

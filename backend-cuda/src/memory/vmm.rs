@@ -1,4 +1,4 @@
-//! Memory by virtual-memory management; core has the order of the steps.
+//! CUDA's calls of virtual memory management; [`symmem_gpu::vmm`] has the order of the steps.
 
 use crate::driver::constants::result::{INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_UNSUPPORTED};
 use crate::driver::constants::*;
@@ -13,10 +13,10 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::memory::Span;
 use symmem_gpu::vmm::{Mapped, VirtualMemory};
 
-/// Physical memory of this process or of a peer, mapped here.
+/// Physical memory of this process or a peer, mapped for this device.
 pub type VmmMemory = Mapped<CUmemGenericAllocationHandle>;
 
-/// The driver, for memory that a device addresses. Context current.
+/// The driver's calls for one device. Context current.
 pub struct Runtime<'a> {
     pub driver: &'a Driver,
     pub device: CUdevice,
@@ -38,14 +38,14 @@ fn properties(device: CUdevice) -> AllocationProperties {
     }
 }
 
-/// The call that says in which units physical memory is made.
+/// Name of the call that reports the granularity of physical memory.
 pub const GRANULARITY: &str = "cuMemGetAllocationGranularity";
 
-/// The driver's recommended granularity for memory that can be shared, in bytes.
+/// Returns the driver's recommended granularity for shareable memory, in bytes.
 pub fn granularity(driver: &Driver, device: CUdevice) -> CallResult<u64> {
     let mut bytes = 0;
     let properties = properties(device);
-    // SAFETY: the place is writable and the properties complete.
+    // SAFETY: the out-pointer is writable, and all fields of the properties are set.
     unsafe {
         call!(
             driver,
@@ -59,11 +59,11 @@ pub fn granularity(driver: &Driver, device: CUdevice) -> CallResult<u64> {
     Ok(bytes as u64)
 }
 
-/// Allocates `bytes`, a multiple of the granularity, and maps them. Context current.
+/// Allocates `bytes` bytes, a multiple of the granularity, and maps them. Context current.
 pub fn allocate(driver: &Driver, device: CUdevice, bytes: u64) -> CallResult<VmmMemory> {
     let mut handle = 0;
     let properties = properties(device);
-    // SAFETY: the place is writable and the properties complete.
+    // SAFETY: the out-pointer is writable, and all fields of the properties are set.
     unsafe {
         call!(
             driver,
@@ -73,7 +73,7 @@ pub fn allocate(driver: &Driver, device: CUdevice, bytes: u64) -> CallResult<Vmm
     VmmMemory::new(&Runtime { driver, device }, handle, bytes)
 }
 
-/// Maps a peer's memory, whose descriptor stays the caller's. Context current.
+/// Maps a peer's memory. Does not close the descriptor, which stays the caller's. Context current.
 pub fn import(
     driver: &Driver,
     device: CUdevice,
@@ -84,15 +84,15 @@ pub fn import(
         .map_err(|failure| unreachable_peer(failure, device, exported.device))
 }
 
-/// The driver's handle of what a peer exported, whose descriptor stays the caller's. Context current.
+/// Returns the driver's handle of an object that a peer exported. Does not close the descriptor. Context current.
 pub fn import_handle(
     driver: &Driver,
     exported: &ExportedHandle,
 ) -> CallResult<CUmemGenericAllocationHandle> {
     let mut handle = 0;
-    // The driver takes the descriptor itself where a pointer would stand.
+    // The driver expects the descriptor's value in the pointer argument.
     let descriptor = without_provenance_mut::<c_void>(exported.descriptor as usize);
-    // SAFETY: the place is writable; the driver checks the descriptor.
+    // SAFETY: the out-pointer is writable, and the driver checks the descriptor.
     unsafe {
         call!(
             driver,
@@ -106,7 +106,7 @@ pub fn import_handle(
     Ok(handle)
 }
 
-/// What a peer needs to map memory: a new descriptor of it.
+/// Returns the handle with which a peer maps the memory, with a new file descriptor.
 pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<ExportedHandle> {
     let span = Span {
         base: memory.address,
@@ -120,10 +120,10 @@ pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<E
 }
 
 impl Runtime<'_> {
-    /// Reserves a range of addresses that starts at a multiple of `alignment`; 0 for the driver's own.
+    /// Reserves an address range at a multiple of `alignment` bytes; 0 selects the driver's default.
     pub fn reserve_aligned(&self, bytes: u64, alignment: u64) -> CallResult<u64> {
         let mut address = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe {
             call!(
                 self.driver,
@@ -143,12 +143,12 @@ impl VirtualMemory for Runtime<'_> {
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()> {
-        // SAFETY: `reserve` made the range; nothing is mapped to it any more.
+        // SAFETY: `reserve` made the range, and nothing is mapped to it any more.
         unsafe { call!(self.driver, cuMemAddressFree(address, bytes as usize)) }
     }
 
     fn map(&self, address: u64, bytes: u64, physical: Self::Physical) -> CallResult<()> {
-        // SAFETY: range and physical memory are live.
+        // SAFETY: the range and the physical memory are live.
         unsafe {
             call!(
                 self.driver,
@@ -158,7 +158,7 @@ impl VirtualMemory for Runtime<'_> {
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> CallResult<()> {
-        // SAFETY: `map` mapped the range; nothing uses it any more.
+        // SAFETY: `map` mapped the range, and no work uses it any more.
         unsafe { call!(self.driver, cuMemUnmap(address, bytes as usize)) }
     }
 
@@ -167,7 +167,7 @@ impl VirtualMemory for Runtime<'_> {
             location: location(self.device),
             flags: ACCESS_READ_WRITE,
         };
-        // SAFETY: the range is mapped and the description complete.
+        // SAFETY: the range is mapped, and all fields of the description are set.
         unsafe {
             call!(
                 self.driver,
@@ -176,13 +176,13 @@ impl VirtualMemory for Runtime<'_> {
         }
     }
 
-    /// The driver says so where it cannot map.
+    /// Returns true: CUDA reports a failed `cuMemMap`.
     fn is_mapped(&self, _address: u64) -> CallResult<bool> {
         Ok(true)
     }
 
     fn release(&self, physical: Self::Physical) -> CallResult<()> {
-        // SAFETY: created or imported, and given up once.
+        // SAFETY: the handle was created or imported, and is released once.
         unsafe { call!(self.driver, cuMemRelease(physical)) }
     }
 }
@@ -202,18 +202,18 @@ pub fn descriptor(driver: &Driver, handle: CUmemGenericAllocationHandle) -> Call
             )
         )
     }?;
-    // SAFETY: the driver made the descriptor for the caller.
+    // SAFETY: the driver created the descriptor for the caller, who owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// What the driver calls an invalid device when access is set is a peer out of reach.
+/// Explains a refused `cuMemSetAccess`: the driver reports an invalid device for a peer out of reach.
 fn unreachable_peer(failure: Failure, device: CUdevice, peer: u32) -> Failure {
     const REFUSALS: [u32; 3] = [INVALID_VALUE, INVALID_DEVICE, PEER_ACCESS_UNSUPPORTED];
     if failure.call != "cuMemSetAccess" || !REFUSALS.contains(&(failure.vendor_code as u32)) {
         return failure;
     }
     let message = format!(
-        "device {device} cannot address memory of the peer's device (its ordinal there is {peer}): \
+        "device {device} cannot address memory of the peer's device (ordinal {peer} in its process): \
          {}; `nvidia-smi topo -p2p rw` shows which devices can",
         failure.message
     );

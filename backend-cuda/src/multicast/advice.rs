@@ -1,27 +1,27 @@
-//! What a failed call of multicast means, as far as the field has found out: the driver's numbers say little.
+//! Meaning of failed multicast calls, from reports of users: the driver's codes say little.
 
 use crate::driver::constants::result::*;
 use symmem_core::backend::Failure;
 
-/// Multicast objects that a switch can hold, as the field has found out. Each takes one, whatever its size.
+/// Multicast objects that a switch can hold, from reports of users. Each object takes one slot, whatever its size.
 pub const SLOTS: u32 = 128;
 
-/// What a number means where a call of multicast fails with it.
+/// Meaning of a driver code that a multicast call returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// The driver's number.
+    /// Driver code.
     pub code: u32,
-    /// What it says, in words.
+    /// Its meaning in the driver's documentation.
     pub name: &'static str,
-    /// What has most likely happened, and what to do.
+    /// Most likely cause, and what to do.
     pub advice: String,
 }
 
-/// Every number that has a meaning of its own, as far as the field has found out.
+/// Returns every driver code with a special meaning for multicast calls.
 pub fn meanings() -> [Meaning; 6] {
     let slots = format!(
-        "the switch has no slot left: it holds {SLOTS} multicast objects, one for each communicator; end other \
-         communicators and other jobs of this host that use them"
+        "the switch has no slot left: it holds {SLOTS} multicast objects, one per communicator; end other \
+         communicators and other jobs on this host that use multicast"
     );
     [
         (OUT_OF_MEMORY, "out of memory with memory free", &*slots),
@@ -40,20 +40,20 @@ pub fn meanings() -> [Meaning; 6] {
         (
             NOT_PERMITTED,
             "not permitted",
-            "the system does not permit it: in confidential-computing mode GPUs have no multicast, and a \
-             virtual machine or container may be kept from it",
+            "the system does not permit it: GPUs in confidential-computing mode have no multicast, and a \
+             virtual machine or container may lack the permission",
         ),
         (
             NOT_SUPPORTED,
             "not supported",
-            "these devices have no multicast together: in confidential-computing mode, as MIG instances or \
-             virtual GPUs, or without a switch of the third generation between all of them",
+            "these devices have no multicast together: they are in confidential-computing mode, MIG instances or \
+             virtual GPUs, or no third-generation NVSwitch connects all of them",
         ),
         (
             SYSTEM_NOT_READY,
             "system not ready",
-            "the fabric manager is not ready yet; wait until `nvidia-smi -q` shows the fabric's state as \
-             completed, then start all ranks again",
+            "the fabric manager is not ready yet; wait until `nvidia-smi -q` shows the fabric state \
+             Completed, then start all ranks again",
         ),
     ]
     .map(|(code, name, advice)| Meaning {
@@ -63,11 +63,11 @@ pub fn meanings() -> [Meaning; 6] {
     })
 }
 
-/// Says what to do about a failure. `memory_free` is what the device has left, if that is known; `bytes` what
-/// the call was about.
+/// Adds to a multicast failure what to do. `memory_free` is the device's free memory in bytes, if known;
+/// `bytes` is the size that the call was about.
 pub fn advise(mut failure: Failure, bytes: u64, memory_free: Option<u64>) -> Failure {
     if let Some(advice) = advice(failure.vendor_code as u32, bytes, memory_free) {
-        // In place of the general advice, which is about other calls.
+        // Replace the general advice, which is about other calls.
         let meaning = failure.message.split("; ").next().unwrap_or_default();
         failure.message = format!("{meaning}; {advice}");
     }

@@ -1,4 +1,4 @@
-//! The multicast calls of an open device. No lock is held while the driver is called.
+//! The trait `Multicast` for CUDA. Holds no lock while it calls the driver.
 
 use super::advice::advise;
 use super::functions::{Functions, ObjectProperties};
@@ -16,9 +16,9 @@ use symmem_gpu::Current;
 use symmem_gpu::memory::Span;
 use symmem_gpu::vmm::VirtualMemory;
 
-/// Calls a function of multicast by its name.
+/// Calls a multicast function by name.
 ///
-/// Expands to an unsafe call: it stands inside the caller's `unsafe` block.
+/// Expands to an unsafe call, inside the caller's `unsafe` block.
 macro_rules! multicast {
     ($backend:expr, $functions:expr, $bytes:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $backend.judge($bytes, stringify!($name), ($functions.$name)($($argument),*))
@@ -53,7 +53,7 @@ impl CudaBackend {
         }
     }
 
-    /// Device current.
+    /// Returns a granularity of an object in bytes. Device current.
     fn object_granularity(
         &self,
         functions: &Functions,
@@ -63,7 +63,7 @@ impl CudaBackend {
         let mut granularity = 0;
         let (place, asked) = (&raw mut granularity, &raw const *properties);
         let bytes = properties.bytes as u64;
-        // SAFETY: the place is writable and the properties complete.
+        // SAFETY: the out-pointer is writable, and all fields of the properties are set.
         unsafe {
             multicast!(
                 self,
@@ -76,16 +76,16 @@ impl CudaBackend {
             0 => Err(Failure::new(
                 Status::CALL_FAILED,
                 "cuMulticastGetGranularity",
-                "0 bytes are no unit that memory is bound in",
+                "the driver reports a granularity of 0 bytes",
             )),
             granularity => Ok(granularity as u64),
         }
     }
 
-    /// Undoes all that this instance did to an object, last step first. Nothing may be using it.
+    /// Undoes in reverse order all that this device did to an object. No work may still use the object.
     ///
     /// # Errors
-    /// The first failure; the steps after it are done all the same.
+    /// The first failure; later steps are made all the same.
     fn give_back_object(&self, functions: &Functions, object: &Object) -> CallResult<()> {
         let unmapped = match object.address {
             Some(address) => self.unmap_object(address, object.bytes),
@@ -94,7 +94,8 @@ impl CudaBackend {
         let (handle, device) = (object.handle, self.device_number());
         let mut result = unmapped;
         for &(offset, bytes) in &object.bound {
-            // SAFETY: bound with this offset and these bytes, and by the caller's word no longer used.
+            // SAFETY: the object was bound with this offset and size, and the caller says that no work uses it
+            // any more.
             let unbound = unsafe {
                 let (offset, size) = (offset as usize, bytes as usize);
                 multicast!(
@@ -117,7 +118,7 @@ impl CudaBackend {
         unmapped.and(given)
     }
 
-    /// Gives back what was not given up.
+    /// Releases the objects that the caller did not.
     fn close_multicast(&self) {
         let left: Vec<Object> = self
             .objects
@@ -131,7 +132,7 @@ impl CudaBackend {
         else {
             return;
         };
-        // Nobody is left to tell of failures, and each object is tried whatever became of the others.
+        // Nobody is left to report failures to; a failure does not keep the other objects.
         let _entered = self.enter();
         for object in left {
             let _ = self.give_back_object(functions, &object);
@@ -141,7 +142,7 @@ impl CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        // Before the memory that is bound.
+        // Objects go before the memory that is bound to them.
         self.close_multicast();
     }
 }
@@ -172,14 +173,13 @@ impl Multicast for CudaBackend {
             .checked_next_multiple_of(unit)
             .filter(|&bytes| bytes <= isize::MAX as u64)
             .ok_or_else(|| {
-                let why =
-                    format!("no object has {bytes} bytes; SYMMEM_MULTICAST_BYTES asks for less");
+                let why = format!("{bytes} bytes are too many; set SYMMEM_MULTICAST_BYTES to less");
                 Failure::new(Status::INVALID_ARGUMENT, CALL, why)
             })?;
         properties.bytes = bytes as usize;
         let mut handle = 0;
         let (place, asked) = (&raw mut handle, &raw const properties);
-        // SAFETY: the place is writable and the properties complete.
+        // SAFETY: the out-pointer is writable, and all fields of the properties are set.
         unsafe { multicast!(self, functions, bytes, cuMulticastCreate(place, asked)) }?;
         Ok(self.objects.keep(Object {
             handle,
@@ -215,14 +215,16 @@ impl Multicast for CudaBackend {
         let mut granularity = [0; 8];
         granularity.copy_from_slice(&exported.opaque[..8]);
         let granularity = u64::from_le_bytes(granularity);
-        // What the handle says is the peer's word.
+        // Numbers of a peer's handle are not trusted.
         if granularity == 0
             || exported.bytes == 0
             || exported.bytes > isize::MAX as u64
             || !exported.bytes.is_multiple_of(granularity)
         {
             let bytes = exported.bytes;
-            let why = format!("the peer's object has {bytes} bytes in units of {granularity}");
+            let why = format!(
+                "the peer's handle is invalid: {bytes} bytes with a granularity of {granularity} bytes"
+            );
             return Err(Failure::new(Status::INVALID_ARGUMENT, CALL, why));
         }
         let _entered = self.enter()?;
@@ -243,7 +245,7 @@ impl Multicast for CudaBackend {
         let object = self.objects.find(CALL, multicast)?;
         let _entered = self.enter()?;
         let (handle, device) = (object.handle, self.device_number());
-        // SAFETY: the object is live.
+        // SAFETY: `find` returned a live object.
         unsafe {
             multicast!(
                 self,
@@ -268,7 +270,7 @@ impl Multicast for CudaBackend {
         let room = object.bytes.checked_sub(offset);
         if room.is_none_or(|room| bytes > room) || bytes == 0 {
             return refuse(format!(
-                "{bytes} bytes at {offset} are not inside an object of {}",
+                "{bytes} bytes at offset {offset} are not within an object of {} bytes",
                 object.bytes
             ));
         }
@@ -281,13 +283,13 @@ impl Multicast for CudaBackend {
             })?;
         let Some(memory) = memory else {
             return refuse(format!(
-                "only memory of the virtual memory management can be bound, and no more than there is of \
-                 it; {bytes} bytes were asked for"
+                "cannot bind {bytes} bytes of this allocation: bind memory of kind VMM_FILE_DESCRIPTOR, and \
+                 at most its size"
             ));
         };
         let _entered = self.enter()?;
         let handle = object.handle;
-        // SAFETY: both are live, by the caller's word.
+        // SAFETY: the object is live, and the caller keeps the allocation live while it is bound.
         unsafe {
             let (at, size) = (offset as usize, bytes as usize);
             multicast!(
@@ -313,7 +315,7 @@ impl Multicast for CudaBackend {
             .map(address, bytes, object.handle)
             .map_err(|failure| advise(failure, bytes, None));
         if let Err(failure) = mapped {
-            // The first failure is the one to tell.
+            // Report the first failure only.
             let _ = memory.unreserve(address, bytes);
             return Err(failure);
         }
@@ -330,7 +332,7 @@ impl Multicast for CudaBackend {
         const CALL: &str = "multicast_unmap";
         let object = self.objects.find(CALL, multicast)?;
         let Some(address) = object.address else {
-            let why = "this object is not mapped here";
+            let why = "this multicast object is not mapped on this device";
             return Err(Failure::new(Status::INVALID_ARGUMENT, CALL, why));
         };
         self.objects
@@ -351,7 +353,7 @@ impl Multicast for CudaBackend {
         self.objects.change(multicast, |object| {
             object.bound.retain(|&bound| bound != (offset, bytes));
         });
-        // SAFETY: bound by this offset and size, and no longer used, by the caller's word.
+        // SAFETY: the caller says that this offset and size are bound, and that no work uses them any more.
         self.give_back(|| unsafe {
             let (at, size) = (offset as usize, bytes as usize);
             multicast!(

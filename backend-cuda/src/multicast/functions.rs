@@ -1,7 +1,7 @@
-//! The driver's functions for multicast objects, which nobody looks up unless they may be called.
+//! The driver's functions for multicast objects.
 //!
-//! They are in a table of their own, filled by the first call that needs one: sites that forbid multicast
-//! may watch for these very names.
+//! They are in a table of their own, filled by the first call that may use one: sites that forbid multicast may
+//! watch for look-ups of these very names.
 
 use crate::driver::{Code, Driver, SONAME, version_text};
 use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
@@ -15,11 +15,11 @@ use symmem_core::backend::{CallResult, Failure};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectProperties {
-    /// Devices that will join.
+    /// Number of devices that will join.
     pub devices: u32,
-    /// Bytes of the object.
+    /// Size of the object in bytes.
     pub bytes: usize,
-    /// `CUmemAllocationHandleType`, a bit set: how it is handed to other processes.
+    /// `CUmemAllocationHandleType`, a bit set: how other processes import the object.
     pub handle_types: u64,
     /// Zero.
     pub flags: u64,
@@ -33,7 +33,7 @@ const _: () = {
 };
 
 symmem_gpu::symbol_table! {
-    /// From CUDA 12.1 on.
+    /// The multicast functions, from CUDA 12.1 on.
     pub struct Functions {
         required {
             cuMulticastCreate(object: *mut CUmemGenericAllocationHandle, properties: *const ObjectProperties) -> Code;
@@ -57,32 +57,34 @@ symmem_gpu::symbol_table! {
 static FUNCTIONS: OnceLock<CallResult<Functions>> = OnceLock::new();
 
 impl Functions {
-    /// The functions, looked up by the first call.
+    /// Returns the functions; the first call looks them up.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the driver is older than they are, or something forbids them by now.
+    /// `UNSUPPORTED` if the driver is older than 12.1, or if a variable forbids multicast by now.
     pub fn get(driver: &Driver) -> CallResult<&'static Self> {
-        // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
-        // Asked each time: a refusal is not kept for when the environment is another.
+        // Devices call this only after they were permitted to, but check again, so that no path bypasses the
+        // check. Check at each call: the environment may change, so a refusal is not cached.
         super::permitted().map_err(refuse)?;
         let functions = FUNCTIONS.get_or_init(|| Self::look_up(driver));
         functions.as_ref().map_err(Clone::clone)
     }
 
-    /// The functions to give back with what was made by them, whatever forbids to make more by now: what is left
-    /// bound would be freed under the switch, and keep its slot.
+    /// Returns the functions for releasing objects, even if a variable forbids multicast by now: memory that
+    /// stays bound would be freed while the switch uses it, and keep its slot.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where nothing was made.
+    /// `UNSUPPORTED` if no object was ever created.
     pub fn to_give_back() -> CallResult<&'static Self> {
         match FUNCTIONS.get() {
             Some(functions) => functions.as_ref().map_err(Clone::clone),
-            None => Err(refuse("nothing was made that could be given back".into())),
+            None => Err(refuse(
+                "this process has created no multicast object".into(),
+            )),
         }
     }
 
     fn look_up(driver: &Driver) -> CallResult<Self> {
-        // SAFETY: the library is the driver.
+        // SAFETY: the library is NVIDIA's driver.
         unsafe { Self::load(driver.library()) }.map_err(|symbol| {
             refuse(format!(
                 "{SONAME} has no symbol {symbol}; its version is {}, and multicast needs 12.1 or newer: \

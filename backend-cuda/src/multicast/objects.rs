@@ -1,8 +1,7 @@
 //! Multicast objects of an open device.
 //!
-//! What an instance holds is kept in a list, so that closing it gives back whatever was not given up, in
-//! order: unmapped, unbound, released. No lock is held while the driver is called: what binds or maps waits
-//! for the other devices.
+//! They are kept in a list, so that closing the device can unmap, unbind and release those that the caller did
+//! not. No lock is held during a driver call, since binding and mapping wait for the other devices.
 
 use super::functions::Functions;
 use crate::driver::Driver;
@@ -13,29 +12,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// The objects of one instance, and whether it may have any.
+/// The objects of one open device, and whether it may have any.
 pub struct Objects {
     pub(super) support: MulticastSupport,
-    /// Why there are none, where there are none.
+    /// Why the device may have no objects, if so.
     why: String,
     next: AtomicU64,
     live: Mutex<HashMap<u64, Object>>,
 }
 
-/// An object that this instance has a reference to.
+/// An object that this device holds a reference to.
 #[derive(Clone)]
 pub(super) struct Object {
     pub handle: CUmemGenericAllocationHandle,
     pub bytes: u64,
     pub granularity: u64,
-    /// Where it is mapped, if it is.
+    /// Address of the mapping, if any.
     pub address: Option<u64>,
-    /// What of this device is bound: offset and bytes.
+    /// Bound ranges of this device: offset and size, in bytes.
     pub bound: Vec<(u64, u64)>,
 }
 
 impl Objects {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new((support, why): (MulticastSupport, String)) -> Self {
         Self {
             support,
@@ -45,7 +44,7 @@ impl Objects {
         }
     }
 
-    /// A panic while the lock was held left a list of objects, each of them whole.
+    /// Locks the list. After a panic under the lock it is still a list of whole objects.
     pub(super) fn live(&self) -> MutexGuard<'_, HashMap<u64, Object>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +59,9 @@ impl Objects {
         let found = self.live().get(&multicast.0).cloned();
         found.ok_or_else(|| {
             let number = multicast.0;
-            let why = format!("multicast object {number} is not live in this instance");
+            let why = format!(
+                "multicast object {number} is not live here: it was released, or belongs to another device"
+            );
             Failure::new(Status::INVALID_ARGUMENT, call, why)
         })
     }
@@ -71,7 +72,7 @@ impl Objects {
         }
     }
 
-    /// The driver's functions, for an instance that may call them.
+    /// Returns the driver's functions if this device may call them.
     pub(super) fn functions(
         &self,
         call: &'static str,
@@ -80,7 +81,7 @@ impl Objects {
         self.has_objects(call).and_then(|()| Functions::get(driver))
     }
 
-    /// Those functions, to give back what this instance made.
+    /// Returns the driver's functions for releasing objects of this device.
     pub(super) fn functions_to_give_back(
         &self,
         call: &'static str,

@@ -1,19 +1,20 @@
-//! The selector's table: which algorithm and grid for which operation, world and size.
+//! The selector's table: algorithm and grid by operation, world size and message size.
 //!
-//! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
-//! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
-//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses
-//! least against the best one at each; where the copy engine takes over, by the benchmark
-//! (`2026-11-21-lanes-4xh200.json`). No row pushes a reduction: on 2 ranks that is no faster than loads, and
-//! on 4, where a prototype was, the kernel itself has not been timed. Rows for more ranks and for the other
-//! operations follow from the measured ones by a model and were not measured: what is sent in packets grows
-//! with the ranks, and the copy engine pays where a step takes far longer than a launch.
+//! Sizes are counted as in nccl-tests (see [`CollectiveRow`]). The rows for 2 and 4 ranks were measured in bf16
+//! on H200s, replayed from a graph, for all-reduce, reduce-scatter, all-gather and all-to-all
+//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`). A row has the grid that loses least against the
+//! best grid at each size of its range. The benchmark gave the sizes from which on the copy engine is used
+//! (`2026-11-21-lanes-4xh200.json`). No row pushes a reduction: on 2 ranks pushing is no faster than loading,
+//! and on 4, where a prototype was faster, the kernel has not been timed.
+//!
+//! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model: the data
+//! sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer than a launch.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use symmem_gpu::tuning::*;
 
-/// Bytes of a rank's inbox for pushed reductions: two pieces of each of 3 peers for every pair of warps of
-/// 128 blocks of 1024 threads are 49 MiB, and a rank has one inbox.
+/// Size in bytes of a rank's only inbox for pushed reductions. Two pieces from each of 3 peers, for every pair
+/// of warps of 128 blocks of 1024 threads, take 49 MiB.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table.
@@ -42,11 +43,11 @@ const ALL_REDUCE: [World; 8] = [
     (ANY, ANY_LARGE),
 ];
 
-/// Where the switch reduces, or hands out, for more than 3 ranks and more bytes than packets are best for. Not
-/// measured, since multicast has not been run: with fewer ranks each loads little more than by multicast. Where
-/// multicast is not set up, or only emulated, the selector goes on to the next row.
+/// Multicast for more than 3 ranks, above the sizes for packets. Not measured: multicast has not been run. With
+/// fewer ranks a rank loads little more than it would by multicast. If multicast is not set up, or only
+/// emulated, the selector uses a later row.
 const MULTICAST: &[CollectiveRow] = &[row(ALWAYS, Algorithm::MULTICAST, 32, 512)];
-/// What one rank loads is little here, and the results need not leave it.
+/// For small sizes one rank can load everything, and the results need not leave it.
 const MULTICAST_SMALL: &[CollectiveRow] = &[row(128 * KIB, Algorithm::MULTICAST_ONE_SHOT, 16, 512)];
 
 const TWO: &[CollectiveRow] = &[
@@ -62,7 +63,7 @@ const TWO: &[CollectiveRow] = &[
     row(ALWAYS, Algorithm::COPY_ENGINE, 64, 512),
 ];
 
-/// Up to 64 KiB, where multicast begins.
+/// Sizes up to 64 KiB; above, multicast comes first.
 const FOUR_SMALL: &[CollectiveRow] = &[
     row(KIB, Algorithm::PACKETS, 1, 128),
     row(2 * KIB, Algorithm::PACKETS, 2, 128),
@@ -195,8 +196,8 @@ const GATHERED: &[CollectiveRow] = &[
     copies(ALWAYS),
 ];
 
-/// Out of place swaps cannot serve, in place nothing else between barriers can. Not measured: each rank moves
-/// as much as by a push, half of it by loads, which takes more blocks than stores alone.
+/// The row for in-place calls: swap works only in place, and is the only algorithm with barriers that does. Not
+/// measured. Each rank moves as much as in a push, but half of it by loads, which take more blocks than stores.
 const IN_PLACE: CollectiveRow = row(ALWAYS, Algorithm::SWAP, 32, 512);
 
 const ALL_TO_ALL: [World; 3] = [
@@ -246,7 +247,7 @@ const ALL_TO_ALL: [World; 3] = [
     ),
 ];
 
-/// Pulled, all of a broadcast leaves by the root's link; scattered first, it leaves by everybody's.
+/// A pulled broadcast leaves entirely by the root's link; a scattered one leaves by all links.
 const BROADCAST: [World; 5] = [
     (
         2,
@@ -265,7 +266,7 @@ const BROADCAST_LARGE: &[CollectiveRow] = &[
     row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
 ];
 
-/// The root's link bounds gather and scatter, whoever moves the bytes: so everybody else does.
+/// The root's link bounds gather and scatter no matter who moves the bytes, so the other ranks do.
 const GATHER: [World; 1] = [(
     ANY,
     &[
@@ -282,8 +283,8 @@ const SCATTER: [World; 1] = [(
     ],
 )];
 
-/// Blocks for each peer, and one more that announces: with 16 blocks a pair of devices is near the
-/// link's rate (`benches/NOTES.md`), and behind a switch peers share it.
+/// Blocks per peer, plus the one that announces. With 16 blocks a pair of devices is near the link's rate
+/// (`benches/NOTES.md`), and behind a switch the peers share that rate.
 const EXCHANGE: [World; 3] = [
     (2, &[row(ALWAYS, Algorithm::RENDEZVOUS, 2 * 16 + 1, 512)]),
     (8, &[row(ALWAYS, Algorithm::RENDEZVOUS, 8 * 8 + 1, 512)]),

@@ -1,5 +1,4 @@
-//! Data: how work is best done, by size. Beside each boundary stands the run that it comes from, or
-//! the reason for it where it has not been measured.
+//! Tuning data, by size. Beside each boundary stands the run that it comes from, or its reason if it was not measured.
 
 mod collectives;
 mod transfers;

@@ -1,17 +1,17 @@
-//! Data: how bytes are best moved, by architecture, direction and size.
+//! Tuning data of transfers, by architecture, direction and size.
 //!
-//! A row holds up to its size. Rates and the reason behind each boundary belong beside it; the
-//! figures come from `symmem bench p2p` on the machine named.
+//! A row holds up to its size. The reason for each boundary stands beside it; the figures come from `symmem
+//! bench p2p` on the machine named.
 
 use symmem_core::backend::abi::Method;
 use symmem_gpu::tuning::*;
 
-/// How many peers at once keep the links busy: they are behind switches, which each device reaches by one
-/// bundle of links.
+/// Number of peers to move data to at a time. One keeps the links busy, since a device reaches all peers over
+/// one bundle of links to the switches.
 pub const FANOUT: u32 = 1;
 
-/// The tables for a device. `bulk` says whether the bulk kernel is there; rows that would use it
-/// are otherwise moved by vector loads and stores of the same geometry.
+/// Returns the tables of an architecture. Without `bulk` kernels their rows use vector loads and stores, with
+/// at least 512 threads.
 pub fn transfers(architecture: u32, bulk: bool) -> Transfers {
     let mut tables = match architecture {
         90..100 => HOPPER,
@@ -27,11 +27,10 @@ pub fn transfers(architecture: u32, bulk: bool) -> Transfers {
     tables
 }
 
-/// sm_90 behind NVLink switches: two H200s, NVLink 4, both ranks moving, 20 November 2026
-/// (`benches/NOTES.md`). One block of bulk copies, launched beside its predecessor, has the least
-/// overhead and is ahead up to 64 KiB. Above that the copy engine wins for puts (217 GB/s at 1 MiB
-/// where 16 blocks reach 182), while for gets it starts slowly (90 GB/s at 1 MiB against 164) and
-/// passes the kernels only at 16 MiB.
+/// sm_90 behind NVSwitch: two H200s, NVLink 4, both ranks moving, 20 November 2026 (`benches/NOTES.md`). Up to
+/// 64 KiB one block of bulk copies has the least overhead, by programmatic dependent launch. Above that the
+/// copy engine wins for puts (217 GB/s at 1 MiB, where 16 blocks reach 182). For gets it starts slowly (90 GB/s
+/// at 1 MiB against 164) and passes the kernels only at 16 MiB.
 const HOPPER: Transfers = Transfers {
     put: rows([bulk(64 * KIB, 1, 8, 16), copy_engine()]),
     get: rows([
@@ -42,7 +41,7 @@ const HOPPER: Transfers = Transfers {
     ]),
 };
 
-/// Anything that has not been measured: fewer blocks, the copy engine sooner.
+/// For architectures that were not measured: fewer blocks, and the copy engine from smaller sizes on.
 const CONSERVATIVE: Transfers = Transfers {
     put: rows([vector(16 * KIB, 1, 512), vector(MIB, 8, 512), copy_engine()]),
     get: rows([vector(16 * KIB, 1, 512), vector(MIB, 8, 512), copy_engine()]),

@@ -1,5 +1,5 @@
-//! The launches of collectives, steps and words, between ranks of one process over the fake driver,
-//! whose kernels do what ours do.
+//! Collectives, steps and words between ranks of one process, over the fake driver, whose kernels do what the
+//! real ones do.
 
 use crate::collectives_tests;
 use crate::support::tell_result;
@@ -12,20 +12,20 @@ use symmem_core::backend::{CallResult, Collectives, Device, Failure, Signals};
 const COUNT: u64 = 3001;
 const PACKET_BYTES: u64 = 8 << 10;
 const SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
-/// What calls read, what they write, and words, in each rank's memory behind the slots.
+/// Offsets in each rank's memory behind the slots: inputs, outputs, and words.
 const SOURCE: u64 = SLOTS.next_multiple_of(1 << 20);
 const DESTINATION: u64 = SOURCE + (1 << 20);
 const WORDS: u64 = DESTINATION + (1 << 20);
 const BYTES: u64 = WORDS + (1 << 16);
 const DEADLINE_NS: u64 = 10_000_000_000;
-/// A child that is not done by then has hung.
+/// Time after which a child counts as hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The ranks' memory and streams.
 pub struct Ranks {
     pub world: World,
     count: usize,
-    /// `[rank][peer]`: where the peer's memory starts, as the rank addresses it.
+    /// `[rank][peer]`: address of the peer's memory at this rank.
     pub memory: Vec<Vec<u64>>,
     pub streams: Vec<RawStream>,
     staging: Vec<HostMemory>,
@@ -133,14 +133,14 @@ impl Ranks {
         DeviceAddress(self.memory[rank][peer] + offset)
     }
 
-    /// Puts bytes where calls of a rank read, and others where they write.
+    /// Writes a rank's inputs, and other bytes over its outputs.
     fn give(&self, rank: usize, byte: impl Fn(usize) -> u8) -> CallResult<()> {
         let (own, staging) = (self.memory[rank][rank], &self.staging[rank]);
         let (stream, bytes) = (self.streams[rank], staging.bytes);
         write(staging, byte);
         self.world
             .copy(rank, own + SOURCE, staging.device.0, bytes, stream)?;
-        // SAFETY: memory is live until the streams are drained.
+        // SAFETY: all memory is live until the streams are drained.
         unsafe {
             let place = DeviceAddress(own + DESTINATION);
             self.world.ranks[rank].memory_set(place, 0xee, bytes, stream)?;
@@ -148,7 +148,7 @@ impl Ranks {
         self.world.drain(rank, stream)
     }
 
-    /// Compares what calls of every rank wrote.
+    /// Compares the outputs of every rank.
     fn expect(&self, what: &str, bytes: u64, byte: impl Fn(usize, usize) -> u8) -> CallResult<()> {
         for rank in 0..self.count {
             let (own, staging) = (self.memory[rank][rank], &self.staging[rank]);
@@ -167,7 +167,7 @@ impl Ranks {
             for (index, &result) in results[..bytes as usize + 64].iter().enumerate() {
                 let wanted = match (index as u64) < bytes {
                     true => byte(rank, index),
-                    // A guard behind.
+                    // The guard behind the output.
                     false => 0xee,
                 };
                 if result != wanted {
@@ -210,11 +210,11 @@ impl Ranks {
             arguments.bytes[copy] = COUNT;
         }
         let stream = self.streams[rank];
-        // SAFETY: memory is live until the streams are drained. So for all below.
+        // SAFETY: all memory is live until the streams are drained.
         unsafe { self.world.ranks[rank].collective_move(&arguments, &grid(8), stream) }
     }
 
-    /// An all-to-all in place: of each pair the lower rank swaps the first half, the other the second.
+    /// An all-to-all in place: the lower rank of each pair swaps the first half, the other one the second.
     fn swaps(&self, round: usize) -> CallResult<()> {
         let pattern = move |rank: usize, index: usize| (rank * 83 + round * 5 + index * 11) as u8;
         let all = COUNT * self.count as u64;
@@ -246,7 +246,7 @@ impl Ranks {
                 arguments.bytes[peer] = bytes;
             }
             let stream = self.streams[rank];
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             unsafe { self.world.ranks[rank].collective_swap(&arguments, &grid(8), stream) }?;
         }
         self.expect("swaps", all, |rank, index| {
@@ -277,7 +277,7 @@ impl Ranks {
                 arguments.receive_bytes[peer] = COUNT;
             }
             let stream = self.streams[rank];
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             unsafe { self.world.ranks[rank].collective_packets(&arguments, &grid(2), stream) }?;
         }
         let all = COUNT * self.count as u64;
@@ -328,11 +328,12 @@ impl Ranks {
         }
         arguments.destinations[rank] = self.at(rank, rank, DESTINATION + offset);
         let stream = self.streams[rank];
-        // SAFETY: as above.
+        // SAFETY: all memory is live until the streams are drained.
         unsafe { self.world.ranks[rank].collective_reduce(&arguments, &grid(8), stream) }
     }
 
-    /// An all-reduce in packets: each rank reduces all of it, or its part and sends that on.
+    /// An all-reduce in packets, one-shot (each rank reduces everything) or two-shot (each rank reduces its
+    /// part and sends it on).
     fn reduces_in_packets(
         &self,
         element: ElementType,
@@ -365,7 +366,7 @@ impl Ranks {
                 }
             }
             let stream = self.streams[rank];
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             unsafe {
                 self.world.ranks[rank].collective_reduce_packets(&arguments, &grid(2), stream)
             }?;
@@ -378,7 +379,7 @@ impl Ranks {
         let pattern = |rank: usize, index: usize| (rank * 83 + index * 5) as u8;
         for rank in 0..self.count {
             self.give(rank, |index| pattern(rank, index))?;
-            // One row: everybody's memory, as this rank addresses it.
+            // One row of the table: all ranks' memory as this rank addresses it.
             let row: Vec<u8> = self.memory[rank]
                 .iter()
                 .flat_map(|base| base.to_ne_bytes())
@@ -409,7 +410,7 @@ impl Ranks {
             arguments.receive_bytes[left(rank)] = COUNT;
             let geometry = grid(2 * self.count as u32 + 1);
             let stream = self.streams[rank];
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             unsafe { self.world.ranks[rank].collective_exchange(&arguments, &geometry, stream) }?;
         }
         self.expect("sends_round", COUNT, |rank, index| {
@@ -435,14 +436,14 @@ impl Ranks {
                     ..SignalWait::default()
                 };
                 let stream = self.streams[rank];
-                // SAFETY: as above.
+                // SAFETY: all memory is live until the streams are drained.
                 unsafe { self.world.ranks[rank].signal_step(&target, &wait, stream) }?;
             }
         }
         (0..self.count).try_for_each(|rank| self.world.drain(rank, self.streams[rank]))
     }
 
-    /// Every rank adds to a word of rank 0, which waits for all and tells the others.
+    /// Every rank adds to a word of rank 0, which waits for all ranks and then notifies them.
     fn words(&self) -> CallResult<()> {
         let word = WORDS + 2048;
         for rank in (0..self.count).rev() {
@@ -465,7 +466,7 @@ impl Ranks {
                 bits: 64,
                 ..WordWait::default()
             };
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             unsafe {
                 backend.word_update(&add, stream)?;
                 if rank == 0 {
@@ -493,7 +494,7 @@ impl Ranks {
         let mut graphs = Vec::new();
         for rank in 0..self.count {
             let stream = self.streams[rank];
-            // SAFETY: as above.
+            // SAFETY: all memory is live until the streams are drained.
             let graph = unsafe {
                 self.world.ranks[rank].capture_begin(stream)?;
                 let made = self
@@ -509,11 +510,11 @@ impl Ranks {
             for _ in 0..2 {
                 for (rank, &graph) in graphs.iter().enumerate() {
                     let stream = self.streams[rank];
-                    // SAFETY: as above.
+                    // SAFETY: all memory is live until the streams are drained.
                     unsafe { self.world.ranks[rank].graph_launch(graph, stream) }?;
                 }
             }
-            // The gather writes first, one byte an element; the reduction over it.
+            // The gather writes first, one byte per element; the reduction overwrites it.
             let sum = number(element, self.count);
             let bytes = COUNT * element.bytes().max(self.count as u64);
             let one = number(element, 1);
@@ -537,7 +538,7 @@ pub fn grid(blocks: u32) -> Geometry {
     }
 }
 
-/// A small number as an element's bytes.
+/// Returns a small number as an element's bytes.
 fn number(element: ElementType, number: usize) -> Vec<u8> {
     // Bit patterns of 1, 2, 3, 4.
     let pattern = |patterns: [u64; 4]| patterns[number - 1];

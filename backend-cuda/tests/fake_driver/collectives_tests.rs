@@ -1,4 +1,4 @@
-//! What collectives do over the fake driver, what is refused, and what waits in vain.
+//! Tests of collectives over the fake driver: results, refusals, and waits in vain.
 
 use crate::collectives::{Ranks, grid};
 use crate::support::{Outcome, run, tell};
@@ -6,7 +6,7 @@ use crate::world::read;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Collectives, Signals};
 
-/// Grids that cannot be, and numbers that mean nothing.
+/// Refuses grids that cannot be co-resident, and unknown numbers.
 pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
     let backend = &ranks.world.ranks[0];
     let stream = ranks.streams[0];
@@ -34,7 +34,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
         reduce: ReduceOperation::SUM,
     };
     let reduce = |arguments: &ReduceArguments, geometry: Geometry| {
-        // SAFETY: nothing is launched.
+        // SAFETY: the call is refused before anything is launched.
         let refused = unsafe { backend.collective_reduce(arguments, &geometry, stream) };
         let failure = refused.expect_err("it is refused");
         assert_eq!(failure.status, Status::INVALID_ARGUMENT);
@@ -89,7 +89,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
     };
     let push = |arguments: ReducePushArguments, blocks, threads| {
         let geometry = with([blocks, 1, 1], [threads, 1, 1], 0);
-        // SAFETY: nothing is launched.
+        // SAFETY: the call is refused before anything is launched.
         let refused = unsafe { backend.collective_reduce_push(&arguments, &geometry, stream) };
         refused.expect_err("it is refused").message
     };
@@ -119,7 +119,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
         send_bytes: [0; MAX_RANKS],
         receive_bytes: [0; MAX_RANKS],
     };
-    // SAFETY: nothing is launched. So for all below.
+    // SAFETY: the call is refused before anything is launched.
     let refused = unsafe { backend.collective_packets(&packets, &grid(PACKET_BLOCKS + 1), stream) };
     let message = refused.expect_err("no region").message;
     assert!(
@@ -130,19 +130,19 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
         bits: 16,
         ..WordOperation::default()
     };
-    // SAFETY: as above.
+    // SAFETY: the call is refused before anything is launched.
     assert!(unsafe { backend.word_update(&update, stream) }.is_err());
     let wait = WordWait {
         count: 1,
         bits: 32,
         ..WordWait::default()
     };
-    // SAFETY: as above.
+    // SAFETY: the call is refused before anything is launched.
     assert!(unsafe { backend.word_wait(&wait, stream) }.is_err());
     Ok(())
 }
 
-/// A peer that never makes the call is told by a record.
+/// A wait record names a peer that never makes the call.
 pub fn timeout(ranks: &mut Ranks) -> CallResult<()> {
     let mut group = ranks.group(0, CollectiveOperation::ALL_GATHER);
     group.watch.deadline_ns = 20_000_000;
@@ -155,7 +155,7 @@ pub fn timeout(ranks: &mut Ranks) -> CallResult<()> {
         concurrent: 1,
     };
     let stream = ranks.streams[0];
-    // SAFETY: memory is live until the stream is drained.
+    // SAFETY: all memory is live until the stream is drained.
     unsafe { ranks.world.ranks[0].collective_move(&arguments, &grid(1), stream) }?;
     ranks.world.drain(0, stream)?;
     let bytes = read(&ranks.control[0]);

@@ -1,5 +1,5 @@
-//! The whole backend over a fake driver: everything it does, every call of the driver failed in
-//! turn, and every way not to start.
+//! The whole backend over a fake driver: everything it does, a failure of every driver call in turn, and every
+//! reason not to start.
 
 mod collectives;
 mod collectives_tests;
@@ -18,7 +18,7 @@ use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Implementation, SymmetricMemory, read_text};
 use world::{World, options, tables};
 
-/// What a started child does; see [`support::start`].
+/// Entry point of a started child; see [`support::start`].
 #[test]
 #[ignore = "a role that the other tests start"]
 fn child() {
@@ -95,7 +95,7 @@ fn a_backend_loaded_from_its_plugin_file_does_the_same() {
     run("everything VMM_FILE_DESCRIPTOR", &[(world::PLUGIN, path)]).assert_clean();
 }
 
-/// Runs two ranks, each with what is given for it.
+/// Runs two ranks, each with its own environment.
 fn two_ranks(kind: &str, environment: &[(&str, &str)]) -> [Outcome; 2] {
     let meeting = fresh("meeting");
     let role = |rank: u32| format!("rank {rank} {kind} {}", meeting.display());
@@ -128,14 +128,14 @@ fn leave_all_to_close() -> CallResult<()> {
     let backend = tables().open(&options(0))?;
     backend.allocate(ShareKind::VMM_FILE_DESCRIPTOR, 1)?;
     let plain = backend.allocate(ShareKind::LEGACY_IPC, 1)?;
-    // SAFETY: the memory lives as long as the instance.
+    // SAFETY: the memory lives as long as the open device.
     unsafe { backend.register(ShareKind::LEGACY_IPC, plain.address, 64) }?;
     Ok(())
 }
 
 // ---- each call fails in turn ----
 
-/// Fails call after call and looks at what the backend makes of it.
+/// Fails each driver call in turn and checks what the backend reports.
 #[test]
 fn every_failing_call_is_named_and_leaks_nothing() {
     let mut jobs = Vec::new();
@@ -157,7 +157,7 @@ fn every_failing_call_is_named_and_leaks_nothing() {
             }
             (functions, problems)
         };
-        // A child mostly waits for its streams, so a few at a time.
+        // A child mostly waits for its streams, so run a few at a time.
         let workers = [0; 4].map(|_| scope.spawn(worker));
         let mut all = (BTreeSet::new(), Vec::new());
         for worker in workers {
@@ -175,8 +175,8 @@ fn every_failing_call_is_named_and_leaks_nothing() {
     );
 }
 
-/// The numbers of the calls to fail, from 1. Kernels are all loaded by the same four calls: of these,
-/// unless `SYMMEM_TEST_FULL=1` asks for all, one in seven, which is each of the four in turn.
+/// Numbers of the calls to fail, from 1. All kernels are loaded by the same four calls. Of these calls one in
+/// seven fails, which covers each of the four in turn; all of them if `SYMMEM_TEST_FULL=1`.
 fn worth_failing(calls: &[String]) -> Vec<usize> {
     const LOADING: [&str; 4] = [
         "cuModuleGetFunction",
@@ -194,13 +194,13 @@ fn worth_failing(calls: &[String]) -> Vec<usize> {
     numbered.map(|(index, _)| index + 1).collect()
 }
 
-/// What is asked about it may fail, and is another test's (`multicast`).
+/// Failures of queries about multicast are not errors here, and have their own test (`multicast`).
 const WITHOUT_MULTICAST: (&str, &str) = ("SYMMEM_MULTICAST", "0");
 
-/// What the backend cannot tell anybody: that the caller's context could not be put back.
+/// The call whose failure the backend cannot report: restoring the caller's context.
 const UNTOLD: &str = "cuCtxSetCurrent";
 
-/// Fails one call; which function it was, or what is wrong with what came of it.
+/// Fails one call. Returns which function it was, or what is wrong with the outcome.
 fn check_failing_call(kind: &str, number: usize) -> Result<String, String> {
     let fail = format!("#{number}");
     let outcome = run(
@@ -216,12 +216,12 @@ fn check_failing_call(kind: &str, number: usize) -> Result<String, String> {
     };
     let closing_after = outcome.get("closing-after").parse().unwrap_or(usize::MAX);
     let closing = number > closing_after;
-    // A context that cannot be taken off the thread while closing stays there, destroyed.
+    // If closing fails to make the context not current, it stays current, destroyed.
     let stays = closing && symbol == UNTOLD;
     if !outcome.report.is_empty() && !stays {
         return problem("a rule was broken or something leaked");
     }
-    // Closing tells nobody. Polling makes the number of calls vary, so the last may not have come.
+    // Closing reports no failures. Polling makes the number of calls vary, so the last one may not be reached.
     let untold = symbol == UNTOLD && outcome.get("result") == "ok";
     if symbol.is_empty() || closing || untold {
         return Ok(symbol);
@@ -263,7 +263,7 @@ fn a_rank_whose_sharing_fails_says_so_and_both_give_everything_back() {
 fn opening_an_own_handle_is_a_failure_that_names_the_call() {
     let outcome = run("map LEGACY_IPC", &[]);
     assert_eq!(outcome.get("call"), "cuIpcOpenMemHandle_v2");
-    // The fake, like the driver, refuses it; that is all there is to report.
+    // The fake refuses it, like the driver, and reports nothing else.
     assert_eq!(outcome.report.len(), 1, "{:?}", outcome.report);
     assert!(outcome.report[0].contains("in the process that made it"));
 }
@@ -386,7 +386,7 @@ fn a_caller_finds_its_own_context_current_again() {
 fn keep_context() {
     let path = std::env::var("SYMMEM_LIBRARY_PATH").expect("set by the parent");
     let path = std::path::Path::new(&path).join("libcuda.so.1");
-    // SAFETY: the fake has the driver's functions, and each gets what it takes.
+    // SAFETY: the fake has the driver's functions, and each gets valid arguments.
     unsafe {
         let library = libloading::Library::new(path).expect("the fake driver");
         let get = |name: &CStr| {
@@ -495,7 +495,11 @@ fn a_library_without_the_functions_is_told_with_the_first_that_is_missing() {
 fn a_device_that_is_not_there_is_told_with_how_many_are() {
     let outcome = run("open 7", &[]);
     assert_eq!(outcome.get("status"), "NO_DEVICE");
-    assert!(outcome.get("message").contains("no device 7: 2 visible"));
+    assert!(
+        outcome
+            .get("message")
+            .contains("no device 7: 2 are visible")
+    );
 }
 
 #[test]
@@ -534,7 +538,7 @@ fn older_architectures_run_without_bulk_copies() {
     run("open 0", &environment).assert_clean();
 }
 
-/// Before 12.3 no graph could hold an edge between kernels that overlap, and any put may be captured.
+/// Before 12.3 no graph could hold an edge between overlapping kernels, and any put may be captured.
 #[test]
 fn kernels_start_beside_their_predecessors_only_where_a_graph_can_say_so() {
     for (version, expected) in [("12020", false), ("12030", true)] {

@@ -1,6 +1,6 @@
 //! Multicast objects: two ranks of one process, over a fake driver with a switch.
 //!
-//! Where the environment forbids multicast these tests do not ask for it either.
+//! If the environment forbids multicast, these tests do not ask for it.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use symmem_core::backend::{CallResult, Collectives, Multicast, SymmetricMemory};
 const KIND: ShareKind = ShareKind::VMM_FILE_DESCRIPTOR;
 const BYTES: u64 = 4 << 20;
 
-/// What a started child does.
+/// Entry point of a started child.
 pub fn role(words: &[&str]) {
     match words {
         ["objects"] => tell_result(objects()),
@@ -24,7 +24,7 @@ pub fn role(words: &[&str]) {
     }
 }
 
-/// Has a switch, and asks for it.
+/// Environment of a machine with a switch, which asks for multicast.
 const ASKED: [(&str, &str); 2] = [
     ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
     ("SYMMEM_MULTICAST", "1"),
@@ -34,7 +34,7 @@ fn asking(role: &str, more: &[(&str, &str)]) -> Outcome {
     run(&format!("multicast {role}"), &[&ASKED, more].concat())
 }
 
-/// Whether children may ask; where not, that is said.
+/// Returns whether children may ask for multicast; if not, prints why.
 fn permitted() -> bool {
     let found = symmem_cuda::multicast_switches();
     let found = found.into_iter().find(|switch| switch.forbids);
@@ -45,11 +45,11 @@ fn permitted() -> bool {
     found.is_none()
 }
 
-/// An object of both ranks, which the second has imported, and which both have joined.
+/// Creates an object that the second rank has imported and both ranks have joined.
 fn joined(world: &World) -> CallResult<[RawMulticast; 2]> {
     let (one, other) = (&world.ranks[0], &world.ranks[1]);
     let created = one.multicast_create(2, 3 * BYTES)?;
-    // SAFETY: the object is live; the descriptor is this function's, and closed by its end.
+    // SAFETY: the object is live, and this function owns the descriptor and closes it.
     unsafe {
         let exported = one.multicast_export(created)?;
         assert!(exported.bytes >= 3 * BYTES);
@@ -66,7 +66,7 @@ fn objects() -> CallResult<()> {
     let mut world = World::open(0..2)?;
     let result = steps(&mut world);
     let given = world.give_back();
-    // Closing gives back what a failure left, and needs the memory to be there still.
+    // Closing releases what a failure left behind, while the memory still exists.
     result.and(given)
 }
 
@@ -79,12 +79,12 @@ fn steps(world: &mut World) -> CallResult<()> {
     let [one, other] = memory;
     let memory = [one?, other?];
     for (rank, &object) in objects.iter().enumerate() {
-        // SAFETY: all are live, and both devices have joined.
+        // SAFETY: all handles are live, and both devices have joined.
         unsafe { backends[rank].multicast_bind(object, BYTES, memory[rank].handle, BYTES) }?;
     }
     let mut addresses = Vec::new();
     for (rank, &object) in objects.iter().enumerate() {
-        // SAFETY: the object is live, and not mapped by this rank.
+        // SAFETY: the object is live, and this rank has not mapped it.
         addresses.push(unsafe { backends[rank].multicast_map(object) }?);
     }
     assert!(
@@ -93,7 +93,7 @@ fn steps(world: &mut World) -> CallResult<()> {
             .all(|address| address.0.is_multiple_of(granularity))
     );
     for (rank, &object) in objects.iter().enumerate() {
-        // SAFETY: nothing uses it.
+        // SAFETY: no work uses the object.
         unsafe {
             backends[rank].multicast_unmap(object)?;
             backends[rank].multicast_unbind(object, BYTES, BYTES)?;
@@ -104,13 +104,13 @@ fn steps(world: &mut World) -> CallResult<()> {
     Ok(())
 }
 
-/// Everything is mapped and bound when the instances are closed.
+/// Closes the devices while everything is mapped and bound.
 fn leave_all_to_close() -> CallResult<()> {
     let world = World::open(0..2)?;
     let objects = joined(&world)?;
     for (rank, &object) in objects.iter().enumerate() {
         let memory = world.ranks[rank].allocate(KIND, BYTES)?;
-        // SAFETY: as above.
+        // SAFETY: both devices have joined the live object, and the allocation is live.
         unsafe {
             world.ranks[rank].multicast_bind(object, 0, memory.handle, BYTES)?;
             world.ranks[rank].multicast_map(object)?;
@@ -145,7 +145,7 @@ fn misuse() {
             reserved: 0,
         }
     };
-    // SAFETY: what is not as it should be is refused before the driver sees it.
+    // SAFETY: invalid arguments are refused before the driver sees them.
     unsafe {
         backend.multicast_join(object).expect("joined");
         tell_status("dead", backend.multicast_join(RawMulticast(99)));
@@ -181,7 +181,7 @@ fn misuse() {
     }
 }
 
-/// What a backend says that may not, or cannot.
+/// Reports what a backend says that may not use multicast, or cannot.
 fn off() {
     let backend = tables().open(&options(0)).expect("device 0");
     tell(
@@ -206,7 +206,7 @@ fn off() {
     tell("others", missing.expect("known"));
 }
 
-/// Whether a device opens, and what it says of multicast then.
+/// Reports whether a device opens, and which multicast support it has then.
 fn opens() {
     let Ok(backend) = tables().open(&options(0)) else {
         return;
@@ -233,7 +233,7 @@ fn an_object_is_shared_bound_mapped_and_given_back() {
     if !permitted() {
         return;
     }
-    // As memory's granularity, and above it.
+    // The memory's granularity, and a larger one.
     for minimum in ["2097152", "4194304"] {
         asking("objects", &[("FAKE_CUDA_MULTICAST_MINIMUM", minimum)]).assert_clean();
     }
@@ -266,7 +266,7 @@ fn every_call_of_multicast_that_fails_is_named_and_leaks_nothing() {
         let outcome = asking("objects", &[("FAKE_DEVICE_FAIL", &fail)]);
         let symbol = outcome.calls[number - 1].as_str();
         assert_eq!(outcome.report, [""; 0], "{symbol} {number}");
-        // Nobody can be told that the caller's context was not put back, or what an advice needs to know.
+        // Two failures cannot be reported: restoring the caller's context, and the query that only serves an advice.
         if ["cuCtxSetCurrent", "cuMemGetInfo"].contains(&symbol) {
             continue;
         }
@@ -325,18 +325,18 @@ fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emula
         (
             &[hardware, ask("emulate")],
             "EMULATED",
-            "asks for its kernels without it",
+            "runs the multicast kernels over peer addresses",
         ),
         (
             &[ask("emulate"), ("NCCL_NVLS_ENABLE", "0")],
             "EMULATED",
-            "without it",
+            "over peer addresses",
         ),
     ] {
         let outcome = run("multicast off", environment);
         assert_eq!(outcome.get("support"), support, "{environment:?}");
         assert_eq!(outcome.get("status"), "UNSUPPORTED");
-        // Where the tests' own environment forbids it too, that may be the reason.
+        // The environment of the tests may forbid multicast, too.
         let reason = outcome.get("why");
         assert!(
             reason.contains(why) || reason.contains("forbids it"),

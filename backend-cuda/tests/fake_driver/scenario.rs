@@ -7,13 +7,13 @@ use symmem_core::backend::{
 };
 
 const DATA_BYTES: u64 = 10_000;
-/// Where signal words start in each rank's allocation; data is before.
+/// Offset of the signal words in each rank's allocation; data comes before.
 const SIGNALS: u64 = 1 << 20;
-/// Where slots start, behind the words; the fake looks for all of them.
+/// Offset of the slots, behind the words; the fake checks all of them.
 const SLOTS: u64 = SIGNALS + 65536;
 const DEADLINE_NS: u64 = 500_000_000;
 
-/// A kernel of the user's own, which the fake knows.
+/// A kernel of the program, which the fake knows.
 const FILL: &str = "\
 .version 8.0
 .target sm_80
@@ -28,7 +28,7 @@ const FILL: &str = "\
 }
 ";
 
-/// One rank's view: its own memory, its peer's, and what it needs to talk.
+/// One rank: its own memory, its peer's, and its streams and words.
 struct Side {
     rank: usize,
     own: u64,
@@ -43,7 +43,7 @@ impl Side {
         1 - self.rank
     }
 
-    /// The signal to the peer, counted on the device.
+    /// Returns the signal to the peer, counted on the device.
     fn signal(&self) -> SignalTarget {
         SignalTarget {
             word: DeviceAddress(self.peer + SIGNALS),
@@ -53,7 +53,7 @@ impl Side {
         }
     }
 
-    /// The wait for the peer's signal, counted on the device.
+    /// Returns the wait for the peer's signal, counted on the device.
     fn wait(&self) -> SignalWait {
         SignalWait {
             word: DeviceAddress(self.own + SIGNALS),
@@ -98,8 +98,7 @@ pub fn row(method: Method) -> TransferRow {
     }
 }
 
-/// Runs it with memory shared by `kind`. `closing` is called when all is given back but the
-/// instances.
+/// Runs everything with memory shared by `kind`. Calls `closing` once everything but the open devices is released.
 pub fn everything(kind: ShareKind, closing: impl FnOnce()) -> CallResult<()> {
     let mut world = World::open(0..2)?;
     let result = parts(&mut world, kind);
@@ -162,7 +161,8 @@ fn connect(world: &mut World, kind: ShareKind) -> CallResult<[Side; 2]> {
     Ok([side(0)?, side(1)?])
 }
 
-/// New shared memory reads as zero; rank 0's bytes reach rank 1, and no byte beside them changes.
+/// Checks that new shared memory reads as zero, and that rank 0's bytes reach rank 1 without changing bytes
+/// beside them.
 fn moves_bytes(
     world: &World,
     sides: &[Side; 2],
@@ -226,7 +226,7 @@ fn moves_bytes(
     Ok(())
 }
 
-/// Values that the host counts: written by the stream, awaited by a kernel and by the stream.
+/// Signals whose values the host counts: written by the stream, awaited by a kernel and by the stream.
 fn signals_counted_by_the_host(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
     let [from, to] = sides;
     let offset = SIGNALS + 640;
@@ -249,8 +249,7 @@ fn signals_counted_by_the_host(world: &mut World, sides: &[Side; 2]) -> CallResu
         direction: Direction::PUT,
         row: row(Method::COPY_ENGINE),
     };
-    // Host memory that both ranks were given: here, as between processes, memory that the program
-    // mapped by itself.
+    // Host memory registered at both ranks: memory that the program mapped itself, as between processes.
     let page = Box::leak(Box::new(Page([0; 4096])));
     let shared = world.host_register(0, std::ptr::from_mut(page) as u64, 4096)?;
     let host_target = SignalTarget {
@@ -264,8 +263,8 @@ fn signals_counted_by_the_host(world: &mut World, sides: &[Side; 2]) -> CallResu
         value: 3,
         ..to.wait()
     };
-    // SAFETY: all memory is live until the streams are drained. Each signal is given before it is
-    // awaited, so that a failure leaves no stream waiting in hardware.
+    // SAFETY: all memory is live until the streams are drained. Each signal is raised before it is awaited, so
+    // that a failure leaves no stream waiting.
     unsafe {
         world.ranks[0].transfer(&transfer, from.stream)?;
         world.ranks[0].signal_give(&from.signal(), SignalPlacement::DEVICE, from.stream)?;
@@ -292,7 +291,7 @@ fn barrier_twice(world: &World, sides: &[Side; 2]) -> CallResult<()> {
     world.drain(1, sides[1].stream)
 }
 
-/// A collective's two barriers with no bytes between them: what it launches can fail too.
+/// A collective's two barriers without bytes between them, so that its launch can fail, too.
 fn collective_of_nothing(world: &World, sides: &[Side; 2]) -> CallResult<()> {
     for side in sides {
         let mut group = CollectiveGroup {
@@ -328,7 +327,7 @@ fn collective_of_nothing(world: &World, sides: &[Side; 2]) -> CallResult<()> {
     world.drain(1, sides[1].stream)
 }
 
-/// A captured put whose signal is counted on the device can be replayed.
+/// A captured put whose signal is counted on the device, replayed.
 fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
     let [from, to] = sides;
     let rank = from.rank;
@@ -352,12 +351,12 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
             .transfer(&transfer, from.stream)
             .and_then(|()| capturing(world))
             .map(|capturing| assert!(capturing));
-        // A capture must be ended, whatever became of its work.
+        // A capture must be ended even if its work failed.
         let ended = world.ranks[rank].capture_end(from.stream);
         (recorded, ended)
     };
     let graph = captured.1.or_else(|failure| {
-        // SAFETY: as above: the stream would otherwise stay in capture and could not be drained.
+        // SAFETY: as above. Otherwise the stream would stay in capture and could not be drained.
         unsafe { world.ranks[rank].capture_end(from.stream) }
             .and_then(|graph| world.graph(rank, graph))?;
         Err(failure)
@@ -368,7 +367,7 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
     };
     captured.0?;
     for _ in 0..2 {
-        // SAFETY: as above.
+        // SAFETY: graph, streams and memory are live until the streams are drained.
         unsafe {
             world.ranks[rank].graph_launch(executable, from.stream)?;
             world.ranks[to.rank].signal_wait(&to.wait(), SignalPlacement::DEVICE, to.stream)?;
@@ -391,8 +390,7 @@ fn launches_a_kernel(world: &mut World, side: &Side) -> CallResult<()> {
         threads: [32, 1, 1],
         shared_memory: 64 << 10,
     };
-    // SAFETY: the module is live; the arguments are what the kernel takes; memory is live until the
-    // stream is drained.
+    // SAFETY: the module is live, the arguments match the kernel, and the memory is live until the stream is drained.
     unsafe {
         let function = backend.module_function(module, name)?;
         backend.launch(function, &geometry, argument_bytes(&arguments), side.stream)?;
@@ -424,7 +422,7 @@ fn measures_time(world: &mut World, side: &Side) -> CallResult<()> {
         backend.stream_wait_event(other, end)?;
     }
     world.drain(side.rank, other)?;
-    // SAFETY: both events are recorded, and reached since `other` waited for the second.
+    // SAFETY: both events are recorded, and have been reached, since `other` waited for the second.
     unsafe {
         assert!(backend.event_done(end)?);
         assert!(backend.event_elapsed(start, end)? < 10_000_000_000);
@@ -432,7 +430,7 @@ fn measures_time(world: &mut World, side: &Side) -> CallResult<()> {
     Ok(())
 }
 
-/// A caller's memory, here what another rank of the process allocated, from its middle on.
+/// Registers memory of the caller: here, memory that another rank of the process allocated, from its middle on.
 fn registers(world: &mut World, kind: ShareKind) -> CallResult<()> {
     let whole = world.allocate(0, kind, 4 << 20)?;
     let part = world.register(0, kind, whole.address.0 + 4096, 1 << 20)?;

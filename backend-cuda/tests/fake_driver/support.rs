@@ -1,7 +1,7 @@
-//! Building the fake driver and running a role of this test program over it.
+//! Builds the fake driver, and runs a role of this test program over it.
 //!
-//! The backend opens the driver once per process and looks for it where the environment says, so
-//! every role is this very program, started again with its own environment.
+//! The backend opens the driver once per process and finds it by environment variables. Every role is therefore
+//! this program, started again with its own environment.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use symmem_core::backend::{CallResult, Failure};
 
-/// The variable that names the role of a started child.
+/// Variable with the role of a started child.
 pub const ROLE: &str = "SYMMEM_TEST_ROLE";
-/// The file that a child writes what came of it to.
+/// Variable with the file to which a child writes its outcome.
 const OUTCOME: &str = "SYMMEM_TEST_OUTCOME";
 
-/// A directory with the fake driver as `libcuda.so.1`.
+/// Returns a directory with the fake driver as `libcuda.so.1`.
 pub fn fake_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
         let directory = fresh("fake").with_file_name("fake");
         std::fs::create_dir_all(&directory).expect("a directory");
         let link = directory.join("libcuda.so.1");
-        // Another run may make the same link at the same time; what counts is where it leads.
+        // Another run may create the same link at the same time; only its target matters.
         let _ = std::os::unix::fs::symlink(build_fake(), &link);
         assert!(link.exists(), "{} leads nowhere", link.display());
         directory
@@ -35,7 +35,7 @@ fn build_fake() -> PathBuf {
     target.join("debug/libsymmem_fake_cuda.so")
 }
 
-/// A directory with the fake driver, and the fake NCCL as `libnccl.so.2`.
+/// Returns a directory with the fake driver, and the fake NCCL as `libnccl.so.2`.
 pub fn nccl_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -45,12 +45,13 @@ pub fn nccl_directory() -> &'static Path {
     })
 }
 
-/// As [`nccl_directory`], with an NCCL that lacks functions: their names are overwritten in a copy.
+/// Returns a directory as [`nccl_directory`] does, with a copy of NCCL in which the names of these functions
+/// are overwritten.
 pub fn nccl_without(functions: &[&str]) -> PathBuf {
     let directory = with_driver("nccl-without");
     let mut library = std::fs::read(build_nccl()).expect("the fake NCCL");
     for function in functions {
-        // A name of the dynamic symbols, between zero bytes.
+        // The name of a dynamic symbol, between zero bytes.
         let name = format!("\0{function}\0").into_bytes();
         let places: Vec<usize> = library
             .windows(name.len())
@@ -69,7 +70,7 @@ pub fn nccl_without(functions: &[&str]) -> PathBuf {
 
 const NCCL: &str = "libnccl.so.2";
 
-/// A fresh directory with the fake driver.
+/// Returns a new directory with the fake driver.
 fn with_driver(name: &str) -> PathBuf {
     let directory = fresh(name);
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -87,8 +88,8 @@ fn build_nccl() -> PathBuf {
 
 /// Builds the backend as a plugin file.
 pub fn build_plugin() -> PathBuf {
-    // A directory of its own: the same crate as another type of library would otherwise evict the
-    // one that this program links.
+    // Its own target directory: building the same crate as another library type would evict the one that this
+    // program links.
     let target = target_directory().join("plugin");
     cargo("rustc", "symmem-cuda", &target, &["--crate-type", "cdylib"]);
     target.join("debug/libsymmem_cuda.so")
@@ -115,7 +116,7 @@ fn cargo(command: &str, package: &str, target: &Path, more: &[&str]) {
     assert!(status.success(), "{package} does not build");
 }
 
-/// A path that no other run uses.
+/// Returns a path that no other run uses.
 pub fn fresh(name: &str) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +124,7 @@ pub fn fresh(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.{process}.{number}"))
 }
 
-/// A role being run.
+/// A running role.
 pub struct Running {
     child: Child,
     /// Whether its driver may be another than the fake.
@@ -133,11 +134,11 @@ pub struct Running {
     trace: PathBuf,
 }
 
-/// What came of a role.
+/// Outcome of a role.
 pub struct Outcome {
     /// `key value` lines that the role wrote.
     pub lines: Vec<(String, String)>,
-    /// What the fake says at the end: broken rules and what was not given back.
+    /// The fake's final report: broken rules and leaks.
     pub report: Vec<String>,
     /// The driver's calls, in order.
     pub calls: Vec<String>,
@@ -195,7 +196,7 @@ impl Running {
                 .collect(),
             report: {
                 let mut lines = report.lines();
-                // A report that is missing must not be taken for one without complaints.
+                // A missing report must not count as a clean one.
                 let head = lines.next().unwrap_or_default();
                 let own = head.starts_with(&format!("process {process} "));
                 let uncalled = self.elsewhere && trace.is_empty();
@@ -214,13 +215,13 @@ impl Running {
 }
 
 impl Outcome {
-    /// The value of a line, empty if there is none.
+    /// Returns a line's value; empty if there is no such line.
     pub fn get(&self, key: &str) -> &str {
         let line = self.lines.iter().find(|(name, _)| name == key);
         line.map_or("", |(_, value)| value)
     }
 
-    /// Asserts that the role ended well, broke no rule and gave everything back.
+    /// Asserts that the role succeeded, broke no rule and leaked nothing.
     #[track_caller]
     pub fn assert_clean(&self) {
         assert_eq!(self.get("result"), "ok", "{:?}", self.lines);
@@ -228,7 +229,7 @@ impl Outcome {
     }
 }
 
-/// Writes down what came of a role.
+/// Writes a role's outcome.
 pub fn tell(key: &str, value: impl std::fmt::Display) {
     use std::io::Write;
     let Some(path) = std::env::var_os(OUTCOME) else {
@@ -243,7 +244,7 @@ pub fn tell(key: &str, value: impl std::fmt::Display) {
     writeln!(file, "{key} {line}").expect("a line");
 }
 
-/// Writes down a result: `result ok`, or the failure's parts.
+/// Writes a result: `result ok`, or the failure's parts.
 pub fn tell_result(result: CallResult<()>) {
     match result {
         Ok(()) => tell("result", "ok"),
@@ -259,11 +260,11 @@ fn tell_failure(failure: &Failure) {
     tell("message", &failure.message);
 }
 
-/// Calls a function of the fake itself that takes nothing.
+/// Calls one of the fake's own functions without arguments.
 pub fn fake_number(name: &str) -> u64 {
     let path = std::env::var_os("SYMMEM_LIBRARY_PATH").expect("set by the parent");
-    // SAFETY: the fake is loaded already, or loads without doing anything; the function takes
-    // nothing and returns a number.
+    // SAFETY: the fake is loaded already, or loads without side effects; the function takes no arguments and
+    // returns a number.
     unsafe {
         let library = libloading::Library::new(Path::new(&path).join("libcuda.so.1"))
             .expect("the fake driver");

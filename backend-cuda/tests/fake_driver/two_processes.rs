@@ -1,4 +1,4 @@
-//! Two ranks that are processes: handles and descriptors travel over a Unix socket.
+//! Two ranks as two processes: handles and descriptors travel over a Unix socket.
 
 use crate::scenario::row;
 use crate::world::{World, close, read, write};
@@ -17,7 +17,7 @@ use symmem_core::backend::{CallResult, Failure, RemoteAccess, Signals, Symmetric
 const BYTES: u64 = 100_003;
 const WORDS: u64 = 1 << 20;
 
-/// Runs one rank: shares memory with the other, puts its bytes there and checks what it got.
+/// Runs one rank: shares memory with the other, puts bytes there, and checks what arrived.
 pub fn rank(rank: u32, kind: ShareKind, meeting: &str) -> CallResult<()> {
     let mut socket = meet(rank, meeting);
     let mut world = World::open(rank..rank + 1)?;
@@ -38,14 +38,14 @@ fn exchange(
         world.host(own, 1 << 17)?,
         world.host(own, 4096)?,
     );
-    // SAFETY: the memory is live.
+    // SAFETY: the allocation is live.
     let mine = unsafe { world.ranks[own].export(memory.handle) }?;
     let sent = send(socket, &mine);
     close(&mine);
     sent?;
     let theirs = receive(socket)?;
     assert_eq!(theirs.kind, kind);
-    // SAFETY: the peer exported it and waits for this rank before it frees.
+    // SAFETY: the peer exported this handle, and waits for this rank before it frees the memory.
     let mapping = unsafe { world.ranks[own].import(&theirs) };
     close(&theirs);
     let mapping = mapping?;
@@ -59,14 +59,14 @@ fn exchange(
     };
     let result = talk(world, &link);
     let drained = world.drain(own, stream);
-    // The peer's mapping goes before its memory does.
+    // Unmap before the peer frees its memory.
     // SAFETY: the stream's work has ended.
     let unmapped = unsafe { world.ranks[own].unmap(mapping.handle) };
     let met = step(socket);
     result.and(drained).and(unmapped).and(met)
 }
 
-/// One rank's own memory, its peer's, and what it needs to talk.
+/// One rank's own memory, its peer's, and its stream and staging.
 struct Link {
     rank: u32,
     local: u64,
@@ -87,7 +87,7 @@ fn talk(world: &World, link: &Link) -> CallResult<()> {
         control,
     } = link;
     write(&staging, |index| index as u8 ^ rank as u8);
-    // Own bytes go behind the words, the peer's arrive at the front.
+    // The own bytes lie behind the words; the peer's arrive at the front.
     let outbox = local + WORDS + 4096;
     world.copy(own, outbox, staging.device.0, BYTES, stream)?;
     let signal = SignalTarget {
@@ -116,7 +116,7 @@ fn talk(world: &World, link: &Link) -> CallResult<()> {
         },
         ..SignalWait::default()
     };
-    // SAFETY: all memory is live until the stream is drained and the peer has been met.
+    // SAFETY: all memory is live until the stream is drained and the peer has met this rank.
     unsafe {
         world.ranks[own].transfer(&transfer, stream)?;
         world.ranks[own].signal_wait(&wait, SignalPlacement::DEVICE, stream)?;
@@ -162,7 +162,7 @@ fn gone(error: impl std::fmt::Display) -> Failure {
     Failure::new(Status::CALL_FAILED, "peer", error.to_string())
 }
 
-/// Tells the peer that this rank is here, and waits until it says so too.
+/// Notifies the peer and waits for its notification.
 fn step(socket: &mut UnixStream) -> CallResult<()> {
     socket.write_all(&[1]).map_err(gone)?;
     socket.read_exact(&mut [0]).map_err(gone)
@@ -205,7 +205,7 @@ fn receive(socket: &UnixStream) -> CallResult<ExportedHandle> {
     if received.bytes != HANDLE_BYTES {
         return Err(gone("it ended before it had shared its memory"));
     }
-    // SAFETY: the struct is plain integers, for which any bytes are a value.
+    // SAFETY: the struct consists of plain integers, for which all bytes are valid.
     let mut handle: ExportedHandle = unsafe { std::mem::transmute(bytes) };
     handle.descriptor = -1;
     for message in ancillary.drain() {

@@ -1,4 +1,4 @@
-//! What ranks do with NCCL through the backend's table: threads of one process, over the fake library.
+//! NCCL through the backend's table, between threads of one process, over the fake library.
 
 use crate::support::{tell, tell_result};
 use crate::world::{World, drain, read, write};
@@ -8,14 +8,14 @@ use symmem_core::backend::{
     CallResult, Device, Failure, PluginBackend, RemoteAccess, VendorCollectives,
 };
 
-/// Elements of one rank's part, an odd number.
+/// Elements of one rank's part; odd.
 const COUNT: usize = 5001;
-/// Where results go in each rank's memory.
+/// Offset of the results in each rank's memory.
 const RESULT: u64 = 1 << 20;
-/// A child that is not done by then has hung.
+/// Time after which a child counts as hung.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// One rank, with what it needs.
+/// One rank, with its communicator, stream and memory.
 struct Rank<'a> {
     backend: &'a PluginBackend,
     rank: usize,
@@ -26,7 +26,7 @@ struct Rank<'a> {
     staging: HostMemory,
 }
 
-/// What a role does at each rank once all have joined.
+/// Work of a role at each rank once all have joined.
 type Body = fn(&Rank) -> CallResult<()>;
 
 /// Runs a role named `vendor …`.
@@ -59,20 +59,20 @@ fn describe() -> CallResult<()> {
     tell("all-to-all", description.flags & VENDOR_ALL_TO_ALL != 0);
     let identifier = world.ranks[0].vendor_identifier()?;
     let vendor = world.ranks[0].vendor_create(&identifier, 0, 1)?;
-    // SAFETY: made just now, and given up once.
+    // SAFETY: the communicator was created just now, and is aborted or destroyed once.
     unsafe {
         ready(&world.ranks[0], vendor)?;
         world.ranks[0].vendor_destroy(vendor)
     }
 }
 
-/// Waits until what was begun is done.
+/// Waits until the communicator has finished what it began.
 ///
 /// # Safety
 /// `vendor` is live.
 unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
     let start = Instant::now();
-    // SAFETY: the caller's word.
+    // SAFETY: the caller passes a live communicator.
     while !unsafe { backend.vendor_ready(vendor) }? {
         if start.elapsed() > Duration::from_secs(10) {
             return Err(Failure::new(Status::CALL_FAILED, "ready", "never ready"));
@@ -82,8 +82,8 @@ unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
     Ok(())
 }
 
-/// Lets so many ranks join, do something, and give everything back, each on its thread. The first
-/// failure, by rank.
+/// Runs `count` ranks, each on its thread: they join, do their work, and release everything. Returns the first
+/// failure by rank.
 fn ranks(count: usize, body: Body) -> CallResult<()> {
     let mut world = World::open(0..count as u32)?;
     let mut kept = Vec::new();
@@ -123,17 +123,16 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
     result.and(world.give_back())
 }
 
-/// An operation that only moves: its name, and what rank `to` has from rank `from`, `None` for
-/// nothing.
+/// An operation that only moves data, and what each rank has afterwards.
 #[derive(Clone, Copy)]
 struct Moved {
     operation: CollectiveOperation,
-    /// Parts that a rank gives, and gets, in a world of so many.
+    /// Parts of a rank's input and output, by world size.
     given: fn(usize) -> usize,
     got: fn(usize) -> usize,
-    /// The rank, and the number of its part, that rank `.0` has at its place `.1`.
+    /// The source rank and its part, for a rank and a place in its output.
     from: fn(usize, usize) -> (usize, usize),
-    /// The only rank that gets anything, if there is one.
+    /// The only rank with an output, if there is just one.
     only: Option<usize>,
 }
 
@@ -177,7 +176,7 @@ const MOVED: [Moved; 5] = [
     },
 ];
 
-/// What a rank gives: exact in every type, and different for each rank, part and place.
+/// An input value: exact in every type, and different for each rank, part and place.
 fn value(rank: usize, part: usize, index: usize) -> f32 {
     ((rank + 1) * (index % 7 + 1) + part) as f32
 }
@@ -202,13 +201,13 @@ fn everything(rank: &Rank) -> CallResult<()> {
     rank.reduces(CollectiveOperation::ALL_REDUCE, ReduceOperation::SUM, 0)?;
     rank.replays()?;
     rank.is_refused()?;
-    // SAFETY: registered above, and no work uses it.
+    // SAFETY: the window was registered above, and no work uses it.
     unsafe { rank.backend.vendor_deregister(rank.vendor, window) }
 }
 
 impl Rank<'_> {
     fn run(&self, body: Body) -> CallResult<()> {
-        // SAFETY: made by the caller, and given up once, here.
+        // SAFETY: the caller created the communicator, and only this destroys it, once.
         unsafe {
             let done = ready(self.backend, self.vendor).and_then(|()| body(self));
             match done {
@@ -234,29 +233,29 @@ impl Rank<'_> {
     }
 
     fn make(&self, call: &VendorCall) -> CallResult<()> {
-        // SAFETY: live and ready; memory is live until the stream is drained.
+        // SAFETY: the communicator is live and ready, and the memory is live until the stream is drained.
         unsafe { self.backend.vendor_call(self.vendor, call, self.stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> CallResult<()> {
         let (to, from) = (DeviceAddress(to), DeviceAddress(from));
         let transfer = Transfer::by_engine(to, from, bytes as u64);
-        // SAFETY: memory is live until the stream is drained.
+        // SAFETY: the memory is live until the stream is drained.
         unsafe { self.backend.transfer(&transfer, self.stream) }
     }
 
-    /// Puts numbers where calls read.
+    /// Writes the inputs.
     fn give(&self, numbers: impl Iterator<Item = f32>) -> CallResult<()> {
         let bytes: Vec<u8> = numbers.flat_map(f32::to_ne_bytes).collect();
         write(&self.staging, |index| *bytes.get(index).unwrap_or(&0xee));
         self.copy(self.memory, self.staging.device.0, bytes.len())?;
         drain(self.backend, self.stream)?;
-        // So that a result that does not come is seen.
+        // Overwrite the outputs, so that a missing result is noticed.
         write(&self.staging, |_| 0xee);
         self.copy(self.memory + RESULT, self.staging.device.0, RESULT as usize)
     }
 
-    /// What calls have written, once the stream has come so far.
+    /// Returns the outputs once the stream has reached this point.
     fn results(&self, count: usize) -> CallResult<Vec<f32>> {
         self.copy(self.staging.device.0, self.memory + RESULT, 4 * count)?;
         drain(self.backend, self.stream)?;
@@ -287,7 +286,7 @@ impl Rank<'_> {
         }
     }
 
-    /// Reduces, and looks at result number `which` of [sum, average, maximum, minimum, product].
+    /// Reduces, and checks result `which` of [sum, average, maximum, minimum, product].
     fn reduces(
         &self,
         operation: CollectiveOperation,
@@ -336,7 +335,7 @@ impl Rank<'_> {
         self.expect(moved.operation.name(), expected)
     }
 
-    /// Nothing was written.
+    /// Checks that nothing was written.
     fn nothing(&self) -> CallResult<()> {
         let untouched = f32::from_ne_bytes([0xee; 4]);
         self.expect("nothing", std::iter::repeat_n(untouched, COUNT))
@@ -367,14 +366,14 @@ impl Rank<'_> {
     }
 
     fn window(&self) -> CallResult<u64> {
-        // SAFETY: live and ready; the memory outlives the communicator.
+        // SAFETY: the communicator is live and ready, and the memory outlives it.
         unsafe {
             self.backend
                 .vendor_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
         }
     }
 
-    /// A captured call, launched twice, does it twice.
+    /// Captures a call and launches it twice, so that it runs twice.
     fn replays(&self) -> CallResult<()> {
         let backend = self.backend;
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
@@ -383,7 +382,7 @@ impl Rank<'_> {
             destination: DeviceAddress(self.memory),
             ..self.call(CollectiveOperation::ALL_REDUCE, COUNT)
         };
-        // SAFETY: stream and memory are live until the stream is drained, the graph until then.
+        // SAFETY: stream, memory and graph are live until the stream is drained.
         unsafe {
             backend.capture_begin(self.stream)?;
             let made = self.make(&call);
@@ -402,7 +401,7 @@ impl Rank<'_> {
         self.expect("a replay", expected)
     }
 
-    /// What the library does not have is told before anything is enqueued.
+    /// Checks that operations that the library lacks are refused before anything is enqueued.
     fn is_refused(&self) -> CallResult<()> {
         let call = self.call(CollectiveOperation::ALL_REDUCE, COUNT);
         for (wrong, status) in [
@@ -450,14 +449,14 @@ impl Rank<'_> {
     }
 }
 
-/// Of two ranks only one comes.
+/// Only one of two ranks joins.
 fn never_joined() -> CallResult<()> {
     let world = World::open(0..1)?;
     let backend = &world.ranks[0];
     let identifier = backend.vendor_identifier()?;
     let vendor = backend.vendor_create(&identifier, 0, 2)?;
     std::thread::sleep(Duration::from_millis(50));
-    // SAFETY: made just now; after its end only what a late thread would do.
+    // SAFETY: the communicator was created just now; after its end only calls follow that a late thread might make.
     unsafe {
         tell("ready", backend.vendor_ready(vendor)?);
         backend.vendor_abort(vendor)?;
@@ -467,13 +466,13 @@ fn never_joined() -> CallResult<()> {
     }
 }
 
-/// Rank 1 hangs in its first call, which rank 0's waits for; each is ended from outside.
+/// Rank 1 hangs in its first call, for which rank 0 waits; both are aborted from outside.
 fn abort_a_call(rank: &Rank) -> CallResult<()> {
     let start = Instant::now();
     let failure = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
-            // SAFETY: live; the call under way is told.
+            // SAFETY: the communicator is live, and its abort ends the call in progress.
             unsafe { rank.backend.vendor_abort(rank.vendor) }.expect("an abort");
         });
         let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
@@ -489,19 +488,19 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
     Ok(())
 }
 
-/// Rank 1 leaves out the second call: the first's stream waits until it is aborted.
+/// Rank 1 omits the second call, so rank 0's stream waits until it is aborted.
 fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
     rank.make(&call)?;
     drain(rank.backend, rank.stream)?;
     if rank.rank == 1 {
         std::thread::sleep(Duration::from_millis(100));
-        // SAFETY: live.
+        // SAFETY: the communicator is live.
         return unsafe { rank.backend.vendor_abort(rank.vendor) };
     }
     rank.make(&call)?;
     std::thread::sleep(Duration::from_millis(100));
-    // SAFETY: live.
+    // SAFETY: the communicator is live.
     unsafe {
         let waits = !rank.backend.stream_idle(rank.stream)?;
         tell("waits", waits);
@@ -510,7 +509,7 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     drain(rank.backend, rank.stream)
 }
 
-/// A communicator that nobody gives up ends with the instance.
+/// Leaves a communicator to be aborted when the device is closed.
 fn leave_to_close() -> CallResult<()> {
     let world = World::open(0..1)?;
     let identifier = world.ranks[0].vendor_identifier()?;

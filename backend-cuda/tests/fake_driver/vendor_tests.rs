@@ -1,4 +1,4 @@
-//! NCCL through the backend's table, over the fake library: all it does, and each way to fail.
+//! Tests of NCCL through the backend's table, over the fake library: all operations, and all failures.
 
 use crate::support::{self, Outcome, run};
 
@@ -62,7 +62,7 @@ fn a_library_without_windows_lacks_windows_only() {
 
 #[test]
 fn a_library_without_an_all_to_all_is_given_sends_and_receives() {
-    // The fake has it as RCCL spells it, too.
+    // The fake has RCCL's spelling, too.
     let old = support::nccl_without(&["ncclAlltoAll", "ncclAllToAll"]);
     vendor_of(&old, "all-to-all", &[]).assert_clean();
     let outcome = vendor_of(&old, "describe", &[]);

@@ -1,4 +1,4 @@
-//! Ranks of one process over the backend's table, with everything they make given back at the end.
+//! Ranks of one process over the backend's table, which release everything at the end.
 
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
@@ -6,16 +6,15 @@ use symmem_core::backend::{
     CallResult, Device, Failure, PluginBackend, RemoteAccess, SymmetricMemory, Tables,
 };
 
-/// The variable that names a plugin file to use in place of the linked backend.
+/// Variable with a plugin file to use instead of the linked backend.
 pub const PLUGIN: &str = "SYMMEM_TEST_PLUGIN";
 
 type Undo = Box<dyn FnOnce(&[PluginBackend]) -> CallResult<()>>;
 
-/// The backend's tables, read as a program that links it does, or that loads the plugin file that
-/// the environment names.
+/// Returns the backend's tables: linked, or of the plugin file that the environment names.
 pub fn tables() -> Tables {
     if let Some(path) = std::env::var_os(PLUGIN) {
-        // SAFETY: the file was built by the parent from this very source.
+        // SAFETY: the parent built this file from the same source.
         return unsafe { symmem_core::backend::load(path.as_ref(), "cuda") }.expect("a plugin");
     }
     // SAFETY: the table is a static of this program.
@@ -33,7 +32,7 @@ pub fn options(ordinal: u32) -> OpenOptions {
     }
 }
 
-/// Open devices and how to give back what was made on them, newest first.
+/// Open devices, and how to release what was made on them, newest first.
 pub struct World {
     pub ranks: Vec<PluginBackend>,
     streams: Vec<(usize, RawStream)>,
@@ -41,7 +40,7 @@ pub struct World {
 }
 
 impl World {
-    /// Opens devices; ranks are counted from 0, whatever their devices are.
+    /// Opens devices; ranks count from 0, independent of the devices' ordinals.
     pub fn open(ordinals: std::ops::Range<u32>) -> CallResult<Self> {
         let tables = tables();
         tables.device_count()?;
@@ -64,21 +63,21 @@ impl World {
     pub fn stream(&mut self, rank: usize) -> CallResult<RawStream> {
         let stream = self.ranks[rank].stream_create()?;
         self.streams.push((rank, stream));
-        // SAFETY: given back once, after its work.
+        // SAFETY: released once, after its work has ended.
         self.later(move |ranks| unsafe { ranks[rank].stream_destroy(stream) });
         Ok(stream)
     }
 
     pub fn event(&mut self, rank: usize) -> CallResult<RawEvent> {
         let event = self.ranks[rank].event_create()?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[rank].event_destroy(event) });
         Ok(event)
     }
 
     pub fn host(&mut self, rank: usize, bytes: u64) -> CallResult<HostMemory> {
         let memory = self.ranks[rank].host_allocate(bytes)?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[rank].host_free(memory) });
         Ok(memory)
     }
@@ -89,9 +88,9 @@ impl World {
         pointer: u64,
         bytes: u64,
     ) -> CallResult<HostMemory> {
-        // SAFETY: callers keep the memory for the life of the process.
+        // SAFETY: callers keep this memory mapped until the process ends.
         let memory = unsafe { self.ranks[rank].host_register(pointer, bytes) }?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[rank].host_unregister(pointer) });
         Ok(memory)
     }
@@ -103,7 +102,7 @@ impl World {
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
         let allocation = self.ranks[rank].allocate(kind, bytes)?;
-        // SAFETY: given back once, after the streams' work and the peers' mappings, which are newer.
+        // SAFETY: released once, after the streams' work, and after the peers' mappings, which are newer.
         self.later(move |ranks| unsafe { ranks[rank].free(allocation.handle) });
         Ok(allocation)
     }
@@ -115,14 +114,14 @@ impl World {
         address: u64,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
-        // SAFETY: callers register memory that is older, and so freed later.
+        // SAFETY: callers register older memory, which is freed later.
         let allocation = unsafe { self.ranks[rank].register(kind, DeviceAddress(address), bytes) }?;
-        // SAFETY: given back once.
+        // SAFETY: released once.
         self.later(move |ranks| unsafe { ranks[rank].free(allocation.handle) });
         Ok(allocation)
     }
 
-    /// Maps a rank's allocation at another; the descriptor on the way is closed.
+    /// Maps a rank's allocation at another rank, and closes the descriptor in between.
     pub fn map(
         &mut self,
         owner: usize,
@@ -131,27 +130,27 @@ impl World {
     ) -> CallResult<SharedMapping> {
         // SAFETY: the allocation is live.
         let handle = unsafe { self.ranks[owner].export(allocation) }?;
-        // SAFETY: exported just now; the allocation stays live until the mapping is given back.
+        // SAFETY: the handle was exported just now, and the allocation outlives the mapping.
         let mapping = unsafe { self.ranks[at].import(&handle) };
         close(&handle);
         let mapping = mapping?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[at].unmap(mapping.handle) });
         Ok(mapping)
     }
 
     pub fn graph(&mut self, rank: usize, graph: RawGraph) -> CallResult<RawGraphExec> {
-        // SAFETY: the graph was captured just now and is used up here.
+        // SAFETY: the graph was captured just now, and is consumed here.
         let executable = unsafe { self.ranks[rank].graph_instantiate(graph) }?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[rank].graph_destroy(executable) });
         Ok(executable)
     }
 
     pub fn module(&mut self, rank: usize, code: &[u8]) -> CallResult<RawModule> {
-        // SAFETY: the code is the tests' own.
+        // SAFETY: the code is the tests' own, and safe to run.
         let module = unsafe { self.ranks[rank].module_load(code) }?;
-        // SAFETY: given back once, after the streams' work.
+        // SAFETY: released once, after the streams' work has ended.
         self.later(move |ranks| unsafe { ranks[rank].module_unload(module) });
         Ok(module)
     }
@@ -175,7 +174,7 @@ impl World {
             },
             ..Transfer::default()
         };
-        // SAFETY: callers name live memory and wait before giving it back.
+        // SAFETY: callers pass live memory, and wait before they release it.
         unsafe { self.ranks[rank].transfer(&transfer, on) }
     }
 
@@ -184,11 +183,11 @@ impl World {
         drain(&self.ranks[rank], stream)
     }
 
-    /// Waits for all streams, gives everything back but the open devices, and tells the first failure.
+    /// Waits for all streams, releases everything but the open devices, and returns the first failure.
     pub fn give_back(&mut self) -> CallResult<()> {
         let mut result = Ok(());
         for (rank, stream) in self.streams.drain(..) {
-            // Once more where asking failed: what runs must have ended before its memory goes.
+            // Once more if the query failed: work must have ended before its memory is freed.
             let backend = &self.ranks[rank];
             let drained = drain(backend, stream);
             result =
@@ -211,7 +210,7 @@ impl Drop for World {
 pub fn close(handle: &ExportedHandle) {
     use std::os::fd::FromRawFd;
     if handle.descriptor >= 0 {
-        // SAFETY: the descriptor belongs to whoever holds the handle, and is closed once.
+        // SAFETY: the handle's owner owns the descriptor, which is closed once.
         drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(handle.descriptor) });
     }
 }
@@ -233,16 +232,15 @@ pub fn drain(backend: &PluginBackend, stream: RawStream) -> CallResult<()> {
     Ok(())
 }
 
-/// What host memory holds.
+/// Returns the contents of host memory.
 pub fn read(memory: &HostMemory) -> Vec<u8> {
     let mut bytes = vec![0; memory.bytes as usize];
-    // SAFETY: host memory of the backend is mapped for its length; tests look at it while no stream
-    // works on it.
+    // SAFETY: the backend maps host memory for its whole length, and tests read it while no stream uses it.
     unsafe { (memory.host as *const u8).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
     bytes
 }
 
-/// Fills host memory, byte by byte of their index.
+/// Fills host memory; `byte` gets each byte's index.
 pub fn write(memory: &HostMemory, byte: impl Fn(usize) -> u8) {
     let bytes: Vec<u8> = (0..memory.bytes as usize).map(byte).collect();
     // SAFETY: as in `read`.

@@ -1,14 +1,14 @@
-//! The vendors' libraries of matrix products, which have the same functions behind a prefix each, and other
-//! numbers for the same things.
+//! cuBLASLt and hipBLASLt. Both have the same functions behind their own prefix, and other numbers for the same
+//! things.
 //!
-//! A backend finds and opens its own and says how it differs ([`Dialect`]); what is done with it stands here
-//! once. Both are column-major, and our matrices are row-major: what they are given is the transposed
-//! product, `Cᵀ[n, m] = Bᵀ[n, k] · Aᵀ[k, m]`, so their first matrix is our `B`, and the bias along their
-//! rows is ours along columns.
+//! A backend finds and opens its library and describes how it differs ([`Dialect`]); the rest is written once,
+//! here. Both libraries are column-major, and symmem's matrices are row-major, so they get the transposed GEMM
+//! `Cᵀ[n, m] = Bᵀ[n, k] · Aᵀ[k, m]`: their first matrix is symmem's `B`, and the bias along their rows is
+//! symmem's bias along columns.
 //!
-//! What bites: a library loads a kernel when it is first used, which may wait for the device. So whoever
-//! prepares a product runs each of its ways once, while no kernel waits for a peer: the one for operands that
-//! are not aligned, which is taken for them whatever was chosen, is among them.
+//! Danger: a library loads a kernel when that is first used, which may wait for the device. Whoever prepares a
+//! GEMM therefore runs each heuristic candidate once while no kernel waits for a peer. This includes the
+//! candidate for unaligned operands, which replaces any other candidate for such operands.
 
 mod product;
 mod products;
@@ -25,60 +25,61 @@ use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, write_text};
 use table::{Code, Object, Table, find};
 
-/// Names and numbers of one vendor's library.
+/// Names and numbers of cuBLASLt or hipBLASLt.
 pub struct Dialect {
-    /// The vendor's name for it.
+    /// The library's name.
     pub name: &'static str,
-    /// What its functions' names begin with.
+    /// Prefix of its function names.
     pub prefix: &'static str,
-    /// What its version is divided by to have the major part, and the rest of that to have the minor part.
+    /// Divisors of the version number: the first gives the major part, the second, applied to the remainder,
+    /// the minor part.
     pub version_units: [u32; 2],
-    /// Whether the version is asked of an instance; else a function without arguments returns it.
+    /// Whether `GetVersion` takes a handle of the library; else it takes no arguments.
     pub version_of_instance: bool,
-    /// The first version whose numbers and structs these are; 0 where the library's file name says it.
+    /// The first version with these numbers and structs; 0 if the library's file name implies it.
     pub least_version: u32,
-    /// Sums in f32.
+    /// Compute type with f32 accumulation.
     pub compute_f32: c_int,
-    /// Elements of [`ElementType::F32`].
+    /// Data type of [`ElementType::F32`].
     pub f32: c_int,
-    /// Elements of [`ElementType::F16`].
+    /// Data type of [`ElementType::F16`].
     pub f16: c_int,
-    /// Elements of [`ElementType::BF16`].
+    /// Data type of [`ElementType::BF16`].
     pub bf16: c_int,
-    /// A matrix that is transposed first.
+    /// Value that transposes a matrix.
     pub transposed: c_int,
-    /// Attribute of an operation: whether its first matrix is [`Dialect::transposed`].
+    /// Operation attribute: [`Dialect::transposed`] or not, for the first matrix.
     pub transpose_first: c_int,
-    /// Attribute of an operation: what is done behind the product.
+    /// Operation attribute: the epilogue.
     pub epilogue: c_int,
-    /// The epilogue that adds a bias to each column.
+    /// Epilogue that adds a bias to each column.
     pub epilogue_bias: u32,
-    /// Attribute of an operation: where the bias is.
+    /// Operation attribute: the bias's address.
     pub bias_pointer: c_int,
-    /// Attribute of an operation: what the bias is made of; `None` where the result's element is meant.
+    /// Operation attribute: the bias's data type; `None` if it defaults to the result's.
     pub bias_element: Option<c_int>,
-    /// Attribute of a preference: the largest workspace, in bytes.
+    /// Preference attribute: the largest workspace, in bytes.
     pub most_workspace: c_int,
-    /// Attributes of a preference: the least alignment of each of the four matrices, in bytes; `None` where
-    /// the library's kernels take any.
+    /// Preference attributes: the least alignment of each of the four matrices, in bytes; `None` if the
+    /// library's kernels take any alignment.
     pub alignments: Option<[c_int; 4]>,
-    /// Attribute of a preference: how sums of parts of `k` may be added up, and the ways among them that do so in
-    /// f32; `None` where the library's kernels know no others. Without it a sum may be rounded in between, too
+    /// Preference attribute: the allowed split-K reduction schemes, and the mask of those that accumulate in
+    /// f32; `None` if the library has no others. Without it, partial sums may be rounded in between
     /// (`2026-11-22-selftest-products-before-2xh200`).
     pub partial_sums: Option<(c_int, u32)>,
-    /// 64-bit words of the struct that names a way.
+    /// Size of the algorithm struct (`cublasLtMatmulAlgo_t`, `hipblasLtMatmulAlgo_t`) in 64-bit words.
     pub way_words: usize,
-    /// What its codes mean, and what to do about each.
+    /// Meaning of its status codes, and what to do about each.
     pub codes: &'static [(Code, Status, &'static str)],
 }
 
-/// How the version is asked for.
+/// The `GetVersion` function, by signature.
 enum Version {
     Plain(unsafe extern "C" fn() -> usize),
     OfInstance(unsafe extern "C" fn(Object, *mut c_int) -> Code),
 }
 
-/// The library, opened.
+/// An opened cuBLASLt or hipBLASLt.
 pub struct MatrixLibrary {
     table: Table,
     version: Version,
@@ -86,28 +87,29 @@ pub struct MatrixLibrary {
 }
 
 impl MatrixLibrary {
-    /// Takes its functions from an opened library.
+    /// Looks up the functions of an opened library.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` with the function that it lacks.
+    /// `LIBRARY_MISSING` with the name of the missing function.
     ///
     /// # Safety
-    /// The library has the functions of its vendor's header with this prefix and behaves as that says.
+    /// The library has the functions of its vendor's header under this prefix, and they behave as the header says.
     pub unsafe fn new(dialect: &'static Dialect, library: &Library) -> CallResult<Self> {
         let lacks = |function: String| {
             Failure::new(
                 Status::LIBRARY_MISSING,
                 "dlsym",
                 format!(
-                    "the library that was found as {} has no symbol {function}: install it again, or name \
-                     another's directory in {}",
+                    "the library found as {} has no symbol {function}; install it again, or name the \
+                     directory of another in {}",
                     dialect.name,
                     crate::library::SEARCH_VARIABLE
                 ),
             )
         };
         let version = find(library, dialect.prefix, "GetVersion").map_err(lacks)?;
-        // SAFETY: the vendor's function of this name has the type that its dialect says.
+        // SAFETY: the caller says that the library is the vendor's, whose `GetVersion` has the type that its
+        // dialect names.
         let version = unsafe {
             match dialect.version_of_instance {
                 false => Version::Plain(std::mem::transmute::<
@@ -120,7 +122,7 @@ impl MatrixLibrary {
                 >(version)),
             }
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller says that the library is the vendor's.
         let table = unsafe { Table::load(library, dialect.prefix) }.map_err(lacks)?;
         Ok(Self {
             table,
@@ -129,28 +131,28 @@ impl MatrixLibrary {
         })
     }
 
-    /// The file it was loaded from.
+    /// Returns the file that the library was loaded from.
     pub fn file(&self) -> Option<PathBuf> {
         file_of(self.table.multiply as *const c_void)
     }
 
-    /// Its version, as it numbers it. Where only an instance tells, one is made and ended on the current
-    /// device, which then has to be idle.
+    /// Returns the library's own version number. If only a handle can be asked, creates and destroys one on the
+    /// current device, which must be idle.
     ///
     /// # Errors
-    /// The library's; `LIBRARY_MISSING` where it is too old.
+    /// The library's failure; `LIBRARY_MISSING` if it is too old.
     pub fn version(&self) -> CallResult<u32> {
         if let Version::Plain(_) = self.version {
             return self.version_of(std::ptr::null_mut());
         }
         let instance = self.instance()?;
         let version = self.version_of(instance);
-        // SAFETY: made above, and used no more.
+        // SAFETY: the handle was created above and is not used again.
         let ended = self.check("Destroy", unsafe { (self.table.destroy)(instance) });
         version.and_then(|version| ended.map(|()| version))
     }
 
-    /// A version as people write it.
+    /// Returns a version number as text, such as `12.4.5`.
     pub fn version_text(&self, version: u32) -> String {
         let [major, minor] = self.dialect.version_units;
         format!(
@@ -161,22 +163,22 @@ impl MatrixLibrary {
         )
     }
 
-    /// A fresh instance on the current device.
+    /// Creates a handle of the library on the current device.
     fn instance(&self) -> CallResult<Object> {
         let mut instance = std::ptr::null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         self.check("Create", unsafe { (self.table.create)(&raw mut instance) })?;
         Ok(instance)
     }
 
-    /// The version, and that it is one whose numbers these are. `instance` is live, or not asked.
+    /// Returns the version if the dialect's numbers hold for it. `instance` is live, or unused by this dialect.
     fn version_of(&self, instance: Object) -> CallResult<u32> {
         let version = match self.version {
-            // SAFETY: the function takes nothing.
+            // SAFETY: the function takes no arguments.
             Version::Plain(ask) => u32::try_from(unsafe { ask() }).unwrap_or(0),
             Version::OfInstance(ask) => {
                 let mut version: c_int = 0;
-                // SAFETY: the caller's word; the place is writable.
+                // SAFETY: the caller passes a live handle; the out-pointer is writable.
                 self.check("GetVersion", unsafe { ask(instance, &raw mut version) })?;
                 u32::try_from(version).unwrap_or(0)
             }
@@ -188,7 +190,7 @@ impl MatrixLibrary {
             Status::LIBRARY_MISSING,
             self.name_of("GetVersion"),
             format!(
-                "{} is {}; {} or newer is needed, from which on its numbers are the ones that are used here",
+                "{} is version {}; install {} or newer, whose enumeration values symmem uses",
                 self.dialect.name,
                 self.version_text(version),
                 self.version_text(self.dialect.least_version)
@@ -196,7 +198,7 @@ impl MatrixLibrary {
         ))
     }
 
-    /// What crosses the table. `instance` is live.
+    /// Returns the description for the plugin table. `instance` is live.
     fn description(&self, instance: Object) -> CallResult<VendorDescription> {
         let mut description = VendorDescription {
             name: [0; 16],
@@ -214,7 +216,7 @@ impl MatrixLibrary {
         format!("{}{function}", self.dialect.prefix)
     }
 
-    /// The result of one of its functions.
+    /// Turns a status code into a result.
     #[inline]
     fn check(&self, function: &str, code: Code) -> CallResult<()> {
         match code {
@@ -227,7 +229,10 @@ impl MatrixLibrary {
     fn failure(&self, function: &str, code: Code) -> Failure {
         let known = self.dialect.codes.iter().find(|known| known.0 == code);
         let (status, message) = known.map_or(
-            (Status::CALL_FAILED, "a code that is not in its header"),
+            (
+                Status::CALL_FAILED,
+                "a status code that its header does not list",
+            ),
             |&(_, status, message)| (status, message),
         );
         Failure::of_call(status, self.name_of(function), code, message)
@@ -265,7 +270,7 @@ mod tests {
     #[test]
     fn a_library_without_a_function_is_told_with_it() {
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
-        // SAFETY: nothing is called: the first look-up already fails.
+        // SAFETY: no function is called, since already the first look-up fails.
         let failure = unsafe { MatrixLibrary::new(&DIALECT, &library) }.err();
         let failure = failure.expect("no such library");
         assert_eq!(failure.status, Status::LIBRARY_MISSING);

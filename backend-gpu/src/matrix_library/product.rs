@@ -1,4 +1,4 @@
-//! Products: prepared once for a shape, then only enqueued.
+//! A GEMM, prepared once for a shape; later calls only enqueue it.
 
 use super::MatrixLibrary;
 use super::table::{Code, Object};
@@ -9,21 +9,21 @@ use std::sync::{Mutex, PoisonError};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Ways that are asked for, one less than are timed: behind the first few the library's guesses are much
-/// alike.
+/// Heuristic candidates requested: with the one for unaligned operands, as many as symmem times. Behind the
+/// first few, the heuristic's candidates hardly differ.
 const WAYS: usize = 7;
-/// The largest workspace that a way may ask for, in bytes: twice what one vendor recommends for its newest
-/// devices, and near what frameworks give the other's. Only what a way does ask for is set aside.
+/// Largest workspace of a candidate, in bytes: twice what NVIDIA recommends for its newest devices, and near
+/// what frameworks give hipBLASLt. Only what a candidate asks for is allocated.
 const MOST_WORKSPACE: u64 = 64 << 20;
-/// Bytes that operands are taken to be aligned to: the widest access of any kernel.
+/// Assumed alignment of operands, in bytes: the widest access of any kernel.
 const ALIGNMENT: u64 = 16;
-/// What they are aligned to at least.
+/// Least alignment of operands, in bytes: one element.
 const ELEMENT: u64 = 2;
-/// Results are not added to what is there.
+/// C = 1 * A * B + 0 * C: the result overwrites C.
 const ALPHA: f32 = 1.0;
 const BETA: f32 = 0.0;
 
-/// Something of the library's, which may be named on any thread.
+/// An object of the library.
 #[derive(Clone, Copy)]
 pub(super) struct Opaque(pub Object);
 
@@ -31,27 +31,28 @@ impl Opaque {
     const NONE: Self = Self(null_mut());
 }
 
-// SAFETY: the pointer is a name for the library, whose functions may be called on any thread; that two calls do
-// not change one object at once is seen to where it is used.
+// SAFETY: this crate never dereferences the pointer, and the library's functions may be called on any thread.
+// The users of an object make sure that no two calls change it at the same time.
 unsafe impl Send for Opaque {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Opaque {}
 
-/// A prepared product.
+/// A prepared GEMM.
 pub(super) struct Product {
     library: &'static MatrixLibrary,
     instance: Opaque,
     shape: GemmShape,
     operation: Opaque,
-    /// The library's first matrix, its second, and the result.
+    /// Layouts of the library's first and second matrix, and of the result.
     layouts: [Opaque; 3],
-    /// The library's best guess first. Where its kernels are made for an alignment, the last is for operands
-    /// that have less than [`ALIGNMENT`]: a way like the others, so that whoever runs each once has loaded it.
+    /// Heuristic candidates, the best guess first. If the library's kernels assume an alignment, the last
+    /// candidate is for operands with less than [`ALIGNMENT`]. It is part of this list so that a caller who
+    /// runs every candidate once has loaded it too.
     ways: Vec<Way>,
-    /// Which one that is.
+    /// Index of the candidate for unaligned operands.
     unaligned: Option<usize>,
     workspace: Option<SharedAllocation>,
-    /// Held while the operation is told where the bias is and until it has been enqueued so.
+    /// Held from setting the bias's address in the operation until the GEMM is enqueued.
     bias: Mutex<()>,
 }
 
@@ -59,7 +60,7 @@ pub(super) fn invalid(call: &str, message: String) -> Failure {
     Failure::new(Status::INVALID_ARGUMENT, call, message)
 }
 
-/// Refuses what is no product, or none that a library of products does.
+/// Refuses shapes that are empty, inconsistent, or not supported by cuBLASLt and hipBLASLt.
 pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
     let refuse = |message: String| Err(invalid("gemm_prepare", message));
     let &GemmShape { m, n, k, .. } = shape;
@@ -68,14 +69,19 @@ pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
     }
     if !matches!(shape.element, ElementType::F16 | ElementType::BF16) {
         return refuse(format!(
-            "products are of F16 or BF16, not of {}",
+            "a GEMM takes F16 or BF16, not {}",
             shape.element.name()
         ));
     }
     let b_width = match shape.b_order {
         MatrixOrder::ROWS => n,
         MatrixOrder::COLUMNS => k,
-        order => return refuse(format!("matrix order {} is none", order.0)),
+        order => {
+            return refuse(format!(
+                "matrix order {} is unknown; use rows or columns",
+                order.0
+            ));
+        }
     };
     for (matrix, stride, width) in [
         ("A", shape.a_stride, k),
@@ -84,7 +90,7 @@ pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
     ] {
         if stride < width || i64::try_from(stride).is_err() {
             return refuse(format!(
-                "{matrix} has a stride of {stride} elements, and {width} have to fit"
+                "{matrix} has a stride of {stride} elements; it must be at least {width} and at most 2^63 - 1"
             ));
         }
     }
@@ -92,7 +98,7 @@ pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
 }
 
 impl Product {
-    /// A product that nothing has been made of yet.
+    /// Creates an empty GEMM; [`Product::fill`] prepares it.
     pub fn new(library: &'static MatrixLibrary, instance: Opaque, shape: &GemmShape) -> Self {
         Self {
             library,
@@ -107,7 +113,7 @@ impl Product {
         }
     }
 
-    /// How many ways there are.
+    /// Returns the number of heuristic candidates.
     pub fn candidates(&self) -> u32 {
         self.ways.len() as u32
     }
@@ -116,7 +122,7 @@ impl Product {
         self.shape.bias != 0
     }
 
-    /// Makes all of it.
+    /// Creates the library's objects, asks for candidates, and allocates the largest workspace among them.
     pub fn fill(
         &mut self,
         allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
@@ -143,11 +149,11 @@ impl Product {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
                 self.library.name_of("MatmulAlgoGetHeuristic"),
-                format!("{} has no way to do {:?}", dialect.name, self.shape),
+                format!("{} has no algorithm for {:?}", dialect.name, self.shape),
             ));
         }
         if dialect.alignments.is_some() {
-            // None is no failure: operands that need it are refused then.
+            // Not an error if there is none: `run` then refuses unaligned operands.
             match self.ask(ELEMENT, 1) {
                 Ok(mut ways) => {
                     self.unaligned = (!ways.is_empty()).then_some(self.ways.len());
@@ -175,7 +181,7 @@ impl Product {
     fn describe_operation(&self) -> CallResult<Opaque> {
         let (library, mut made) = (self.library, null_mut());
         let (create, dialect) = (library.table.operation_create, library.dialect);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         let code = unsafe { create(&raw mut made, dialect.compute_f32, dialect.f32) };
         library.check("MatmulDescCreate", code)?;
         Ok(Opaque(made))
@@ -184,7 +190,7 @@ impl Product {
     fn layout(&self, rows: u64, columns: u64, stride: u64) -> CallResult<Opaque> {
         let (library, mut made) = (self.library, null_mut());
         let create = library.table.layout_create;
-        // SAFETY: the place is writable. Strides were seen to fit.
+        // SAFETY: the out-pointer is writable. `check_shape` has checked that strides fit `i64`.
         let code = unsafe { create(&raw mut made, self.element(), rows, columns, stride as i64) };
         library.check("MatrixLayoutCreate", code)?;
         Ok(Opaque(made))
@@ -193,7 +199,7 @@ impl Product {
     /// Sets an attribute of the operation.
     fn set<T: Copy>(&self, attribute: c_int, value: &T) -> CallResult<()> {
         let set = self.library.table.operation_set;
-        // SAFETY: the operation is live, and the value readable.
+        // SAFETY: the operation is live, and a reference's bytes are readable.
         let code = unsafe {
             set(
                 self.operation.0,
@@ -205,30 +211,32 @@ impl Product {
         self.library.check("MatmulDescSetAttribute", code)
     }
 
-    /// The library's ways for operands of this alignment, at most `wanted`.
+    /// Returns at most `wanted` heuristic candidates for operands of this alignment in bytes.
     fn ask(&self, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
         let (library, table) = (self.library, &self.library.table);
         if self.has_bias() {
-            // Some versions choose by the bias's address, and have no way for none: nothing is read there.
+            // Some versions choose by the bias's address and return nothing for a null one. Nothing reads this
+            // address.
             self.set(library.dialect.bias_pointer, &((1_u64 << 30) + alignment))?;
         }
         let mut preference = null_mut();
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         library.check("MatmulPreferenceCreate", unsafe {
             (table.preference_create)(&raw mut preference)
         })?;
         let found = self.ask_with(preference, alignment, wanted);
-        // SAFETY: made above, and used no more.
+        // SAFETY: the preference was created above and is not used again.
         let code = unsafe { (table.preference_destroy)(preference) };
         let given_up = library.check("MatmulPreferenceDestroy", code);
         found.and_then(|found| given_up.map(|()| found))
     }
 
-    /// What is asked here is told from what was asked before by [`MATRIX_REQUEST`]: raise it with any change.
+    /// Asks the heuristic with the given preference. [`MATRIX_REQUEST`] numbers this request, so that stored
+    /// results of another one are not used: raise it with any change here.
     fn ask_with(&self, preference: Object, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
         let (library, table) = (self.library, &self.library.table);
         let prefer = |attribute: c_int, value: *const c_void, bytes: usize| {
-            // SAFETY: the preference is live, and callers give a readable value.
+            // SAFETY: the preference is live, and the callers below pass a readable value of `bytes` bytes.
             let code = unsafe { (table.preference_set)(preference, attribute, value, bytes) };
             library.check("MatmulPreferenceSetAttribute", code)
         };
@@ -245,7 +253,7 @@ impl Product {
         let mut told = vec![0_u64; each * wanted];
         let mut count: c_int = 0;
         let [first, second, result] = self.layouts.map(|layout| layout.0);
-        // SAFETY: all objects are live; there is room for as many as are wanted.
+        // SAFETY: all objects are live, and `told` has room for `wanted` results.
         let code = unsafe {
             (table.heuristic)(
                 self.instance.0,
@@ -268,6 +276,8 @@ impl Product {
             .collect())
     }
 
+    /// Enqueues the GEMM.
+    ///
     /// # Safety
     /// As [`symmem_core::backend::Gemm::gemm`].
     pub unsafe fn run(
@@ -279,7 +289,7 @@ impl Product {
         let library = self.library;
         let way = self.way(candidate, operands)?;
         let _turn = self.has_bias().then(|| {
-            // A panic while it was held left an address that is set anew.
+            // A panic under the lock leaves an old address behind, which is set anew below.
             self.bias.lock().unwrap_or_else(PoisonError::into_inner)
         });
         if self.has_bias() {
@@ -293,8 +303,8 @@ impl Product {
             let pointer = with_exposed_provenance_mut(memory.address.0 as usize);
             (pointer, memory.bytes as usize)
         });
-        // SAFETY: objects are live as long as this is; the caller keeps memory and stream so, and the workspace
-        // to one stream.
+        // SAFETY: the library's objects live as long as `self`. The caller keeps memory and stream live, and
+        // uses the workspace on one stream at a time.
         let code: Code = unsafe {
             (library.table.multiply)(
                 self.instance.0,
@@ -318,7 +328,7 @@ impl Product {
         library.check("Matmul", code)
     }
 
-    /// The way that is meant; where these operands cannot go it, the one for them.
+    /// Returns the requested candidate, or the one for unaligned operands if these need it.
     #[inline]
     fn way(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Way> {
         let way = self.ways.get(candidate as usize);
@@ -328,7 +338,7 @@ impl Product {
             let is = if self.has_bias() { "with" } else { "without" };
             return Err(invalid(
                 "gemm",
-                format!("the product was prepared {is} a bias, and is given {bias:?}"),
+                format!("the GEMM was prepared {is} a bias, but the bias passed is {bias:?}"),
             ));
         }
         let low_bits = a.0 | b.0 | c.0 | bias.0;
@@ -345,7 +355,7 @@ impl Product {
         let count = self.ways.len();
         invalid(
             "gemm",
-            format!("way {candidate} of {count}: they are counted from 0"),
+            format!("candidate {candidate} of {count}: they are counted from 0"),
         )
     }
 
@@ -354,24 +364,24 @@ impl Product {
         invalid(
             "gemm",
             format!(
-                "{} needs matrices at multiples of {ALIGNMENT} bytes for {:?}, and is given {operands:x?}",
+                "{} needs operands aligned to {ALIGNMENT} bytes for {:?}, but they are {operands:x?}",
                 self.library.dialect.name, self.shape
             ),
         )
     }
 
-    /// Gives back all that was made; the first failure.
+    /// Destroys the library's objects and frees the workspace. Tries every step and returns the first failure.
     pub fn release(&self, free: impl FnOnce(RawAllocation) -> CallResult<()>) -> CallResult<()> {
         let (library, table) = (self.library, &self.library.table);
         let mut result = Ok(());
         let made = |object: &Opaque| !object.0.is_null();
         for layout in self.layouts.iter().copied().filter(made) {
-            // SAFETY: made by this product, and used no more.
+            // SAFETY: this GEMM created the layout and does not use it again.
             let code = unsafe { (table.layout_destroy)(layout.0) };
             result = result.and(library.check("MatrixLayoutDestroy", code));
         }
         if made(&self.operation) {
-            // SAFETY: as above.
+            // SAFETY: this GEMM created the operation and does not use it again.
             let code = unsafe { (table.operation_destroy)(self.operation.0) };
             result = result.and(library.check("MatmulDescDestroy", code));
         }
@@ -429,7 +439,10 @@ mod tests {
                 },
                 "B has a stride of 3",
             ),
-            (columns, "B has a stride of 4 elements, and 5"),
+            (
+                columns,
+                "B has a stride of 4 elements; it must be at least 5",
+            ),
             (
                 GemmShape {
                     c_stride: 1 << 63,
@@ -442,7 +455,7 @@ mod tests {
                     element: ElementType::F32,
                     ..SHAPE
                 },
-                "not of F32",
+                "not F32",
             ),
             (
                 GemmShape {

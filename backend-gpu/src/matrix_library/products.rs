@@ -1,4 +1,4 @@
-//! The products of one open device.
+//! The GEMMs of one open device.
 
 use super::MatrixLibrary;
 use super::product::{Opaque, Product, check_shape, invalid};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 
-/// The products of one open device.
+/// The prepared GEMMs of one open device.
 #[derive(Default)]
 pub struct Products {
     state: Mutex<State>,
@@ -16,24 +16,24 @@ pub struct Products {
 
 #[derive(Default)]
 struct State {
-    /// The library, and its instance for the device; made by the first call.
+    /// The library and its handle for the device; created by the first call.
     instance: Option<(&'static MatrixLibrary, Opaque)>,
-    /// By address.
+    /// By address, which is the handle that callers have.
     live: HashMap<u64, Arc<Product>>,
 }
 
 impl Products {
-    /// The library's description. Device current.
+    /// Returns the library's description. Device current.
     ///
     /// # Errors
-    /// The library's; `LIBRARY_MISSING` where it is too old.
+    /// The library's failure; `LIBRARY_MISSING` if it is too old.
     pub fn describe(&self, library: &'static MatrixLibrary) -> CallResult<VendorDescription> {
         let instance = self.instance(library)?;
         library.description(instance.0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What was there when somebody panicked is whole: nothing is left half done under the lock.
+        // No code leaves the state half changed under the lock, so it is whole after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,16 +43,17 @@ impl Products {
             return Ok(instance);
         }
         let instance = Opaque(library.instance()?);
-        // One that is too old is not used, and ended with the device's other things.
+        // Kept even if `version_of` later finds it too old: `close` destroys it.
         state.instance = Some((library, instance));
         Ok(instance)
     }
 
-    /// Prepares a product; its workspace comes from `allocate`, and goes to `free` where it comes to nothing.
-    /// Device current.
+    /// Prepares a GEMM. Gets its workspace from `allocate`, and passes it to `free` if preparing fails. Device
+    /// current.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a shape that is none; `UNSUPPORTED` where the library has no way; the library's.
+    /// `INVALID_ARGUMENT` for an invalid shape; `UNSUPPORTED` if the library has no algorithm for it; the
+    /// library's failure.
     pub fn prepare(
         &self,
         library: &'static MatrixLibrary,
@@ -65,7 +66,7 @@ impl Products {
         library.version_of(instance.0)?;
         let mut product = Product::new(library, instance, shape);
         if let Err(failure) = product.fill(allocate) {
-            // The first failure is the one to tell.
+            // Report the first failure only.
             let _ = product.release(free);
             return Err(failure);
         }
@@ -75,19 +76,19 @@ impl Products {
         Ok(RawGemm(handle))
     }
 
-    /// How many ways there are.
+    /// Returns the number of heuristic candidates.
     ///
     /// # Safety
     /// `gemm` is live.
     pub unsafe fn candidates(gemm: RawGemm) -> u32 {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a live handle and upholds the contract of `Gemm::gemm`.
         unsafe { product(gemm) }.candidates()
     }
 
-    /// Enqueues a product. Device current. Allocates nothing.
+    /// Enqueues a GEMM. Device current. Does not allocate.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for another way or operands that it cannot take; the library's.
+    /// `INVALID_ARGUMENT` for an unknown candidate or operands that it cannot take; the library's failure.
     ///
     /// # Safety
     /// As [`symmem_core::backend::Gemm::gemm`].
@@ -97,14 +98,14 @@ impl Products {
         operands: &GemmOperands,
         on: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a live handle and upholds the contract of `Gemm::gemm`.
         unsafe { product(gemm).run(candidate, operands, on) }
     }
 
-    /// Gives a product up; its workspace goes to `free`. Device current, as far as it can be.
+    /// Releases a GEMM and passes its workspace to `free`. Makes every step even if the device cannot be made current.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for one that is not live here; else the first failure, after all has been tried.
+    /// `INVALID_ARGUMENT` if the handle is not live here; else the first failure, after every step was tried.
     ///
     /// # Safety
     /// As [`symmem_core::backend::Gemm::gemm_release`].
@@ -117,36 +118,37 @@ impl Products {
         let product = found.ok_or_else(|| {
             invalid(
                 "gemm_release",
-                "it was given up, or is another instance's".into(),
+                "this GEMM was given up already, or belongs to another instance".into(),
             )
         })?;
         product.release(free)
     }
 
-    /// Whether there is something to give up.
+    /// Returns whether [`Products::close`] has something to release.
     pub fn is_open(&self) -> bool {
         self.state().instance.is_some()
     }
 
-    /// Gives up what is left; workspaces go with the device's memory. Device current, as far as it can be.
+    /// Releases the remaining GEMMs and the library's handle. Does not free workspaces: they are freed with the
+    /// device's memory. The device should be current.
     pub fn close(&self) {
         let mut state = self.state();
-        // Nobody is left to tell of failures.
+        // Nobody is left to report failures to.
         for (_, product) in state.live.drain() {
             let _ = product.release(|_| Ok(()));
         }
         if let Some((library, instance)) = state.instance.take() {
-            // SAFETY: live until now, and its products are given up.
+            // SAFETY: the handle was live until now, and all of its GEMMs are released.
             let _ = unsafe { (library.table.destroy)(instance.0) };
         }
     }
 }
 
-/// The product behind a handle.
+/// Returns the GEMM behind a handle.
 ///
 /// # Safety
 /// The handle came from [`Products::prepare`] and was not released.
 unsafe fn product<'a>(gemm: RawGemm) -> &'a Product {
-    // SAFETY: by the caller's word it is still in its list, and nobody has it mutably.
+    // SAFETY: the caller says that the handle is live, so the list still holds the GEMM; nothing borrows it mutably.
     unsafe { &*with_exposed_provenance(gemm.0 as usize) }
 }

@@ -1,17 +1,16 @@
-//! The functions of a library of matrix products, as a table filled once.
+//! The functions of cuBLASLt or hipBLASLt, as a table that is filled once.
 //!
-//! The vendors' libraries have the same functions behind a prefix each, so a name is put together here from
-//! the prefix and what stands behind it.
+//! Both libraries have the same functions, each with its own prefix, so the symbol's name is prefix plus name.
 
 use crate::library::Library;
 use std::ffi::{c_int, c_void};
 
-/// What a function returns; 0 is success.
+/// Status code of a function; 0 is success.
 pub type Code = c_int;
-/// The library's own object: an instance, a description of an operation or of a matrix, a preference.
+/// An object of the library: a handle, a description of an operation or a matrix, a preference.
 pub type Object = *mut c_void;
 
-/// Declares the table, and how it is filled.
+/// Declares the table and `Table::load`.
 macro_rules! functions {
     ($( $(#[$doc:meta])* $field:ident = $name:literal ($($argument:ident: $type:ty),* $(,)?); )*) => {
         /// The library's functions.
@@ -20,19 +19,19 @@ macro_rules! functions {
         }
 
         impl Table {
-            /// Looks every function up.
+            /// Looks up every function.
             ///
             /// # Errors
-            /// The name of the one that is missing.
+            /// The name of a missing function.
             ///
             /// # Safety
-            /// The library is the one whose functions these are, or behaves as it does.
+            /// The library is cuBLASLt or hipBLASLt, or has functions of the same signatures and behavior.
             pub unsafe fn load(library: &Library, prefix: &str) -> Result<Self, String> {
                 Ok(Self {
                     $( $field: {
                         let address = find(library, prefix, $name)?;
-                        // SAFETY: by the caller's word the symbol is the library's function of this
-                        // name, whose signature is the same in all versions of it.
+                        // SAFETY: the caller says that the library is the vendor's, whose function of this name
+                        // has this signature in all versions.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -46,49 +45,49 @@ macro_rules! functions {
     };
 }
 
-/// The address of a function.
+/// Returns the address of a function.
 ///
 /// # Errors
-/// Its name, where it is missing.
+/// The function's name, if the library lacks it.
 pub fn find(library: &Library, prefix: &str, name: &str) -> Result<*mut c_void, String> {
     let address = library.symbol_named(&format!("{prefix}{name}\0"));
     address.ok_or_else(|| format!("{prefix}{name}"))
 }
 
 functions! {
-    /// Begins an instance on the current device.
+    /// Creates a handle on the current device.
     create = "Create"(instance: *mut Object);
-    /// Ends it; waits for the device.
+    /// Destroys a handle; waits for the device.
     destroy = "Destroy"(instance: Object);
-    /// Describes a matrix, column-major.
+    /// Creates a column-major matrix layout.
     layout_create = "MatrixLayoutCreate"(
         layout: *mut Object, element: c_int, rows: u64, columns: u64, stride: i64
     );
-    /// Gives it up.
+    /// Destroys a layout.
     layout_destroy = "MatrixLayoutDestroy"(layout: Object);
-    /// Describes an operation.
+    /// Creates the description of an operation.
     operation_create = "MatmulDescCreate"(operation: *mut Object, compute: c_int, scale: c_int);
-    /// Gives it up.
+    /// Destroys the description.
     operation_destroy = "MatmulDescDestroy"(operation: Object);
-    /// Says more of it.
+    /// Sets an attribute of the description.
     operation_set = "MatmulDescSetAttribute"(
         operation: Object, attribute: c_int, value: *const c_void, bytes: usize
     );
-    /// Begins a list of what is asked of ways to do it.
+    /// Creates a preference: constraints on the heuristic's candidates.
     preference_create = "MatmulPreferenceCreate"(preference: *mut Object);
-    /// Gives it up.
+    /// Destroys a preference.
     preference_destroy = "MatmulPreferenceDestroy"(preference: Object);
-    /// Asks something.
+    /// Sets an attribute of a preference.
     preference_set = "MatmulPreferenceSetAttribute"(
         preference: Object, attribute: c_int, value: *const c_void, bytes: usize
     );
-    /// The ways that the library has, its best guess first.
+    /// Returns heuristic candidates, the best guess first.
     heuristic = "MatmulAlgoGetHeuristic"(
         instance: Object, operation: Object,
         a: Object, b: Object, c: Object, d: Object,
         preference: Object, wanted: c_int, found: *mut c_void, count: *mut c_int
     );
-    /// D = alpha · A · B + beta · C, in stream order.
+    /// Enqueues D = alpha · A · B + beta · C.
     multiply = "Matmul"(
         instance: Object, operation: Object,
         alpha: *const c_void,

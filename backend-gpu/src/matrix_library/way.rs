@@ -1,14 +1,14 @@
-//! Ways to do a product, as a library names them.
+//! Heuristic candidates, as the library describes them.
 
 use super::table::Code;
 
-/// The most words that a way's struct has in any library.
+/// Most 64-bit words of the algorithm struct in either library.
 const MOST_WAY_WORDS: usize = 8;
-/// 64-bit words behind a way in what the library tells of it: its workspace, a code beside a figure of merit,
-/// and two that are reserved.
+/// 64-bit words that follow the algorithm in a heuristic result: the workspace size, a status code with a waves
+/// count, and two reserved words.
 pub const TOLD_WORDS: usize = 4;
 
-/// One way to do a product.
+/// A heuristic candidate: the algorithm struct and its workspace in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub words: [u64; MOST_WAY_WORDS],
@@ -16,7 +16,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Of what the library told of it; `None` where it says that it cannot be gone.
+    /// Reads one heuristic result; `None` if its status says that the algorithm is not usable.
     pub fn read(told: &[u64], way_words: usize) -> Option<Self> {
         let (way, rest) = told.split_at_checked(way_words)?;
         let &[workspace, state, ..] = rest else {

@@ -1,9 +1,8 @@
-//! Memory that peers can address: what an instance holds of it.
+//! The allocations and mappings of one open device.
 //!
-//! What an instance holds is kept in two lists, so that closing it gives back whatever was not given
-//! up. Giving back does every step it can, whatever became of the others, and never a step twice: a
-//! call that frees also reports what failed before it, so its failure does not mean that nothing was
-//! freed. The lists' lock is taken by allocation and mapping only, never by a transfer.
+//! They are kept in two lists, so that closing the device releases whatever the caller did not. Releasing tries every
+//! step even after a failure, and no step twice: a call that frees also reports earlier asynchronous errors, so its
+//! failure does not mean that nothing was freed. Only allocating and mapping take the lists' lock; transfers never do.
 
 use super::sharing::{Content, Sharing};
 use std::collections::HashMap;
@@ -12,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// The allocations and mappings of one instance.
+/// The allocations and mappings of one open device.
 pub struct SharedMemory<M: Sharing> {
     sharing: M,
     next: AtomicU64,
@@ -21,7 +20,7 @@ pub struct SharedMemory<M: Sharing> {
 }
 
 impl<M: Sharing> SharedMemory<M> {
-    /// Nothing yet.
+    /// Creates empty lists.
     pub fn new(sharing: M) -> Self {
         Self {
             sharing,
@@ -31,10 +30,10 @@ impl<M: Sharing> SharedMemory<M> {
         }
     }
 
-    /// Looks at an allocation.
+    /// Calls `look` with an allocation, under the list's lock.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` where it is not live here.
+    /// `INVALID_ARGUMENT` if the allocation is not live here.
     pub fn with_allocation<T>(
         &self,
         allocation: RawAllocation,
@@ -67,9 +66,9 @@ impl<M: Sharing> SharedMemory<M> {
         let bytes = round_up(bytes, self.sharing.granularity())?;
         let _entered = self.sharing.enter()?;
         let (allocation, address) = self.sharing.allocate(kind, content, bytes)?;
-        // No rank sees what a stranger left.
+        // No rank may see data that another process left in this memory.
         if let Err(failure) = self.sharing.clear(address, bytes) {
-            // The first failure is the one to tell.
+            // Report the first failure only.
             let _ = self.sharing.release(allocation);
             return Err(failure);
         }
@@ -80,7 +79,7 @@ impl<M: Sharing> SharedMemory<M> {
         })
     }
 
-    /// Takes over memory of the caller's.
+    /// Registers memory that the caller allocated.
     pub(super) fn register(
         &self,
         kind: ShareKind,
@@ -113,7 +112,7 @@ impl<M: Sharing> SharedMemory<M> {
         }
     }
 
-    /// Maps a peer's memory. What the handle says is the peer's word: none of its numbers is trusted.
+    /// Maps a peer's memory. Does not trust any number in the peer's handle.
     pub(super) fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
         self.check_kind(handle.kind, "import")?;
         if handle.offset >= handle.bytes || handle.offset > handle.address {
@@ -121,7 +120,7 @@ impl<M: Sharing> SharedMemory<M> {
                 Status::INVALID_ARGUMENT,
                 "import",
                 format!(
-                    "the peer's handle points {} bytes into an object of {}, at {:#x}",
+                    "the peer's handle is invalid: it points {} bytes into an object of {} bytes, at {:#x}",
                     handle.offset, handle.bytes, handle.address
                 ),
             ));
@@ -129,14 +128,14 @@ impl<M: Sharing> SharedMemory<M> {
         let _entered = self.sharing.enter()?;
         let (mapping, base) = self.sharing.map(handle)?;
         let Some(address) = base.checked_add(handle.offset) else {
-            // The first failure is the one to tell.
+            // Report the first failure only.
             let _ = self.sharing.unmap(mapping);
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "import",
                 format!(
-                    "the peer's handle points {} bytes into an object that was mapped at {base:#x}: no \
-                     address is that large",
+                    "the peer's handle is invalid: it points {} bytes into an object mapped at {base:#x}, \
+                     and no address is that large",
                     handle.offset
                 ),
             ));
@@ -163,7 +162,7 @@ impl<M: Sharing> SharedMemory<M> {
             Status::UNSUPPORTED,
             call,
             format!(
-                "device {} cannot share memory by {}; choose a kind that it lists",
+                "device {} cannot share memory by {}; choose one of its share kinds",
                 self.sharing.ordinal(),
                 kind.name()
             ),
@@ -173,7 +172,7 @@ impl<M: Sharing> SharedMemory<M> {
 
 impl<M: Sharing> Drop for SharedMemory<M> {
     fn drop(&mut self) {
-        // Nobody is left to tell of failures, and each item is tried whatever became of the others.
+        // Nobody is left to report failures to; a failure does not stop the releases after it.
         let _entered = self.sharing.enter();
         for (_, mapping) in lock(&self.mappings).drain() {
             let _ = self.sharing.unmap(mapping);
@@ -184,24 +183,24 @@ impl<M: Sharing> Drop for SharedMemory<M> {
     }
 }
 
-/// A panic while the lock was held left a list of handles, each of them whole.
+/// After a panic under the lock the list is still a list of whole handles.
 fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that allocations are rounded up to: whole blocks of `block` bytes, and whole units of what the
-/// runtime's `call` reported.
+/// Returns the allocation granularity in bytes: a multiple of `block` and of the granularity that the runtime's
+/// `call` reported.
 ///
 /// # Errors
-/// `CALL_FAILED` where it reported nothing, or too much.
+/// `CALL_FAILED` if the runtime reported zero, or a number too large to round up to.
 pub fn whole_blocks(call: &str, reported: u64, block: u64) -> CallResult<u64> {
     block.checked_next_multiple_of(reported).ok_or_else(|| {
-        let reason = format!("{reported} bytes are no unit that memory is made in");
+        let reason = format!("the runtime reports an allocation granularity of {reported} bytes");
         Failure::new(Status::CALL_FAILED, call, reason)
     })
 }
 
-/// Rounds up, or says that no device has as much.
+/// Rounds up to the granularity; `OUT_OF_MEMORY` if no device could have that many bytes.
 fn round_up(bytes: u64, granularity: u64) -> CallResult<u64> {
     bytes
         .max(1)
@@ -220,7 +219,9 @@ fn unknown(call: &str, what: &str, handle: u64) -> Failure {
     Failure::new(
         Status::INVALID_ARGUMENT,
         call,
-        format!("{what} {handle} is not live in this instance: it was given up, or is another's"),
+        format!(
+            "{what} {handle} is not live here: it was released already, or belongs to another device"
+        ),
     )
 }
 
@@ -232,7 +233,7 @@ mod tests {
 
     const BLOCK: u64 = 2 << 20;
 
-    /// Maps everything at the same place, and counts what is mapped.
+    /// Maps everything at the same address, and counts the live mappings.
     struct Fixed {
         base: u64,
         mapped: std::cell::Cell<usize>,

@@ -1,55 +1,56 @@
-//! How a vendor shares memory.
+//! The trait with which a vendor allocates and shares memory.
 
 use crate::current::Current;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 
-/// How a vendor's runtime makes memory and shares it. Methods are called with the device current.
+/// A vendor's ways to allocate and share memory. All methods are called with the device current.
 pub trait Sharing: Current {
-    /// Memory that was allocated or taken over.
+    /// Memory that was allocated or registered.
     type Allocation;
-    /// A peer's memory.
+    /// A peer's memory, mapped here.
     type Mapping;
 
-    /// The ways to share, best first, ended by 0.
+    /// Returns the share kinds, best first, ended by 0.
     fn kinds(&self) -> [ShareKind; 4];
-    /// Bytes that allocations are rounded up to.
+    /// Returns the allocation granularity in bytes.
     fn granularity(&self) -> u64;
-    /// The device's ordinal.
+    /// Returns the device's ordinal.
     fn ordinal(&self) -> u32;
 
-    /// Allocates `bytes`, a multiple of the granularity; also their address. Of any contents.
+    /// Allocates `bytes` bytes, a multiple of the granularity, and returns the allocation with its address. The
+    /// contents are undefined.
     fn allocate(
         &self,
         kind: ShareKind,
         content: Content,
         bytes: u64,
     ) -> CallResult<(Self::Allocation, DeviceAddress)>;
-    /// Fills memory with zeros. Blocks, and leaves no work on the memory even where it fails.
+    /// Fills memory with zeros. Blocks until done, and leaves no work on the memory behind even if it fails.
     fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()>;
-    /// Takes over memory of the caller's.
+    /// Checks memory that the caller allocated, and makes it an allocation that can be exported.
     fn inspect(
         &self,
         kind: ShareKind,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self::Allocation>;
-    /// Gives memory back; of what was taken over, nothing.
+    /// Frees an allocation. Leaves registered memory as it is.
     fn release(&self, allocation: Self::Allocation) -> CallResult<()>;
-    /// What a peer needs to map it.
+    /// Returns the handle with which a peer maps the allocation.
     fn export(&self, allocation: &Self::Allocation) -> CallResult<ExportedHandle>;
-    /// Maps a peer's memory; also the address of the object's first byte, to which the offset is not yet
-    /// added. Within a process that is the handle's address less the offset.
+    /// Maps a peer's memory. Also returns the address of the object's first byte, without the handle's offset;
+    /// in the process that exported it, that is the handle's address minus its offset.
     fn map(&self, handle: &ExportedHandle) -> CallResult<(Self::Mapping, u64)>;
-    /// Unmaps it.
+    /// Unmaps a peer's memory.
     fn unmap(&self, mapping: Self::Mapping) -> CallResult<()>;
 }
 
-/// What memory is for: vendors keep words that peers poll apart from data.
+/// Use of memory: some vendors place words that peers poll in another kind of memory than data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Bytes that are ordered by signals.
+    /// Data, whose readers are ordered by signals.
     Data,
-    /// Words and packets that are polled while a peer writes them.
+    /// Words and LL packets that one rank polls while a peer writes them.
     Signals,
 }

@@ -1,9 +1,9 @@
-//! Ranges in objects of a vendor's runtime.
+//! Ranges within allocations of a vendor's runtime.
 
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Why memory at an address cannot be shared.
+/// Returns `UNSUPPORTED` for memory that cannot be shared, with the reason.
 pub fn not_shareable(address: DeviceAddress, reason: &str) -> Failure {
     Failure::new(
         Status::UNSUPPORTED,
@@ -12,35 +12,36 @@ pub fn not_shareable(address: DeviceAddress, reason: &str) -> Failure {
     )
 }
 
-/// A range of the caller's in the whole object that it lies in.
+/// A caller's range within the runtime's allocation that contains it.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The object's first byte.
+    /// Address of the allocation's first byte.
     pub base: u64,
-    /// Bytes of the object.
+    /// Size of the allocation in bytes.
     pub bytes: u64,
-    /// Where the range starts in it.
+    /// Offset of the range in the allocation, in bytes.
     pub offset: u64,
 }
 
 impl Span {
-    /// `bytes` at `address`, in the object of `size` bytes at `base`.
+    /// Locates `bytes` bytes at `address` in the allocation of `size` bytes at `base`.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the range leaves the object, or does not begin in it.
+    /// `UNSUPPORTED` if the range is not within the allocation.
     pub fn new(address: DeviceAddress, bytes: u64, base: u64, size: u64) -> CallResult<Self> {
         let offset = address.0.checked_sub(base);
         let room = offset.and_then(|offset| size.checked_sub(offset));
         let (Some(offset), Some(room)) = (offset, room) else {
-            let reason = format!("its runtime says that it lies in {size} bytes at {base:#x}");
+            let reason =
+                format!("the runtime reports for it an allocation of {size} bytes at {base:#x}");
             return Err(not_shareable(address, &reason));
         };
         if bytes > room {
             return Err(not_shareable(
                 address,
                 &format!(
-                    "{bytes} bytes from there leave its allocation, which has {room} left; each \
-                     allocation is registered by itself"
+                    "{bytes} bytes from there exceed its allocation, which has {room} left; register each \
+                     allocation by itself"
                 ),
             ));
         }
@@ -51,7 +52,7 @@ impl Span {
         })
     }
 
-    /// A handle without anything of the vendor's.
+    /// Returns a handle without the vendor-specific fields.
     pub fn handle(&self, kind: ShareKind, ordinal: u32) -> ExportedHandle {
         ExportedHandle {
             kind,

@@ -1,4 +1,4 @@
-//! The contract's memory of an open GPU.
+//! `SymmetricMemory` for an open GPU.
 
 use super::Content;
 use crate::gpu::Gpu;

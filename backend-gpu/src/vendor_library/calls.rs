@@ -1,4 +1,4 @@
-//! One call of ours as calls of the library.
+//! Translates one `VendorCall` to calls of NCCL.
 
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream};
 use super::{VendorLibrary, convert};
@@ -7,7 +7,7 @@ use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Where a call is made.
+/// Communicator and stream of a call.
 pub(super) struct Site {
     pub library: &'static VendorLibrary,
     pub comm: Comm,
@@ -16,20 +16,20 @@ pub(super) struct Site {
     pub stream: Stream,
 }
 
-/// What a call of the library returned, and its name.
+/// Name and result code of a call of the library.
 type Made = (&'static str, Code);
 
-/// How the library is told of elements.
+/// Elements of a call in NCCL's terms.
 struct Elements {
     kind: c_int,
     count: usize,
-    /// Of `count` of them.
+    /// Bytes of `count` elements.
     bytes: u64,
 }
 
 impl Site {
-    /// Whether an operation is made of sends and receives, in a group: the library has none of its
-    /// own, or a version of it has not.
+    /// Returns whether an operation consists of sends and receives in a group, because this version of the
+    /// library lacks it.
     pub(super) fn is_in_parts(&self, operation: CollectiveOperation) -> bool {
         match operation {
             CollectiveOperation::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
@@ -38,10 +38,10 @@ impl Site {
         }
     }
 
-    /// Makes the call. What [`Site::is_in_parts`] is made within a group of this thread.
+    /// Makes the call. If [`Site::is_in_parts`], the thread must have a group open.
     ///
     /// # Safety
-    /// The communicator is ready, and memory and stream are live until the stream has passed.
+    /// The communicator is ready; memory and stream are live until the stream has passed this point.
     pub(super) unsafe fn make(&self, call: &VendorCall) -> CallResult<Made> {
         let table = &self.library.table;
         let elements = self.elements(call)?;
@@ -51,7 +51,7 @@ impl Site {
         let source: *const c_void = with_exposed_provenance(call.source.0 as usize);
         let destination: *mut c_void = with_exposed_provenance_mut(call.destination.0 as usize);
         let (comm, stream) = (self.comm, self.stream);
-        // SAFETY: the caller's word for all of them.
+        // SAFETY: the caller says that the communicator is ready and that memory and stream are live.
         let (name, code) = unsafe {
             match call.operation {
                 CollectiveOperation::ALL_REDUCE => (
@@ -120,7 +120,8 @@ impl Site {
                     ),
                     _ => {
                         return Err(invalid(
-                            "a send has a source alone, a receipt a destination alone".into(),
+                            "a send needs a source and no destination, a receive the opposite"
+                                .into(),
                         ));
                     }
                 },
@@ -129,7 +130,7 @@ impl Site {
                         Status::UNSUPPORTED,
                         "vendor_call",
                         format!(
-                            "{} has no {} in one call; make it of sends and receipts, or use ours",
+                            "{} has no {} in one call; use sends and receives, or symmem's own",
                             self.library.name,
                             other.name()
                         ),
@@ -147,8 +148,8 @@ impl Site {
         }
     }
 
-    /// Sends to some ranks and receives from some, within an open group. Where there is more than one
-    /// of them, part `r` of the buffer is rank `r`'s.
+    /// Sends to the ranks in `to` and receives from those in `from`, within an open group. If a range has more
+    /// than one rank, part `r` of its buffer belongs to rank `r`.
     ///
     /// # Safety
     /// As [`Site::make`].
@@ -167,7 +168,7 @@ impl Site {
         let mut last = ("ncclSend", SUCCESS);
         for peer in to.clone() {
             let source = with_exposed_provenance((call.source.0 + offset(&to, peer)) as usize);
-            // SAFETY: the caller's word: the buffer has a part for each rank.
+            // SAFETY: the caller says that the buffer has a part for each rank of `to`.
             let code =
                 unsafe { (table.ncclSend)(source, count, kind, peer as c_int, comm, stream) };
             last = self.made("ncclSend", code)?;
@@ -175,7 +176,7 @@ impl Site {
         for peer in from.clone() {
             let place = (call.destination.0 + offset(&from, peer)) as usize;
             let place = with_exposed_provenance_mut(place);
-            // SAFETY: as above.
+            // SAFETY: the caller says that the buffer has a part for each rank of `from`.
             let code = unsafe { (table.ncclRecv)(place, count, kind, peer as c_int, comm, stream) };
             last = self.made("ncclRecv", code)?;
         }
@@ -189,7 +190,7 @@ impl Site {
         }
     }
 
-    /// How the library is told of the call's elements.
+    /// Returns the call's elements in NCCL's terms.
     fn elements(&self, call: &VendorCall) -> CallResult<Elements> {
         let version = self.library.version;
         let told = match convert::reduces(call.operation) {
@@ -200,7 +201,8 @@ impl Site {
             return Err(self.unsupported(call));
         };
         let bytes = call.count.checked_mul(call.element.bytes());
-        let bytes = bytes.ok_or_else(|| invalid(format!("{} elements", call.count)))?;
+        let bytes =
+            bytes.ok_or_else(|| invalid(format!("{} elements are too many", call.count)))?;
         Ok(Elements {
             kind,
             count: count as usize,
@@ -220,7 +222,7 @@ impl Site {
             Status::UNSUPPORTED,
             "vendor_call",
             format!(
-                "{} {} has no {} of {} elements with {}; use ours",
+                "{} {} has no {} of {} elements with {}; use symmem's own",
                 self.library.name,
                 convert::version_text(self.library.version),
                 call.operation.name(),
@@ -230,7 +232,7 @@ impl Site {
         )
     }
 
-    /// The root or peer of an operation that has one; any number where it has none.
+    /// Returns the root or peer; its value is unused by operations that have none.
     fn peer(&self, call: &VendorCall) -> CallResult<c_int> {
         let has_one = matches!(
             call.operation,
@@ -242,7 +244,7 @@ impl Site {
         );
         if has_one && call.peer >= self.world {
             return Err(invalid(format!(
-                "rank {} of {} in {}",
+                "peer {} of {} ranks in {}: ranks count from 0",
                 call.peer,
                 self.world,
                 call.operation.name()

@@ -1,4 +1,4 @@
-//! Communicators: joined without waiting, called, and ended while others may be in a call.
+//! Communicators of NCCL: created without waiting, and ended even while other threads are in a call.
 
 use super::calls::Site;
 use super::table::{Comm, Config, IN_PROGRESS, SUCCESS, UniqueId, WINDOW_SYMMETRIC};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Set in [`Communicator::uses`] once it is given up.
+/// Flag in [`Communicator::uses`]: the communicator has ended.
 const ENDED: u32 = 1 << 31;
-/// How long an orderly end waits for work and peers before it becomes an abort.
+/// How long `destroy` waits for work and peers before it aborts.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Sleep between later polls.
+/// Sleep between polls, after the first ones.
 pub(super) const NAP: Duration = Duration::from_micros(50);
 pub(super) const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 
 /// A communicator of the library.
 ///
-/// Lives as long as the backend that made it, so that whoever comes late to one that has ended finds
-/// it ended, and the library, which writes `raw` again when it has joined, finds its place.
+/// It lives as long as the backend that created it. A late caller can thus see that it has ended, and the
+/// library can write `raw` again once it has connected.
 pub(super) struct Communicator {
     raw: AtomicPtr<c_void>,
-    /// Calls under way, plus [`ENDED`].
+    /// Number of calls in progress, plus [`ENDED`].
     uses: AtomicU32,
     pub(super) rank: u32,
     pub(super) world: u32,
 }
 
 impl Communicator {
-    /// Lets no further call begin and waits for those under way, at most [`GRACE`]: a call may be
-    /// stuck behind the very work that an abort ends, and the library tells its kernels to leave
-    /// before it frees anything. `None` if it was ended before.
+    /// Forbids further calls and waits at most [`GRACE`] for those in progress. Does not wait longer, because a
+    /// call may be stuck behind the work that an abort ends, and the library makes its kernels leave before it
+    /// frees anything. `None` if the communicator has ended before.
     fn end(&self) -> Option<Comm> {
         if self.uses.fetch_or(ENDED, Ordering::AcqRel) & ENDED != 0 {
             return None;
@@ -47,7 +47,7 @@ impl Communicator {
     }
 }
 
-/// A call under way, or one that waits in an open group: the communicator is not freed meanwhile.
+/// A call in progress or in an open group; keeps the communicator from being freed.
 pub(super) struct Use {
     pub(super) communicator: Arc<Communicator>,
 }
@@ -62,7 +62,7 @@ impl Use {
         }
     }
 
-    /// A second use beside this one, whether or not the communicator was ended since.
+    /// Adds a second use, even if the communicator has ended since.
     pub(super) fn again(&self) -> Self {
         self.communicator.uses.fetch_add(1, Ordering::AcqRel);
         Self {
@@ -89,18 +89,18 @@ pub(super) fn ended(call: &str) -> Failure {
     Failure::new(
         Status::CALL_FAILED,
         call,
-        "the communicator was aborted, or given up, by another thread",
+        "another thread aborted or destroyed the communicator; create a new one",
     )
 }
 
-/// The communicators of one open backend; those still live when it is dropped are aborted.
+/// The communicators of one open device. Dropping it aborts those still live.
 pub struct Communicators {
     library: &'static VendorLibrary,
     all: Mutex<Vec<Arc<Communicator>>>,
 }
 
 impl Communicators {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new(library: &'static VendorLibrary) -> Self {
         Self {
             library,
@@ -108,11 +108,11 @@ impl Communicators {
         }
     }
 
-    /// Begins to join; the device of the rank is current. Does not wait for the others:
-    /// [`Communicators::ready`] says when all are there.
+    /// Begins to create a communicator, with the rank's device current. Does not wait for the other ranks;
+    /// [`Communicators::ready`] tells when all have joined.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     pub fn create(
         &self,
         identifier: &VendorIdentifier,
@@ -126,7 +126,7 @@ impl Communicators {
             world,
         });
         let mut config = Config::non_blocking();
-        // SAFETY: the library writes the communicator to a place that lives as long as it, and copies
+        // SAFETY: the library writes the communicator to a place that lives as long as this list, and copies
         // the configuration before it returns.
         let code = unsafe {
             (self.library.table.ncclCommInitRankConfig)(
@@ -146,29 +146,29 @@ impl Communicators {
     }
 
     fn registry(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Communicator>>> {
-        // A list of pointers is whole even where somebody panicked.
+        // A panic under the lock leaves a valid list of pointers.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// 1 once what was begun is done, 0 while it is not.
+    /// Returns whether the communicator has finished what it began. Does not block.
     ///
     /// # Errors
-    /// What the library reports of this or earlier work.
+    /// A failure that the library reports of this or earlier work.
     ///
     /// # Safety
-    /// `vendor` came from [`Communicators::create`] of this very object.
+    /// `vendor` came from [`Communicators::create`] of this object.
     pub unsafe fn ready(&self, vendor: RawVendor) -> CallResult<bool> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let begun = unsafe { begin(vendor, ASYNC_ERROR) }?;
         Ok(self.library.state(begun.raw())? == SUCCESS)
     }
 
-    /// Makes one call, or adds it to the group that this thread has open. `vendor` is ready.
+    /// Makes one call, or adds it to this thread's open group. `vendor` must be ready.
     ///
-    /// Comes back when the work is on the stream; see the module on what that may wait for.
+    /// Blocks until the work is on the stream; the head of the parent module says what that may wait for.
     ///
     /// # Errors
-    /// `UNSUPPORTED` for what the library does not have; the library's.
+    /// `UNSUPPORTED` for an operation that the library lacks; the library's failure.
     ///
     /// # Safety
     /// As [`Communicators::ready`]; memory and stream are live until the stream has passed this point.
@@ -179,7 +179,7 @@ impl Communicators {
         stream: RawStream,
     ) -> CallResult<()> {
         let library = self.library;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let begun = unsafe { begin(vendor, "vendor_call") }?;
         let site = Site {
             library,
@@ -193,7 +193,7 @@ impl Communicators {
             library.group_open()?;
         }
         let grouped = library.join_group(&begun);
-        // SAFETY: the caller's word; what is made in parts is made in a group.
+        // SAFETY: the caller upholds the contract; a call in parts is within the group opened above.
         let made = unsafe { site.make(call) };
         if in_parts {
             return made.map(drop).and(library.group_close());
@@ -204,11 +204,11 @@ impl Communicators {
         }
     }
 
-    /// Makes memory a symmetric window: all ranks together, the same offset into memory of the same
-    /// kind. Comes back when all have.
+    /// Registers memory as a symmetric window. Collective: all ranks pass the same offset into memory of the
+    /// same kind. Blocks until all ranks have.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the library has no windows, or not here; the library's.
+    /// `UNSUPPORTED` if the library has no windows, or none for this memory and these devices; the library's failure.
     ///
     /// # Safety
     /// As [`Communicators::ready`]; the memory is live until it is deregistered.
@@ -222,13 +222,13 @@ impl Communicators {
         let Some(register) = self.library.table.ncclCommWindowRegister else {
             return Err(self.no_windows(CALL));
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let begun = unsafe { begin(vendor, CALL) }?;
-        // The library may write it later, from its own thread: so it is not on the stack, and is left
-        // alone for good where that does not come to its end.
+        // The library may write it later from its own thread, so it is on the heap, and is leaked if the call
+        // does not finish.
         let place = Box::into_raw(Box::new(null_mut::<c_void>()));
         let pointer = with_exposed_provenance_mut(address.0 as usize);
-        // SAFETY: the place is writable for as long as the library needs; the caller's word.
+        // SAFETY: the heap place stays writable as long as the library may write it; the caller keeps the memory live.
         let code = unsafe {
             register(
                 begun.raw(),
@@ -239,7 +239,7 @@ impl Communicators {
             )
         };
         self.library.finish(&begun, CALL, code)?;
-        // SAFETY: from the box above, and written to no more.
+        // SAFETY: the pointer came from the box above, and `finish` returned, so that the library no longer writes it.
         let window = *unsafe { Box::from_raw(place) };
         if window.is_null() {
             return Err(self.no_windows(CALL));
@@ -247,21 +247,21 @@ impl Communicators {
         Ok(window.expose_provenance() as u64)
     }
 
-    /// Ends a window.
+    /// Deregisters a window.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     ///
     /// # Safety
-    /// As [`Communicators::ready`]; `window` came from [`Communicators::register`], no work uses it.
+    /// As [`Communicators::ready`]; `window` came from [`Communicators::register`], and no work uses it.
     pub unsafe fn deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
         const CALL: &str = "ncclCommWindowDeregister";
         let Some(deregister) = self.library.table.ncclCommWindowDeregister else {
             return Err(self.no_windows(CALL));
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let begun = unsafe { begin(vendor, CALL) }?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let code = unsafe { deregister(begun.raw(), with_exposed_provenance_mut(window as usize)) };
         self.library.finish(&begun, CALL, code)
     }
@@ -271,7 +271,7 @@ impl Communicators {
             Status::UNSUPPORTED,
             call,
             format!(
-                "{} {} has no symmetric windows, or none of this memory between these devices; {}",
+                "{} {} has no symmetric windows, or none for this memory and these devices; {}",
                 self.library.name,
                 version_text(self.library.version),
                 self.library.windows_need
@@ -279,37 +279,36 @@ impl Communicators {
         )
     }
 
-    /// Ends all that the communicator is doing and gives it up. May be called from any thread; once
-    /// it was given up, it does nothing.
+    /// Aborts a communicator and its work. May be called from any thread. Does nothing if the communicator has ended.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     ///
     /// # Safety
     /// As [`Communicators::ready`].
     pub unsafe fn abort(&self, vendor: RawVendor) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         match unsafe { communicator(vendor) }.end() {
             Some(comm) => self.library.abort(comm),
             None => Ok(()),
         }
     }
 
-    /// Gives an idle communicator up: in order if all ranks do within 10 seconds, else by an abort.
-    /// Once it was given up, does nothing.
+    /// Destroys an idle communicator. Blocks up to 10 seconds for all ranks to do the same, then aborts it.
+    /// Does nothing if the communicator has ended.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     ///
     /// # Safety
     /// As [`Communicators::ready`].
     pub unsafe fn destroy(&self, vendor: RawVendor) -> CallResult<()> {
         let library = self.library;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let Some(comm) = unsafe { communicator(vendor) }.end() else {
             return Ok(());
         };
-        // SAFETY: the communicator is live, and nobody else is in a call or will be.
+        // SAFETY: `end` returned this live communicator to this thread alone, and no further call can begin.
         let code = unsafe { (library.table.ncclCommFinalize)(comm) };
         let begun = library.begun("ncclCommFinalize", code, comm);
         let finalized = begun.and_then(|()| library.wait(comm, FAREWELL, || false));
@@ -317,7 +316,7 @@ impl Communicators {
             let aborted = library.abort(comm);
             return finalized.and(aborted);
         }
-        // SAFETY: as above; finalized.
+        // SAFETY: as above, and the communicator is finalized.
         let code = unsafe { (library.table.ncclCommDestroy)(comm) };
         library.begun("ncclCommDestroy", code, null_mut())
     }
@@ -327,20 +326,20 @@ impl Drop for Communicators {
     fn drop(&mut self) {
         let all = std::mem::take(&mut *self.registry());
         for comm in all.iter().filter_map(|communicator| communicator.end()) {
-            // Nobody is left to tell of a failure.
+            // Nobody is left to report a failure to.
             let _ = self.library.abort(comm);
         }
     }
 }
 
-/// The communicator behind a handle.
+/// Returns the communicator behind a handle.
 ///
 /// # Safety
 /// The handle came from [`Communicators::create`] of an object that is not dropped.
 unsafe fn communicator(vendor: RawVendor) -> Arc<Communicator> {
     let pointer: *const Communicator = std::ptr::with_exposed_provenance(vendor.0 as usize);
-    // SAFETY: by the caller's word the pointer came from an `Arc` that the registry still holds; the
-    // count that is taken here is given back by the one made from it.
+    // SAFETY: the caller says that the handle came from `create`, so the list still holds the `Arc` of this
+    // pointer. The new `Arc` owns the count that is added here.
     unsafe {
         Arc::increment_strong_count(pointer);
         Arc::from_raw(pointer)
@@ -352,6 +351,6 @@ unsafe fn communicator(vendor: RawVendor) -> Arc<Communicator> {
 /// # Safety
 /// As [`communicator`].
 unsafe fn begin(vendor: RawVendor, call: &str) -> CallResult<Use> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
     Use::begin(unsafe { communicator(vendor) }, call)
 }

@@ -1,12 +1,12 @@
-//! Our numbers as the library's. Pure.
+//! Translates element types and reduction operators to `nccl.h`'s numbers.
 
 use std::ffi::c_int;
 use symmem_core::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 
-/// The first version with 8-bit floats.
+/// First version with fp8.
 const HAS_FLOAT8: u32 = 22_400;
 
-/// `ncclDataType_t` of a type of elements; `None` where a library of this version has none.
+/// Returns the `ncclDataType_t` of an element type; `None` if this version lacks it.
 pub fn data_type(element: ElementType, version: u32) -> Option<c_int> {
     Some(match element {
         ElementType::I8 => 0,
@@ -21,12 +21,12 @@ pub fn data_type(element: ElementType, version: u32) -> Option<c_int> {
         ElementType::BF16 => 9,
         ElementType::F8_E4M3 if version >= HAS_FLOAT8 => 10,
         ElementType::F8_E5M2 if version >= HAS_FLOAT8 => 11,
-        // There are no 16-bit integers.
+        // NCCL has no 16-bit integers.
         _ => return None,
     })
 }
 
-/// `ncclRedOp_t` of a reduction.
+/// Returns the `ncclRedOp_t` of a reduction operator.
 pub fn reduction(reduce: ReduceOperation) -> Option<c_int> {
     Some(match reduce {
         ReduceOperation::SUM => 0,
@@ -38,7 +38,7 @@ pub fn reduction(reduce: ReduceOperation) -> Option<c_int> {
     })
 }
 
-/// Whether the operation computes, so that the type of its elements matters.
+/// Returns whether the operation reduces, so that its element type matters.
 pub fn reduces(operation: CollectiveOperation) -> bool {
     matches!(
         operation,
@@ -48,8 +48,7 @@ pub fn reduces(operation: CollectiveOperation) -> bool {
     )
 }
 
-/// How the library is told of `count` elements that are only moved: by their type, or where it lacks
-/// that as bytes.
+/// Returns data type and count for elements that are only moved: their own type, or bytes if this version lacks it.
 pub fn moved(element: ElementType, count: u64, version: u32) -> Option<(c_int, u64)> {
     match (data_type(element, version), element.bytes()) {
         (Some(kind), _) => Some((kind, count)),
@@ -58,7 +57,7 @@ pub fn moved(element: ElementType, count: u64, version: u32) -> Option<(c_int, u
     }
 }
 
-/// A version as people write it. Counted by 10000 from 2.9 on.
+/// Returns a version as text. Versions from 2.9 on count the major part in units of 10000.
 pub fn version_text(version: u32) -> String {
     let (major, rest) = match version {
         ..10_000 => (version / 1000, version % 1000),

@@ -1,4 +1,4 @@
-//! Groups of calls: opened and closed by a thread, made together when the outermost is closed.
+//! Groups of calls. A thread opens and closes them; closing the outermost group makes all of its calls.
 
 use super::VendorLibrary;
 use super::communicators::Use;
@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
 
-/// What this thread has opened and not yet closed.
+/// The groups that this thread has open.
 struct Group {
     depth: u32,
     uses: Vec<Use>,
@@ -21,21 +21,21 @@ impl VendorLibrary {
     /// Opens a group of calls on this thread.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     pub fn group_open(&self) -> CallResult<()> {
-        // SAFETY: the library's group is this thread's own.
+        // SAFETY: the function takes no arguments, and the library's group belongs to this thread.
         self.check("ncclGroupStart", unsafe { (self.table.ncclGroupStart)() })?;
         GROUP.with_borrow_mut(|group| group.depth += 1);
         Ok(())
     }
 
-    /// Closes it; the outermost makes all its calls, and comes back when they are on their streams.
+    /// Closes a group. Closing the outermost makes all calls, and blocks until they are on their streams.
     ///
     /// # Errors
-    /// The library's, of any call in the group.
+    /// The library's failure of any call in the group.
     pub fn group_close(&self) -> CallResult<()> {
         const CALL: &str = "ncclGroupEnd";
-        // SAFETY: as above; communicators with calls in it are in use until it is closed.
+        // SAFETY: as above; `GROUP` keeps the communicators with calls in the group in use until it is closed.
         let code = unsafe { (self.table.ncclGroupEnd)() };
         let is_outermost = GROUP.with_borrow_mut(|group| {
             group.depth = group.depth.saturating_sub(1);
@@ -45,14 +45,14 @@ impl VendorLibrary {
             return self.begun(CALL, code, null_mut());
         }
         let mut result = self.begun(CALL, code, null_mut());
-        // One at a time, so that the list is not borrowed while we wait. It keeps its capacity.
+        // One at a time, so that the list is not borrowed during the wait, and keeps its capacity.
         while let Some(begun) = GROUP.with_borrow_mut(|group| group.uses.pop()) {
             result = result.and_then(|()| self.finish(&begun, CALL, code));
         }
         result
     }
 
-    /// Keeps a communicator in use until this thread's group is closed; whether one is open.
+    /// Keeps a communicator in use until this thread's group is closed. Returns whether a group is open.
     pub(super) fn join_group(&self, begun: &Use) -> bool {
         GROUP.with_borrow_mut(|group| {
             if group.depth == 0 {

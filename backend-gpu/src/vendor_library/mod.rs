@@ -1,19 +1,17 @@
-//! The vendor's library of collectives, by the C functions of `nccl.h`, which all vendors' have.
+//! NCCL and RCCL, through the C functions of `nccl.h`, which both libraries have.
 //!
-//! A backend finds and opens the file, with [`Library`]; everything else is the same on both and
-//! stands here. Communicators are non-blocking, so that a peer that never comes leaves a call that
-//! can be ended, not a thread that cannot. What bites:
+//! A backend finds and opens the file, with [`Library`]; the rest is the same for both and written here. Communicators
+//! are non-blocking, so that a missing peer leaves a call that can be ended, not a stuck thread. Dangers:
 //!
-//! - A call on such a communicator may return while a thread of the library still works on it (the
-//!   first of its kind does: it connects to peers). Until that is done nothing is on the stream yet,
-//!   and no other call may be made. So [`Communicators::call`] and the end of a group wait for it,
-//!   polling; they come back when a peer's death or a deadline has the communicator aborted, and at
-//!   the latest after [`PATIENCE`].
-//! - A communicator may be aborted while another thread is in a call. The call is told, and given
-//!   [`GRACE`] to leave, before the library frees anything. The library may still be at it when
-//!   [`Communicators::abort`] returns: drain streams before memory goes.
-//! - The library keeps a communicator for as long as a graph has a captured call of it. Destroy the
-//!   graphs first; else its end waits for them, in vain.
+//! - A call on a non-blocking communicator may return while a thread of the library still works on it; the first call
+//!   of each kind does, because it connects to peers. Until that is done nothing is on the stream, and no other call
+//!   may be made. So [`Communicators::call`] and the end of a group poll until it is done. They return early once
+//!   somebody aborts the communicator, for a dead peer or a deadline, and after [`PATIENCE`] at the latest.
+//! - A thread may abort a communicator while another is in a call. That call is told, and gets [`GRACE`] to
+//!   leave before the library frees anything. The library may still be at work when [`Communicators::abort`]
+//!   returns: drain streams before memory is freed.
+//! - The library keeps a communicator as long as a graph contains a captured call on it. Destroy the graphs
+//!   first; otherwise destroying the communicator waits for them in vain.
 
 mod calls;
 mod communicators;
@@ -33,15 +31,15 @@ use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, write_text};
 use table::{CONFIG_VERSION, Code, Comm, SUCCESS, Table, UniqueId};
 
-/// How long a call waits for what it began, if nobody ends the communicator before. A last resort:
-/// the caller's own deadline is meant to abort it.
+/// How long a call waits for the library to finish it. A last resort: normally the caller's own deadline aborts
+/// the communicator before.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long an abort waits for calls under way on other threads: many times what one takes, and less
-/// than the second in which a peer's death is to be told.
+/// How long an abort waits for calls in progress on other threads: many times the duration of a call, and less
+/// than the second within which a peer's death must be reported.
 pub const GRACE: Duration = Duration::from_millis(200);
 
-/// The library, opened.
+/// An opened NCCL or RCCL.
 pub struct VendorLibrary {
     table: Table,
     name: &'static str,
@@ -50,26 +48,26 @@ pub struct VendorLibrary {
 }
 
 impl VendorLibrary {
-    /// Takes its functions from an opened library. `name` is the vendor's for it; `windows_need` says what
-    /// its symmetric windows take, for whom one is refused.
+    /// Looks up the functions of an opened library. `name` is the library's name; `windows_need` is a phrase
+    /// for errors that says what its symmetric windows require.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` where the library is too old or another one, with the symbol or version.
+    /// `LIBRARY_MISSING` with the missing symbol or the version, if the library is too old or another one.
     ///
     /// # Safety
-    /// The library has the functions of `nccl.h` and behaves as it says.
+    /// The library has the functions of `nccl.h`, and they behave as it says.
     pub unsafe fn new(
         name: &'static str,
         windows_need: &'static str,
         library: &Library,
     ) -> CallResult<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller says that the library has the functions of `nccl.h`.
         let table = unsafe { Table::load(library) }.map_err(|symbol| {
             Failure::new(
                 Status::LIBRARY_MISSING,
                 "dlsym",
                 format!(
-                    "the library that was found as {name} has no symbol {symbol}; install {} or newer",
+                    "the library found as {name} has no symbol {symbol}; install {} or newer",
                     version_text(CONFIG_VERSION)
                 ),
             )
@@ -81,7 +79,7 @@ impl VendorLibrary {
             version: 0,
         };
         let mut version: c_int = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         this.check("ncclGetVersion", unsafe {
             (this.table.ncclGetVersion)(&raw mut version)
         })?;
@@ -91,8 +89,8 @@ impl VendorLibrary {
                 Status::LIBRARY_MISSING,
                 "ncclGetVersion",
                 format!(
-                    "{name} is {}; {} or newer is needed: its communicators cannot be aborted safely \
-                     before",
+                    "{name} is version {}, whose communicators cannot be aborted safely; install {} or \
+                     newer",
                     version_text(this.version),
                     version_text(CONFIG_VERSION)
                 ),
@@ -101,17 +99,17 @@ impl VendorLibrary {
         Ok(this)
     }
 
-    /// The version, as the library numbers it.
+    /// Returns the library's own version number.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The file it was loaded from.
+    /// Returns the file that the library was loaded from.
     pub fn file(&self) -> Option<PathBuf> {
         file_of(self.table.ncclGetVersion as *const c_void)
     }
 
-    /// `VENDOR_*`.
+    /// Returns the library's features, as bits `VENDOR_*`.
     pub fn flags(&self) -> u32 {
         let table = &self.table;
         let windows =
@@ -120,7 +118,7 @@ impl VendorLibrary {
         u32::from(windows) * VENDOR_WINDOWS + u32::from(all_to_all) * VENDOR_ALL_TO_ALL
     }
 
-    /// What crosses the table.
+    /// Returns the description for the plugin table.
     pub fn description(&self) -> VendorDescription {
         let mut description = VendorDescription {
             name: [0; 16],
@@ -134,13 +132,13 @@ impl VendorLibrary {
         description
     }
 
-    /// A fresh identifier under which ranks meet.
+    /// Returns a new unique identifier, under which ranks create a communicator.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's failure.
     pub fn identifier(&self) -> CallResult<VendorIdentifier> {
         let mut identifier = UniqueId([0; 128]);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         self.check("ncclGetUniqueId", unsafe {
             (self.table.ncclGetUniqueId)(&raw mut identifier)
         })?;
@@ -156,12 +154,12 @@ impl VendorLibrary {
         }
     }
 
-    /// A failed call, with what the library says about it. `comm` may be null.
+    /// Describes a failed call with the library's own text. `comm` may be null.
     #[cold]
     fn failure(&self, call: &str, code: Code, comm: Comm) -> Failure {
-        // SAFETY: the library takes any number.
+        // SAFETY: the function accepts any number.
         let meaning = text(unsafe { (self.table.ncclGetErrorString)(code) });
-        // SAFETY: a live communicator or null, for both of which the library has a text.
+        // SAFETY: `comm` is a live communicator or null; the function accepts both.
         let last = self
             .table
             .ncclGetLastError
@@ -183,25 +181,27 @@ impl VendorLibrary {
     }
 }
 
-/// What to do about `ncclResult_t`.
+/// Returns what to do about an `ncclResult_t`.
 fn advice(code: Code) -> &'static str {
     match code {
         // ncclSystemError
-        2 => "look at NCCL_DEBUG=WARN; a container often needs a larger /dev/shm (--shm-size)",
+        2 => {
+            "run with NCCL_DEBUG=WARN for details; a container often needs a larger /dev/shm (--shm-size)"
+        }
         // ncclRemoteError
-        6 => "another rank failed or ended: look at its messages",
+        6 => "another rank failed or ended: see its messages",
         // ncclInvalidArgument, ncclInvalidUsage
-        4 | 5 => "ranks may disagree about the call; NCCL_DEBUG=WARN says more",
-        _ => "NCCL_DEBUG=WARN says more",
+        4 | 5 => "ranks may disagree about the call; run with NCCL_DEBUG=WARN for details",
+        _ => "run with NCCL_DEBUG=WARN for details",
     }
 }
 
-/// A copy of a text of the library's.
+/// Copies a text of the library.
 fn text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the library gives zero-terminated texts that stay.
+    // SAFETY: the library returns zero-terminated texts that stay valid.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
 }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_library_without_a_symbol_is_told_with_it() {
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
-        // SAFETY: nothing is called: the first look-up already fails.
+        // SAFETY: no function is called, since already the first look-up fails.
         let failure = unsafe { VendorLibrary::new("NCCL", "", &library) }.err();
         let failure = failure.expect("no such library");
         assert_eq!(failure.status, Status::LIBRARY_MISSING);

@@ -1,4 +1,4 @@
-//! What becomes of calls that the library works on beside its caller.
+//! Waits for calls that a thread of the library works on.
 
 use super::communicators::{ASYNC_ERROR, NAP, Use, ended};
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Polls before the first sleep, for calls that are done within microseconds.
+/// Polls before the first sleep, for calls that finish within microseconds.
 const SPINS: u32 = 2000;
 
 impl VendorLibrary {
-    /// A call's result, where having begun is good enough.
+    /// Accepts a call that is done or in progress.
     pub(super) fn begun(&self, call: &str, code: Code, comm: Comm) -> CallResult<()> {
         match code {
             SUCCESS | IN_PROGRESS => Ok(()),
@@ -20,17 +20,16 @@ impl VendorLibrary {
         }
     }
 
-    /// A call's result, once it is done.
+    /// Waits until a call is done, and returns its result.
     ///
-    /// Also where it says that it is: `ncclCommWindowRegister` returns success when a thread of
-    /// its own has only begun (2.28), and the communicator's state alone tells.
+    /// Polls even if the call returned success: `ncclCommWindowRegister` of 2.28 returns success when its
+    /// thread has only begun, and only the communicator's state tells when it is done.
     pub(super) fn finish(&self, begun: &Use, call: &str, code: Code) -> CallResult<()> {
         self.begun(call, code, begun.raw())?;
         self.settle(begun, call)
     }
 
-    /// Waits until what `call` began on a thread of the library is done, or somebody ends the
-    /// communicator.
+    /// Waits until the library's thread has finished `call`, or somebody ends the communicator.
     pub(super) fn settle(&self, begun: &Use, call: &str) -> CallResult<()> {
         if self.wait(begun.raw(), PATIENCE, || begun.has_ended())? {
             return Ok(());
@@ -42,8 +41,8 @@ impl VendorLibrary {
             Status::CALL_FAILED,
             call,
             format!(
-                "rank {} of {}: not done after {} s; another rank may not have made the call, and \
-                 NCCL_DEBUG=INFO tells how far this one came",
+                "rank {} of {}: not done after {} s; check that every rank made the call, and run with \
+                 NCCL_DEBUG=INFO to see how far this rank came",
                 begun.communicator.rank,
                 begun.communicator.world,
                 PATIENCE.as_secs()
@@ -51,7 +50,7 @@ impl VendorLibrary {
         ))
     }
 
-    /// Whether what was begun was done within the time and before `given_up`.
+    /// Polls until the communicator is done; returns false after `patience`, or once `given_up` returns true.
     pub(super) fn wait(
         &self,
         comm: Comm,
@@ -72,10 +71,10 @@ impl VendorLibrary {
         Ok(true)
     }
 
-    /// [`SUCCESS`] or [`IN_PROGRESS`]: what becomes of what was begun. `comm` is in use.
+    /// Returns [`SUCCESS`] or [`IN_PROGRESS`], the state of the last call. `comm` is in use.
     pub(super) fn state(&self, comm: Comm) -> CallResult<Code> {
         let mut state = SUCCESS;
-        // SAFETY: the place is writable; the communicator is live while it is in use.
+        // SAFETY: the out-pointer is writable, and the communicator is live while it is in use.
         let code = unsafe { (self.table.ncclCommGetAsyncError)(comm, &raw mut state) };
         match (code, state) {
             (SUCCESS, SUCCESS | IN_PROGRESS) => Ok(state),
@@ -83,9 +82,9 @@ impl VendorLibrary {
         }
     }
 
-    /// Aborts a communicator that has been ended here.
+    /// Aborts a communicator that `Communicator::end` returned.
     pub(super) fn abort(&self, comm: Comm) -> CallResult<()> {
-        // SAFETY: live, ended by `Communicator::end` and so given here once.
+        // SAFETY: the communicator is live, and `Communicator::end` returns it only once, so it is aborted only once.
         let code = unsafe { (self.table.ncclCommAbort)(comm) };
         self.begun("ncclCommAbort", code, null_mut())
     }

@@ -1,6 +1,6 @@
-//! The C functions of `nccl.h` that we call, as a table filled once.
+//! The C functions of `nccl.h` that symmem calls, as a table that is filled once.
 //!
-//! Declared after versions 2.18 to 2.28. Every vendor's library has these names, save the all-to-all.
+//! Signatures as in versions 2.18 to 2.28. NCCL and RCCL both have these names, except for the all-to-all.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,23 +10,22 @@ pub type Code = c_int;
 pub type Comm = *mut c_void;
 /// `ncclWindow_t`.
 pub type Window = *mut c_void;
-/// The driver's own handle.
+/// `cudaStream_t` or `hipStream_t`.
 pub type Stream = *mut c_void;
 
 /// `ncclSuccess`.
 pub const SUCCESS: Code = 0;
-/// `ncclInProgress`: what was asked for has begun on a thread of the library.
+/// `ncclInProgress`: a thread of the library works on the call.
 pub const IN_PROGRESS: Code = 7;
 /// `NCCL_WIN_COLL_SYMMETRIC`: the same offset on every rank.
 pub const WINDOW_SYMMETRIC: c_int = 1;
 
-/// `ncclUniqueId`. Crosses by value.
+/// `ncclUniqueId`, which is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId(pub [u8; 128]);
 
-/// `ncclConfig_t` as of 2.18: the library reads as many bytes as `size` says and takes its own
-/// defaults for newer fields.
+/// `ncclConfig_t` of 2.18: the library reads `size` bytes and uses its defaults for newer fields.
 #[repr(C)]
 pub struct Config {
     size: usize,
@@ -38,7 +37,7 @@ pub struct Config {
     max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
-    /// Padding then, `trafficClass` later.
+    /// Padding in 2.18, `trafficClass` later.
     traffic_class: c_int,
 }
 
@@ -50,7 +49,7 @@ const MAGIC: u32 = 0xcafe_beef;
 const UNDEFINED: c_int = c_int::MIN;
 
 impl Config {
-    /// A communicator whose calls return before they are done.
+    /// Returns the configuration of a non-blocking communicator.
     pub fn non_blocking() -> Self {
         Self {
             size: size_of::<Self>(),
@@ -76,7 +75,7 @@ const _: () = assert!(
 );
 
 crate::symbol_table! {
-    /// The library's functions.
+    /// Functions of NCCL or RCCL.
     pub struct Table {
         required {
             ncclGetVersion(version: *mut c_int) -> Code;
@@ -99,7 +98,7 @@ crate::symbol_table! {
         }
         optional {
             ncclGetLastError(comm: Comm) -> *const c_char;
-            // From 2.28 on. One library spells it with a capital T, and the other has it only as here.
+            // From 2.28 on. NCCL spells it `ncclAlltoAll`, RCCL `ncclAllToAll`.
             ncclAlltoAll or "ncclAllToAll" (source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
             // From 2.27 on.
             ncclCommWindowRegister(comm: Comm, address: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) -> Code;

@@ -1,10 +1,9 @@
-//! Memory that peers can address.
+//! Allocates and shares memory that peers can address.
 //!
-//! Three ways to share, best first: the runtime's own memory by its 64-byte inter-process handle; memory
-//! made by virtual-memory management, handed over as a file descriptor (a dma-buf); and, between ranks
-//! of one process, the plain address under peer access. Data lies in ordinary memory, which kernels order
-//! by releases and acquires of system scope; words that are polled lie in uncached memory, which no cache
-//! holds back.
+//! Share kinds, best first: `hipMalloc` memory with its 64-byte inter-process handle; virtual memory management
+//! with file descriptors (dma-bufs); and, between ranks of one process, the plain address under peer access.
+//! Data lies in ordinary memory, ordered by releases and acquires of system scope. Words that are polled lie in
+//! uncached memory, so that no cache delays them.
 
 mod plain;
 mod register;
@@ -24,18 +23,18 @@ use symmem_gpu::{Current, Sharing};
 use symmem_kernels_hip::Target;
 use vmm::{VirtualMemoryManagement, VmmMemory};
 
-/// The runtime cuts smaller requests out of a block of this size, and an inter-process handle opens the
-/// whole block: whole blocks share nothing with strangers. Odd sizes have failed to open (ROCm/HIP 2257).
+/// Block size in bytes: the runtime cuts smaller requests out of such a block, and an inter-process handle
+/// opens all of it, so only whole blocks expose no other data. Odd sizes have failed to open (ROCm/HIP 2257).
 const BLOCK_BYTES: u64 = 2 << 20;
 
-/// What an instance allocated or took over.
+/// An allocation of this device, or registered memory.
 pub enum Allocation {
     Plain(PlainMemory),
     Vmm(VmmMemory),
     Registered(Registration),
 }
 
-/// What an instance mapped of its peers.
+/// A mapping of a peer's memory.
 pub enum Mapping {
     Opened(Opened),
     Vmm(VmmMemory),
@@ -43,18 +42,18 @@ pub enum Mapping {
     SameProcess,
 }
 
-/// How a device shares memory.
+/// The device's memory operations.
 pub struct HipSharing {
     device: Ordinal,
     vmm: Option<VirtualMemoryManagement>,
     granularity: u64,
-    /// For clearing new memory; ordered with no other.
+    /// For clearing new memory; not ordered with other streams.
     stream: Stream,
 }
 
-// SAFETY: a stream is a handle that the runtime lets any thread use.
+// SAFETY: the runtime accepts a stream's handle on any thread.
 unsafe impl Send for HipSharing {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for HipSharing {}
 
 impl HipSharing {
@@ -67,7 +66,7 @@ impl HipSharing {
         };
         let (runtime, mut stream) = (device.runtime, null_mut());
         let place = &raw mut stream;
-        // SAFETY: the place is writable and the device current.
+        // SAFETY: the device is current, and the out-pointer is writable.
         unsafe {
             hip!(
                 runtime,
@@ -82,7 +81,7 @@ impl HipSharing {
         })
     }
 
-    /// Whoever names the kind has found it among [`Sharing::kinds`].
+    /// Callers use this only for a kind that [`Sharing::kinds`] lists, so it normally succeeds.
     fn vmm(&self) -> CallResult<&VirtualMemoryManagement> {
         self.vmm.as_ref().ok_or_else(vmm::unsupported)
     }
@@ -91,7 +90,7 @@ impl HipSharing {
 impl Drop for HipSharing {
     fn drop(&mut self) {
         let _entered = self.enter();
-        // SAFETY: created by `new` and destroyed only here. Nobody is left to tell of a failure.
+        // SAFETY: `new` created this stream, and only this destroys it. A failure cannot be reported.
         unsafe { (self.device.runtime.table.hipStreamDestroy)(self.stream) };
     }
 }
@@ -147,10 +146,10 @@ impl Sharing for HipSharing {
 
     fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
         let (runtime, stream, bytes) = (self.device.runtime, self.stream, bytes as usize);
-        // SAFETY: nobody else has the range yet; the stream is this instance's own.
+        // SAFETY: nobody else has the range yet, and the stream belongs to this object.
         unsafe { hip!(runtime, hipMemsetD8Async(address.0, 0, bytes, stream)) }?;
-        // SAFETY: as above. Where it fails it is asked again: the memory is given back next and must not
-        // be in use then. After an error of the device that one returns at once.
+        // SAFETY: as above. Waits again after a failure, because the caller frees the memory next; after a
+        // device error the second wait returns at once.
         unsafe {
             hip!(runtime, hipStreamSynchronize(stream)).inspect_err(|_| {
                 (runtime.table.hipStreamSynchronize)(stream);

@@ -1,8 +1,8 @@
-//! The runtime's own memory: shared by its inter-process handle, or inside a process by its address.
+//! `hipMalloc` memory: shared by its inter-process handle, or inside a process by its address.
 //!
-//! A handle opens at the base of its allocation, wherever in it the pointer was that it was made from: so
-//! only bases are exported, and the offset travels beside them. To open one twice in a process may give
-//! another mapping, or none: so an object is opened once in a process, and counted.
+//! A handle opens at the base of its allocation, no matter which pointer into it the handle was created from.
+//! So only bases are exported, with the offset beside them. Opening a handle twice in a process may give
+//! another mapping, or fail. So each is opened once per process, with a reference count.
 
 use crate::current::Ordinal;
 use crate::runtime::constants::{
@@ -16,14 +16,14 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind};
 use symmem_gpu::memory::{Content, Span};
 
-/// Memory by `hipMalloc`, in whole blocks.
+/// `hipMalloc` memory of whole blocks.
 pub struct PlainMemory {
     pub kind: ShareKind,
     pub span: Span,
 }
 
 impl PlainMemory {
-    /// Allocates `bytes`, a multiple of the runtime's block. Device current.
+    /// Allocates `bytes` bytes, a multiple of the block size. Device current.
     pub fn allocate(
         runtime: &Runtime,
         kind: ShareKind,
@@ -32,7 +32,7 @@ impl PlainMemory {
     ) -> CallResult<Self> {
         let mut base = 0;
         let (place, length) = (&raw mut base, bytes as usize);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe {
             match content {
                 Content::Data => hip!(runtime, hipMalloc(place, length)),
@@ -52,26 +52,26 @@ impl PlainMemory {
         Ok(Self { kind, span })
     }
 
-    /// Frees it. Nothing may be using it. Device current.
+    /// Frees the memory, which no work may still use. Device current.
     pub fn release(self, runtime: &Runtime) -> CallResult<()> {
-        // SAFETY: allocated by `allocate` and freed once, since `self` is used up.
+        // SAFETY: `allocate` made this memory, and consuming `self` frees it only once.
         unsafe { hip!(runtime, hipFree(self.span.base)) }
     }
 }
 
-/// What a peer needs of the runtime's memory. Device current.
+/// Returns a peer's handle for a range of `hipMalloc` memory. Device current.
 pub fn export(device: Ordinal, kind: ShareKind, span: &Span) -> CallResult<ExportedHandle> {
     let (runtime, mut exported) = (device.runtime, span.handle(kind, device.number));
     if kind == ShareKind::LEGACY_IPC {
         let mut handle = IpcHandle { reserved: [0; 64] };
-        // SAFETY: the place is writable and the memory live.
+        // SAFETY: the caller's memory is live, and the out-pointer is writable.
         unsafe { hip!(runtime, hipIpcGetMemHandle(&raw mut handle, span.base)) }?;
         exported.opaque = handle.reserved;
     }
     Ok(exported)
 }
 
-/// An object of a peer's, as this process has it open.
+/// A peer's allocation that this process has open, and its reference count.
 struct Object {
     address: u64,
     users: usize,
@@ -81,12 +81,12 @@ type Objects = HashMap<[u8; 64], Object>;
 
 static OPEN: Mutex<Option<Objects>> = Mutex::new(None);
 
-/// A panic while the lock was held left whole entries.
+/// Locks the table. A panic under the lock leaves it with valid entries.
 fn open_objects() -> MutexGuard<'static, Option<Objects>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The flag that opening a handle takes, and without which it is refused.
+/// Returns the only flag with which a runtime of this version opens a handle.
 fn open_flag(version: u32) -> u32 {
     match version {
         VERSION_6.. => IPC_LAZY_ENABLE_PEER_ACCESS,
@@ -94,16 +94,16 @@ fn open_flag(version: u32) -> u32 {
     }
 }
 
-/// One use of a peer's memory, opened by its inter-process handle. The runtime refuses one of its own
-/// process; core then takes the address.
+/// A reference to a peer's memory that was opened by its inter-process handle. The runtime refuses handles of
+/// its own process, for which the library uses `SAME_PROCESS`.
 pub struct Opened {
     handle: [u8; 64],
     address: u64,
 }
 
 impl Opened {
-    /// Opens it, or counts one more user: every device of the process that can address the peer's may use
-    /// the mapping. Device current.
+    /// Opens the handle, or adds a reference if this process has it open: all devices of the process that can
+    /// address the peer may use the mapping. Device current.
     pub fn open(runtime: &Runtime, exported: &ExportedHandle) -> CallResult<Self> {
         let mut objects = open_objects();
         let objects = objects.get_or_insert_default();
@@ -114,7 +114,7 @@ impl Opened {
             return Ok(Self { handle, address });
         }
         let (mut address, reserved) = (0, handle);
-        // SAFETY: the place is writable; the runtime checks the handle.
+        // SAFETY: the out-pointer is writable, and the runtime checks the handle.
         unsafe {
             hip!(
                 runtime,
@@ -129,7 +129,7 @@ impl Opened {
         Ok(Self { handle, address })
     }
 
-    /// Ends one use; the last one closes it. Nothing may be using it. Device current.
+    /// Drops a reference; the last one closes the handle. No work may still use the memory. Device current.
     pub fn close(self, runtime: &Runtime) -> CallResult<()> {
         let mut objects = open_objects();
         let objects = objects.get_or_insert_default();
@@ -140,11 +140,11 @@ impl Opened {
             return Ok(());
         }
         objects.remove(&self.handle);
-        // SAFETY: opened by `open`, and no user is left.
+        // SAFETY: `open` opened this address, and no reference is left.
         unsafe { hip!(runtime, hipIpcCloseMemHandle(self.address)) }
     }
 
-    /// The first byte of the peer's object.
+    /// Returns the address of the first byte of the peer's allocation.
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -1,4 +1,4 @@
-//! Taking memory that the caller allocated, where the runtime can share memory of its kind.
+//! Registers memory of the caller, if the runtime can share its kind.
 
 use super::plain;
 use super::vmm::{Handle, VirtualMemoryManagement, descriptor, unsupported};
@@ -12,24 +12,24 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind};
 use symmem_gpu::memory::{Span, not_shareable};
 
-/// A caller's memory.
+/// A registered range.
 pub struct Registration {
     kind: ShareKind,
     span: Span,
 }
 
-/// Whose memory a pointer is.
+/// What the runtime reports about a pointer.
 #[derive(Clone, Copy)]
 struct Pointer {
     device_memory: bool,
     managed: bool,
     ordinal: u32,
-    /// By virtual-memory management.
+    /// Whether it was allocated by virtual memory management.
     physical: bool,
 }
 
 impl Registration {
-    /// Checks that `bytes` at `address` are memory of this device that `kind` can share. Device current.
+    /// Checks that a range is memory of this device that `kind` can share. Device current.
     pub fn inspect(
         device: Ordinal,
         vmm: Option<&VirtualMemoryManagement>,
@@ -46,12 +46,12 @@ impl Registration {
             return Ok(Self { kind, span });
         }
         let span = checked?;
-        // Prove now, not at the rendezvous, that there is a handle of it.
+        // Fails now rather than at the rendezvous if the runtime cannot export it.
         plain::export(device, kind, &span)?;
         Ok(Self { kind, span })
     }
 
-    /// What a peer needs. Device current.
+    /// Returns a peer's handle for the range. Device current.
     pub fn export(
         &self,
         device: Ordinal,
@@ -64,7 +64,7 @@ impl Registration {
         let physical = vmm.behind(self.span.base)?.ok_or_else(unsupported)?;
         let exported = descriptor(device.runtime, physical);
         let released = vmm.let_go(physical);
-        // Closed again where the other failed.
+        // If releasing failed, this closes the new descriptor.
         let exported = exported?;
         released?;
         Ok(ExportedHandle {
@@ -74,7 +74,8 @@ impl Registration {
     }
 }
 
-/// The object that the range lies in, if it can be shared. `physical` is what is behind it.
+/// Returns the range within its allocation if `kind` can share it. `physical` is the physical memory behind it,
+/// if any.
 fn check(
     device: Ordinal,
     kind: ShareKind,
@@ -93,15 +94,15 @@ fn check(
         return Err(not_shareable(address, reason));
     }
     if let Some(physical) = physical {
-        // It can be exported: proved now, and the descriptor closed.
+        // A trial export, whose descriptor is closed at once.
         descriptor(runtime, physical).map_err(|failure| {
-            let reason = format!("it was created without a handle for other processes ({failure})");
+            let reason = format!("it was created without a shareable handle ({failure})");
             not_shareable(address, &reason)
         })?;
     }
     let (mut base, mut size) = (0, 0);
     let (base_place, size_place) = (&raw mut base, &raw mut size);
-    // SAFETY: both places are writable.
+    // SAFETY: both out-pointers are writable.
     unsafe {
         hip!(
             runtime,
@@ -112,19 +113,19 @@ fn check(
 }
 
 impl Pointer {
-    /// Why the memory cannot be shared by this kind, if so.
+    /// Returns the reason why `kind` cannot share the memory, if any.
     fn refusal(self, device: u32, kind: ShareKind) -> Option<&'static str> {
         let by_descriptor = kind == ShareKind::VMM_FILE_DESCRIPTOR;
         if self.managed {
             Some("it is managed memory, which moves between devices; allocate it with hipMalloc")
         } else if !self.device_memory {
-            Some("it is not device memory; copy through a buffer of your own communicator instead")
+            Some("it is not device memory; copy it to a buffer of the communicator instead")
         } else if self.ordinal != device {
             Some("it is on another device; register it with the rank that has that device open")
         } else if self.physical && !by_descriptor {
             Some(
                 "memory of hipMemCreate has no inter-process handle; choose the kind \
-                 VMM_FILE_DESCRIPTOR or allocate it with hipMalloc",
+                 VMM_FILE_DESCRIPTOR, or allocate it with hipMalloc",
             )
         } else if !self.physical && by_descriptor {
             Some("it was not created with hipMemCreate; choose another kind")
@@ -134,12 +135,12 @@ impl Pointer {
     }
 }
 
-/// Reads an attribute of a pointer; one that does not apply to it reads as zero.
+/// Returns an attribute of a pointer; zero if it does not apply.
 fn attribute(runtime: &Runtime, address: DeviceAddress, attribute: u32) -> CallResult<u32> {
-    // Room for the widest: a runtime may write an attribute wider than the one asked for.
+    // A runtime may write more bytes than the attribute's documented width.
     let mut room = [0_u32; 4];
     let place = room.as_mut_ptr().cast();
-    // SAFETY: no attribute asked for here is wider than the place.
+    // SAFETY: the buffer is at least as wide as any attribute that is read here.
     let code = unsafe { (runtime.table.hipPointerGetAttribute)(place, attribute, address.0) };
     if code == INVALID_VALUE || code == NOT_SUPPORTED {
         runtime.forget_last_error();

@@ -1,10 +1,10 @@
-//! Memory by virtual-memory management; core has the order of the steps.
+//! HIP's calls of virtual memory management; the order of the steps is in [`symmem_gpu::vmm`].
 //!
-//! What bites: `hipMemSetAccess` fails at times on any but the first part of a range (rocm-systems 2516,
-//! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
-//! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
-//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696). `hipMemMap` may report
-//! success and map nothing (releases around 6.3): `hipMemGetAccess` knows.
+//! Dangers: `hipMemSetAccess` sometimes fails on any but the first part of a range (rocm-systems 2516, 2667),
+//! so a range has one mapping and one access right. Inter-process handles of such memory do not work (ROCm/clr
+//! 266). `hipMemRetainAllocationHandle` dereferences a null pointer for all other memory (from 6.2 into 7.14,
+//! rocm-systems 5807), and before 7.14 took no reference (2696). `hipMemMap` may report success and map nothing
+//! (releases around 6.3), which `hipMemGetAccess` reveals.
 
 use crate::current::Ordinal;
 use crate::describe;
@@ -22,20 +22,20 @@ use symmem_gpu::memory::{Content, Span};
 use symmem_gpu::vmm::{Mapped, VirtualMemory};
 use symmem_kernels_hip::Target;
 
-/// Physical memory of this process or of a peer, mapped here.
+/// Mapped physical memory, of this process or a peer.
 pub type VmmMemory = Mapped<Handle>;
 
-/// The call that says in which units physical memory is made.
+/// The runtime's call for the granularity of physical memory.
 pub const GRANULARITY: &str = "hipMemGetAllocationGranularity";
 
 /// The runtime's handle of physical memory.
 #[derive(Clone, Copy)]
 pub struct Handle(Physical);
 
-// SAFETY: a handle that the runtime lets any thread use.
+// SAFETY: the runtime accepts this handle on any thread.
 unsafe impl Send for Handle {}
 
-/// Calls an optional function by its name, where the library has it.
+/// Calls an optional function by name; `UNSUPPORTED` if the library lacks it.
 macro_rules! optional {
     ($runtime:expr, $name:ident($($argument:expr),* $(,)?)) => {
         match $runtime.table.$name {
@@ -45,14 +45,14 @@ macro_rules! optional {
     };
 }
 
-/// The calls, for a device that has it.
+/// The calls for a device that supports virtual memory management.
 pub struct VirtualMemoryManagement {
     device: Ordinal,
     target: Target,
 }
 
 impl VirtualMemoryManagement {
-    /// Of a device; `None` where device or library do without. Device current.
+    /// Returns the calls for a device; `None` if the device or the library lacks them. Device current.
     pub fn of(device: Ordinal, target: Target) -> CallResult<Option<Self>> {
         let (runtime, number) = (device.runtime, device.number);
         let supported = describe::attribute(runtime, number, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
@@ -60,17 +60,17 @@ impl VirtualMemoryManagement {
         Ok(whole.then_some(Self { device, target }))
     }
 
-    /// Whether symmetric memory can be made of it: signals need a kind of memory that not every release has.
-    /// What a program made with it is recognised all the same.
+    /// Returns whether symmetric memory can be allocated this way: signals need a kind of memory that not every
+    /// release has. Memory that the program allocated this way can be registered all the same.
     pub fn shares(&self) -> bool {
         refusal(self.device.runtime.version, self.target).is_none()
     }
 
-    /// The recommended granularity of memory that can be shared, in bytes.
+    /// Returns the recommended granularity of shareable memory in bytes.
     pub fn granularity(&self) -> CallResult<u64> {
         let (properties, mut bytes) = (self.properties(ALLOCATION_TYPE_PINNED), 0);
         let (place, wanted) = (&raw mut bytes, &raw const properties);
-        // SAFETY: the place is writable and the properties complete.
+        // SAFETY: the properties are complete, and the out-pointer is writable.
         unsafe {
             optional!(
                 self.device.runtime,
@@ -80,14 +80,14 @@ impl VirtualMemoryManagement {
         Ok(bytes as u64)
     }
 
-    /// Allocates `bytes`, a multiple of the granularity, and maps them. Device current.
+    /// Allocates and maps `bytes` bytes, a multiple of the granularity. Device current.
     pub fn allocate(&self, content: Content, bytes: u64) -> CallResult<VmmMemory> {
         let version = self.device.runtime.version;
         let kind = allocation_type(content, version, self.target)
             .ok_or_else(|| Failure::new(Status::UNSUPPORTED, "hipMemCreate", NEEDS_UNCACHED))?;
         let (properties, mut physical) = (self.properties(kind), null_mut());
         let (place, wanted) = (&raw mut physical, &raw const properties);
-        // SAFETY: the place is writable and the properties complete.
+        // SAFETY: the properties are complete, and the out-pointer is writable.
         unsafe {
             optional!(
                 self.device.runtime,
@@ -97,17 +97,17 @@ impl VirtualMemoryManagement {
         VmmMemory::new(self, Handle(physical), bytes)
     }
 
-    /// Maps a peer's memory, whose descriptor stays the caller's. Device current.
+    /// Maps a peer's memory; the caller keeps the descriptor. Device current.
     pub fn import(&self, exported: &ExportedHandle) -> CallResult<VmmMemory> {
         let runtime = self.device.runtime;
         let (mut physical, mut descriptor) = (null_mut(), exported.descriptor);
-        // Before 7.1 a pointer to the descriptor, since then the descriptor itself.
+        // The argument is a pointer to the descriptor before 7.1, and the descriptor's value since.
         let shareable = match runtime.version {
             VERSION_7_1.. => without_provenance_mut::<c_void>(descriptor as usize),
             _ => (&raw mut descriptor).cast(),
         };
         let place = &raw mut physical;
-        // SAFETY: the place is writable; the descriptor is readable; the runtime checks it.
+        // SAFETY: the out-pointer is writable, and the descriptor is readable and checked by the runtime.
         unsafe {
             optional!(
                 runtime,
@@ -122,7 +122,7 @@ impl VirtualMemoryManagement {
             .map_err(|failure| self.out_of_reach(failure, exported.device))
     }
 
-    /// What a peer needs to map memory: a new descriptor of it.
+    /// Returns a peer's handle for a range, with a new file descriptor.
     pub fn export(&self, physical: Handle, span: &Span) -> CallResult<ExportedHandle> {
         Ok(ExportedHandle {
             descriptor: descriptor(self.device.runtime, physical)?.into_raw_fd(),
@@ -130,25 +130,25 @@ impl VirtualMemoryManagement {
         })
     }
 
-    /// The physical memory behind an address; `None` where it is memory of another kind. To be given to
-    /// [`VirtualMemoryManagement::let_go`].
+    /// Returns the physical memory behind an address; `None` for other kinds of memory. Pass it to
+    /// [`VirtualMemoryManagement::let_go`] after use.
     pub fn behind(&self, address: u64) -> CallResult<Option<Handle>> {
         let (table, mut physical) = (&self.device.runtime.table, null_mut());
         let Some(retain) = table.hipMemRetainAllocationHandle else {
             return Ok(None);
         };
-        // Asked first: what follows must not be asked of memory that is not mapped.
+        // Check first: the call below may crash for memory that is not mapped.
         if !self.is_mapped(address)? {
             return Ok(None);
         }
-        // SAFETY: the place is writable; the address is of mapped memory, or the runtime checks it.
+        // SAFETY: the out-pointer is writable, and the address is mapped, or the runtime checks it.
         let code = unsafe { retain(&raw mut physical, address) };
         let found = self.applies("hipMemRetainAllocationHandle", code)?;
         Ok(found.then_some(Handle(physical)))
     }
 
-    /// Gives up what [`VirtualMemoryManagement::behind`] found. Older runtimes did not count it as held, so
-    /// that to release it would take the memory from its owner.
+    /// Releases what [`VirtualMemoryManagement::behind`] returned. Runtimes before 7.14 took no reference
+    /// there, so releasing it would take the memory from its owner.
     pub fn let_go(&self, physical: Handle) -> CallResult<()> {
         match self.device.runtime.version {
             VERSION_7_14.. => self.release(physical),
@@ -156,7 +156,7 @@ impl VirtualMemoryManagement {
         }
     }
 
-    /// Whether a question about an address applies to its memory.
+    /// Returns false if the runtime rejects the address of a query as invalid.
     fn applies(&self, call: &'static str, code: Code) -> CallResult<bool> {
         let runtime = self.device.runtime;
         if code == result::INVALID_VALUE {
@@ -182,7 +182,7 @@ impl VirtualMemoryManagement {
         }
     }
 
-    /// A refusal to give access to a peer's memory is a peer out of reach.
+    /// Explains a refused `hipMemSetAccess` as a peer out of reach.
     fn out_of_reach(&self, failure: Failure, peer: u32) -> Failure {
         const REFUSALS: [Code; 3] = [
             result::INVALID_VALUE,
@@ -196,8 +196,8 @@ impl VirtualMemoryManagement {
         Failure {
             status: Status::PEER_UNREACHABLE,
             message: format!(
-                "device {} cannot address memory of the peer's device (its ordinal there is {peer}): {}; \
-                 `amd-smi topology` shows which can",
+                "device {} cannot address memory of the peer's device (ordinal {peer} in its process): {}; \
+                 `amd-smi topology` shows which devices can",
                 self.device.number, failure.message
             ),
             ..failure
@@ -205,10 +205,10 @@ impl VirtualMemoryManagement {
     }
 }
 
-/// `hipMemAllocationType` for what memory is to hold; `None` where it cannot be had.
+/// Returns the `hipMemAllocationType` for this use of memory; `None` if this version has none.
 ///
-/// Ordinary memory will do for signals on gfx942 and gfx950, where a peer's store takes the line out of
-/// the owner's cache (LLVM's AMDGPU guide, memory model gfx942); not on gfx90a.
+/// Signals may lie in ordinary memory on gfx942 and gfx950, where a peer's store invalidates the owner's cache
+/// line (LLVM's AMDGPU guide, memory model gfx942), but not on gfx90a.
 fn allocation_type(content: Content, version: u32, target: Target) -> Option<u32> {
     match (content, target) {
         (Content::Data, _) => Some(ALLOCATION_TYPE_PINNED),
@@ -218,10 +218,10 @@ fn allocation_type(content: Content, version: u32, target: Target) -> Option<u32
     }
 }
 
-const NEEDS_UNCACHED: &str = "physical memory for signals is uncached from version 7.2 on, and on gfx90a has \
-                              to be: share memory by inter-process handles, or update ROCm";
+const NEEDS_UNCACHED: &str = "on gfx90a signals need uncached physical memory, which ROCm has from version 7.2 on; \
+                              share memory by inter-process handles, or update ROCm";
 
-/// Why symmetric memory cannot be made by virtual-memory management, if so, with this version and target.
+/// Returns why virtual memory management cannot allocate symmetric memory with this version and target, if so.
 pub fn refusal(version: u32, target: Target) -> Option<&'static str> {
     match allocation_type(Content::Signals, version, target) {
         Some(_) => None,
@@ -229,7 +229,7 @@ pub fn refusal(version: u32, target: Target) -> Option<&'static str> {
     }
 }
 
-/// Whether the library has every call of virtual-memory management.
+/// Returns whether the library has every call of virtual memory management.
 fn is_whole(table: &Table) -> bool {
     table.hipMemGetAllocationGranularity.is_some()
         && table.hipMemCreate.is_some()
@@ -249,11 +249,11 @@ fn missing(call: &'static str) -> Failure {
     Failure::new(
         Status::UNSUPPORTED,
         call,
-        "this runtime lacks it: share memory by inter-process handles, or update ROCm",
+        "this runtime lacks the function; share memory by inter-process handles, or update ROCm",
     )
 }
 
-/// What a device without virtual-memory management says.
+/// Returns the failure for a device without virtual memory management.
 pub fn unsupported() -> Failure {
     missing("hipMemCreate")
 }
@@ -262,14 +262,14 @@ pub fn unsupported() -> Failure {
 pub fn descriptor(runtime: &Runtime, physical: Handle) -> CallResult<OwnedFd> {
     let mut number: i32 = -1;
     let place = (&raw mut number).cast();
-    // SAFETY: for this kind of handle the runtime writes one int.
+    // SAFETY: the runtime writes one int for this kind of handle.
     unsafe {
         optional!(
             runtime,
             hipMemExportToShareableHandle(place, physical.0, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
         )
     }?;
-    // SAFETY: the runtime made the descriptor for the caller.
+    // SAFETY: the runtime created this descriptor, and the caller owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -280,26 +280,26 @@ impl VirtualMemory for VirtualMemoryManagement {
     fn reserve(&self, bytes: u64) -> CallResult<u64> {
         let (runtime, mut address) = (self.device.runtime, 0);
         let (place, bytes) = (&raw mut address, bytes as usize);
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { optional!(runtime, hipMemAddressReserve(place, bytes, 0, 0, 0)) }?;
         Ok(address)
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()> {
         let (runtime, bytes) = (self.device.runtime, bytes as usize);
-        // SAFETY: `reserve` made the range, and nothing is mapped to it any more.
+        // SAFETY: `reserve` made this range, which has no mapping any more.
         unsafe { optional!(runtime, hipMemAddressFree(address, bytes)) }
     }
 
     fn map(&self, address: u64, bytes: u64, physical: Handle) -> CallResult<()> {
         let (runtime, bytes) = (self.device.runtime, bytes as usize);
-        // SAFETY: range and physical memory are live.
+        // SAFETY: both the range and the physical memory are live.
         unsafe { optional!(runtime, hipMemMap(address, bytes, 0, physical.0, 0)) }
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> CallResult<()> {
         let (runtime, bytes) = (self.device.runtime, bytes as usize);
-        // SAFETY: `map` mapped the range; nothing uses it any more.
+        // SAFETY: `map` made this mapping, which no work uses any more.
         unsafe { optional!(runtime, hipMemUnmap(address, bytes)) }
     }
 
@@ -310,25 +310,25 @@ impl VirtualMemory for VirtualMemoryManagement {
             flags: ACCESS_READ_WRITE,
         };
         let description = &raw const access;
-        // SAFETY: the range is mapped and the description complete.
+        // SAFETY: the description is complete, and the range is mapped.
         unsafe { optional!(runtime, hipMemSetAccess(address, bytes, description, 1)) }
     }
 
-    /// Only of memory that is mapped is there a right of access. Before 6.1 the runtime answers for all
-    /// memory; and it may take the first address behind a mapping to be in it, where other memory can begin.
-    /// So an odd address is asked for: mappings are of whole pages, so it is in the same one, and behind none.
+    /// Queries the access right, which only mapped memory has. Runtimes before 6.1 answer for all memory. A runtime
+    /// may also take the first address behind a mapping to be in it, where other memory can begin. So this queries an
+    /// odd address: mappings consist of whole pages, so it lies in the same mapping, and never just behind one.
     fn is_mapped(&self, address: u64) -> CallResult<bool> {
         let Some(ask) = self.device.runtime.table.hipMemGetAccess else {
             return Ok(false);
         };
         let (location, mut flags) = (self.location(), 0);
-        // SAFETY: the place is writable, the location complete; the runtime checks the address.
+        // SAFETY: the out-pointer is writable, the location is complete, and the runtime checks the address.
         let code = unsafe { ask(&raw mut flags, &raw const location, address | 1) };
         self.applies("hipMemGetAccess", code)
     }
 
     fn release(&self, physical: Handle) -> CallResult<()> {
-        // SAFETY: created, imported or held, and given up once.
+        // SAFETY: the handle was created, imported or retained, and is released once.
         unsafe { optional!(self.device.runtime, hipMemRelease(physical.0)) }
     }
 }

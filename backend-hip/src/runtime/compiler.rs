@@ -1,4 +1,4 @@
-//! `libhiprtc.so`, AMD's run-time compiler, whose functions older releases have in `libamdhip64.so`.
+//! `libhiprtc.so`, AMD's run-time compiler. Older releases have its functions in `libamdhip64.so`.
 
 use super::open_library;
 use std::ffi::{c_char, c_int, c_void};
@@ -8,9 +8,9 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::library::file_of;
 
-/// The compiler's names for the loader, newest first.
+/// File names of the compiler, newest first.
 pub const SONAMES: [&str; 3] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"];
-/// The runtime's that may have it inside: looked for apart, since one of them may be in the process.
+/// File names of runtimes that may contain it. Searched separately, since one of them may be loaded already.
 const WITHIN: [&str; 2] = ["libamdhip64.so.6", "libamdhip64.so.5"];
 
 /// `hiprtcResult`.
@@ -19,7 +19,7 @@ pub type Code = c_int;
 pub type Program = *mut c_void;
 
 symmem_gpu::symbol_table! {
-    /// The compiler's functions.
+    /// Functions of the compiler.
     pub struct Table {
         required {
             hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> Code;
@@ -39,21 +39,21 @@ symmem_gpu::symbol_table! {
     }
 }
 
-/// The compiler, opened.
+/// The opened compiler.
 pub struct Compiler {
     /// Its functions.
     pub table: Table,
-    /// Its version: `7.1`.
+    /// Version, such as `7.1`.
     pub version: String,
 }
 
 static COMPILER: OnceLock<CallResult<Compiler>> = OnceLock::new();
 
 impl Compiler {
-    /// The compiler, opened by the first call; later calls return what that one found.
+    /// Returns the compiler; the first call opens it.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    /// `LIBRARY_MISSING`, with the places searched and what to do.
     pub fn get() -> CallResult<&'static Self> {
         COMPILER
             .get_or_init(Self::open)
@@ -65,13 +65,13 @@ impl Compiler {
         let advice = "install ROCm's package hiprtc";
         let library = open_library(&SONAMES, advice)
             .or_else(|failure| open_library(&WITHIN, advice).map_err(|_| failure))?;
-        // SAFETY: a file of these names has AMD's compiler, or none of its functions.
+        // SAFETY: libraries of these names are AMD's, and have AMD's compiler functions or none.
         let table = unsafe { Table::load(&library) }.map_err(|symbol| {
-            let reason = format!("the library that was found has no symbol {symbol}; {advice}");
+            let reason = format!("the library found has no symbol {symbol}; {advice}");
             Failure::new(Status::LIBRARY_MISSING, "dlsym", reason)
         })?;
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: both places are writable.
+        // SAFETY: both out-pointers are writable.
         let code = unsafe { (table.hiprtcVersion)(&raw mut major, &raw mut minor) };
         let version = match code {
             0 => format!("{major}.{minor}"),
@@ -80,7 +80,7 @@ impl Compiler {
         Ok(Self { table, version })
     }
 
-    /// The file it was loaded from.
+    /// Returns the file that the compiler was loaded from.
     pub fn file(&self) -> Option<PathBuf> {
         file_of(self.table.hiprtcVersion as *const c_void)
     }

@@ -1,5 +1,5 @@
-//! Numbers of the HIP API, by value, as in `hip_runtime_api.h` of versions 5.2 to 7.14 where nothing else is
-//! said. `xtask/tests/layouts` compares them.
+//! Constants of the HIP API, by value, from `hip_runtime_api.h` of versions 5.2 to 7.14 unless noted.
+//! `xtask/tests/layouts` compares them.
 
 /// Attributes of a device (`hipDeviceAttribute_t`).
 pub mod device_attribute {
@@ -9,7 +9,7 @@ pub mod device_attribute {
     pub const MAX_SHARED_MEMORY_PER_BLOCK: u32 = 74;
     /// From 5.3 on.
     pub const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: u32 = 89;
-    /// Of the constant clock, in kHz. From 5.3 on.
+    /// Rate of the constant clock in kHz, from 5.3 on.
     pub const WALL_CLOCK_RATE: u32 = 10017;
 }
 
@@ -23,7 +23,7 @@ pub mod pointer_attribute {
 
 /// `hipMemoryTypeDevice`, from version 6 on.
 pub const MEMORY_TYPE_DEVICE: u32 = 2;
-/// The same before.
+/// `hipMemoryTypeDevice` before version 6.
 pub const MEMORY_TYPE_DEVICE_BEFORE_6: u32 = 1;
 /// `HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
 pub const FUNCTION_MAX_THREADS_PER_BLOCK: u32 = 0;
@@ -31,28 +31,28 @@ pub const FUNCTION_MAX_THREADS_PER_BLOCK: u32 = 0;
 pub const STREAM_NON_BLOCKING: u32 = 1;
 /// `hipStreamCaptureModeRelaxed`.
 pub const CAPTURE_MODE_RELAXED: u32 = 2;
-/// `hipEventDefault`: with time.
+/// `hipEventDefault`: records the time.
 pub const EVENT_DEFAULT: u32 = 0;
-/// `hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent`: every device can address it,
-/// and no cache holds it back.
+/// `hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent`: all devices can address the memory,
+/// and no cache delays its data.
 pub const HOST_PORTABLE_MAPPED_COHERENT: u32 = 1 | 2 | 0x4000_0000;
 /// `hipHostRegisterPortable | hipHostRegisterMapped`.
 pub const REGISTER_PORTABLE_AND_MAPPED: u32 = 1 | 2;
 /// `hipDeviceMallocUncached`.
 pub const MALLOC_UNCACHED: u32 = 3;
-/// `hipMemcpyDefault`: whose each address is, the runtime knows.
+/// `hipMemcpyDefault`: the runtime infers the direction from the addresses.
 pub const COPY_DEFAULT: u32 = 4;
 /// `hipMemcpyDeviceToDeviceNoCU`, from 6.1 on.
 pub const COPY_WITHOUT_COMPUTE_UNITS: u32 = 1024;
-/// `hipIpcMemLazyEnablePeerAccess`, the only flag that opening takes, from version 6 on.
+/// `hipIpcMemLazyEnablePeerAccess`, the only flag for opening a handle, from version 6 on.
 pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-/// The same before.
+/// The same flag before version 6.
 pub const IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6: u32 = 0;
 /// `hipMemHandleTypePosixFileDescriptor`.
 pub const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: u32 = 1;
 /// `hipMemAllocationTypePinned`.
 pub const ALLOCATION_TYPE_PINNED: u32 = 1;
-/// `hipMemAllocationTypeUncached`. Of use from version 7.2 on.
+/// `hipMemAllocationTypeUncached`, usable from version 7.2 on.
 pub const ALLOCATION_TYPE_UNCACHED: u32 = 0x4000_0000;
 /// `hipMemLocationTypeDevice`.
 pub const LOCATION_TYPE_DEVICE: u32 = 1;
@@ -66,10 +66,10 @@ pub const LAUNCH_PARAMETER_BUFFER_POINTER: usize = 1;
 pub const LAUNCH_PARAMETER_BUFFER_SIZE: usize = 2;
 /// `HIP_LAUNCH_PARAM_END`.
 pub const LAUNCH_PARAMETER_END: usize = 3;
-/// `HSA_AMD_LINK_INFO_TYPE_XGMI`, which `hipExtGetLinkTypeAndHopCount` tells (hsa_ext_amd.h).
+/// `HSA_AMD_LINK_INFO_TYPE_XGMI` (`hsa_ext_amd.h`), a result of `hipExtGetLinkTypeAndHopCount`.
 pub const LINK_XGMI: u32 = 4;
 
-/// Results of calls (`hipError_t`) that this backend tells apart.
+/// Error codes (`hipError_t`) that this backend handles.
 pub mod result {
     #![allow(missing_docs, reason = "named as in hip_runtime_api.h")]
     pub const SUCCESS: u32 = 0;

@@ -1,4 +1,4 @@
-//! What a number of the runtime means and what to do about it.
+//! Meaning of the runtime's error codes, with advice.
 
 use super::constants::result::*;
 use super::{Code, Runtime};
@@ -6,11 +6,11 @@ use std::ffi::{CStr, c_char};
 use symmem_core::backend::Failure;
 use symmem_core::backend::abi::Status;
 
-/// The kind of failure that a number is.
+/// Maps an error code to a status.
 fn status_of(code: Code) -> Status {
     match code {
         OUT_OF_MEMORY => Status::OUT_OF_MEMORY,
-        // Version 5.2 says the one from `hipInit` and the other from `hipGetDeviceCount`.
+        // Version 5.2 returns one of them from `hipInit` and the other from `hipGetDeviceCount`.
         NO_DEVICE | INVALID_DEVICE => Status::NO_DEVICE,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
@@ -21,7 +21,7 @@ fn status_of(code: Code) -> Status {
     }
 }
 
-/// What to do, for numbers where that is known.
+/// Returns advice for an error code, if there is any.
 fn advice(code: Code) -> Option<&'static str> {
     Some(match code {
         OUT_OF_MEMORY => {
@@ -29,47 +29,47 @@ fn advice(code: Code) -> Option<&'static str> {
              before 6.18 can also run out of addresses: MALLOC_MMAP_THRESHOLD_=131072 helps then"
         }
         DEINITIALIZED => "the program is ending and the runtime has shut down",
-        INSUFFICIENT_DRIVER => "the kernel's amdgpu module is older than ROCm needs: update it",
+        INSUFFICIENT_DRIVER => "the amdgpu kernel module is too old for this ROCm: update it",
         NO_DEVICE | INVALID_DEVICE => {
-            "there is no such device; look at amd-smi, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
+            "there is no such device; check amd-smi, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
         }
         INVALID_IMAGE | NO_BINARY_FOR_GPU => "the code was built for other architectures only",
         INVALID_CONTEXT => {
-            "a handle cannot be opened in the process that made it, nor a context used in another"
+            "a process cannot open its own handles, nor use a context of another process"
         }
-        // What `hipIpcOpenMemHandle` says (releases 5 to 7).
+        // Returned by `hipIpcOpenMemHandle` (releases 5 to 7).
         INVALID_DEVICE_POINTER | MAP_FAILED => {
-            "if it was a peer's memory, it could not be attached: in containers the ranks need one IPC namespace \
-             (--ipc=host) and may trace each other (--cap-add=SYS_PTRACE)"
+            "if this is a peer's memory, it could not be attached: in containers the ranks need a common IPC \
+             namespace (--ipc=host) and permission to trace each other (--cap-add=SYS_PTRACE)"
         }
-        ECC_NOT_CORRECTABLE => "the hardware reported an error: look at the kernel's log",
+        ECC_NOT_CORRECTABLE => "the hardware reported an error: check the kernel log",
         PEER_ACCESS_UNSUPPORTED => {
             "these devices cannot address each other's memory: `amd-smi topology` shows which can"
         }
-        // Of a stream that is none, or no more: the device is well.
+        // Returned for an invalid or destroyed stream; the device still works.
         CONTEXT_IS_DESTROYED => {
-            "this runtime does not know the stream: it was destroyed, or is of another runtime"
+            "this runtime does not know the stream: it was destroyed, or belongs to another runtime"
         }
         ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | LAUNCH_FAILURE => {
-            "work submitted earlier failed and the device is lost for this process: end it"
+            "work submitted earlier failed, and this process has lost the device: end the process"
         }
         _ => return None,
     })
 }
 
 impl Runtime {
-    /// A failed call. Takes it off the thread's last error, which is the program's to read.
+    /// Returns the failure of a call. Clears the thread's last error, which the program may read.
     #[cold]
     pub fn failure(&self, call: &'static str, code: Code) -> Failure {
         self.forget_last_error();
-        // SAFETY: the runtime takes any number.
+        // SAFETY: the function accepts any number.
         let name = text(unsafe { (self.table.hipGetErrorName)(code) });
-        // SAFETY: the runtime takes any number.
+        // SAFETY: the function accepts any number.
         let meaning = text(unsafe { (self.table.hipGetErrorString)(code) });
         let mut message = match (name, meaning) {
             (Some(name), Some(meaning)) if name != meaning => format!("{name} ({meaning})"),
             (Some(name), _) | (None, Some(name)) => name,
-            (None, None) => format!("error {code}, which this runtime has no name for"),
+            (None, None) => format!("error {code}, which this runtime does not name"),
         };
         if let Some(advice) = advice(code) {
             message.push_str("; ");
@@ -79,15 +79,15 @@ impl Runtime {
         Failure::of_call(status_of(code), call, number, message)
     }
 
-    /// Takes an error that was expected off the thread, where other code of the program would find it.
+    /// Clears the thread's last error, so that other code does not find an expected failure there.
     pub fn forget_last_error(&self) {
-        // SAFETY: reads and clears a thread-local number.
+        // SAFETY: the function only reads and clears a thread-local number.
         unsafe { (self.table.hipGetLastError)() };
     }
 }
 
 fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: the runtime gives static, zero-terminated texts or null.
+    // SAFETY: the runtime returns static, zero-terminated texts or null.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
     Some(text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
 }

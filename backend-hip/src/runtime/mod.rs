@@ -1,8 +1,7 @@
-//! AMD's runtime, opened at run time.
+//! AMD's HIP runtime, opened at run time.
 //!
-//! Every call goes through our own [`Table`], looked up once, so that a program that merely might use a
-//! GPU survives a missing library, a missing symbol and a missing device, each with a failure that says
-//! which. Versions differ where `version` is asked: see its uses.
+//! Every call goes through [`Table`], which is looked up once. A program that might use a GPU thus survives a missing
+//! library, symbol or device, with a failure that names it. The uses of `version` show where versions differ.
 
 pub mod compiler;
 pub mod constants;
@@ -20,29 +19,28 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::library::{self, Library, python_packages};
 
-/// The runtime's names for the loader, newest first.
+/// File names of the runtime, newest first.
 pub const SONAMES: [&str; 3] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"];
 
-/// What to do where the library is missing.
-const ADVICE: &str = "install AMD's ROCm runtime, or set ROCM_PATH where it lies elsewhere";
+/// Advice for a missing library.
+const ADVICE: &str = "install AMD's ROCm runtime, set ROCM_PATH to its directory";
 
-/// Version 5.5, from which on device memory can be uncached, as signals need it.
+/// Version 5.5, the first with uncached device memory, which signals need.
 const VERSION_5_5: u32 = 50_500_000;
-/// Version 7.1, from which on a file descriptor is imported by value.
+/// Version 7.1, the first that imports a file descriptor by value.
 pub const VERSION_7_1: u32 = 70_100_000;
-/// Version 7.2, from which on physical memory can be uncached.
+/// Version 7.2, the first with uncached physical memory.
 pub const VERSION_7_2: u32 = 70_200_000;
-/// Version 7.14, from which on a handle that was asked for by its address counts as held (rocm-systems 2696).
+/// Version 7.14, the first in which `hipMemRetainAllocationHandle` takes a reference (rocm-systems 2696).
 pub const VERSION_7_14: u32 = 71_400_000;
-/// Version 6.1, from which on a copy can be kept off the compute units.
+/// Version 6.1, the first with copies that use no compute units.
 pub const VERSION_6_1: u32 = 60_100_000;
-/// Version 6, from which on a pointer's memory type has another number.
+/// Version 6, which changed the values of pointer memory types.
 pub const VERSION_6: u32 = 60_000_000;
 
-/// Calls a function of the runtime by its name and makes its result a [`CallResult`].
+/// Calls a function of the runtime by name, and turns its code into a [`CallResult`].
 ///
-/// Expands to an unsafe call: it stands inside the caller's `unsafe` block, whose comment says why the
-/// arguments are right.
+/// The expansion is an unsafe call. The `unsafe` block around it has the comment on the arguments.
 macro_rules! hip {
     ($runtime:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $runtime.check(stringify!($name), ($runtime.table.$name)($($argument),*))
@@ -50,32 +48,32 @@ macro_rules! hip {
 }
 pub(crate) use hip;
 
-/// The initialised runtime of this process.
+/// The runtime, initialized for this process.
 pub struct Runtime {
     /// Its functions.
     pub table: Table,
-    /// HIP's version: major × 10⁷ + minor × 10⁵ + patch.
+    /// HIP version: major × 10⁷ + minor × 10⁵ + patch.
     pub version: u32,
-    /// What it says of the driver below it, in the same form.
+    /// Version that the runtime reports for the driver, in the same form.
     pub driver_version: u32,
 }
 
 static RUNTIME: OnceLock<CallResult<Runtime>> = OnceLock::new();
 
-/// The file that was opened, also where it could not serve.
+/// The file that was opened, even if it is unusable.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// The file that was opened as the runtime, also where it could not serve; `None` before [`Runtime::get`]
-/// and where there is none.
+/// Returns the file that was opened as the runtime, even if it is unusable; `None` before [`Runtime::get`], and
+/// if no file was found.
 pub fn found() -> Option<&'static Path> {
     FILE.get().map(PathBuf::as_path)
 }
 
 impl Runtime {
-    /// The runtime, opened and initialised by the first call; later calls return what that one found.
+    /// Returns the runtime. The first call opens and initializes it, and later calls return its result.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` or `NO_DEVICE`, with the library, symbol, version or call that is wrong and what to do.
+    /// `LIBRARY_MISSING` or `NO_DEVICE`: names the library, symbol, version or call at fault, and what to do.
     pub fn get() -> CallResult<&'static Self> {
         let started = RUNTIME.get_or_init(Self::start);
         started.as_ref().map_err(Clone::clone)
@@ -84,10 +82,10 @@ impl Runtime {
     fn start() -> CallResult<Self> {
         let library = open_library(&SONAMES, ADVICE)?;
         if let Some(file) = file_of(&library) {
-            // Set once: only the first call comes here.
+            // Only the first call gets here, so this cannot fail.
             let _ = FILE.set(file);
         }
-        // SAFETY: a file of these names is AMD's runtime.
+        // SAFETY: libraries of these names are AMD's runtime.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
         let mut runtime = Self {
@@ -95,7 +93,7 @@ impl Runtime {
             version: 0,
             driver_version: 0,
         };
-        // SAFETY: the flags must be 0.
+        // SAFETY: flags of 0 are valid.
         unsafe { hip!(runtime, hipInit(0)) }.map_err(node::explain)?;
         runtime.version = version(&runtime, "hipRuntimeGetVersion")?;
         if runtime.version < VERSION_5_5 {
@@ -103,8 +101,8 @@ impl Runtime {
                 Status::LIBRARY_MISSING,
                 "hipRuntimeGetVersion",
                 format!(
-                    "AMD's runtime is {}; 5.5 or newer is needed, which has uncached memory for signals: \
-                     update ROCm",
+                    "AMD's runtime is version {}; 5.5 or newer is needed, which has uncached memory for \
+                     signals: update ROCm",
                     version_text(runtime.version)
                 ),
             ));
@@ -113,15 +111,18 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// How many devices the visibility variables leave; at least one.
+    /// Returns the number of visible devices, at least one.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` if there is none; the runtime's failure.
     pub fn device_count(&self) -> CallResult<u32> {
         let mut count = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         unsafe { hip!(self, hipGetDeviceCount(&raw mut count)) }.map_err(node::explain)?;
         if count > 0 {
             return Ok(count as u32);
         }
-        let none = "the runtime works and shows no device; look at HIP_VISIBLE_DEVICES, \
+        let none = "the runtime works but shows no device; check HIP_VISIBLE_DEVICES, \
                     ROCR_VISIBLE_DEVICES and amd-smi";
         Err(node::explain(Failure::new(
             Status::NO_DEVICE,
@@ -130,12 +131,12 @@ impl Runtime {
         )))
     }
 
-    /// The file that the runtime was loaded from.
+    /// Returns the file that the runtime was loaded from.
     pub fn file(&self) -> Option<PathBuf> {
         library::file_of(self.table.hipInit as *const c_void)
     }
 
-    /// Makes a call's result a failure that names it, unless it succeeded.
+    /// Turns an error code into a result that names the call.
     #[inline]
     pub fn check(&self, call: &'static str, code: Code) -> CallResult<()> {
         match code {
@@ -144,7 +145,7 @@ impl Runtime {
         }
     }
 
-    /// As [`Runtime::check`] where "not yet" is an answer: 1 for success, 0 for not ready.
+    /// Turns an error code into a result, with `Ok(false)` for "not ready".
     #[inline]
     pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<bool> {
         if code == constants::result::NOT_READY {
@@ -162,19 +163,19 @@ fn version(runtime: &Runtime, call: &'static str) -> CallResult<u32> {
         _ => table.hipRuntimeGetVersion,
     };
     let mut version = 0;
-    // SAFETY: the place is writable.
+    // SAFETY: the out-pointer is writable.
     runtime.check(call, unsafe { ask(&raw mut version) })?;
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
-/// A version as people write it: `7.1.25424`.
+/// Returns a version as text, such as `7.1.25424`.
 pub fn version_text(version: u32) -> String {
     let (major, minor) = (version / 10_000_000, version / 100_000 % 100);
     format!("{major}.{minor}.{}", version % 100_000)
 }
 
-/// Opens one of ROCm's libraries, which has several names, best first: the one that the program has
-/// loaded, as PyTorch loads the release that it was built for, else the first that is found.
+/// Opens a ROCm library that has several names, best first. Prefers one that the process has already loaded, as
+/// PyTorch loads the release that it was built for.
 ///
 /// # Errors
 /// As [`Library::open`].
@@ -184,8 +185,8 @@ pub fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {
     Library::open_first(sonames, &files, advice)
 }
 
-/// Where a library of ROCm's lies outside the loader's directories: in the toolkit, then among Python's
-/// packages (AMD's own, then those that PyTorch brings, whose files have no version in their names).
+/// Returns the files to try outside of the loader's directories: in the toolkit, then in Python packages (AMD's
+/// own, then PyTorch's, whose file names have no version).
 fn files_of(sonames: &[&str], toolkit: Option<&Path>, packages: &[PathBuf]) -> Vec<PathBuf> {
     let toolkit = toolkit.filter(|path| !path.as_os_str().is_empty());
     let roots = toolkit.into_iter().chain([Path::new("/opt/rocm")]);
@@ -202,7 +203,7 @@ fn files_of(sonames: &[&str], toolkit: Option<&Path>, packages: &[PathBuf]) -> V
     versioned.chain(plain).collect()
 }
 
-/// The file behind a library, by a function that every version has.
+/// Returns the file of a library, located by a function that every version has.
 fn file_of(library: &Library) -> Option<PathBuf> {
     let address = library
         .symbol(c"hipInit")
@@ -212,18 +213,18 @@ fn file_of(library: &Library) -> Option<PathBuf> {
 
 fn missing_symbol(library: &Library, symbol: &str) -> Failure {
     let known = library.symbol(c"hipRuntimeGetVersion").and_then(|address| {
-        // SAFETY: the runtime's function of this name has this signature in every version.
+        // SAFETY: in every version the runtime's function of this name has this signature.
         let ask = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> Code>(address)
         };
         let mut version = 0;
-        // SAFETY: the place is writable.
+        // SAFETY: the out-pointer is writable.
         (unsafe { ask(&raw mut version) } == 0).then_some(version as u32)
     });
     let file = file_of(library).map_or("libamdhip64".into(), |file| file.display().to_string());
     let advice = match known {
-        Some(version) if version >= VERSION_5_5 => "which should have it: install ROCm again",
-        _ => "and 5.5 or newer is needed: update ROCm",
+        Some(version) if version >= VERSION_5_5 => "which should have it; install ROCm again",
+        _ => "and 5.5 or newer is needed; update ROCm",
     };
     Failure::new(
         Status::LIBRARY_MISSING,
@@ -248,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_library_without_a_symbol_is_told_with_the_symbol() {
-        // Some library that every process can open and that is no runtime of AMD's.
+        // A library that is always there and is not AMD's runtime.
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
-        // SAFETY: nothing is called: the first look-up already fails.
+        // SAFETY: the first look-up fails, so no function is called.
         let symbol = unsafe { Table::load(&library) }.err().expect("not AMD's");
         assert_eq!(symbol, "hipInit");
         let failure = missing_symbol(&library, symbol);

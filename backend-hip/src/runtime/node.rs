@@ -1,6 +1,6 @@
-//! `/dev/kfd`, through which the runtime reaches the GPUs: why there is no device.
+//! Explains "no device" by the state of `/dev/kfd`, through which the runtime reaches the GPUs.
 //!
-//! The runtime says "no device" whether the kernel has no driver or this user may not use it.
+//! The runtime reports "no device" both if the kernel has no driver and if this user may not use it.
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use symmem_core::backend::abi::Status;
 
 const NODE: &str = "/dev/kfd";
 
-/// Adds to "no device" what the node says.
+/// Adds to a `NO_DEVICE` failure what `/dev/kfd` tells; returns other failures unchanged.
 pub fn explain(failure: Failure) -> Failure {
     if failure.status != Status::NO_DEVICE {
         return failure;
@@ -33,7 +33,7 @@ fn verdict(failure: Failure, usable: rustix::io::Result<()>) -> Failure {
             "open(/dev/kfd)",
             error.raw_os_error(),
             format!(
-                "{NODE} is there and this user may not use it ({error}): add the user to the groups \
+                "{NODE} exists, but this user may not use it ({error}); add the user to the groups \
                  render and video and log in again, or start the container with --group-add for both"
             ),
         ),
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn other_failures_are_left_as_they_are() {
-        let failure = Failure::of_call(Status::CALL_FAILED, "hipInit", 3, "not initialised");
+        let failure = Failure::of_call(Status::CALL_FAILED, "hipInit", 3, "not initialized");
         assert_eq!(explain(failure.clone()), failure);
     }
 }

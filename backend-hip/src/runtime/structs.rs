@@ -1,12 +1,12 @@
-//! Structs of the HIP API, as the ABI has them; each is the same in versions 5.2 to 7.14, but for
-//! [`AllocationProperties`], which 5.2 had otherwise. `xtask/tests/layouts` compares them.
+//! Structs of the HIP API in their ABI layout, which is the same in versions 5.2 to 7.14, except for
+//! [`AllocationProperties`], which differs in 5.2. `xtask/tests/layouts` compares them.
 
 use std::mem::offset_of;
 
 /// `hipUUID`.
 pub type Uuid = [u8; 16];
 
-/// `hipIpcMemHandle_t`. Crosses by value.
+/// `hipIpcMemHandle_t`, which is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcHandle {
@@ -14,7 +14,7 @@ pub struct IpcHandle {
     pub reserved: [u8; 64],
 }
 
-/// `hipMemLocation`: a device, named by its ordinal.
+/// `hipMemLocation`: a device, by ordinal.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryLocation {
@@ -24,8 +24,7 @@ pub struct MemoryLocation {
     pub id: i32,
 }
 
-/// `hipMemAllocationProp` from 5.3 on. Before, its fields stood in another order: such a runtime is refused
-/// where it starts, as everything before 5.5 is.
+/// `hipMemAllocationProp` from 5.3 on. Older versions have another field order, but runtimes before 5.5 are refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocationProperties {
@@ -35,36 +34,36 @@ pub struct AllocationProperties {
     pub handle_types: u32,
     /// Where the memory is.
     pub location: MemoryLocation,
-    /// Null: for another operating system.
+    /// Null; used on Windows only.
     pub win32_metadata: usize,
     /// Compression, RDMA and usage; zero.
     pub flags: [u8; 8],
 }
 
-/// `hipMemAccessDesc`: who may do what.
+/// `hipMemAccessDesc`: which device has which access.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessDescription {
-    /// Who.
+    /// Device.
     pub location: MemoryLocation,
     /// `hipMemAccessFlags`.
     pub flags: u32,
 }
 
-/// `hipDeviceProp_t` as version 5 has it, which the unversioned `hipGetDeviceProperties` fills in later
-/// versions too (`hipDeviceProp_tR0000`). Only the architecture's name is read: nothing else tells
+/// `hipDeviceProp_t` of version 5. The unversioned `hipGetDeviceProperties` fills in this layout in later
+/// versions, too (`hipDeviceProp_tR0000`). Only the architecture's name is read; nothing else distinguishes
 /// gfx90a from its predecessors.
 #[repr(C, align(8))]
 pub struct DeviceProperties {
     before: [u8; 396],
     /// `gfx90a:sramecc+:xnack-`, zero-padded.
     pub architecture: [u8; 256],
-    /// The rest, and room for a runtime that fills its own, longer struct.
+    /// The rest, with room for a runtime that writes a longer struct.
     after: [u8; 4096 - 396 - 256],
 }
 
 impl DeviceProperties {
-    /// All zeros.
+    /// Returns a struct of zeros.
     pub const fn zeroed() -> Self {
         Self {
             before: [0; 396],

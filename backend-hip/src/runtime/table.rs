@@ -1,12 +1,12 @@
-//! The entry points of `libamdhip64.so` that this backend calls, as a table filled once.
+//! The functions of `libamdhip64.so` that this backend calls, as a table that is filled once.
 //!
-//! Required is what version 5.2 has and everything needs; the rest says what goes without it. Memory
-//! addresses are numbers here, as everywhere in this crate: C declares them as pointers.
+//! Required are functions that version 5.2 has and that everything needs. A comment on each group of optional ones
+//! says what they are for. Memory addresses are numbers, as everywhere in this crate; C declares them as pointers.
 
 use super::structs::{AccessDescription, AllocationProperties, IpcHandle, MemoryLocation, Uuid};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `hipError_t` as the plain number it is: a newer runtime returns numbers that we have no name for.
+/// `hipError_t` as a plain number, since a newer runtime may return unknown values.
 pub type Code = u32;
 /// `hipStream_t`.
 pub type Stream = *mut c_void;
@@ -24,7 +24,7 @@ pub type Function = *mut c_void;
 pub type Physical = *mut c_void;
 
 symmem_gpu::symbol_table! {
-    /// The runtime's functions.
+    /// Functions of the runtime.
     pub struct Table {
         required {
             hipInit(flags: c_uint) -> Code;
@@ -44,7 +44,7 @@ symmem_gpu::symbol_table! {
             hipDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: c_int) -> Code;
             hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> Code;
             hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> Code;
-            // Of version 5's layout in every version; see `structs`.
+            // Every version writes version 5's layout; see `structs`.
             hipGetDeviceProperties(properties: *mut c_void, device: c_int) -> Code;
 
             hipStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) -> Code;
@@ -104,9 +104,9 @@ symmem_gpu::symbol_table! {
             ) -> Code;
         }
         optional {
-            // How devices are linked, for `symmem info`.
+            // For the links in `symmem info`.
             hipExtGetLinkTypeAndHopCount(from: c_int, to: c_int, kind: *mut u32, hops: *mut u32) -> Code;
-            // Virtual-memory management: the second way to share memory, where the device has it.
+            // Virtual memory management, a second share kind for devices that support it.
             hipMemGetAllocationGranularity(
                 bytes: *mut usize, properties: *const AllocationProperties, option: c_uint
             ) -> Code;
@@ -118,7 +118,7 @@ symmem_gpu::symbol_table! {
             hipMemExportToShareableHandle(
                 shareable: *mut c_void, physical: Physical, kind: c_uint, flags: u64
             ) -> Code;
-            // The meaning of `shareable` changed in version 7.1: see `memory/vmm.rs`.
+            // Version 7.1 changed the meaning of `shareable`; see `memory/vmm.rs`.
             hipMemImportFromShareableHandle(
                 physical: *mut Physical, shareable: *mut c_void, kind: c_uint
             ) -> Code;

@@ -1,21 +1,21 @@
-//! The selector's table: which algorithm and grid for which operation, world and size.
+//! The selector's table: algorithm and grid by operation, world size and message size.
 //!
-//! Not measured. Sizes are nccl-tests' (see `CollectiveRow`). Two published facts decide: a mesh gives each
-//! pair one link of 45 to 48 GB/s, so W−1 links of a device work only if all peers are reached at once; and
-//! RCCL takes 6 to 13 µs for the smallest all-reduce. Packets double the bytes on the links, so they pay
-//! while W−1 links move twice the data in less time than a barrier takes, some 3 µs: up to about 64 KiB for
-//! each peer. Grids have 8 blocks for each link, which is what fills one (TransferBench). Above 64 MiB the
-//! copy engine, which leaves the compute units to others, has the same links.
+//! Not measured. Sizes count as in nccl-tests (see `CollectiveRow`). The table follows from two published
+//! facts: a mesh gives each pair of devices one link of 45 to 48 GB/s, so that the W−1 links of a device are
+//! all busy only if it reaches all peers at once; and RCCL takes 6 to 13 µs for the smallest all-reduce. LL
+//! packets double the bytes on the links. They pay off while W−1 links move twice the data in less time than a
+//! barrier takes, some 3 µs: up to about 64 KiB per peer. Grids have 8 blocks per link, which fill it
+//! (TransferBench). Above 64 MiB the copy engine uses the same links and leaves the compute units free.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
 use symmem_gpu::tuning::*;
 
-/// Bytes of a rank's inbox for pushed reductions: one piece in the making and one on its way from each of 7
-/// peers for 1024 pairs of warps. No row pushes reductions until that has been measured; an inbox is where
-/// signals are, in memory that is not cached.
+/// Size in bytes of a rank's inbox for pushed reductions: for 1024 pairs of warps, one piece being written and
+/// one in flight from each of 7 peers. No row pushes reductions until that is measured. The inbox lies in
+/// uncached memory, like signals.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
-/// The table, reductions last.
+/// The table; reductions come last.
 pub const COLLECTIVES: Collectives = &[
     (CollectiveOperation::BROADCAST, &BROADCAST),
     (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
@@ -30,7 +30,7 @@ pub const COLLECTIVES: Collectives = &[
     (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
 ];
 
-/// Up to 32 KiB every rank sends all it has to every other.
+/// Up to 32 KiB every rank sends its whole input to every other.
 const ALL_REDUCE: [World; 2] = [
     (
         2,
@@ -91,12 +91,12 @@ const ALL_TO_ALL: [World; 1] = [(
         row(512 * KIB, Algorithm::PACKETS, 32, 256),
         row(64 * MIB, Algorithm::PUSH, 64, 512),
         copies(ALWAYS),
-        // In place nothing else between barriers can.
+        // The only algorithm with barriers that works in place.
         row(ALWAYS, Algorithm::SWAP, 32, 512),
     ],
 )];
 
-/// Pulled, each peer has the root's link to itself; scattered first, everybody's links work.
+/// A pull uses one link of the root per peer; scattering first uses the links of all ranks.
 const BROADCAST: [World; 1] = [(
     ANY,
     &[
@@ -106,7 +106,7 @@ const BROADCAST: [World; 1] = [(
     ],
 )];
 
-/// Whoever is not the root moves the bytes, each over its own link.
+/// All ranks but the root move the bytes, each over its own link.
 const GATHER: [World; 1] = [(
     ANY,
     &[
@@ -123,7 +123,7 @@ const SCATTER: [World; 1] = [(
     ],
 )];
 
-/// Blocks for each peer, and one more that announces.
+/// Blocks per peer, plus the block that announces.
 const EXCHANGE: [World; 2] = [
     (8, &[row(ALWAYS, Algorithm::RENDEZVOUS, 8 * 8 + 1, 512)]),
     (ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, ANY * 2 + 1, 512)]),

@@ -1,5 +1,5 @@
-//! Data: how work is best done, by size. Nothing here has been measured: every boundary follows from
-//! published rates of links and from what was measured on other GPUs, until `symmem tune` has run.
+//! Tuning data, by size. Not measured: every boundary follows from published link rates and from measurements
+//! on other GPUs. `symmem tune` on such devices makes better rows.
 
 mod collectives;
 mod transfers;

@@ -1,13 +1,13 @@
-//! Data: how bytes are best moved, by direction and size, and how many peers at once keep the links busy.
+//! Tuning data of transfers, by direction and size, and the number of peers that keep the links busy.
 //!
-//! Not measured. Published for MI300X: a pair of devices has one link of 64 GB/s, of which 45 to 48 can be
-//! used in each direction (ROCm's blog on RCCL and xGMI); 8 compute units move a transfer at that rate
-//! (TransferBench there). A stream's work costs some 5 to 10 µs, in which a link moves 256 to 512 KiB: the
-//! copy engine, which costs two such steps where a kernel costs one, is left to sizes well above that.
+//! Not measured. Published for MI300X: a pair of devices has one link of 64 GB/s, of which 45 to 48 are usable
+//! in each direction (ROCm's blog on RCCL and xGMI), and 8 compute units move a transfer at that rate
+//! (TransferBench there). Work on a stream costs some 5 to 10 µs, in which a link moves 256 to 512 KiB. The
+//! copy engine costs two such steps and a kernel one, so the copy engine starts well above these sizes.
 
 use symmem_gpu::tuning::*;
 
-/// The tables for every device.
+/// Returns the tables, which are the same for every device.
 pub fn transfers() -> Transfers {
     UNMEASURED
 }
@@ -19,7 +19,7 @@ const UNMEASURED: Transfers = Transfers {
         vector(2 * MIB, 8, 512),
         copy_engine(),
     ]),
-    // A load waits for its answer where a store does not, so more of them are in flight.
+    // A load waits for its answer and a store does not, so more loads are in flight.
     get: rows([
         vector(16 * KIB, 1, 512),
         vector(64 * KIB, 4, 512),
@@ -28,9 +28,8 @@ const UNMEASURED: Transfers = Transfers {
     ]),
 };
 
-/// How many peers at once keep the links of a device busy: all. A board has eight of these devices, each
-/// with a link to each other. Not asked for, since a rank may see its own device alone, and all ranks have
-/// to say the same.
+/// Number of peers that keep a device's links busy: all, since a board has eight devices with a link between
+/// each pair. A constant, because a rank may see only its own device, and all ranks need the same value.
 pub const FANOUT: u32 = 7;
 
 #[cfg(test)]

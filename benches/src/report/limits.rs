@@ -1,4 +1,4 @@
-//! What the hardware can do at most, where that is known, for the lines in plots.
+//! Physical limits of known devices, drawn as lines in the plots.
 
 use super::compare::published::Link;
 use super::plot::Limit;
@@ -6,7 +6,7 @@ use super::plot::Limit;
 /// Dense f16 and bf16 of one H100 or H200 with SXM, TFLOP/s: half of what NVIDIA's data sheets give with sparsity (1979).
 const HOPPER_DENSE: f64 = 989.5;
 
-/// The link of the devices, if all are of one model.
+/// Returns the rating of the links if all devices are of one known model.
 fn link(devices: &[String]) -> Option<&'static Link> {
     let first = devices.first()?;
     let alike = devices.iter().all(|name| name == first);
@@ -20,18 +20,18 @@ fn rate(value: f64) -> Limit {
     }
 }
 
-/// What one pair of devices can exchange in one direction.
+/// Returns the bandwidth of a pair's link in one direction.
 pub(super) fn of_pairs(devices: &[String]) -> Option<Limit> {
     Some(rate(link(devices)?.pair))
 }
 
-/// What a device can exchange with its `world - 1` peers in one direction.
+/// Returns the bandwidth of a device to its `world - 1` peers in one direction.
 pub(super) fn of_collectives(devices: &[String], world: u32) -> Option<Limit> {
     let limit = link(devices)?.to_peers(world);
     (limit > 0.0).then(|| rate(limit))
 }
 
-/// What a device can multiply.
+/// Returns the peak rate of dense f16 and bf16 GEMMs of one device.
 pub(super) fn of_products(devices: &[String]) -> Option<Limit> {
     let known = |name: &String| name == "NVIDIA H200" || name == "NVIDIA H100 80GB HBM3";
     (!devices.is_empty() && devices.iter().all(known)).then(|| Limit {

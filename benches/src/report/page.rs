@@ -54,7 +54,7 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     page.finish(&symbols)
 }
 
-/// What the page is about.
+/// Returns the title without the devices.
 fn subject(report: &Report) -> &'static str {
     match (report.points.is_empty(), &report.collectives) {
         (true, None) if report.ag_gemm.is_some() => "All-gather + GEMM",
@@ -64,7 +64,7 @@ fn subject(report: &Report) -> &'static str {
     }
 }
 
-/// The first heading, what ran where, and whether everything was right.
+/// Returns the first heading, devices, backend, date and the result of the checks.
 fn head(report: &Report) -> Result<String, fmt::Error> {
     let environment = &report.environment;
     let mut head = format!("<h1>{}</h1>\n<ul class=\"facts\">\n", subject(report));

@@ -1,7 +1,7 @@
 //! Plots as SVG: rates over sizes in [`curves`], contenders side by side in [`bars`].
 //!
-//! Colours come from the page's style sheet, by the class `s0` to `s9` of a series. A mark is a `use` element with
-//! a title of three lines: who, where, and the value. `page.js` shows these titles on hover, tap and arrow keys;
+//! Colors come from the page's style sheet, by the class `s0` to `s9` of a series. A mark is a `use` element with
+//! a title of three lines: name, position, and value. `page.js` shows these titles on hover, tap and arrow keys;
 //! without the script the browser shows them itself.
 
 use std::fmt::{self, Write};
@@ -15,7 +15,7 @@ mod curves;
 pub(super) use bars::{Bars, Group, Lane};
 pub(super) use curves::{Across, Axes};
 
-/// How many series have a colour and a shape of their own; the others share the last.
+/// Number of series with a color and a shape of their own; further series share the last.
 const SERIES: usize = 10;
 
 /// The width of every plot, in its own units.
@@ -35,12 +35,12 @@ const SHAPES: [&str; SERIES] = [
     "M-4,0L0,4L4,0L0,-1.6z",
 ];
 
-/// What a contender reached.
+/// The values of one contender in a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Its colour and shape.
+    /// Selects color and shape.
     pub series: usize,
-    /// Whether it is symmem's: others are dashed.
+    /// Whether this is symmem; lines of baselines are dashed.
     pub ours: bool,
     pub name: String,
     pub marks: Vec<Mark>,
@@ -49,28 +49,28 @@ pub(super) struct Line {
 /// A measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// Where on the horizontal axis: bytes or rows.
+    /// Position on the horizontal axis: bytes or rows.
     pub at: u64,
     pub value: f64,
-    /// The least and the largest over rounds.
+    /// Lowest and highest value over the rounds.
     pub range: Option<(f64, f64)>,
-    /// What else a reader may want to know of it.
+    /// Further text for the tooltip.
     pub note: String,
 }
 
-/// What the hardware can do at most.
+/// A physical limit of the hardware.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Limit {
     pub name: String,
     pub value: f64,
 }
 
-/// The class of a series in the style sheet.
+/// Returns the CSS class of a series.
 pub(super) fn class(series: usize) -> String {
     format!("s{}", series.min(SERIES - 1))
 }
 
-/// The shapes that marks of every plot of a page refer to.
+/// Writes the shapes that the marks of all plots of a page refer to.
 pub(super) fn symbols(page: &mut String) -> fmt::Result {
     page.push_str("<svg class=\"symbols\" aria-hidden=\"true\"><defs>");
     for (series, path) in SHAPES.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(super) fn symbols(page: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// A stroke, a shape and a name for each line.
+/// Writes a legend: stroke, shape and name of each line.
 pub(super) fn legend<'a>(
     page: &mut String,
     lines: impl IntoIterator<Item = &'a Line>,
@@ -109,7 +109,7 @@ pub(super) fn legend<'a>(
     Ok(())
 }
 
-/// A plot with its caption.
+/// Writes a plot with its caption.
 pub(super) fn figure(page: &mut String, title: &str, detail: &str, svg: &str) -> fmt::Result {
     writeln!(
         page,
@@ -119,7 +119,7 @@ pub(super) fn figure(page: &mut String, title: &str, detail: &str, svg: &str) ->
     )
 }
 
-/// A mark and the three lines that are shown of it.
+/// Writes a mark with the three lines of its tooltip.
 fn mark(
     svg: &mut String,
     series: usize,
@@ -128,7 +128,7 @@ fn mark(
     place: &str,
     value: &str,
 ) -> fmt::Result {
-    // A name of several lines would be taken for a place.
+    // A line break within a name would shift the lines of the tooltip.
     let [name, place, value] = [name, place, value].map(|text| text.replace(['\n', '\r'], " "));
     write!(
         svg,
@@ -140,7 +140,7 @@ fn mark(
     )
 }
 
-/// A value with its unit, the rounds' range and the note.
+/// Formats a value with its unit, the range over rounds and the note.
 fn value(mark: &Mark, unit: &str) -> String {
     use super::text::significant;
     let mut text = format!("{} {unit}", significant(mark.value));

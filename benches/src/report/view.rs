@@ -189,7 +189,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// What a column is called: a block is one only where kernels ran.
+/// Returns the name of a column; columns of blocks are `symmem` if no kernel ran, as on the host.
 pub(super) fn name<'a>(
     points: impl IntoIterator<Item = &'a Point>,
     column: Column,

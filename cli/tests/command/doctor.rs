@@ -26,7 +26,7 @@ fn recorded(directory: &Path, arguments: &[&str]) -> Command {
     let libraries = support::fake_driver_and_libraries();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     let mut command = symmem(directory, arguments);
     command
@@ -220,14 +220,14 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
         "{out}"
     );
     for step in [
-        "creating the object: done",
-        "importing the object: done",
-        "joining the object: done",
-        "binding memory: done",
-        "mapping the object: done",
-        "unmapping the object: done",
-        "unbinding memory: done",
-        "giving the object back: done",
+        "creating the multicast object: done",
+        "importing the multicast object: done",
+        "joining the multicast object: done",
+        "binding memory to the multicast object: done",
+        "mapping the multicast object: done",
+        "unmapping the multicast object: done",
+        "unbinding memory from the multicast object: done",
+        "releasing the multicast object: done",
     ] {
         assert!(err.contains(step), "{step} is missing in\n{err}");
     }
@@ -497,7 +497,7 @@ fn a_size_of_the_object_that_ranks_would_refuse_is_refused(#[case] size: &str) {
         command.env("SYMMEM_MULTICAST_BYTES", size);
         fail(command)
     };
-    let sentence = format!("SYMMEM_MULTICAST_BYTES={size} is no number of bytes");
+    let sentence = format!("SYMMEM_MULTICAST_BYTES={size} is not a number of bytes");
     let mut errors = vec![sized(doctor(&directory, &[]))];
     if support::permitted() {
         errors.push(sized(live(&directory)));

@@ -1,45 +1,46 @@
-//! What every entry of a table does around its call: no panic and no failure crosses as such.
+//! The wrapper around every table entry: no panic and no Rust error crosses the table.
 
 use super::abi::{FailureRecord, Status};
 use super::failure::{CallResult, Failure};
 use std::any::Any;
 use std::cell::RefCell;
 
-/// An entry of a table; `None` where the plugin is older than the entry.
+/// An entry of a table; `None` if the plugin is older than the entry.
 pub type TableEntry<F> = Option<F>;
 
 thread_local! {
-    /// Of this copy of core: a loaded plugin has its own, reached through its own table.
+    /// Each copy of core has its own: a loaded plugin's is read through the plugin's own table.
     static LAST_FAILURE: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }
 
-/// Answers the caller of an entry: a failure or a caught panic becomes a status and this thread's record.
+/// Ends an entry: writes the result to `out`, or stores a failure or caught panic for `last_failure` and returns its
+/// status.
 ///
-/// Entries catch panics by [`std::panic::catch_unwind`] themselves, so that no file lies between an entry and the
-/// method that it calls.
+/// Each entry calls [`std::panic::catch_unwind`] itself, so that no other frame lies between it and the backend's
+/// method.
 ///
 /// # Safety
-/// `out` is writable.
+/// `out` is valid for a write of `T`.
 pub(super) unsafe fn answer<T>(
     out: *mut T,
     called: std::result::Result<CallResult<T>, Box<dyn Any + Send>>,
 ) -> Status {
     let failure = match called {
         Ok(Ok(value)) => {
-            // SAFETY: the caller gives a writable place.
+            // SAFETY: `out` is valid for a write, which this function's caller guarantees.
             unsafe { out.write(value) };
             return Status::OK;
         }
         Ok(Err(failure)) => failure,
         Err(payload) => Failure::new(Status::PANICKED, "backend", panic_text(payload.as_ref())),
     };
-    // A failure must not read as success, whatever the backend put there.
+    // A failure must not read as success, even if the backend gave it the status `OK`.
     let status = if failure.status == Status::OK {
         Status::CALL_FAILED
     } else {
         failure.status
     };
-    // During thread exit the slot may be gone; the status alone then has to do.
+    // During thread exit the slot may be gone; the caller then gets only the status.
     let _ = LAST_FAILURE.try_with(|slot| slot.replace(Some(failure)));
     status
 }
@@ -60,6 +61,6 @@ pub(super) unsafe extern "C" fn last_failure(out: *mut FailureRecord) {
         .flatten()
         .unwrap_or_else(|| Failure::new(Status::OK, "", "no failure recorded on this thread"))
         .to_record();
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe { out.write(record) };
 }

@@ -1,27 +1,27 @@
-//! Operations of all ranks together.
+//! Barriers and the collectives' kernels.
 
 use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// The kernels of collectives.
+/// Launches the kernels of collectives.
 ///
-/// A grid's blocks wait for the same blocks of the peers' grids, so all of them must be resident at
-/// once: core asks [`Collectives::resident_blocks`] and refuses what would not be.
+/// The blocks of a grid wait for the same blocks of the peers' grids, so the whole grid must be co-resident. The
+/// library asks [`Collectives::resident_blocks`] and refuses a larger grid.
 #[enum_dispatch]
 pub trait Collectives {
-    /// Holds the stream until every rank's stream has reached its barrier of the same number. Work
-    /// before it at any rank is visible after it at every rank. Capturable.
+    /// Enqueues a barrier: holds the stream until every rank's stream has reached its barrier of the same number.
+    /// Work before the barrier at any rank is visible after it at every rank. Capturable.
     ///
     /// # Safety
     /// All words, the abort word and the record are live until the stream has passed this point.
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()>;
 
-    /// Row `index` of the selector's table for this device, `None` past the last one. The first row that fits a
-    /// call decides it. No row's algorithm is [`Algorithm::AUTOMATIC`].
+    /// Returns row `index` of this device's selector table, or `None` past the last row. The first row that fits a
+    /// call decides it. No row has the algorithm [`Algorithm::AUTOMATIC`].
     fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>>;
-    /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 for a
-    /// kernel that this device does not have. The host backend says 1 for whatever it has.
+    /// Returns how many blocks of `threads` threads are co-resident if nothing else runs; 0 if this device lacks the
+    /// kernel. The host backend returns 1 for every kernel that it has.
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
@@ -29,83 +29,84 @@ pub trait Collectives {
         threads: u32,
     ) -> CallResult<u32>;
 
-    /// Copies between two barriers. Capturable, as are all that follow.
+    /// Enqueues copies between two barriers. Capturable, as are the methods below.
     ///
     /// # Safety
-    /// All memory and words named are live until the stream has passed this point; every member of
-    /// the group makes the call with the same geometry. So for all that follow.
+    /// The named memory and words are live until the stream has passed this point, and every member of the group
+    /// makes the call with the same geometry. The methods below have the same conditions.
     unsafe fn collective_move(
         &self,
         arguments: &MoveArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Swaps between two barriers: each destination with its source.
+    /// Enqueues swaps between two barriers: each destination with its source.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_swap(
         &self,
         arguments: &MoveArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Bytes in packets.
+    /// Enqueues a transfer of bytes in LL packets.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_packets(
         &self,
         arguments: &PacketArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// A reduction between two barriers.
+    /// Enqueues a reduction between two barriers.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_reduce(
         &self,
         arguments: &ReduceArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// A reduction by pushing. Threads of a block are a multiple of 128: whole pairs of warps, which are 32
-    /// or 64 threads.
+    /// Enqueues a reduction in which members push their elements. The number of threads per block is a multiple of
+    /// 128: whole pairs of warps, whether a warp has 32 or 64 threads.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_reduce_push(
         &self,
         arguments: &ReducePushArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// A reduction in packets.
+    /// Enqueues a reduction in LL packets.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_reduce_packets(
         &self,
         arguments: &ReducePacketArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Loads, and stores, through multicast addresses between two barriers; what a switch would do is done by
-    /// the members' own addresses where [`super::Multicast::multicast_support`] is `EMULATED`.
+    /// Enqueues loads and stores through multicast addresses between two barriers. If
+    /// [`super::Multicast::multicast_support`] is `EMULATED`, the kernels use the members' own addresses and do the
+    /// switch's work.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_multicast(
         &self,
         arguments: &MulticastArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Sends and receives.
+    /// Enqueues sends and receives that run concurrently.
     ///
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     unsafe fn collective_exchange(
         &self,
         arguments: &ExchangeArguments,

@@ -1,34 +1,35 @@
-//! What stands for a type of the traits in the table, and the way there and back.
+//! Conversion between the Rust types of the traits and the C types of the table.
 //!
-//! The traits speak Rust, the table C. The shims of a backend's side and the calls of the host's side convert
-//! here and nowhere else; a type without an implementation of [`Cross`] cannot be in a method of the contract.
+//! The backend's shims and the program's calls convert here and nowhere else. A method of the contract can only use
+//! types that implement [`Cross`].
 
 use super::abi::*;
 use super::failure::{CallResult, Failure};
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
-/// A type in the methods of the traits.
+/// A type that the traits' methods may take or return.
 ///
-/// Public only because it is named in the types of the tables' entries; no backend needs it.
+/// It is public only because the types of the table entries name it; no backend implements it.
 pub trait Cross: Sized {
-    /// What stands for it in the table: a type with the layout that C gives it.
+    /// The C type in the table, with a defined layout.
     type C;
 
-    /// The form that crosses.
+    /// Converts to the C type.
     fn into_c(self) -> Self::C;
 
-    /// Reads the form that crosses. `entry` is the entry's name, for the message.
+    /// Converts from the C type. `entry` is the entry's name, for the error text.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the entry's name and the value, for a form that stands for nothing here.
+    /// `INVALID_ARGUMENT`, with the entry's name and the value, if the value has no meaning here.
     ///
     /// # Safety
-    /// What a pointer in the form points to is readable as this type while the result is used; null is refused.
+    /// A pointer in `form` is null (which is refused) or points to memory that is readable as this type while the
+    /// result is used.
     unsafe fn from_c(form: Self::C, entry: &'static str) -> CallResult<Self>;
 }
 
-/// Types with one layout on both sides.
+/// Implements [`Cross`] for types that have one layout on both sides.
 macro_rules! cross_as_they_are {
     ($($type:ty),* $(,)?) => {$(
         impl Cross for $type {
@@ -51,7 +52,7 @@ cross_as_they_are! {
     (), u8, u32, u64,
     DeviceAddress, RawAllocation, RawEvent, RawFunction, RawGemm, RawGraph, RawGraphExec, RawMapping,
     RawModule, RawMulticast, RawStream, RawVendor,
-    // Sets of values that may grow: whoever uses a value refuses one that it does not know.
+    // Sets of values that may grow: the code that uses a value refuses one that it does not know.
     CollectiveKernel, ElementType, MulticastSupport, ShareKind, Sharding, SignalPlacement,
     Capabilities, DeviceDescription, ExportedHandle, HostMemory, MemoryInformation, SharedAllocation,
     SharedMapping, VendorDescription, VendorIdentifier,
@@ -61,7 +62,7 @@ fn refuse<T>(entry: &'static str, message: String) -> CallResult<T> {
     Err(Failure::new(Status::INVALID_ARGUMENT, entry, message))
 }
 
-/// 0 or 1.
+/// Crosses as 0 or 1.
 impl Cross for bool {
     type C = u32;
 
@@ -78,14 +79,14 @@ impl Cross for bool {
             other => refuse(
                 entry,
                 format!(
-                    "{other} is neither 0 (false) nor 1 (true); program and plugin are of different releases"
+                    "{other} is neither 0 (false) nor 1 (true); use the plugin file of this program's symmem release"
                 ),
             ),
         }
     }
 }
 
-/// A struct of the boundary, lent for the call.
+/// A struct of the table, lent for the call.
 impl<T> Cross for &T {
     type C = *const T;
 
@@ -96,15 +97,18 @@ impl<T> Cross for &T {
 
     #[inline]
     unsafe fn from_c(form: *const T, entry: &'static str) -> CallResult<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: the pointer is null or readable as `T` while the result is used, as `from_c` requires.
         match unsafe { form.as_ref() } {
             Some(value) => Ok(value),
-            None => refuse(entry, "an argument is a null pointer".into()),
+            None => refuse(
+                entry,
+                "an argument is a null pointer; pass a pointer to a valid struct".into(),
+            ),
         }
     }
 }
 
-/// A kernel's arguments: bytes of which some, as padding, may be uninitialised.
+/// A kernel's arguments: some of the bytes, such as padding, may be uninitialized.
 impl Cross for &[MaybeUninit<u8>] {
     type C = ByteSlice;
 
@@ -123,13 +127,13 @@ impl Cross for &[MaybeUninit<u8>] {
         }
         match usize::try_from(form.length) {
             Ok(length) if !form.first.is_null() && length <= isize::MAX as usize => {
-                // SAFETY: the caller's word; the range is not null and has a length that a slice can have.
+                // SAFETY: `from_c` requires the range to be readable; it is not null and its length fits a slice.
                 Ok(unsafe { slice::from_raw_parts(form.first.cast(), length) })
             }
             _ => refuse(
                 entry,
                 format!(
-                    "{} bytes at {:p} are no range of memory",
+                    "{} bytes at {:p} are not a valid memory range; pass a readable range of at most isize::MAX bytes",
                     form.length, form.first
                 ),
             ),
@@ -151,9 +155,9 @@ impl Cross for &[u8] {
 
     #[inline]
     unsafe fn from_c(form: ByteSlice, entry: &'static str) -> CallResult<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: this function's own conditions are at least those of the call.
         let bytes = unsafe { <&[MaybeUninit<u8>]>::from_c(form, entry) }?;
-        // SAFETY: the caller's word: all bytes are readable as `u8`, so initialised.
+        // SAFETY: `from_c` requires all bytes to be readable as `u8`, so they are initialized.
         Ok(unsafe { slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) })
     }
 }
@@ -169,18 +173,21 @@ impl Cross for &str {
 
     #[inline]
     unsafe fn from_c(form: ByteSlice, entry: &'static str) -> CallResult<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: this function's own conditions are those of the call.
         let bytes = unsafe { <&[u8]>::from_c(form, entry) }?;
         str::from_utf8(bytes).or_else(|error| {
             refuse(
                 entry,
-                format!("the name `{}` is not UTF-8: {error}", bytes.escape_ascii()),
+                format!(
+                    "the name `{}` is not UTF-8: {error}; pass a UTF-8 name",
+                    bytes.escape_ascii()
+                ),
             )
         })
     }
 }
 
-/// `None` is a row of [`Algorithm::AUTOMATIC`].
+/// `None` crosses as a row with [`Algorithm::AUTOMATIC`].
 impl Cross for Option<CollectiveRow> {
     type C = CollectiveRow;
 
@@ -195,7 +202,7 @@ impl Cross for Option<CollectiveRow> {
     }
 }
 
-/// `None` is a grid of no blocks.
+/// `None` crosses as limits with 0 blocks.
 impl Cross for Option<GatheredLimits> {
     type C = GatheredLimits;
 
@@ -210,10 +217,10 @@ impl Cross for Option<GatheredLimits> {
     }
 }
 
-/// The bytes of a kernel's arguments, as [`super::Device::launch`] takes them.
+/// Returns the bytes of a kernel's arguments in the form that [`super::Device::launch`] takes.
 pub fn argument_bytes<A: Copy>(arguments: &A) -> &[MaybeUninit<u8>] {
-    // SAFETY: a value's bytes are readable as bytes that may be uninitialised. What is `Copy` has no cell in it,
-    // so nothing writes them while they are borrowed.
+    // SAFETY: any value's bytes can be read as bytes that may be uninitialized. A `Copy` type holds no cell, so the
+    // bytes do not change while they are borrowed.
     unsafe { slice::from_raw_parts(ptr::from_ref(arguments).cast(), size_of::<A>()) }
 }
 
@@ -222,7 +229,7 @@ mod tests {
     use super::*;
 
     fn there_and_back<T: Cross>(value: T) -> CallResult<T> {
-        // SAFETY: what the value borrows is live.
+        // SAFETY: everything that the value borrows is live.
         unsafe { T::from_c(value.into_c(), "entry") }
     }
 
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_value_that_stands_for_nothing_is_refused_by_its_entry_and_itself() {
-        // SAFETY: nothing is dereferenced but the two bytes, which are live.
+        // SAFETY: only the two bytes of the name are dereferenced, and they are live.
         let refused = unsafe {
             [
                 bool::from_c(7, "stream_idle").map(drop),
@@ -283,7 +290,7 @@ mod tests {
         let arguments = Padded(3, 4);
         let bytes = there_and_back(argument_bytes(&arguments)).unwrap();
         assert_eq!(bytes.len(), size_of::<Padded>());
-        // SAFETY: the bytes are those of such a struct.
+        // SAFETY: the bytes were made from a value of this type.
         let read: Padded = unsafe { bytes.as_ptr().cast::<Padded>().read_unaligned() };
         assert_eq!((read.0, read.1), (3, 4));
     }

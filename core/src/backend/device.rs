@@ -1,31 +1,31 @@
-//! Streams, events, graphs, memory of the host, modules and launches.
+//! Streams, events, graphs, host memory, modules and launches.
 
 use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 use std::mem::MaybeUninit;
 
-/// An open device: what the other traits launch through.
+/// An open device, through which the other traits enqueue.
 #[enum_dispatch]
 pub trait Device {
-    /// What the device can do. Constant for the life of the instance.
+    /// Returns what the device can do. Constant for the life of the instance.
     fn capabilities(&self) -> CallResult<Capabilities>;
-    /// Which device this is.
+    /// Returns the device's identity.
     fn description(&self) -> CallResult<DeviceDescription>;
-    /// Free and total memory now.
+    /// Returns free and total memory at this moment.
     fn memory_information(&self) -> CallResult<MemoryInformation>;
 
-    /// A new stream, not ordered with any other.
+    /// Creates a stream that is not ordered with any other stream.
     fn stream_create(&self) -> CallResult<RawStream>;
-    /// Gives a stream up. Work on it still completes.
+    /// Destroys a stream. Work already on it still completes.
     ///
     /// # Safety
     /// `stream` came from [`Device::stream_create`] and is not used again.
     unsafe fn stream_destroy(&self, stream: RawStream) -> CallResult<()>;
-    /// Whether all work on the stream has completed. Fails if that work failed. Not blocking.
+    /// Whether all work on the stream has completed. Fails if that work failed. Does not block.
     ///
     /// # Safety
-    /// `stream` is live, or a caller's live stream of this device.
+    /// `stream` is live: created here, or a stream of this device that the caller owns.
     unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<bool>;
     /// Makes later work on `stream` wait for `event`. Capturable.
     ///
@@ -38,73 +38,73 @@ pub trait Device {
     /// `stream` is live.
     unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<bool>;
 
-    /// A new event that records time.
+    /// Creates an event that records time.
     fn event_create(&self) -> CallResult<RawEvent>;
-    /// Gives an event up.
+    /// Destroys an event.
     ///
     /// # Safety
     /// `event` is live and not used again.
     unsafe fn event_destroy(&self, event: RawEvent) -> CallResult<()>;
-    /// Marks the point that the stream's work has reached.
+    /// Records the event after the work that is now on the stream.
     ///
     /// # Safety
     /// Both are live.
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> CallResult<()>;
-    /// Whether the recorded point has been reached; true if nothing was recorded. Not blocking.
+    /// Whether the recorded point has been reached; true if nothing was recorded. Does not block.
     ///
     /// # Safety
     /// `event` is live.
     unsafe fn event_done(&self, event: RawEvent) -> CallResult<bool>;
-    /// Nanoseconds on the device between two reached points.
+    /// Returns the device time between two reached events, in nanoseconds.
     ///
     /// # Safety
     /// Both are live and recorded.
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64>;
 
-    /// From here on work on `stream` is recorded, not run.
+    /// Begins to capture: work on `stream` is from now on recorded and not run.
     ///
     /// # Safety
     /// `stream` is live and is not the null stream.
     unsafe fn capture_begin(&self, stream: RawStream) -> CallResult<()>;
-    /// Ends the recording.
+    /// Ends the capture and returns the recorded work.
     ///
     /// # Safety
     /// `stream` is live.
     unsafe fn capture_end(&self, stream: RawStream) -> CallResult<RawGraph>;
-    /// Makes a recording launchable and gives the recording up.
+    /// Instantiates captured work and consumes it.
     ///
     /// # Safety
     /// `graph` is live and not used again.
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> CallResult<RawGraphExec>;
-    /// Runs the recorded work, in order with the stream.
+    /// Enqueues the captured work on the stream.
     ///
     /// # Safety
-    /// Both are live, and all memory the recording names is.
+    /// Both are live, as is all memory that the captured work uses.
     unsafe fn graph_launch(&self, graph: RawGraphExec, stream: RawStream) -> CallResult<()>;
-    /// Gives an instantiated graph up.
+    /// Destroys an instantiated graph.
     ///
     /// # Safety
     /// `graph` is live, not running, and not used again.
     unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()>;
 
-    /// Host memory that the device can load and store, zeroed.
+    /// Allocates zeroed host memory that the device can load and store.
     fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory>;
-    /// Frees it.
+    /// Frees memory from [`Device::host_allocate`].
     ///
     /// # Safety
-    /// It came from [`Device::host_allocate`] and neither host nor device uses it again.
+    /// `memory` came from [`Device::host_allocate`], and neither host nor device uses it again.
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()>;
-    /// Lets the device load and store `bytes` of host memory at `pointer`, both page-aligned.
+    /// Lets the device load and store `bytes` of host memory at `pointer`, both multiples of the page size.
     ///
     /// # Safety
     /// The memory is mapped until [`Device::host_unregister`].
     unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory>;
-    /// Ends it.
+    /// Ends the device's access to registered host memory.
     ///
     /// # Safety
     /// `pointer` is registered and the device does not use it again.
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()>;
-    /// Sets each of `bytes` bytes of device memory to `value`, on the stream. Capturable.
+    /// Enqueues a fill of `bytes` bytes of device memory with `value`. Capturable.
     ///
     /// # Safety
     /// The range is live device memory until the stream has passed this point.
@@ -116,13 +116,13 @@ pub trait Device {
         stream: RawStream,
     ) -> CallResult<()>;
 
-    /// Loads device code: the contents of a file in any form that the driver takes. Loads its functions at once.
-    /// May block.
+    /// Loads device code and all its functions at once. `image` is the contents of a file in any format that the
+    /// driver accepts. May block.
     ///
     /// # Safety
-    /// `image` is code that is safe to run.
+    /// The device code in `image` is safe to run.
     unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule>;
-    /// Unloads it.
+    /// Unloads a module.
     ///
     /// # Safety
     /// `module` is live, none of its kernels runs, and it is not used again.
@@ -132,16 +132,16 @@ pub trait Device {
     /// # Safety
     /// `module` is live.
     unsafe fn module_function(&self, module: RawModule, name: &str) -> CallResult<RawFunction>;
-    /// Finds a kernel among the backend's own, by its name in `device/`.
+    /// Finds one of the backend's built-in kernels by its name in `device/`.
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction>;
-    /// Launches a kernel. `arguments` are the bytes of a `repr(C)` struct of its parameters, in order, padding
-    /// included: [`super::argument_bytes`] gives them. They are copied before the call returns. Capturable.
+    /// Enqueues a kernel. `arguments` are the bytes of a `repr(C)` struct of the kernel's parameters in order,
+    /// padding included; [`super::argument_bytes`] returns them. The call copies them before it returns. Capturable.
     ///
     /// # Safety
     /// - `function` is live.
-    /// - `arguments` has the size and layout of the kernel's parameters; every byte but padding is initialised and
-    ///   is a value that the kernel takes.
-    /// - The memory that the kernel touches is live until the stream has passed this point.
+    /// - `arguments` has the size and layout of the kernel's parameters. Every byte except padding is initialized and
+    ///   has a value that the kernel accepts.
+    /// - The memory that the kernel accesses is live until the stream has passed this point.
     unsafe fn launch(
         &self,
         function: RawFunction,

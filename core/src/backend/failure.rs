@@ -1,26 +1,26 @@
-//! What a backend says when a call fails.
+//! The failure of a backend's call.
 
 use super::abi::{FailureRecord, Status};
 use std::fmt;
 
-/// Result of a call to a backend.
+/// Result of a backend's call.
 pub type CallResult<T> = Result<T, Failure>;
 
-/// A failed call: which one, the vendor's number for it, and what to do.
+/// A failed call: its name, the vendor's error number, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The kind of failure.
     pub status: Status,
     /// The vendor's error number, 0 if there is none.
     pub vendor_code: i32,
-    /// The failing call as the vendor spells it.
+    /// Name of the failed call: the vendor's, or the contract's method.
     pub call: String,
-    /// What it said and what to do about it.
+    /// What the call reported, and what to do about it.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure that no vendor call caused.
+    /// Creates a failure that no vendor call caused.
     pub fn new(status: Status, call: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -30,7 +30,7 @@ impl Failure {
         }
     }
 
-    /// A vendor's call that returned `vendor_code`.
+    /// Creates the failure of a vendor call that returned `vendor_code`.
     pub fn of_call(
         status: Status,
         call: impl Into<String>,
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// The form that crosses the table. Text longer than its field is cut at a character.
+    /// Converts to the form that crosses the table. Text longer than its field is cut at a character boundary.
     pub fn to_record(&self) -> FailureRecord {
         let mut record = FailureRecord {
             status: self.status,
@@ -58,7 +58,7 @@ impl Failure {
         record
     }
 
-    /// Reads the form that crosses the table; tolerates any bytes.
+    /// Converts from the form that crosses the table; accepts any bytes.
     pub fn from_record(record: &FailureRecord) -> Self {
         Self {
             status: record.status,
@@ -91,7 +91,7 @@ pub fn write_text(field: &mut [u8], text: &str) {
     field[length..].fill(0);
 }
 
-/// Reads a zero-padded field; bytes that are not UTF-8 are replaced.
+/// Reads a zero-padded field; invalid UTF-8 is replaced.
 pub fn read_text(field: &[u8]) -> String {
     let end = field
         .iter()

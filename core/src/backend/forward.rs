@@ -1,4 +1,4 @@
-//! The traits of a device that was opened through a table: each method calls its entry.
+//! The traits for a device that was opened through a table: each method calls its table entry.
 
 use super::abi::*;
 use super::cross::Cross;
@@ -10,7 +10,7 @@ use super::{
 };
 use std::mem::MaybeUninit;
 
-/// Implements each trait by the entries of its table.
+/// Implements each trait through the entries of its table.
 macro_rules! forwards {
     ($(
         $(#[$doc:meta])*
@@ -25,12 +25,12 @@ macro_rules! forwards {
                         return Err(self.missing_entry(stringify!($name)));
                     };
                     let mut out = MaybeUninit::<<$return as Cross>::C>::uninit();
-                    // SAFETY: the instance is live while `self` is; the caller keeps the trait
+                    // SAFETY: `self` keeps the instance live, `out` is writable, and the caller meets the trait
                     // method's own conditions.
                     let status = unsafe { entry(self.instance(), $($argument.into_c(),)* out.as_mut_ptr()) };
-                    // SAFETY: an entry that returns OK has written its result.
+                    // SAFETY: an entry that returns `OK` has written its result.
                     let result = self.finish(status, stringify!($name), || unsafe { out.assume_init() })?;
-                    // SAFETY: no method of the contract returns a pointer.
+                    // SAFETY: no method of the contract returns a pointer, so there is none to be invalid.
                     unsafe { <$return>::from_c(result, stringify!($name)) }
                 }
             )*

@@ -1,4 +1,4 @@
-//! What a backend's author writes, and [`super::BackendTable::of`] makes a table of.
+//! The trait that a backend's author implements; [`super::BackendTable::of`] turns it into a table.
 
 use super::abi::*;
 use super::failure::CallResult;
@@ -6,7 +6,7 @@ use super::{
     Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
 };
 
-/// What a backend gives before a device is open, and the type of an open one.
+/// The functions of a backend before a device is open, and the type of an open device.
 pub trait Implementation: 'static {
     /// An open device, with the eight traits of the contract.
     type Instance: Device
@@ -20,13 +20,14 @@ pub trait Implementation: 'static {
         + Send
         + Sync
         + 'static;
-    /// The name that `SYMMEM_BACKEND` selects it by.
+    /// The backend's name, as in `SYMMEM_BACKEND`.
     const NAME: &'static str;
-    /// How many devices there are. `NO_DEVICE` or `LIBRARY_MISSING`, with the reason, if it cannot start.
+    /// Returns the number of devices. Fails with `NO_DEVICE` or `LIBRARY_MISSING`, and the reason, if the backend
+    /// cannot start.
     fn device_count() -> CallResult<u32>;
     /// Describes a device without opening it.
     fn describe_device(ordinal: u32) -> CallResult<DeviceDescription>;
-    /// Lines of `key=value`: library files taken, their versions, state worth reporting.
+    /// Returns lines of `key=value`: the library files in use, their versions, and other state worth reporting.
     fn describe_libraries() -> String;
     /// Opens a device for one rank.
     fn open(options: &OpenOptions) -> CallResult<Self::Instance>;

@@ -8,16 +8,15 @@ use std::path::Path;
 
 /// Loads the backend `name` from `path`.
 ///
-/// The library stays loaded for the life of the program: its threads, thread-locals and driver
-/// callbacks cannot be taken back safely.
+/// The library is never unloaded, because its threads, thread-locals and driver callbacks cannot be removed safely.
 ///
 /// # Errors
-/// [`LoadError`] says what is wrong with the file. Nothing panics.
+/// Returns a [`LoadError`] that says what is wrong with the file.
 ///
 /// # Safety
-/// Loading a file runs its initialisers: it must be one that the caller trusts.
+/// Loading a file runs its initializers, so the caller must trust the file.
 pub unsafe fn load(path: &Path, name: &str) -> Result<Tables, LoadError> {
-    // SAFETY: the caller trusts the file.
+    // SAFETY: the caller trusts the file, whose initializers run here.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
         LoadError::NotLoadable {
             path: path.into(),
@@ -25,10 +24,10 @@ pub unsafe fn load(path: &Path, name: &str) -> Result<Tables, LoadError> {
         }
     })?;
     let symbol = symbol_of(name, ABI_MAJOR);
-    // SAFETY: a symbol of this name has this type, by the contract of `export_backend!`.
+    // SAFETY: `export_backend!` gives a symbol of this name this type, and the caller trusts the file.
     let table = unsafe { library.get::<Entry>(symbol.as_bytes()) }
         .map(|entry| {
-            // SAFETY: the entry takes nothing and only returns a static's address.
+            // SAFETY: the function takes no argument and only returns the address of a static.
             unsafe { entry() }
         })
         .map_err(|_| match other_major(&library, name) {
@@ -47,18 +46,18 @@ pub unsafe fn load(path: &Path, name: &str) -> Result<Tables, LoadError> {
     unsafe { Tables::read(table?) }
 }
 
-/// What a plugin file exports.
+/// Type of the function that a plugin file exports.
 type Entry = unsafe extern "C" fn() -> *const BackendTable;
 
 fn symbol_of(name: &str, major: u32) -> String {
     format!("symmem_backend_{name}_v{major}")
 }
 
-/// The newest other major version that a plugin file has its backend for.
+/// Returns the newest other major version for which the file exports this backend.
 fn other_major(library: &Library, name: &str) -> Option<u32> {
-    // More than there will ever be; a look-up that fails takes about a microsecond.
+    // 99 exceeds any version to come; a failed look-up takes about a microsecond.
     (1..=99).rev().find(|&major| {
-        // SAFETY: the symbol is only looked for, never called.
+        // SAFETY: the symbol is only looked up, never called.
         unsafe { library.get::<Entry>(symbol_of(name, major).as_bytes()) }.is_ok()
     })
 }

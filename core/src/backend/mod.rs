@@ -1,21 +1,21 @@
-//! The contract between core and a backend.
+//! The contract between the library and a backend.
 //!
-//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
-//! [`Collectives`], [`VendorCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine,
-//! which size, which order, which deadline) is core's. What each side promises:
+//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`], [`Collectives`],
+//! [`VendorCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only. The library (crate `symmem`)
+//! makes every choice: engine, size, order, deadline. Each side promises:
 //!
-//! - Methods take `&self` and values that cross the table (see [`Cross`]), and may be called from any
-//!   thread. A backend makes its device current itself.
-//! - A method enqueues and returns; none waits for a device, except allocation, mapping, module
-//!   loading and freeing, which may. Core bounds those.
-//! - No method allocates host memory or takes a lock that a launch could contend on once the first
-//!   call of its kind has been made (launch path: `transfer`, `signal_*`, `barrier`, `launch`).
-//! - Errors name the vendor's call and its number. Core adds rank, peer and size.
-//! - Arguments were checked by core: bounds, overlap, alignment that a row demands, peers. A backend
-//!   checks only what core cannot know.
-//! - No trait has a default method, since the plugin table would silently not forward it.
+//! - Methods take `&self` and values that cross the table (see [`Cross`]). Any thread may call them; a backend makes
+//!   its device current itself.
+//! - A method enqueues and returns without waiting for a device. Allocation, mapping, module loading and freeing may
+//!   block; the library bounds them.
+//! - On the launch path (`transfer`, `signal_*`, `barrier`, `launch`), a method neither allocates host memory nor
+//!   takes a lock that another launch may contend for, after the first call of its kind.
+//! - Errors name the vendor's call and its error number. The library adds rank, peer and size.
+//! - The library has checked the arguments: bounds, overlap, the alignment that a row requires, peers. A backend
+//!   checks only what the library cannot know.
+//! - No trait has a default method, because the plugin table would silently not forward it.
 //!
-//! A vendor backend is always reached through its [`BackendTable`], linked or loaded: one path.
+//! A vendor backend is always reached through its [`BackendTable`], whether linked or loaded.
 
 pub mod abi;
 mod boundary;

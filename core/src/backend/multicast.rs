@@ -1,40 +1,39 @@
-//! Multicast objects: one address behind which the same bytes of every member lie.
+//! Multicast objects: one address that reaches the same bytes of every member.
 
 use super::abi::*;
 use super::failure::{CallResult, Failure};
 use enum_dispatch::enum_dispatch;
 
-/// Create, share, join, bind, map, and the way back.
+/// Creates, shares, joins, binds and maps multicast objects, and undoes it.
 ///
-/// One rank creates an object and hands it out; every rank, that one too, joins it with its device, binds
-/// memory of its own, maps it. Joining cannot be undone. Whatever binds or maps may block until every
-/// device has joined, for ever if one never does: core bounds it, and lets ranks agree between steps. The
-/// way back is unmap, unbind, release, and only then may bound memory be freed.
+/// One rank creates an object and exports it. Every rank, the creator included, joins the object with its device,
+/// binds memory of its own, and maps it. A device cannot leave an object that it has joined. Binding and mapping may
+/// block until every device has joined, forever if one never does; the library bounds these calls and lets the ranks
+/// agree between the steps. To undo: unmap, unbind, release; only then may the bound memory be freed.
 ///
-/// Where [`Multicast::multicast_support`] is not `HARDWARE`, each of the other methods fails as `UNSUPPORTED`
-/// with the reason, and touches nothing.
+/// If [`Multicast::multicast_support`] is not `HARDWARE`, every other method fails with `UNSUPPORTED` and the reason,
+/// and touches nothing.
 #[enum_dispatch]
 pub trait Multicast {
-    /// Whether collectives may go through multicast addresses here; the same as long as the instance is
-    /// open.
+    /// Returns whether collectives may use multicast addresses. Constant while the instance is open.
     fn multicast_support(&self) -> CallResult<MulticastSupport>;
-    /// Offsets and sizes of what is bound to an object of `bytes` for `devices` are multiples of this many
-    /// bytes.
+    /// Returns the granularity, in bytes, of offsets and sizes that are bound to an object of `bytes` for `devices`
+    /// devices.
     fn multicast_granularity(&self, devices: u32, bytes: u64) -> CallResult<u64>;
-    /// Creates an object for `devices`, of `bytes` rounded up to what suits the device. May block.
+    /// Creates an object for `devices` devices of `bytes`, rounded up to the device's granularity. May block.
     fn multicast_create(&self, devices: u32, bytes: u64) -> CallResult<RawMulticast>;
-    /// What the other ranks need to import it, and its bytes. A descriptor in the result belongs to the
-    /// caller.
+    /// Returns what the other ranks need to import the object, and its size. The caller owns the descriptor in the
+    /// result.
     ///
     /// # Safety
     /// `multicast` is live.
     unsafe fn multicast_export(&self, multicast: RawMulticast) -> CallResult<ExportedHandle>;
-    /// Takes another rank's object. The descriptor in `handle` stays the caller's. May block.
+    /// Imports another rank's object. The caller keeps the descriptor in `handle`. May block.
     ///
     /// # Safety
     /// `handle` came from a peer's [`Multicast::multicast_export`], and its object is live.
     unsafe fn multicast_import(&self, handle: &ExportedHandle) -> CallResult<RawMulticast>;
-    /// Adds this device, for as long as the object lives. May block.
+    /// Adds this device to the object, for the life of the object. May block.
     ///
     /// # Safety
     /// `multicast` is live, and this device has not joined it.
@@ -42,7 +41,7 @@ pub trait Multicast {
     /// Binds the first `bytes` of an allocation at `offset`. May block until every device has joined.
     ///
     /// # Safety
-    /// Both are live, this device has joined, and nothing of it is bound there.
+    /// Both are live, this device has joined, and has nothing bound in that range.
     unsafe fn multicast_bind(
         &self,
         multicast: RawMulticast,
@@ -50,43 +49,43 @@ pub trait Multicast {
         allocation: RawAllocation,
         bytes: u64,
     ) -> CallResult<()>;
-    /// Maps the whole object. Only kernels that are made for it may use the address, and only where every
-    /// member has bound memory. May block until every device has joined.
+    /// Maps the whole object. Only multicast kernels may use the address, and only ranges in which every member has
+    /// bound memory. May block until every device has joined.
     ///
     /// # Safety
     /// `multicast` is live, this device has joined, and it is not mapped here.
     unsafe fn multicast_map(&self, multicast: RawMulticast) -> CallResult<DeviceAddress>;
-    /// Unmaps it. May block until the device is idle.
+    /// Unmaps the object. May block until the device is idle.
     ///
     /// # Safety
     /// `multicast` is mapped here, and no work here uses it.
     unsafe fn multicast_unmap(&self, multicast: RawMulticast) -> CallResult<()>;
-    /// Unbinds what was bound at `offset`, with the same bytes. May block.
+    /// Unbinds `bytes` at `offset`, as they were bound. May block.
     ///
     /// # Safety
-    /// It is bound, and no work of any member uses that part of the object.
+    /// The range is bound, and no work of any member uses that part of the object.
     unsafe fn multicast_unbind(
         &self,
         multicast: RawMulticast,
         offset: u64,
         bytes: u64,
     ) -> CallResult<()>;
-    /// Gives up this rank's reference. May block.
+    /// Releases this rank's reference to the object. May block.
     ///
     /// # Safety
-    /// `multicast` is live, not mapped here, has nothing of this rank's bound, and is not used again.
+    /// `multicast` is live, not mapped here, has no memory of this rank bound, and is not used again.
     unsafe fn multicast_release(&self, multicast: RawMulticast) -> CallResult<()>;
 }
 
-/// A backend with no multicast objects: all that it says is why. Its [`Multicast`] follows.
+/// A backend without multicast objects. It gives the reason, and [`Multicast`] is implemented from that.
 pub trait WithoutMulticastObjects {
-    /// Why there are none.
+    /// The reason, and what to use instead.
     const REASON: &'static str;
-    /// `NONE`, or `EMULATED`.
+    /// Returns `NONE` or `EMULATED`.
     fn support(&self) -> MulticastSupport;
 }
 
-/// What a method fails with where there are no objects.
+/// Returns the failure of a method that needs multicast objects.
 fn no_object<B: WithoutMulticastObjects, T>(call: &'static str) -> CallResult<T> {
     Err(Failure::new(Status::UNSUPPORTED, call, B::REASON))
 }

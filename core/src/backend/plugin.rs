@@ -1,4 +1,4 @@
-//! The host's side of a backend's table.
+//! The program's side of a backend's table.
 
 use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
@@ -30,25 +30,25 @@ pub struct PluginBackend {
     instance: Instance,
 }
 
-// SAFETY: `Implementation` demands Send and Sync of what the instance points to.
+// SAFETY: `Implementation` requires the instance's type to be `Send`.
 unsafe impl Send for PluginBackend {}
-// SAFETY: as above.
+// SAFETY: `Implementation` requires the instance's type to be `Sync`.
 unsafe impl Sync for PluginBackend {}
 
 impl Tables {
-    /// Checks a table and copies it, with those it points to.
+    /// Checks a table and copies it, together with the tables that it points to.
     ///
     /// # Errors
-    /// [`LoadError`] names what is wrong: the magic, the major version or the size.
+    /// Returns a [`LoadError`] that says what is wrong: null, the magic bytes, the major version or the size.
     ///
     /// # Safety
-    /// `table` is null or points to at least a table's head, whole if its magic and size say so; it
-    /// and what it points to live as long as the program.
+    /// `table` is null or points to at least a table's first fields, and to a whole table of the size that it states
+    /// if the magic matches. The table and what it points to live as long as the program.
     pub unsafe fn read(table: *const BackendTable) -> Result<Self, LoadError> {
         if table.is_null() {
             return Err(LoadError::NoTable);
         }
-        // SAFETY: the head exists, by the caller's word.
+        // SAFETY: the first fields exist, as this function requires.
         let (magic, major, size) =
             unsafe { ((*table).magic, (*table).abi_major, (*table).size as usize) };
         if magic != MAGIC {
@@ -60,13 +60,13 @@ impl Tables {
                 expected: ABI_MAJOR,
             });
         }
-        // The whole table of ABI 1.0: a shorter one was never released. `multicast` is its last field.
+        // The whole table of ABI 1.0, of which `multicast` is the last field; no shorter one was released.
         let least = offset_of!(BackendTable, multicast) + size_of::<*const ()>();
         if size < least {
             return Err(LoadError::Truncated { found: size, least });
         }
-        // SAFETY: the table has at least the fields of ABI 1.0. What a later minor appends is null in a shorter
-        // table, which pointers in it may be. Each trait's table is copied by the size that it names.
+        // SAFETY: the table has at least the fields of ABI 1.0. Fields that a later minor version appends read as
+        // null in a shorter table, which is valid for them. Each trait's table is copied by the size that it states.
         unsafe {
             let mut root = MaybeUninit::<BackendTable>::zeroed();
             let bytes = size.min(size_of::<BackendTable>());
@@ -88,20 +88,20 @@ impl Tables {
         }
     }
 
-    /// The backend's name.
+    /// Returns the backend's name.
     pub fn name(&self) -> String {
         self.root.name()
     }
 
-    /// Version of the crate that the backend was built from.
+    /// Returns the version of the crate that the backend was built from.
     pub fn build(&self) -> String {
         read_text(&self.root.build)
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     ///
     /// # Errors
-    /// The reason why the backend cannot start.
+    /// Returns the reason why the backend cannot start.
     pub fn device_count(&self) -> CallResult<u32> {
         let mut count = 0;
         let Some(entry) = self.root.device_count else {
@@ -115,7 +115,7 @@ impl Tables {
     /// Describes a device without opening it.
     ///
     /// # Errors
-    /// The backend's own.
+    /// Returns the backend's own failure.
     pub fn describe_device(&self, ordinal: u32) -> CallResult<DeviceDescription> {
         let mut out = MaybeUninit::uninit();
         let Some(entry) = self.root.describe_device else {
@@ -127,17 +127,17 @@ impl Tables {
         self.finish(status, "describe_device", || unsafe { out.assume_init() })
     }
 
-    /// Lines of `key=value` about the libraries that the backend found.
+    /// Returns lines of `key=value` about the libraries that the backend found.
     ///
     /// # Errors
-    /// The backend's own.
+    /// Returns the backend's own failure.
     pub fn describe_libraries(&self) -> CallResult<String> {
         let mut buffer = vec![0; 64 * 1024];
         let mut length = 0;
         let Some(entry) = self.root.describe_libraries else {
             return Err(self.missing_entry("describe_libraries"));
         };
-        // SAFETY: the buffer has the bytes that the call names.
+        // SAFETY: the buffer has as many writable bytes as the call states.
         let status = unsafe { entry(buffer.as_mut_ptr(), buffer.len() as u64, &raw mut length) };
         self.finish(status, "describe_libraries", || {
             buffer.truncate(length as usize);
@@ -148,13 +148,13 @@ impl Tables {
     /// Opens a device.
     ///
     /// # Errors
-    /// The backend's own.
+    /// Returns the backend's own failure.
     pub fn open(&self, options: &OpenOptions) -> CallResult<PluginBackend> {
         let mut instance: Instance = std::ptr::null();
         let (Some(entry), Some(_)) = (self.root.open, self.root.close) else {
             return Err(self.missing_entry("open"));
         };
-        // SAFETY: both pointers are to live places.
+        // SAFETY: `options` is readable and `instance` is writable.
         let status = unsafe { entry(options, &raw mut instance) };
         self.finish(status, "open", || PluginBackend {
             tables: *self,
@@ -167,7 +167,8 @@ impl Tables {
             Status::UNSUPPORTED,
             entry,
             format!(
-                "backend `{}` (build {}) is older than this call; use a newer plugin file",
+                "backend `{}` (build {}) is older than this program and lacks the call; use the plugin file of this \
+                 program's symmem release",
                 self.name(),
                 self.build()
             ),
@@ -223,7 +224,7 @@ impl PluginBackend {
 impl Drop for PluginBackend {
     fn drop(&mut self) {
         if let Some(close) = self.tables.root.close {
-            // SAFETY: `open` made the instance, and nothing can use it after this.
+            // SAFETY: `open` created the instance, and nothing uses it after this.
             unsafe { close(self.instance) };
         }
     }

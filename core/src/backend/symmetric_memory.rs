@@ -4,16 +4,16 @@ use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// Allocate, export, import, map, unmap and free. Every rank agrees on the kind first: core does.
+/// Allocates, exports, imports and frees symmetric memory. The library makes all ranks agree on the kind first.
 #[enum_dispatch]
 pub trait SymmetricMemory {
-    /// Allocates `bytes` (rounded up to the granularity) that can be shared by `kind`. May block.
+    /// Allocates `bytes`, rounded up to the granularity, that can be shared by `kind`. May block.
     fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
-    /// As [`SymmetricMemory::allocate`], for words and packets that are polled while a peer writes them:
-    /// memory that a vendor's caches do not hold back from the one who polls. May block.
+    /// Allocates like [`SymmetricMemory::allocate`], but for words and packets that are polled while a peer writes
+    /// them: the device's caches do not keep stale copies of this memory. May block.
     fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
-    /// Takes memory that the caller owns under the contract, if its kind can be shared; else
-    /// `UNSUPPORTED` with the reason. [`SymmetricMemory::free`] then leaves the memory alone.
+    /// Registers memory that the caller owns, if this kind can share it; otherwise fails with `UNSUPPORTED` and the
+    /// reason. [`SymmetricMemory::free`] then does not free the memory itself.
     ///
     /// # Safety
     /// `bytes` at `address` stay allocated until the handle is freed.
@@ -23,17 +23,17 @@ pub trait SymmetricMemory {
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation>;
-    /// Frees an allocation, or forgets a registration. May block until the device is idle.
+    /// Frees an allocation, or ends a registration. May block until the device is idle.
     ///
     /// # Safety
     /// `allocation` is live, no work here or at a peer uses it, and it is not used again.
     unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()>;
-    /// What peers need to map it. A descriptor in the result belongs to the caller.
+    /// Returns what peers need to map the allocation. The caller owns the descriptor in the result.
     ///
     /// # Safety
     /// `allocation` is live.
     unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle>;
-    /// Maps a peer's memory. The descriptor in `handle` stays the caller's. May block.
+    /// Maps a peer's memory. The caller keeps the descriptor in `handle`. May block.
     ///
     /// # Safety
     /// `handle` came from a peer's [`SymmetricMemory::export`], and its allocation is live.

@@ -1,10 +1,9 @@
-//! The plugin table: what a backend looks like from outside its own code.
+//! The plugin table: how a program reaches a backend.
 //!
-//! One [`BackendTable`] per backend points to one table per trait. All are append-only and start
-//! with their size, so that a newer host reads an older plugin: entries past the plugin's size are
-//! `None`, and calling one is a typed failure. A different major version is refused with both
-//! numbers. Every entry catches unwinding and returns a [`Status`]; the text of a failure is fetched
-//! with `last_failure` on the same thread.
+//! One [`BackendTable`] per backend points to one table per trait. Each starts with its size and is only ever
+//! appended to, so that a newer program reads an older plugin: entries past the plugin's size are `None`, and a call
+//! of one returns a typed failure. A table of another major version is refused with both numbers. Every entry catches
+//! unwinding and returns a [`Status`]; `last_failure` on the same thread returns the text.
 
 use super::abi::{DeviceDescription, FailureRecord, Instance, OpenOptions, Status};
 use super::boundary::{TableEntry, answer, last_failure};
@@ -18,9 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// First bytes of every [`BackendTable`].
 pub const MAGIC: [u8; 8] = *b"symmemB\0";
-/// Changes when an existing entry or struct changes; part of the exported symbol's name.
+/// Raised when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
-/// Changes when entries are appended.
+/// Raised when entries are appended.
 pub const ABI_MINOR: u32 = 0;
 
 /// A backend, as a table of functions.
@@ -45,14 +44,14 @@ pub struct BackendTable {
     pub device_count: TableEntry<unsafe extern "C" fn(*mut u32) -> Status>,
     /// See [`Implementation::describe_device`].
     pub describe_device: TableEntry<unsafe extern "C" fn(u32, *mut DeviceDescription) -> Status>,
-    /// See [`Implementation::describe_libraries`]: fills at most `capacity` bytes, sets the length
-    /// that the whole text needs.
+    /// See [`Implementation::describe_libraries`]. Writes at most `capacity` bytes, and returns the length of the
+    /// whole text.
     pub describe_libraries: TableEntry<unsafe extern "C" fn(*mut u8, u64, *mut u64) -> Status>,
     /// See [`Implementation::open`].
     pub open: TableEntry<unsafe extern "C" fn(*const OpenOptions, *mut Instance) -> Status>,
-    /// Closes an instance; nothing may be using it.
+    /// Closes an instance, which nothing may use any more.
     pub close: TableEntry<unsafe extern "C" fn(Instance)>,
-    /// The record of this thread's last failure.
+    /// Returns the record of this thread's last failure.
     pub last_failure: TableEntry<unsafe extern "C" fn(*mut FailureRecord)>,
     /// Table of [`super::Device`].
     pub device: *const DeviceTable,
@@ -72,13 +71,13 @@ pub struct BackendTable {
     pub multicast: *const MulticastTable,
 }
 
-// SAFETY: a table is immutable data and function pointers that may be called from any thread.
+// SAFETY: a table is immutable data and function pointers that may be called on any thread.
 unsafe impl Send for BackendTable {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: all threads only read the table.
 unsafe impl Sync for BackendTable {}
 
 unsafe extern "C" fn device_count<B: Implementation>(out: *mut u32) -> Status {
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe { answer(out, catch_unwind(AssertUnwindSafe(B::device_count))) }
 }
 
@@ -86,7 +85,7 @@ unsafe extern "C" fn describe_device<B: Implementation>(
     ordinal: u32,
     out: *mut DeviceDescription,
 ) -> Status {
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe {
         answer(
             out,
@@ -103,11 +102,11 @@ unsafe extern "C" fn describe_libraries<B: Implementation>(
     let describe = || {
         let text = B::describe_libraries();
         let length = text.len().min(capacity as usize);
-        // SAFETY: the caller gives `capacity` writable bytes.
+        // SAFETY: the table's contract requires `capacity` writable bytes at `buffer`.
         unsafe { buffer.copy_from_nonoverlapping(text.as_ptr(), length) };
         Ok(text.len() as u64)
     };
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe { answer(out, catch_unwind(AssertUnwindSafe(describe))) }
 }
 
@@ -116,32 +115,32 @@ unsafe extern "C" fn open<B: Implementation>(
     out: *mut Instance,
 ) -> Status {
     let open = || {
-        // SAFETY: the caller gives a readable struct of at least the size that it names, which comes
-        // first in every version.
+        // SAFETY: the caller passes a readable struct of at least the size that it states, and `size` comes first in
+        // every version.
         let size = unsafe { (*options).size as usize };
         if size < size_of::<OpenOptions>() {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "open",
-                "the program is older than this backend; use a plugin file of its release",
+                "the program is older than this backend; use the plugin file of the program's symmem release",
             ));
         }
-        // SAFETY: the caller's word, and the size was checked.
+        // SAFETY: the struct is readable for the stated size, which was checked to cover `OpenOptions`.
         let options = unsafe { &*options };
         Ok(Box::into_raw(Box::new(B::open(options)?)) as Instance)
     };
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe { answer(out, catch_unwind(AssertUnwindSafe(open))) }
 }
 
 unsafe extern "C" fn close<B: Implementation>(instance: Instance) {
     let mut nothing = ();
     let close = || {
-        // SAFETY: `open` made it from this very type, and the caller uses it no more.
+        // SAFETY: `open` created the instance with this type, and the caller does not use it again.
         drop(unsafe { Box::from_raw(instance.cast::<B::Instance>().cast_mut()) });
         Ok(())
     };
-    // SAFETY: `nothing` is writable. A panic in the destructor stays behind the table.
+    // SAFETY: `nothing` is writable. A panic in the destructor is caught here.
     unsafe { answer(&raw mut nothing, catch_unwind(AssertUnwindSafe(close))) };
 }
 
@@ -156,7 +155,7 @@ const fn padded<const N: usize>(text: &str) -> [u8; N] {
 }
 
 impl BackendTable {
-    /// The table of a backend's type.
+    /// Builds the table of a backend's type.
     pub const fn of<B: Implementation>() -> Self {
         Self {
             magic: MAGIC,
@@ -183,15 +182,15 @@ impl BackendTable {
         }
     }
 
-    /// The backend's name.
+    /// Returns the backend's name.
     pub fn name(&self) -> String {
         read_text(&self.name)
     }
 }
 
-/// Exports a backend's table under the symbol that [`super::load`] looks for.
+/// Exports a backend's table under the symbol that [`super::load`] looks up.
 ///
-/// `export_backend!(ExampleBackend, symmem_backend_example_v1)` also makes it `pub static TABLE`.
+/// `export_backend!(ExampleBackend, symmem_backend_example_v1)` also defines `pub static TABLE`.
 #[macro_export]
 macro_rules! export_backend {
     ($backend:ty, $symbol:ident) => {

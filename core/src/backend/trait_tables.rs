@@ -1,4 +1,4 @@
-//! A table for each trait, and the shims that fill it: what a backend's side of the table is.
+//! The table of each trait, and the backend's shims that fill it.
 
 use super::abi::*;
 use super::boundary::{TableEntry, answer};
@@ -125,7 +125,7 @@ macro_rules! entries {
 }
 pub(super) use entries;
 
-/// Declares each trait's table, and the shims that a backend's type puts in it.
+/// Declares each trait's table and the shims that call a backend's methods.
 macro_rules! tables {
     ($(
         $(#[$doc:meta])*
@@ -145,12 +145,12 @@ macro_rules! tables {
         }
 
         impl $table {
-            /// The entries as they are declared, so that a test can pin what each takes and gives.
+            /// The entries as declared, so that a test can pin each entry's parameters and result.
             #[doc(hidden)]
             pub const ENTRIES: &'static [&'static str] =
                 &[$( concat!(stringify!($name), "(", $( stringify!($argument), ": ", stringify!($type), ", ", )* ") -> ", stringify!($return)) ),*];
 
-            /// The table of a backend's type.
+            /// Builds the table of a backend's type.
             pub const fn of<B: Implementation>() -> Self {
                 $(
                     unsafe extern "C" fn $name<B: Implementation>(
@@ -158,36 +158,38 @@ macro_rules! tables {
                         $($argument: <$type as Cross>::C,)*
                         out: *mut <$return as Cross>::C,
                     ) -> Status {
-                        // SAFETY: `open` made the instance from this very type.
+                        // SAFETY: `open` created the instance with this type, and the caller keeps it open for the
+                        // call.
                         let this = unsafe { &*instance.cast::<B::Instance>() };
                         let call = || {
-                            // SAFETY: the caller lends what it points to for the call.
+                            // SAFETY: pointers in the arguments are valid for the call, as the table's contract
+                            // requires.
                             $( let $argument = unsafe { <$type>::from_c($argument, stringify!($name)) }?; )*
-                            // SAFETY: the caller keeps the trait method's own conditions.
+                            // SAFETY: the caller meets the trait method's own conditions.
                             #[allow(unused_unsafe, reason = "some methods are safe")]
                             let result = unsafe { $trait::$name(this, $($argument),*) }?;
                             Ok(result.into_c())
                         };
-                        // SAFETY: the caller gives a writable place.
+                        // SAFETY: the table's contract requires `out` to be valid for a write.
                         unsafe { answer(out, catch_unwind(AssertUnwindSafe(call))) }
                     }
                 )*
                 Self { size: size_of::<Self>() as u64, $( $name: Some($name::<B>), )* }
             }
 
-            /// A copy of a table whose build may be older or newer than this one.
+            /// Copies a table whose build may be older or newer than this one.
             ///
             /// # Safety
-            /// `table` is null or points to a table of at least the size that it names.
+            /// `table` is null or points to a table of at least the size that it states.
             pub(super) unsafe fn copy(table: *const Self) -> Self {
                 let mut copy = Self { size: 0, $( $name: None, )* };
                 if !table.is_null() {
-                    // SAFETY: the first field exists in every version.
+                    // SAFETY: the size is the first field in every version.
                     let bytes = unsafe { (*table).size as usize }.min(size_of::<Self>());
-                    // A size that ends inside an entry would give half a function pointer.
+                    // A size that ends inside an entry must not yield half a function pointer.
                     let bytes = bytes - bytes % size_of::<TableEntry<fn()>>();
-                    // SAFETY: the table has these bytes; all-zero and function pointers are both
-                    // valid entries.
+                    // SAFETY: the table has these bytes, and every entry in it is null or a function pointer, both of
+                    // which are valid here.
                     unsafe {
                         (&raw mut copy).cast::<u8>().copy_from_nonoverlapping(table.cast(), bytes)
                     };

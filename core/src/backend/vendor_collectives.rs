@@ -1,22 +1,21 @@
-//! The vendor's library of collectives: NCCL, or RCCL.
+//! The vendor's collective library: NCCL or RCCL.
 
 use super::abi::*;
 use super::failure::{CallResult, Failure};
 use enum_dispatch::enum_dispatch;
 
-/// Communicators of the vendor's library, and calls on them.
+/// Creates communicators of NCCL or RCCL, and enqueues the library's calls on them.
 ///
-/// Every rank joins a communicator, and gives it up once, by [`VendorCollectives::vendor_destroy`] or by
+/// Every rank that joins a communicator ends it once, with [`VendorCollectives::vendor_destroy`] or
 /// [`VendorCollectives::vendor_abort`].
 #[enum_dispatch]
 pub trait VendorCollectives {
-    /// Describes the library, which is opened if it is not yet. `LIBRARY_MISSING` if it is not installed,
+    /// Describes the library, which is opened if necessary. Fails with `LIBRARY_MISSING` if it is not installed,
     /// `UNSUPPORTED` if the vendor has none. May block.
     fn vendor_description(&self) -> CallResult<VendorDescription>;
-    /// Makes a fresh identifier under which ranks meet: one rank makes it and hands it to all
-    /// (`ncclGetUniqueId`).
+    /// Creates the identifier with which ranks meet. One rank creates it and sends it to all (`ncclGetUniqueId`).
     fn vendor_identifier(&self) -> CallResult<VendorIdentifier>;
-    /// Begins to join a communicator of `world` ranks as `rank`; does not wait for the others
+    /// Begins to join a communicator of `world` ranks as `rank`. Does not wait for the others
     /// (`ncclCommInitRankConfig`).
     fn vendor_create(
         &self,
@@ -24,16 +23,16 @@ pub trait VendorCollectives {
         rank: u32,
         world: u32,
     ) -> CallResult<RawVendor>;
-    /// Whether what was begun is done. Fails if the library reports that it, or work submitted earlier, has
-    /// failed (`ncclCommGetAsyncError`). Not blocking.
+    /// Whether the communicator has completed what was begun. Fails if the library reports a failure of that, or of
+    /// work submitted earlier (`ncclCommGetAsyncError`). Does not block.
     ///
     /// # Safety
     /// `vendor` is live.
     unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<bool>;
-    /// Opens a group of calls on this thread, or closes it (`ncclGroupStart`, `ncclGroupEnd`). Groups nest;
-    /// the outermost makes all its calls when it is closed.
+    /// Opens or closes a group of calls on this thread (`ncclGroupStart`, `ncclGroupEnd`). Groups nest; closing the
+    /// outermost one issues all their calls.
     fn vendor_group(&self, open: bool) -> CallResult<()>;
-    /// Enqueues one call, or adds it to the group that this thread has open.
+    /// Enqueues one call, or adds it to the open group of this thread.
     ///
     /// # Safety
     /// `vendor` is live and ready; the memory is live until the stream has passed this point.
@@ -43,43 +42,43 @@ pub trait VendorCollectives {
         call: &VendorCall,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Makes `bytes` of memory at `address` a symmetric window, and gives the window's handle; all ranks do so
-    /// together (`ncclCommWindowRegister`). Blocks until all have.
+    /// Registers `bytes` of memory at `address` as a symmetric window and returns the window's handle
+    /// (`ncclCommWindowRegister`). A collective call: blocks until all ranks have made it.
     ///
     /// # Safety
-    /// `vendor` is live and ready; the memory is live until it is deregistered.
+    /// `vendor` is live and ready; the memory is live until the window is deregistered.
     unsafe fn vendor_register(
         &self,
         vendor: RawVendor,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<u64>;
-    /// Ends a window (`ncclCommWindowDeregister`). May block.
+    /// Deregisters a window (`ncclCommWindowDeregister`). May block.
     ///
     /// # Safety
-    /// `vendor` is live, `window` came from [`VendorCollectives::vendor_register`], no work uses it.
+    /// `vendor` is live, `window` came from [`VendorCollectives::vendor_register`], and no work uses it.
     unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()>;
-    /// Ends all that the communicator is doing and gives it up (`ncclCommAbort`). May be called from any
-    /// thread while another is in a call.
+    /// Stops the communicator's work and destroys it (`ncclCommAbort`). Any thread may call it while another thread
+    /// is inside a call.
     ///
     /// # Safety
     /// `vendor` is live and not used again.
     unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()>;
-    /// Gives an idle communicator up, in order if all ranks do so soon, else by an abort (`ncclCommFinalize`,
-    /// `ncclCommDestroy`). Blocks for a bounded time.
+    /// Destroys an idle communicator (`ncclCommFinalize`, `ncclCommDestroy`), or aborts it if the other ranks do not
+    /// follow soon. Blocks for a bounded time.
     ///
     /// # Safety
     /// `vendor` is live and not used again.
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()>;
 }
 
-/// A backend without a vendor's library of collectives. It says why, and has [`VendorCollectives`] by that.
+/// A backend without NCCL or RCCL. It gives the reason, and [`VendorCollectives`] is implemented from that.
 pub trait WithoutVendorCollectives {
-    /// Why there is none, and what to use instead.
+    /// The reason, and what to use instead.
     const REASON: &'static str;
 }
 
-/// The failure of every method of a backend without a library.
+/// Returns the failure of every method of a backend without the library.
 fn no_library<B: WithoutVendorCollectives, T>(call: &'static str) -> CallResult<T> {
     Err(Failure::new(Status::UNSUPPORTED, call, B::REASON))
 }

@@ -1,4 +1,4 @@
-//! Every order in which threads that follow the rules can go on.
+//! Models in which loom explores every interleaving of threads that follow the rules.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -44,7 +44,7 @@ fn who_sees_the_signal_sees_the_data_across_the_wrap() {
         let giver = {
             let channel = channel.clone();
             thread::spawn(move || {
-                // SAFETY: the waiter reads only after the signal; loom checks that.
+                // SAFETY: the waiter reads only after the signal; loom checks this.
                 channel.data.with_mut(|data| unsafe { *data = 7 });
                 let _ = publish(&channel.word, &channel.sleepers, 0);
             })
@@ -52,7 +52,7 @@ fn who_sees_the_signal_sees_the_data_across_the_wrap() {
         while look(&channel.word, 0, None) != Outlook::Reached {
             thread::yield_now();
         }
-        // SAFETY: the signal came after the write; loom checks that.
+        // SAFETY: the write happened before the signal; loom checks this.
         assert_eq!(channel.data.with(|data| unsafe { *data }), 7);
         giver.join().unwrap();
     });
@@ -89,7 +89,7 @@ fn nobody_sleeps_through_a_signal() {
             thread::spawn(move || publish(&channel.word, &channel.sleepers, 1))
         };
         register_sleeper(&channel.sleepers);
-        // What FUTEX_WAIT does: sleep if the word is still the old value.
+        // Models FUTEX_WAIT: sleep if the word still has the old value.
         let sleeps = channel.word.load(Ordering::Relaxed) == 0;
         let woken = giver.join().unwrap();
         assert!(!sleeps || woken, "asleep, and the giver did not know");
@@ -104,7 +104,7 @@ fn an_abort_ends_a_wait_unless_the_signal_has_come() {
         let peer = {
             let channel = channel.clone();
             thread::spawn(move || {
-                // SAFETY: read only by who saw the signal; loom checks that.
+                // SAFETY: only a thread that saw the signal reads the data; loom checks this.
                 channel.data.with_mut(|data| unsafe { *data = 7 });
                 let _ = publish(&channel.word, &channel.sleepers, 1);
                 channel.abort.store(1, Ordering::Release);
@@ -117,7 +117,7 @@ fn an_abort_ends_a_wait_unless_the_signal_has_come() {
             }
         };
         if end == Outlook::Reached {
-            // SAFETY: the signal came after the write; loom checks that.
+            // SAFETY: the write happened before the signal; loom checks this.
             assert_eq!(channel.data.with(|data| unsafe { *data }), 7);
         }
         peer.join().unwrap();
@@ -131,7 +131,7 @@ fn of_two_waits_that_give_up_one_fills_the_record() {
         let fill = |channel: &Channel| {
             let mine = claim(&channel.state);
             if mine {
-                // SAFETY: only who claimed the record writes it; loom checks that.
+                // SAFETY: only the thread that claimed the record writes it; loom checks this.
                 channel.data.with_mut(|data| unsafe { *data += 1 });
                 complete(&channel.state);
             }
@@ -143,21 +143,21 @@ fn of_two_waits_that_give_up_one_fills_the_record() {
         };
         let mine = fill(&channel);
         if channel.state.load(Ordering::Acquire) == 2 {
-            // SAFETY: complete, so nobody writes it any more; loom checks that.
+            // SAFETY: the record is complete, so no thread writes it; loom checks this.
             assert_eq!(channel.data.with(|data| unsafe { *data }), 1);
         }
         assert!(mine != other.join().unwrap());
     });
 }
 
-/// What one of two members has, and what the other stores there.
+/// The memory of one of two members, in part written by the other.
 #[derive(Default)]
 struct Member {
     counter: AtomicU32,
-    /// A word for barriers, and the flags of both halves.
+    /// A word for barriers, then a flag for each half of the inbox.
     words: [AtomicU32; 3],
     sleepers: AtomicU32,
-    /// Both inboxes, or data that peers load between barriers.
+    /// Two inboxes, or data that peers load between barriers.
     data: [UnsafeCell<u32>; 2],
 }
 
@@ -182,17 +182,17 @@ impl Member {
     }
 
     fn write(&self, index: usize, value: u32) {
-        // SAFETY: whoever reads it before or after is ordered with us; loom checks that.
+        // SAFETY: every read is ordered before or after this write; loom checks this.
         self.data[index].with_mut(|data| unsafe { *data = value });
     }
 
     fn read(&self, index: usize) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: every write is ordered before or after this read; loom checks this.
         self.data[index].with(|data| unsafe { *data })
     }
 }
 
-/// Both members do the same; preemptions are bounded, since both spin.
+/// Runs `body` on both members. Preemptions are bounded because both members spin.
 fn both(
     start: u32,
     preemptions: usize,

@@ -1,10 +1,10 @@
-//! Signal epochs: the rules by which one rank tells another that something has happened.
+//! Signal epochs: the rules by which one rank signals another.
 //!
-//! A signal is a 32-bit word that only counts up. Nothing is reset between uses, so values are
-//! compared with wrapping arithmetic: two epochs less than 2³¹ apart have an order. A waiter that
-//! wants to sleep counts itself beside the word, and the giver looks there after it has written.
+//! A signal is a 32-bit word that only counts up and is never reset. Values are compared with wrapping arithmetic:
+//! two epochs less than 2³¹ apart have an order. A waiter that sleeps counts itself beside the word, and the giver
+//! checks that count after its write.
 //!
-//! The functions work on any [`Word`], so that loom runs the very code that ships:
+//! The functions work on any [`Word`], so that loom runs the code that ships:
 //! `RUSTFLAGS="--cfg loom" cargo test -p symmem-core --lib loom`.
 
 #[cfg(all(test, loom))]

@@ -1,4 +1,4 @@
-//! The rules, and what a waiter finds when it looks at its word.
+//! The rules, and the outcomes of a look at a word.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,9 +8,10 @@ pub trait Word {
     fn load(&self, order: Ordering) -> u32;
     /// Writes the word.
     fn store(&self, value: u32, order: Ordering);
-    /// Adds, wrapping; returns what was there before.
+    /// Adds `value`, wrapping, and returns the old value.
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
-    /// Writes `new` if the word is `current`; else returns what it is.
+    /// Stores `new` if the word equals `current`; otherwise returns the word's value as the error. A failed exchange
+    /// is relaxed.
     fn compare_exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32>;
     /// A sequentially consistent fence.
     fn full_fence();
@@ -39,17 +40,17 @@ impl Word for AtomicU32 {
     }
 }
 
-/// What a waiter finds when it looks at its word.
+/// The outcome of a look at a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// The signal has come, and what its giver did before is visible.
+    /// The signal has come, and the giver's earlier writes are visible.
     Reached,
-    /// It has not, and the abort word is set.
+    /// The signal has not come, and the abort word is set.
     Aborted {
         /// The word's value.
         seen: u32,
     },
-    /// It has not yet.
+    /// The signal has not come yet.
     Waiting {
         /// The word's value.
         seen: u32,
@@ -68,8 +69,8 @@ pub fn next<W: Word>(counter: &W) -> u32 {
     counter.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
 }
 
-/// Writes `value` to the word: whoever reads it with acquire order sees all that came before.
-/// Returns whether somebody may be asleep on the word and has to be woken.
+/// Stores `value` in the word. A reader that sees it with acquire order sees all earlier writes. Returns whether a
+/// waiter may be asleep on the word and must be woken.
 #[inline]
 #[must_use]
 pub fn publish<W: Word>(word: &W, sleepers: &W, value: u32) -> bool {
@@ -77,8 +78,8 @@ pub fn publish<W: Word>(word: &W, sleepers: &W, value: u32) -> bool {
     somebody_sleeps(sleepers)
 }
 
-/// As [`publish`], for several words, each with its count of sleepers, and with one fence for all.
-/// `wake` is given each word on which somebody may be asleep.
+/// Publishes `value` like [`publish`] to several words, each with its count of sleepers, with one fence for all.
+/// Calls `wake` for each word on which a waiter may be asleep.
 #[inline]
 pub fn publish_all<'a, W: Word + 'a>(
     words: impl Iterator<Item = (&'a W, &'a W)> + Clone,
@@ -96,18 +97,17 @@ pub fn publish_all<'a, W: Word + 'a>(
     }
 }
 
-/// The half of an inbox that a use is for, of two used in turn.
+/// Returns which of an inbox's two halves a use writes; uses alternate between them.
 ///
-/// Every member sends to every other in every use and waits for all of them. So before it begins a
-/// use, it has received the one before from each, who by then had read the use before that: that one's
-/// half is free again.
+/// In every use each member sends to all others and waits for all of them. Before a member begins use `n`, it has
+/// received use `n - 1` from every peer, and each peer had by then read use `n - 2`, so that half is free.
 #[inline]
 pub fn half_of(number: u32) -> u32 {
     number & 1
 }
 
-/// As [`publish`], but never takes the word back: of two streams that count with one counter, the
-/// one with the earlier epoch may come second. Which of the two made a waiter go on is not defined.
+/// Publishes like [`publish`], but never lowers the word: of two streams that share one counter, the one with the
+/// earlier epoch may come second. Which of the two released a waiter is not defined.
 #[inline]
 #[must_use]
 pub fn raise<W: Word>(word: &W, sleepers: &W, value: u32) -> bool {
@@ -121,30 +121,29 @@ pub fn raise<W: Word>(word: &W, sleepers: &W, value: u32) -> bool {
     somebody_sleeps(sleepers)
 }
 
-/// The giver's half of the handshake with a sleeper. The fence orders the giver's store before this
-/// load; [`register_sleeper`] orders the sleeper's count before its last look. So one of the two
-/// sees the other (Dekker), and no wake-up is lost.
+/// The giver's half of the handshake with a sleeper. The fence orders the giver's store before this load, and
+/// [`register_sleeper`] orders the sleeper's count before its last look. So at least one of the two sees the other
+/// (Dekker's algorithm), and no wake-up is lost.
 #[inline]
 fn somebody_sleeps<W: Word>(sleepers: &W) -> bool {
     W::full_fence();
     sleepers.load(Ordering::Relaxed) != 0
 }
 
-/// Counts the caller as asleep. It must look at the word once more before it sleeps, which
-/// `FUTEX_WAIT` does.
+/// Counts the caller as asleep. The caller must look at the word once more before it sleeps, which `FUTEX_WAIT` does.
 #[inline]
 pub fn register_sleeper<W: Word>(sleepers: &W) {
     sleepers.fetch_add(1, Ordering::SeqCst);
     W::full_fence();
 }
 
-/// Takes back one [`register_sleeper`].
+/// Undoes one [`register_sleeper`].
 #[inline]
 pub fn unregister_sleeper<W: Word>(sleepers: &W) {
     sleepers.fetch_add(u32::MAX, Ordering::Relaxed);
 }
 
-/// Looks once. A signal that has come counts even if the abort word is set too.
+/// Looks at the word once. A signal that has come counts even if the abort word is set.
 #[inline]
 pub fn look<W: Word>(word: &W, expected: u32, abort: Option<&W>) -> Outlook {
     let seen = word.load(Ordering::Acquire);
@@ -157,7 +156,7 @@ pub fn look<W: Word>(word: &W, expected: u32, abort: Option<&W>) -> Outlook {
     }
 }
 
-/// Claims a record whose state goes 0 → 1 → 2: true for exactly one caller, who then fills it and
+/// Claims a record whose state goes 0 → 1 → 2. Returns true for exactly one caller, which then fills the record and
 /// calls [`complete`].
 #[inline]
 #[must_use]
@@ -165,7 +164,7 @@ pub fn claim<W: Word>(state: &W) -> bool {
     state.compare_exchange(0, 1, Ordering::Relaxed).is_ok()
 }
 
-/// Declares a claimed record complete: whoever reads 2 with acquire order sees its fields.
+/// Marks a claimed record complete. A reader that sees 2 with acquire order sees the record's fields.
 #[inline]
 pub fn complete<W: Word>(state: &W) {
     state.store(2, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The rules one at a time, and two threads that follow them.
+//! Each rule by itself, and two threads that follow them.
 
 use super::*;
 use proptest::prelude::*;

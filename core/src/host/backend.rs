@@ -1,4 +1,4 @@
-//! The machine, opened.
+//! The host backend: the machine, opened as one device.
 
 use super::progress::Policy;
 use super::segments::Segments;
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 /// The machine, opened for one rank.
 pub struct HostBackend {
     pub(crate) policy: Policy,
-    /// What events measure time from.
+    /// Origin of the times that events record.
     pub(crate) origin: Instant,
-    /// What [`RawStream::NULL`] names.
+    /// The stream that [`RawStream::NULL`] names.
     null_stream: Arc<Stream>,
     pub(crate) segments: Segments,
-    /// Whether collectives can go as if there were multicast addresses.
+    /// Whether collectives may emulate multicast.
     pub(crate) multicast: MulticastSupport,
 }
 
 impl HostBackend {
-    /// How many devices there are: the machine is one.
+    /// Returns the number of devices: the machine is the only one.
     pub fn device_count() -> u32 {
         1
     }
@@ -31,16 +31,16 @@ impl HostBackend {
     /// Describes the machine without opening it.
     ///
     /// # Errors
-    /// `NO_DEVICE` for any ordinal but 0.
+    /// `NO_DEVICE` for any ordinal except 0.
     pub fn describe_device(ordinal: u32) -> CallResult<DeviceDescription> {
         only_device(ordinal, "describe_device")?;
         Ok(machine::describe())
     }
 
-    /// Opens the machine for one rank. With more ranks than processors its waits do not spin.
+    /// Opens the machine for one rank. Waits do not spin if there are more ranks than processors.
     ///
     /// # Errors
-    /// `NO_DEVICE` for any ordinal but 0.
+    /// `NO_DEVICE` for any ordinal except 0.
     pub fn open(options: &OpenOptions) -> CallResult<Self> {
         only_device(options.ordinal, "open")?;
         let policy = Policy::new(options.local_world, machine::processors());
@@ -53,24 +53,24 @@ impl HostBackend {
         })
     }
 
-    /// Blocks until all work on the stream is done, at most for `longest`. Whether it is done.
+    /// Blocks until all work on the stream is done, at most for `longest`, and returns whether it is done.
     ///
-    /// [`crate::backend::Device::stream_idle`] does not block; this is for a caller with nothing
-    /// else to do, which would otherwise take the processor from the rank that it waits for.
+    /// For a caller with nothing else to do: polling [`crate::backend::Device::stream_idle`] would take the processor
+    /// from the rank that the caller waits for.
     ///
     /// # Errors
-    /// `UNSUPPORTED` while the stream is captured.
+    /// `UNSUPPORTED` while the stream is being captured.
     ///
     /// # Safety
     /// `stream` is live.
     pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<bool> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "stream_block")? };
         stream.refuse_capture("stream_block", "its work is not run; end the capture first")?;
         Ok(stream.block(longest))
     }
 
-    /// The stream that a handle names.
+    /// Returns the stream of a handle.
     ///
     /// # Safety
     /// `stream` is live while the result is.
@@ -84,7 +84,7 @@ impl HostBackend {
         } else {
             stream.0
         };
-        // SAFETY: the null stream lives as long as `self`; any other is live by the caller's word.
+        // SAFETY: the null stream lives as long as `self`; this function requires any other stream to be live.
         unsafe { handle::borrow_shared(handle, call) }
     }
 }
@@ -95,7 +95,7 @@ impl Drop for HostBackend {
     }
 }
 
-/// Whether the environment asks for multicast collectives without a switch.
+/// Reads from the environment whether multicast collectives are to be emulated.
 fn multicast_support() -> MulticastSupport {
     match std::env::var("SYMMEM_MULTICAST") {
         Ok(text) if text.trim().eq_ignore_ascii_case("emulate") => MulticastSupport::EMULATED,
@@ -110,6 +110,6 @@ fn only_device(ordinal: u32, call: &str) -> CallResult<()> {
     Err(Failure::new(
         Status::NO_DEVICE,
         call,
-        format!("the host backend has one device, number 0, and was asked for {ordinal}"),
+        format!("device {ordinal} does not exist; the host backend has only device 0"),
     ))
 }

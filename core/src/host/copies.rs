@@ -1,14 +1,14 @@
-//! Moving bytes: one-sided copies by the initiator.
+//! Copies of bytes by the initiator's processor.
 
 use crate::backend::abi::{DeviceAddress, RowsCopy};
 use std::ptr;
 
-/// Copies as fast as the machine's `memcpy`.
+/// Copies at the speed of the machine's `memcpy`.
 ///
-/// Peers may store to either range at any time, which Rust has no way to express at this speed. As
-/// in every one-sided library, the ranges are never behind a reference, the copy is a call into the
-/// C library that the compiler cannot see through, and bytes that a peer changes meanwhile arrive in
-/// any mixture: the initiator orders itself with the peer by signals, and then nothing changes.
+/// Peers may store to either range at any time, which Rust cannot express at this speed. As in every one-sided
+/// library, no reference points to the ranges, the copy is a call into the C library that the compiler cannot see
+/// through, and bytes that a peer changes meanwhile arrive in any mixture. The initiator and the peer order their
+/// accesses by signals, and then no byte changes.
 ///
 /// # Safety
 /// Both ranges are mapped and do not overlap.
@@ -18,30 +18,30 @@ pub(crate) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, byt
     }
     let destination: *mut u8 = ptr::with_exposed_provenance_mut(destination.0 as usize);
     let source: *const u8 = ptr::with_exposed_provenance(source.0 as usize);
-    // SAFETY: the caller's word.
+    // SAFETY: both ranges are mapped and disjoint, as this function requires.
     unsafe { ptr::copy_nonoverlapping(source, destination, bytes as usize) };
 }
 
-/// Copies rows, under the rules of [`copy`].
+/// Copies rows of bytes, with the guarantees of [`copy`].
 ///
 /// # Safety
-/// As [`copy`], for each row.
+/// As for [`copy`], for each row.
 pub(crate) unsafe fn copy_rows(rows: &RowsCopy) {
     for row in 0..rows.rows {
         let destination = DeviceAddress(rows.destination.0 + row * rows.destination_stride);
         let source = DeviceAddress(rows.source.0 + row * rows.source_stride);
-        // SAFETY: the caller's word.
+        // SAFETY: both rows are mapped and disjoint, as this function requires.
         unsafe { copy(destination, source, rows.bytes) };
     }
 }
 
-/// Bytes that a swap sets aside at a time: they stay in the first-level cache.
+/// Bytes that a swap sets aside at a time: they stay in the L1 cache.
 const SWAPPED_AT_ONCE: usize = 4096;
 
-/// Swaps as fast as three copies in the cache, under the rules of [`copy`].
+/// Swaps two ranges by three copies in the cache, with the guarantees of [`copy`].
 ///
 /// # Safety
-/// As [`copy`].
+/// As for [`copy`].
 pub(crate) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) {
     let mut aside = [0u8; SWAPPED_AT_ONCE];
     let place = DeviceAddress(aside.as_mut_ptr().expose_provenance() as u64);
@@ -49,7 +49,7 @@ pub(crate) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) 
     while done < bytes {
         let length = (bytes - done).min(SWAPPED_AT_ONCE as u64);
         let (one, other) = (DeviceAddress(one.0 + done), DeviceAddress(other.0 + done));
-        // SAFETY: the caller's word; `aside` is as long as the longest piece.
+        // SAFETY: both ranges are mapped and disjoint, and `aside` is as long as the longest piece.
         unsafe {
             copy(place, one, length);
             copy(one, other, length);
@@ -68,6 +68,6 @@ pub(crate) unsafe fn fill(destination: DeviceAddress, value: u8, bytes: u64) {
         return;
     }
     let destination: *mut u8 = ptr::with_exposed_provenance_mut(destination.0 as usize);
-    // SAFETY: the caller's word.
+    // SAFETY: the range is mapped, as this function requires.
     unsafe { ptr::write_bytes(destination, value, bytes as usize) };
 }

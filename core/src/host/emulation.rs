@@ -1,5 +1,5 @@
-//! Kernels of collectives, run to their end in the caller as this backend runs them: for a driver that
-//! only pretends to have a GPU, and whose ranks all do the same.
+//! Runs collective kernels to completion in the caller, as the host backend runs them. The fake drivers use this,
+//! because they have no GPU. All ranks of a group must use it, because the layout of the slots is the host backend's.
 
 use super::collectives::{Collective, exchange};
 use super::gemm::{Product, check_gathered, gathered};
@@ -8,10 +8,10 @@ use super::words;
 use crate::backend::CallResult;
 use crate::backend::abi::*;
 
-/// What an address in a table of allocations is here, for so many bytes; `None` to give up.
+/// Maps an address in a table of allocations to an address of this process, for a number of bytes; `None` gives up.
 pub type Resolve<'a> = dyn FnMut(DeviceAddress, u64) -> Option<DeviceAddress> + 'a;
 
-/// A kernel with its arguments, all of them addresses that this processor can use.
+/// A kernel with its arguments, whose addresses this process can use.
 pub enum Work<'a> {
     /// `symmem_move`
     Move(&'a MoveArguments),
@@ -23,11 +23,11 @@ pub enum Work<'a> {
     Reduce(&'a ReduceArguments),
     /// `symmem_reduce_packets_*`
     ReducePackets(&'a ReducePacketArguments),
-    /// `symmem_exchange`; its table, and what that holds, are resolved when they are used.
+    /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
-    /// A product by the vendor's library.
+    /// A GEMM by cuBLASLt or hipBLASLt.
     Multiply(GemmShape, GemmOperands),
-    /// A product that gathers its `A`.
+    /// An all-gather + GEMM.
     GatheredGemm(&'a GatheredGemmArguments),
     /// `symmem_word_update`
     UpdateWord(&'a WordOperation),
@@ -35,15 +35,15 @@ pub enum Work<'a> {
     WaitForWords(&'a WordWait),
 }
 
-/// Runs a kernel to its end, or until `pause`, called between two looks at what it waits for, says no
-/// more: then false.
+/// Runs a kernel to completion and returns true; or returns false once `pause`, which is called between looks at what
+/// the kernel waits for, returns false.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for numbers out of range.
+/// `INVALID_ARGUMENT` if a number is out of range.
 ///
 /// # Safety
-/// All memory that it names is live; in a group each member's slots are
-/// [`SLOT_BLOCKS`] times [`SLOT_BYTES`], and [`PACKET_BLOCKS`] regions for packets behind them.
+/// All memory in the arguments is live. In a group, each member has slots of [`SLOT_BLOCKS`] times [`SLOT_BYTES`],
+/// followed by [`PACKET_BLOCKS`] regions for packets.
 pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallResult<bool> {
     match &work {
         Work::Move(arguments) => Collective::Move(arguments).check()?,
@@ -59,7 +59,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
     }
     let mut pending: Option<Pending> = None;
     loop {
-        // SAFETY: the caller's word, and the arguments were checked.
+        // SAFETY: all memory is live, as this function requires, and the arguments were checked.
         let step = unsafe {
             match &mut work {
                 Work::Move(arguments) => Collective::Move(arguments).advance(&mut pending),

@@ -1,15 +1,15 @@
-//! What the machine is: the host backend's one device.
+//! The host backend's one device: its identity and memory.
 
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure, write_text};
 use std::fs;
 
-/// Processors that this process may use; at least 1.
+/// Returns the number of processors that this process may use; at least 1.
 pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
-/// Describes the machine. Fields that the kernel does not tell are zero.
+/// Describes the machine. Fields that the kernel does not report are zero.
 pub(crate) fn describe() -> DeviceDescription {
     let mut description = DeviceDescription {
         ordinal: 0,
@@ -25,7 +25,7 @@ pub(crate) fn describe() -> DeviceDescription {
     description
 }
 
-/// Free and total memory, from `/proc/meminfo`. Free is what can be had without swapping.
+/// Returns free and total memory from `/proc/meminfo`. Free memory is what can be had without swapping.
 pub(crate) fn memory() -> CallResult<MemoryInformation> {
     const FILE: &str = "/proc/meminfo";
     let text = fs::read_to_string(FILE).map_err(|error| {
@@ -46,7 +46,7 @@ pub(crate) fn memory() -> CallResult<MemoryInformation> {
         _ => Err(Failure::new(
             Status::CALL_FAILED,
             format!("read {FILE}"),
-            "it has no MemAvailable or no MemTotal; the host backend needs Linux 3.14 or newer",
+            "the file has no MemAvailable or no MemTotal; the host backend needs Linux 3.14 or newer",
         )),
     }
 }
@@ -59,14 +59,14 @@ fn processor_name() -> String {
                 .split_once(':')
                 .map(|(_, name)| name.trim())
         })
-        // The kernel names no model on aarch64.
+        // On aarch64, /proc/cpuinfo has no model name.
         .map_or_else(
             || format!("{} processor", std::env::consts::ARCH),
             str::to_owned,
         )
 }
 
-/// Ranks on one boot of one machine share this device, whatever container they are in.
+/// Returns an identity of this boot: all ranks on it share the device, in whatever container they run.
 fn boot_identity() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: Vec<u8> = text

@@ -1,10 +1,9 @@
-//! The host backend: ranks are processes or threads of one machine, memory is memfd mapped by each,
-//! and the initiator's processor does every transfer.
+//! The host backend: ranks are processes or threads of one machine, symmetric memory is memfds that each rank maps,
+//! and the initiator's processor makes every transfer.
 //!
-//! It needs nothing but Linux, so it is the default where no GPU is found, and the reference that
-//! every other backend must agree with. A [`DeviceAddress`](crate::backend::abi::DeviceAddress) is a plain address. The 32 bits after
-//! each signal word belong to this backend: it counts there who sleeps on the word, and whoever
-//! allocates signal words leaves that space zero.
+//! It needs only Linux, so it is the default without a GPU and the reference for all other backends. A
+//! [`DeviceAddress`](crate::backend::abi::DeviceAddress) is a plain address. This backend counts the sleepers on a
+//! signal word in the 32 bits after it; the allocator of signal words leaves these bits zero.
 
 mod backend;
 mod collectives;

@@ -1,4 +1,4 @@
-//! Memory that peers map: memfd objects.
+//! Memory that peers map: memfds.
 
 use super::machine;
 use crate::backend::abi::Status;
@@ -10,40 +10,40 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A shared mapping of a whole memfd object; unmapped on drop.
+/// A shared mapping of a whole memfd, unmapped on drop.
 pub(crate) struct Mapping {
-    /// Its first byte.
+    /// Address of the first byte.
     pub(crate) base: u64,
-    /// Its length.
+    /// Length in bytes.
     pub(crate) bytes: u64,
 }
 
-/// A memfd object of this rank.
+/// A memfd of this rank.
 pub(crate) struct Segment {
-    /// Where this process has it.
+    /// The mapping in this process.
     pub(crate) mapping: Mapping,
-    /// What peers are sent to map it.
+    /// The descriptor that is sent to peers.
     pub(crate) file: OwnedFd,
 }
 
-/// What a [`RawAllocation`](crate::backend::abi::RawAllocation) names: a segment, or a registered range of one.
+/// The object of a [`RawAllocation`](crate::backend::abi::RawAllocation): a segment, or a registered range of one.
 pub(crate) struct Allocation {
     /// The segment.
     pub(crate) segment: Arc<Segment>,
-    /// Bytes from the segment's first byte to the range's.
+    /// Bytes from the start of the segment to the start of the range.
     pub(crate) offset: u64,
 }
 
-/// The segments of an instance, so that registration can find them.
+/// The segments of an instance, in which registration finds a range.
 #[derive(Default)]
 pub(crate) struct Segments(Mutex<Vec<Weak<Segment>>>);
 
-/// Bytes of a page.
+/// Returns the size of a page, in bytes.
 pub(crate) fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// A system call that failed, with what to do about it.
+/// Returns the failure of a system call, with advice.
 pub(crate) fn system_failure(call: &str, error: Errno, advice: &str) -> Failure {
     let status = match error {
         Errno::NOMEM | Errno::NOSPC | Errno::FBIG => Status::OUT_OF_MEMORY,
@@ -58,9 +58,8 @@ pub(crate) fn system_failure(call: &str, error: Errno, advice: &str) -> Failure 
 }
 
 impl Mapping {
-    /// Maps `bytes` of `file` and makes every page present, so that no transfer takes a fault and
-    /// memory that does not exist is an error here rather than a SIGBUS later. Blocks for the time
-    /// that zeroing takes.
+    /// Maps `bytes` of `file` and populates every page, so that no transfer takes a page fault, and missing memory is
+    /// an error here and not a later SIGBUS. Blocks while the kernel zeroes the pages.
     pub(crate) fn new(file: BorrowedFd<'_>, bytes: u64) -> CallResult<Self> {
         // SAFETY: the kernel chooses the address, so no existing mapping is touched.
         let base = unsafe {
@@ -77,26 +76,25 @@ impl Mapping {
             system_failure(
                 "mmap",
                 error,
-                &format!("mapping {bytes} bytes; raise the limit on address space"),
+                &format!("mapping {bytes} bytes; raise the limit on address space (ulimit -v)"),
             )
         })?;
         let mapping = Self {
             base: base.expose_provenance() as u64,
             bytes,
         };
-        // Where the administrator lets shared memory have huge pages on request, ask. A refusal
-        // costs speed only.
-        // SAFETY: advice on our own fresh mapping, which changes no contents.
+        // Asks for huge pages, which the administrator may allow for shared memory. A refusal only costs speed.
+        // SAFETY: the advice is for this fresh mapping and changes no contents.
         let _ = unsafe { rustix::mm::madvise(base, bytes as usize, Advice::LinuxHugepage) };
-        // SAFETY: as above; populating writes nothing.
+        // SAFETY: the advice is for this fresh mapping, and populating it writes nothing.
         match unsafe { rustix::mm::madvise(base, bytes as usize, Advice::LinuxPopulateWrite) } {
-            // Linux before 5.14 does not know it: pages come at the first touch.
+            // Linux before 5.14 does not know this advice; pages are then populated at the first access.
             Ok(()) | Err(Errno::INVAL) => Ok(mapping),
             Err(error) => Err(Failure::of_call(
                 Status::OUT_OF_MEMORY,
                 "madvise(MADV_POPULATE_WRITE)",
                 error.raw_os_error(),
-                format!("{error}; no {bytes} bytes of shared memory are left, allocate less"),
+                format!("{error}; {bytes} bytes of shared memory are not available: allocate less"),
             )),
         }
     }
@@ -108,14 +106,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: we made this mapping, and whoever gave its address up uses it no more. It fails
-        // only for a range that was never mapped.
+        // SAFETY: this value made the mapping, and no user of its address is left. The call fails only for a range
+        // that was never mapped.
         let _ = unsafe { rustix::mm::munmap(self.pointer(), self.bytes as usize) };
     }
 }
 
 impl Segment {
-    /// A fresh object of `bytes`, whole pages, mapped here.
+    /// Creates a memfd of `bytes`, a multiple of the page size, and maps it.
     pub(crate) fn create(bytes: u64) -> CallResult<Self> {
         let free = machine::memory()?.free;
         if bytes > free {
@@ -139,13 +137,13 @@ impl Segment {
         rustix::fs::ftruncate(&file, bytes).map_err(|error| {
             system_failure("ftruncate", error, "allocate less shared memory at once")
         })?;
-        // A peer that could shrink the object could kill us with SIGBUS.
+        // A peer that shrank the memfd would kill this process with SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|error| {
             system_failure(
                 "fcntl(F_ADD_SEALS)",
                 error,
-                "this kernel cannot seal a memfd",
+                "this kernel cannot seal a memfd; use Linux 3.17 or newer",
             )
         })?;
         let mapping = Mapping::new(file.as_fd(), bytes)?;
@@ -154,14 +152,14 @@ impl Segment {
 }
 
 impl Segments {
-    /// Lets registration find a segment as long as somebody holds it.
+    /// Adds a segment, which registration can find while it is alive.
     pub(crate) fn add(&self, segment: &Arc<Segment>) {
         let mut segments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         segments.retain(|known| known.strong_count() > 0);
         segments.push(Arc::downgrade(segment));
     }
 
-    /// The segment that has all of a range, if there is one.
+    /// Returns the segment that contains the whole range, if there is one.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<Arc<Segment>> {
         let segments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         segments.iter().filter_map(Weak::upgrade).find(|segment| {

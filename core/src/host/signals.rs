@@ -1,4 +1,4 @@
-//! Giving signals, waiting for them, and the barrier made of both.
+//! Signals, waits for signals, and the barrier made of both.
 
 use super::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
 use crate::backend::abi::*;
@@ -9,10 +9,10 @@ use std::time::Duration;
 const SIGNAL_WAIT: u32 = 1;
 const BARRIER: u32 = 2;
 
-/// Goes on with a wait for a signal.
+/// Advances a wait for a signal.
 ///
 /// # Safety
-/// All memory that it names is live.
+/// All memory in `wait` is live.
 pub(crate) unsafe fn advance_wait(
     wait: &SignalWait,
     placement: SignalPlacement,
@@ -22,18 +22,18 @@ pub(crate) unsafe fn advance_wait(
         Pending::new(if wait.epoch.0 == 0 {
             wait.value
         } else {
-            // SAFETY: the caller's word.
+            // SAFETY: the counter is live, as this function requires.
             epoch::next(unsafe { word_at(wait.epoch) })
         })
     });
-    // A stream's hardware wait has no deadline of its own: core's watcher releases it. Where one is
-    // given it holds all the same.
+    // A wait in host memory stands for a GPU stream's hardware wait, which has no deadline: the library's watcher
+    // releases it. A deadline that is given still holds.
     let unbounded = placement == SignalPlacement::HOST && wait.watch.deadline_ns == 0;
     let bounds = Bounds {
         abort: wait.watch.abort,
         deadline: (!unbounded).then(|| Duration::from_nanos(wait.watch.deadline_ns)),
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the word and the abort word are live, as this function requires.
     match unsafe { look(wait.word, &bounds, pending) } {
         Look::Reached => Step::Done,
         Look::Blocked(sleep) => Step::Blocked(sleep),
@@ -49,41 +49,41 @@ pub(crate) unsafe fn advance_wait(
                 elapsed_ns: pending.elapsed_ns(),
                 ..WaitRecord::default()
             };
-            // SAFETY: the caller's word.
+            // SAFETY: the record is live, as this function requires.
             unsafe { fill_record(wait.watch.record, &record) };
             Step::Done
         }
     }
 }
 
-/// Gives a signal at its first step, then goes on with a wait.
+/// Gives a signal in its first step, then advances a wait.
 ///
 /// # Safety
-/// All memory that both name is live.
+/// All memory in `target` and `wait` is live.
 pub(crate) unsafe fn advance_step(
     target: &SignalTarget,
     wait: &SignalWait,
     pending: &mut Option<Pending>,
 ) -> Step {
     if pending.is_none() {
-        // SAFETY: the caller's word.
+        // SAFETY: the signal's words are live, as this function requires.
         unsafe { give(target) };
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the wait's memory is live, as this function requires.
     unsafe { advance_wait(wait, SignalPlacement::DEVICE, pending) }
 }
 
-/// Goes on with a barrier: at its first step tells every peer, then waits for one after the other.
+/// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
 ///
 /// # Safety
-/// All memory that it names is live; `world` is at most [`MAX_RANKS`].
+/// All memory in `barrier` is live; `world` is at most [`MAX_RANKS`].
 pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pending>) -> Step {
     let me = barrier.watch.rank;
     let pending = pending.get_or_insert_with(|| {
-        // SAFETY: the caller's word.
+        // SAFETY: the counter is live, as this function requires.
         let expected = epoch::next(unsafe { word_at(barrier.epoch) });
         for peer in (0..barrier.world).filter(|&peer| peer != me) {
-            // SAFETY: the caller's word.
+            // SAFETY: the peers' words are live, as this function requires.
             unsafe { SignalWord::at(barrier.peers[peer as usize]) }.publish(expected);
         }
         Pending::new(expected)
@@ -96,7 +96,7 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
         let peer = pending.peer;
         if peer != me {
             let word = DeviceAddress(barrier.own.0 + u64::from(peer) * SIGNAL_STRIDE);
-            // SAFETY: the caller's word.
+            // SAFETY: the own words and the abort word are live, as this function requires.
             match unsafe { look(word, &bounds, pending) } {
                 Look::Reached => {}
                 Look::Blocked(sleep) => return Step::Blocked(sleep),
@@ -112,7 +112,7 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
                         elapsed_ns: pending.elapsed_ns(),
                         ..WaitRecord::default()
                     };
-                    // SAFETY: the caller's word.
+                    // SAFETY: the record is live, as this function requires.
                     unsafe { fill_record(barrier.watch.record, &record) };
                     return Step::Done;
                 }
@@ -123,31 +123,31 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
     Step::Done
 }
 
-/// Gives a signal, if there is one to give.
+/// Gives a signal; does nothing if `target.word` is 0.
 ///
 /// # Safety
-/// Its words are live.
+/// The signal's words are live.
 #[inline]
 pub(crate) unsafe fn give(target: &SignalTarget) {
     if target.word.0 == 0 {
         return;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the word is live, as this function requires.
     let word = unsafe { SignalWord::at(target.word) };
     if target.epoch.0 == 0 {
         word.publish(target.value);
     } else {
-        // SAFETY: the caller's word.
+        // SAFETY: the counter is live, as this function requires.
         word.raise(epoch::next(unsafe { word_at(target.epoch) }));
     }
 }
 
-/// Copies an epoch to a word.
+/// Copies an epoch to an arrival word.
 ///
 /// # Safety
-/// Both are live.
+/// Both words are live.
 pub(crate) unsafe fn arrive(word: DeviceAddress, epoch: DeviceAddress) {
-    // SAFETY: the caller's word.
+    // SAFETY: both words are live, as this function requires.
     unsafe {
         let value = word_at(epoch).load(Ordering::Relaxed);
         SignalWord::at(word).publish(value);

@@ -1,7 +1,7 @@
 //! Atomic operations on words of symmetric memory, and waits for such words.
 //!
-//! These words are the caller's and may lie side by side, so no sleeper can be counted behind one:
-//! who sleeps on such a word wakes by itself to look again.
+//! These words are the caller's and may be adjacent, so no count of sleepers can follow one. A sleeper on such a word
+//! wakes by itself to look again.
 
 use super::progress::{
     ABORT_WORD_SET, DEADLINE_PASSED, Pending, Sleep, Step, fill_record, long_at, word_at,
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const WORD_WAIT: u32 = 3;
-/// Longest sleep on a word whose writers wake nobody. A thread costs about as much to wake.
+/// Longest sleep on a word whose writers wake no sleeper; about the cost of waking a thread.
 const LONGEST_UNWOKEN: Duration = Duration::from_micros(100);
 
 fn invalid<T>(call: &str, why: String) -> CallResult<T> {
@@ -21,13 +21,16 @@ fn invalid<T>(call: &str, why: String) -> CallResult<T> {
 
 fn check_word(call: &str, name: &str, address: DeviceAddress, bits: u32) -> CallResult<()> {
     if bits != 32 && bits != 64 {
-        return invalid(call, format!("words have 32 or 64 bits, not {bits}"));
+        return invalid(
+            call,
+            format!("a word of {bits} bits is not supported; use 32 or 64"),
+        );
     }
     if address.0 == 0 || !address.0.is_multiple_of(u64::from(bits / 8)) {
         return invalid(
             call,
             format!(
-                "the {name} at {:#x} is not aligned to its {bits} bits; atomic operations need that",
+                "the {name} at {:#x} is null or not aligned to its {bits} bits; align it for atomic operations",
                 address.0
             ),
         );
@@ -35,7 +38,7 @@ fn check_word(call: &str, name: &str, address: DeviceAddress, bits: u32) -> Call
     Ok(())
 }
 
-/// Refuses an operation that cannot be done.
+/// Checks the arguments of an operation on a word.
 pub(crate) fn check_update(operation: &WordOperation) -> CallResult<()> {
     let (call, bits) = ("word_update", operation.bits);
     check_word(call, "word", operation.word, bits)?;
@@ -45,27 +48,27 @@ pub(crate) fn check_update(operation: &WordOperation) -> CallResult<()> {
     if operation.update.0 > WordUpdate::COMPARE_SWAP.0 {
         return invalid(
             call,
-            format!("{} is no update of this version", operation.update.0),
+            format!(
+                "word update {} is unknown; use one of this version",
+                operation.update.0
+            ),
         );
     }
     Ok(())
 }
 
-/// Refuses a wait that cannot be done.
+/// Checks the arguments of a wait for words.
 pub(crate) fn check_wait(wait: &WordWait) -> CallResult<()> {
     let (call, bits) = ("word_wait", wait.bits);
     check_word(call, "first word", wait.words, bits)?;
     if wait.count == 0 {
-        return invalid(
-            call,
-            "a wait for no words would never end; name at least 1".into(),
-        );
+        return invalid(call, "the wait has no words; wait for at least 1".into());
     }
     if wait.count > 1 && !wait.stride.is_multiple_of(u64::from(bits / 8)) {
         return invalid(
             call,
             format!(
-                "a stride of {} bytes is no multiple of {bits} bits",
+                "a stride of {} bytes is not a multiple of the words' {bits} bits; align it",
                 wait.stride
             ),
         );
@@ -73,13 +76,16 @@ pub(crate) fn check_wait(wait: &WordWait) -> CallResult<()> {
     if !(Condition::EQUAL.0..=Condition::LESS.0).contains(&wait.condition.0) {
         return invalid(
             call,
-            format!("{} is no condition of this version", wait.condition.0),
+            format!(
+                "condition {} is unknown; use one of this version",
+                wait.condition.0
+            ),
         );
     }
     Ok(())
 }
 
-/// Does an operation on a word.
+/// Updates a word atomically, and stores the old value if the operation asks for it.
 ///
 /// # Safety
 /// The words are live, and [`check_update`] has passed.
@@ -91,7 +97,7 @@ pub(crate) unsafe fn update(operation: &WordOperation) {
             let order = Ordering::AcqRel;
             match operation.update {
                 WordUpdate::SET => {
-                    // Nobody asks for the old value, so a plain store will do.
+                    // The old value is not needed, so a plain store is enough.
                     if operation.result.0 == 0 {
                         word.store(operand, Ordering::Release);
                         return;
@@ -112,16 +118,16 @@ pub(crate) unsafe fn update(operation: &WordOperation) {
     }
     let wide = operation.bits == 64;
     let old = if wide {
-        // SAFETY: the caller's word.
+        // SAFETY: the word is live and aligned, as this function requires.
         update!(unsafe { long_at(operation.word) }, u64)
     } else {
-        // SAFETY: the caller's word.
+        // SAFETY: the word is live and aligned, as this function requires.
         update!(unsafe { word_at(operation.word) }, u32).into()
     };
     if operation.result.0 == 0 {
         return;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the result's word is live and aligned, as this function requires.
     unsafe {
         if wide {
             long_at(operation.result).store(old, Ordering::Release);
@@ -131,9 +137,9 @@ pub(crate) unsafe fn update(operation: &WordOperation) {
     }
 }
 
-/// Whether a word is as it should be; both are of `bits`.
+/// Whether a word satisfies the condition; both values have `bits` bits.
 fn holds(condition: Condition, seen: u64, value: u64, bits: u32) -> bool {
-    // Moved to the upper end, the difference wraps where the words do.
+    // Shifted to the upper end, the difference wraps like a word of `bits` bits.
     let ahead = (seen.wrapping_sub(value) << (64 - bits)) as i64;
     match condition {
         Condition::EQUAL => ahead == 0,
@@ -145,16 +151,16 @@ fn holds(condition: Condition, seen: u64, value: u64, bits: u32) -> bool {
     }
 }
 
-/// Goes on with a wait for words. Of all words, each is waited for in turn, and one that was as it
-/// should be is not looked at again.
+/// Advances a wait for words. A wait for all words takes them in turn, and does not look again at a word that has
+/// satisfied the condition.
 ///
 /// # Safety
-/// All memory that it names is live, and [`check_wait`] has passed.
+/// All memory in `wait` is live, and [`check_wait`] has passed.
 pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>) -> Step {
     let pending = pending.get_or_insert_with(|| Pending::new(wait.value as u32));
     let address = |index: u32| DeviceAddress(wait.words.0 + u64::from(index) * wait.stride);
     let read = |index: u32| {
-        // SAFETY: the caller's word.
+        // SAFETY: the words are live and aligned, as this function requires.
         unsafe {
             match wait.bits {
                 64 => long_at(address(index)).load(Ordering::Acquire),
@@ -169,7 +175,7 @@ pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>
         holds(wait.condition, word, wait.value, wait.bits)
     };
     let found = if wait.any == 1 {
-        // From the last one, so that it sleeps on the first if there is none.
+        // Backwards, so that the first satisfying word wins, and otherwise the sleep is on the first word.
         let all = (0..wait.count).rev();
         all.fold(None, |found, index| good(index).then_some(index).or(found))
     } else {
@@ -180,19 +186,19 @@ pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>
     };
     if let Some(index) = found {
         if wait.index.0 != 0 {
-            // SAFETY: the caller's word.
+            // SAFETY: the word for the index is live, as this function requires.
             unsafe { word_at(wait.index) }.store(index, Ordering::Release);
         }
         return Step::Done;
     }
-    // SAFETY: the caller's word, where there is one.
+    // SAFETY: the abort word is not null, and live, as this function requires.
     let aborted = wait.watch.abort.0 != 0
         && unsafe { word_at(wait.watch.abort) }.load(Ordering::Acquire) != 0;
     let deadline = Duration::from_nanos(wait.watch.deadline_ns);
     let remaining = pending.left_of(deadline);
     if !aborted && !remaining.is_zero() {
-        // The lower half of a wide word, on the machines that this runs on: a change of the upper
-        // half alone is seen when the sleep is over.
+        // Of a 64-bit word this is the lower half (little endian). A change of only the upper half is seen when the
+        // sleep ends.
         return Step::Blocked(Sleep {
             word: address(pending.peer),
             seen,
@@ -214,7 +220,7 @@ pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>
         elapsed_ns: pending.elapsed_ns(),
         ..WaitRecord::default()
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the record is live, as this function requires.
     unsafe { fill_record(wait.watch.record, &record) };
     Step::Done
 }

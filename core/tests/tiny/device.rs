@@ -115,7 +115,7 @@ impl Device for Tiny {
         _stream: RawStream,
     ) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut::<u8>(destination.0 as usize);
-        // SAFETY: the caller names live memory.
+        // SAFETY: the caller passes live memory.
         unsafe { pointer.write_bytes(value, bytes as usize) };
         Ok(())
     }

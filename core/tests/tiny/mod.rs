@@ -1,7 +1,7 @@
-//! The smallest backend there can be: one device in this process's memory, whose streams do their
-//! work at once. For tests of the plugin table; Miri can run it.
+//! A minimal backend for tests of the plugin table: one device in this process's memory, whose streams run their work
+//! at once. Miri can run it.
 //!
-//! Device 13 panics when it is opened, and so does the method that `TINY_PANIC` names.
+//! Opening device 13 panics, and so does the method that `TINY_PANIC` names.
 
 mod device;
 mod work;
@@ -16,12 +16,12 @@ use symmem_core::backend::{
     WithoutVendorCollectives,
 };
 
-/// The ordinal that panics.
+/// The device that panics when it is opened.
 pub const PANICKING_DEVICE: u32 = 13;
-/// Bytes that are refused.
+/// Allocations of at least this many bytes are refused.
 pub const TOO_MANY_BYTES: u64 = 1 << 40;
 
-/// The backend, opened.
+/// The open backend.
 pub struct Tiny {
     ordinal: u32,
     live: Mutex<Vec<(u64, Layout)>>,
@@ -56,9 +56,9 @@ fn layout(bytes: u64) -> CallResult<Layout> {
 }
 
 /// # Safety
-/// `address` is that of a live, aligned word which is accessed atomically only.
+/// `address` is that of a live, aligned word that is accessed atomically only.
 unsafe fn word<'a>(address: DeviceAddress) -> &'a AtomicU32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the word is live, aligned and accessed atomically only, as this function requires.
     unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(address.0 as usize)) }
 }
 
@@ -66,7 +66,7 @@ unsafe fn word<'a>(address: DeviceAddress) -> &'a AtomicU32 {
 /// The words of the target are live.
 unsafe fn give(target: &SignalTarget) {
     if target.word.0 != 0 {
-        // SAFETY: the caller's word.
+        // SAFETY: the words are live, as this function requires.
         unsafe {
             let value = match target.epoch.0 {
                 0 => target.value,
@@ -80,7 +80,7 @@ unsafe fn give(target: &SignalTarget) {
 impl Tiny {
     fn take(&self, bytes: u64) -> CallResult<u64> {
         let layout = layout(bytes)?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout's size is not 0.
         let address = unsafe { alloc_zeroed(layout) }.expose_provenance() as u64;
         self.live
             .lock()
@@ -99,7 +99,7 @@ impl Tiny {
             ));
         };
         let (_, layout) = live.swap_remove(at);
-        // SAFETY: made by `take` with this layout, and removed from the list, so freed once.
+        // SAFETY: `take` allocated it with this layout, and it has left the list, so it is freed once.
         unsafe { dealloc(with_exposed_provenance_mut(address as usize), layout) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a stream of the tiny backend does at once, and the kernels that it does not have.
+//! The work that a stream of the tiny backend runs at once, and the kernels that it lacks.
 
 use super::{Tiny, give, refuse, word};
 use std::ptr::{copy_nonoverlapping, null, with_exposed_provenance, with_exposed_provenance_mut};
@@ -18,10 +18,10 @@ impl RemoteAccess for Tiny {
         };
         if !source.is_null() {
             let destination = with_exposed_provenance_mut(transfer.destination.0 as usize);
-            // SAFETY: the caller names live ranges that do not overlap.
+            // SAFETY: the caller passes live ranges that do not overlap.
             unsafe { copy_nonoverlapping(source, destination, transfer.bytes as usize) };
         }
-        // SAFETY: the caller names live words.
+        // SAFETY: the caller passes live words.
         unsafe { give(&transfer.signal) };
         Ok(())
     }
@@ -34,7 +34,7 @@ impl Signals for Tiny {
         _placement: SignalPlacement,
         _stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names live words.
+        // SAFETY: the caller passes live words.
         unsafe { give(target) };
         Ok(())
     }
@@ -44,7 +44,7 @@ impl Signals for Tiny {
         _placement: SignalPlacement,
         _stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live word.
+        // SAFETY: the caller passes a live word.
         match unsafe { word(wait.word) }.load(Ordering::Acquire) {
             seen if seen >= wait.value => Ok(()),
             seen => Err(Failure::new(

@@ -1,5 +1,5 @@
-// Blocks of one cluster, which reach each other's shared memory: PTX ISA, "Cluster of cooperative thread arrays" and
-// "Distributed shared memory". sm_90 on.
+// Access to the shared memory of other blocks of a cluster: PTX ISA, "Cluster of cooperative thread arrays" and
+// "Distributed shared memory". From sm_90 on.
 #pragma once
 
 #include "gathered_gemm/tensor_copy.h"
@@ -18,28 +18,29 @@ SYMMEM_DEVICE uint32 cluster_size() {
   return value;
 }
 
-// A barrier of the cluster, in two halves, each of them called by every thread: what was written to shared memory
-// before the first is visible behind the second.
+// The two halves of a cluster barrier, each called by every thread. Writes to shared memory before the first
+// half are visible after the second.
 SYMMEM_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 SYMMEM_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Where a block of the cluster has what lies at this address of shared memory here.
+// Returns the address at which block `rank` of the cluster has what this block has at `address`.
 SYMMEM_DEVICE uint32 shared_at(uint32 address, uint32 rank) {
   uint32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// Barriers that blocks of the cluster arrive at are ready for them behind its next barrier.
+// Makes initialized barriers usable by the other blocks of the cluster, from the next cluster barrier on.
 SYMMEM_DEVICE void barriers_initialised() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Of its own scope, the block: what a wider one would order, no thread here has written, and it costs 0.4 us.
+// Arrives at a barrier of block `rank`, with the default scope, the block. A cluster scope would order writes
+// that no thread makes here, and costs 0.4 us.
 SYMMEM_DEVICE void barrier_arrive_at(uint32 barrier, uint32 rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(shared_at(barrier, rank)) : "memory");
 }
 
-// As tensor_load, into the shared memory of all blocks whose bits are set, at the same address in each, and to each
-// one's barrier.
+// As tensor_load, but into the shared memory of every block whose bit in `ranks` is set, at the same address
+// and for the same barrier in each.
 SYMMEM_DEVICE void tensor_load_shared(uint32 shared, const TensorMap* map, uint32 x, uint32 y, uint32 barrier,
                                       uint32 ranks) {
   asm volatile(
@@ -49,7 +50,7 @@ SYMMEM_DEVICE void tensor_load_shared(uint32 shared, const TensorMap* map, uint3
       : "memory");
 }
 
-// Four numbers of a block's shared memory; the address is one of the cluster's.
+// Loads four floats of a block's shared memory; the address is a cluster address.
 SYMMEM_DEVICE void load_four(uint32 address, float (&numbers)[4]) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(numbers[0]), "=f"(numbers[1]), "=f"(numbers[2]), "=f"(numbers[3])

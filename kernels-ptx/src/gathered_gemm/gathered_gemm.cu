@@ -1,10 +1,10 @@
-// Module `gathered_gemm`: products that gather their A meanwhile, by warpgroups. sm_90a only.
+// Module `gathered_gemm`: all-gather + GEMM by warpgroup MMA. sm_90a only.
 //
-// A block computes tiles of 128 by 256, each by two warpgroups of 64 rows, whose operands a third one keeps
-// loading: tensor copies into a ring of stages, 64 deep, which runs on from tile to tile, so that the next tile's
-// first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels. Two blocks
-// of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both. The
-// last tiles are halves, by columns, where there are too few of them for all blocks.
+// A block computes tiles of 128 by 256. Two warpgroups compute 64 rows each, and a third one loads the operands
+// by tensor copies into a ring of stages, 64 deep. The ring runs on from tile to tile, so that the first stages
+// of the next tile arrive while the last tile is stored, as in CUTLASS's cooperative kernels. If a cluster has
+// two blocks, their tiles lie below each other, and each block loads half of B for both. If there are too few
+// last tiles for all blocks, the last tiles are halves, by columns.
 #include "gathered_gemm/tensor_gemm.h"
 #include "symmem/halved_tiles.h"
 
@@ -17,27 +17,27 @@ constexpr uint32 tile_columns = 256;
 constexpr uint32 stages = 4;
 constexpr uint32 a_bytes = tile_rows * depth * gemm_element_bytes;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
-// Columns of a box of B, by whether neighbours are along its rows or along its columns.
+// Columns of a box of B. `b_rows`: the rows of B are contiguous; otherwise its columns are.
 template <bool b_rows>
 constexpr uint32 box_columns = b_rows ? 64 : 128;
 template <bool b_rows>
 constexpr uint32 box_bytes = box_columns<b_rows>* depth* gemm_element_bytes;
-// Tiles of rows that are computed side by side: with so many, the rows of A and columns of B that are in use at
-// one time are the fewest that fill the device. Half as many do nearly as well.
+// Tiles along the rows that are computed side by side: with this many the device is full and uses the fewest
+// rows of A and columns of B at a time. Half as many do nearly as well.
 constexpr uint32 band = 16;
 
-// Where things are in shared memory.
+// Layout of shared memory.
 struct Ring {
   uint32 base;
 
   SYMMEM_DEVICE uint32 a(uint32 stage) const { return base + stage * a_bytes; }
   SYMMEM_DEVICE uint32 b(uint32 stage) const { return base + stages * a_bytes + stage * b_bytes; }
-  // Both operands of a stage are there; all warpgroups of the cluster are done with them.
+  // Barriers: both operands of a stage have arrived; all warpgroups of the cluster are done with them.
   SYMMEM_DEVICE uint32 full(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
   SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full(stages) + stage * 8; }
 };
 
-// Computing blocks are those behind the movers.
+// The blocks after the movers compute.
 SYMMEM_DEVICE uint32 first_tile(const GatheredGemmArguments& arguments) {
   return arch::block_index() - arguments.movers;
 }
@@ -49,7 +49,7 @@ SYMMEM_DEVICE HalvedTiles<tile_rows, tile_columns, band> tiles_of(const Gathered
   return {arguments, cluster_size(), tile_step(arguments)};
 }
 
-// One thread keeps the ring full.
+// Keeps the ring full; run by one thread.
 template <bool b_rows>
 SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ring) {
   const GatheredGemmArguments& arguments = tensors.arguments;
@@ -64,17 +64,17 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
   for (uint32 index = first_tile(arguments); tiles.find(index, tile, half); index += tile_step(arguments)) {
     const uint32 column = static_cast<uint32>(tile.column);
     const uint32 needed = half ? boxes / 2 : boxes;
-    // Where A is divided by columns a tile needs all shards, one after the other, the own one first.
+    // If A is sharded by columns, a tile needs all shards in turn, the own one first.
     const uint32 parts = by_rows ? 1 : arguments.group.world;
     for (uint32 part = 0; part < parts; ++part) {
       const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, part);
       const ShardExtent extent = shard_extent(arguments, shard);
-      if (extent.length == 0) continue;  // nobody may ever say that it is there
+      if (extent.length == 0) continue;  // nobody may ever signal an empty shard
       const bool own = shard == arguments.group.rank;
       const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
-      // Of a tile without rows there is nothing to wait for that its neighbour does not.
+      // A tile without rows has nothing to wait for that its neighbor does not wait for.
       if (tile.row < tile.rows_end) arrivals.until(shard, row_of_shard);
-      // The copies read what other threads, a copy engine, or an earlier kernel wrote.
+      // The tensor copies read what other threads, a copy engine, or an earlier kernel wrote.
       arch::fence_async_proxy();
       const TensorMap* a = own ? &tensors.own : &tensors.gathered;
       const uint32 a_row = static_cast<uint32>(own ? row_of_shard : tile.row);
@@ -111,14 +111,14 @@ SYMMEM_DEVICE uint32 from_lane(uint32 value, uint32 distance) {
   return other;
 }
 
-// Two lanes of four words change those of one for those of the other.
+// Two lanes exchange words: the upper lane's `low` for the lower lane's `high`.
 SYMMEM_DEVICE void swap_words(uint32& low, uint32& high, bool upper, uint32 distance) {
   const uint32 other = from_lane(upper ? low : high, distance);
   low = upper ? other : low;
   high = upper ? high : other;
 }
 
-// Four lanes with four words each: lane q's word i becomes lane i's word q.
+// Transposes the words of four lanes: lane q's word i becomes lane i's word q.
 SYMMEM_DEVICE void transpose_quad(uint32 (&words)[4], uint32 quad) {
   swap_words(words[0], words[1], (quad & 1) != 0, 1);
   swap_words(words[2], words[3], (quad & 1) != 0, 1);
@@ -126,7 +126,7 @@ SYMMEM_DEVICE void transpose_quad(uint32 (&words)[4], uint32 quad) {
   swap_words(words[1], words[3], (quad & 2) != 0, 2);
 }
 
-// Adds the columns' bias to what the lanes have of a warpgroup's rows.
+// Adds the bias of each column to the accumulators of a warpgroup.
 template <bool f16, uint32 count>
 SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTile& tile, float (&d)[count]) {
   const uint64 first = tile.column + arch::thread_index() % 4 * 2;
@@ -143,7 +143,7 @@ SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTi
   }
 }
 
-// What the lanes have of a warpgroup's 64 rows goes to C: each lane stores eight neighbours of a row at once.
+// Stores a warpgroup's 64 rows to C; each lane stores eight neighbors of a row at once.
 template <bool f16, uint32 count>
 SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const GemmTile& tile, uint32 skip,
                               const float (&d)[count]) {
@@ -184,14 +184,14 @@ SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const Gemm
   }
 }
 
-// One thread a sharer: each half of B comes into this stage from one of the blocks, so all of them are told that it
-// is empty.
+// Signals that a stage is empty, by one thread per block of the cluster: each block loads a part of B into this
+// stage, so all of them must know.
 SYMMEM_DEVICE void give_back(const Ring& ring, uint32 stage) {
   const uint32 thread = arch::thread_index() % 128;
   if (thread < cluster_size()) barrier_arrive_at(ring.empty(stage), thread);
 }
 
-// A warpgroup's rows of a tile of so many columns.
+// Computes a warpgroup's rows of a tile with `columns` columns.
 template <bool f16, bool b_rows, uint32 columns>
 SYMMEM_DEVICE void multiply_tile(const GatheredGemmArguments& arguments, const Ring& ring, uint32 skip,
                                  const GemmTile& tile, RingCursor<stages>& cursor) {
@@ -204,7 +204,7 @@ SYMMEM_DEVICE void multiply_tile(const GatheredGemmArguments& arguments, const R
     wgmma_begin();
     SYMMEM_UNROLL
     for (uint32 part = 0; part < depth / 16; ++part) {
-      // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
+      // The next 16 elements: 32 bytes along a row, or two atoms down if rows of B are contiguous.
       const uint64 next_a = a + part * (32 >> 4);
       const uint64 next_b = b + part * ((b_rows ? 2 * atom_bytes : 32) >> 4);
       Warpgroup<columns>::template multiply<f16, false, b_rows>(d, next_a, next_b, step | part);
@@ -222,7 +222,7 @@ SYMMEM_DEVICE void multiply_tile(const GatheredGemmArguments& arguments, const R
   store_tile<f16>(arguments, tile, skip, d);
 }
 
-// A warpgroup's rows of every tile of the block.
+// Computes a warpgroup's rows of every tile of the block.
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
   const auto tiles = tiles_of(arguments);
@@ -239,7 +239,7 @@ SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const 
   }
 }
 
-// Called by every thread of every block: 384, with shared memory for the ring and 1024 bytes to align it.
+// Called by all 384 threads of every block, with shared memory for the ring and 1024 bytes to align it.
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
   const GatheredGemmArguments& arguments = tensors.arguments;
@@ -267,7 +267,7 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
     take_registers<224>();
     multiply_tiles<f16, b_rows>(arguments, ring, warpgroup - 1);
   }
-  // Nobody leaves while the other one may yet load for it, or tell it.
+  // No block exits while the other may still load for it, or arrive at its barriers.
   cluster_arrive();
   cluster_wait();
 }

@@ -1,10 +1,9 @@
-// Module `split_gemm`: products of few rows that gather their A in the same launch. sm_90a only.
+// Module `split_gemm`: all-gather + GEMM for few rows, in one launch. sm_90a only.
 //
-// Such a product takes as long as it takes to read B, and the gather hides behind B's first stages, which are on
-// their way before the ranks have met. A tile is 128 columns of C by all rows, so that B is read once; it is computed
-// transposed, since the matrix instruction wants 64 of what there is many of. There are few such tiles: K is cut into
-// parts among the blocks of a cluster, which add their sums up through each other's shared memory, always in the same
-// order.
+// Such a GEMM takes as long as reading B takes. The gather hides behind the first stages of B, whose loads start
+// before the ranks have met. A tile is 128 columns of C and all rows, so that B is read once. It is computed
+// transposed, since the matrix instruction has 64 rows and C has few. There are few such tiles, so K is split among
+// the blocks of a cluster, which add their sums through each other's shared memory, always in the same order.
 #include "gathered_gemm/tensor_gemm.h"
 
 using namespace symmem;
@@ -13,27 +12,28 @@ namespace {
 
 constexpr uint32 tile_columns = 128;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
-// Two warpgroups have 64 columns each, which are a box of B where its rows are contiguous, and push A before that; of a third one a warp loads B and another one A.
+// Two warpgroups first push A, and then compute 64 columns each, which are a box of B if its rows are
+// contiguous. Of the third warpgroup one warp loads B and another one A.
 constexpr uint32 threads = 384;
 constexpr uint32 half_columns = tile_columns / 2;
-// Of shared memory for the stages.
+// Bytes of shared memory for the stages.
 constexpr uint32 ring_bytes = 225 * 1024;
-// Stages of B that are on their way at most, of all blocks together and so of one. More would queue up in front of all
-// that ranks have to tell each other, which costs 5 of 24 us; 5.5 MB keep an H200's memory busy.
+// Stages of B in flight, at most, over all blocks. More would queue up before the signals between ranks, which
+// costs 5 of 24 us; these 5.5 MB keep an H200's memory busy.
 constexpr uint32 window_of_device = 336;
-// Never more than the ring has: a wait for a stage that has been filled anew meanwhile would mean the next filling, and
-// nobody else begins that.
+// Stages in flight of one block. At most the stages of the ring: otherwise the wait for an old stage could find
+// it refilled, and wait for the fill after that, which only this thread starts.
 SYMMEM_DEVICE uint32 window_of(uint32 blocks, uint32 stages) {
   const uint32 wished = (window_of_device + blocks - 1) / blocks;
   return wished < stages ? wished : stages;
 }
-// Numbers from one row of a block's sums to the next: a multiple of four, and rows begin at other banks.
+// Floats from one row of a block's sums to the next: a multiple of four, such that rows begin in different banks.
 constexpr uint32 sum_stride = tile_columns + 4;
 
-// Blocks of a cluster, as many as K has parts, at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
+// Most blocks of a cluster, and so parts of K, on any device (CUDA Programming Guide, "Thread Block Clusters").
 constexpr uint32 most_parts = 8;
 
-// Where things are in shared memory; sums replace the stages.
+// Layout of shared memory; the sums reuse the stages.
 template <uint32 rows>
 struct SplitRing {
   static constexpr uint32 a_bytes = rows * depth * gemm_element_bytes;
@@ -44,14 +44,14 @@ struct SplitRing {
 
   SYMMEM_DEVICE uint32 b(uint32 stage) const { return base + stage * b_bytes; }
   SYMMEM_DEVICE uint32 a(uint32 stage) const { return base + stages * b_bytes + stage * a_bytes; }
-  // Its part of B is there; that of A is; both warpgroups are done with them.
+  // Barriers of a stage: B has arrived; A has arrived; both warpgroups are done with them.
   SYMMEM_DEVICE uint32 full_b(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
   SYMMEM_DEVICE uint32 full_a(uint32 stage) const { return full_b(stages) + stage * 8; }
   SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full_a(stages) + stage * 8; }
   SYMMEM_DEVICE uint32 sum(uint32 row, uint32 column) const { return base + (row * sum_stride + column) * 4; }
 };
 
-// The threads that multiply, which push A before that.
+// The threads that first push A and then multiply.
 struct Warpgroups {
   SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - 128; }
   SYMMEM_DEVICE uint32 count() const { return threads - 128; }
@@ -70,7 +70,7 @@ struct Warpgroups {
   }
 };
 
-// What a block computes: a tile, and a part of K in steps of `depth`.
+// A block's work: a tile, and a part of K in steps of `depth`.
 struct SplitTile {
   uint32 part, parts;  // of K
   uint64 row;
@@ -82,7 +82,7 @@ struct SplitTile {
     parts = cluster_size();
     const uint32 cluster = arch::block_index() / parts;
     const uint32 row_tiles = static_cast<uint32>((arguments.shape.m + rows - 1) / rows);
-    // Those with the same columns of B are neighbours.
+    // Clusters that use the same columns of B are neighbors.
     row = static_cast<uint64>(cluster % row_tiles) * rows;
     column = static_cast<uint64>(cluster / row_tiles) * tile_columns;
     const uint32 all = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
@@ -96,7 +96,8 @@ struct SplitTile {
     }
   }
 
-  // Where in K a step is: from the own shard on, which is there already, and round to what comes before it.
+  // Returns a step's position in K. If A is sharded by columns, starts at the own shard, which needs no gather,
+  // and wraps around.
   SYMMEM_DEVICE uint32 at(uint32 step) const {
     const uint32 turned = step + turn;
     return (first + (turned < steps ? turned : turned - steps)) * depth;
@@ -126,7 +127,8 @@ SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows
   }
 }
 
-// The copies read what threads of other blocks and devices wrote. Once a shard: at each step it costs 7 of 25 us.
+// The tensor copies read what threads of other blocks and devices wrote. Called once per shard: at each step it
+// would cost 7 of 25 us.
 struct Copied {
   SYMMEM_DEVICE void operator()() const { arch::fence_async_proxy(); }
 };
@@ -156,7 +158,7 @@ SYMMEM_DEVICE void load_a(const TensorGemmArguments& given, const SplitRing<rows
   }
 }
 
-// A warpgroup's columns of the tile, by this block's part of K, into the sums.
+// Multiplies a warpgroup's columns of the tile by this block's part of K, and writes them to the sums.
 template <bool f16, bool b_rows, uint32 rows>
 SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& tile, uint32 warpgroup) {
   using Ring = SplitRing<rows>;
@@ -174,7 +176,7 @@ SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& t
     wgmma_begin();
     SYMMEM_UNROLL
     for (uint32 deep = 0; deep < depth / 16; ++deep) {
-      // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
+      // The next 16 elements: 32 bytes along a row, or two atoms down if rows of B are contiguous.
       Warpgroup<rows>::template multiply<f16, b_rows, false>(d, b + deep * ((b_rows ? 2 * atom_bytes : 32) >> 4),
                                                              a + deep * (32 >> 4), 1);
     }
@@ -185,7 +187,7 @@ SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& t
     }
   }
   wgmma_wait<0>();
-  // Both warpgroups are done with the stages.
+  // Waits until both warpgroups are done with the stages, which the sums overwrite.
   Warpgroups{}.barrier();
   const uint32 column = warpgroup * half_columns + thread / 32 * 16 + thread % 32 / 4;
   SYMMEM_UNROLL
@@ -199,7 +201,7 @@ SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& t
   }
 }
 
-// Adds up this block's share of the cluster's sums, part by part, and stores it: fours of a row's columns.
+// Adds this block's share of the cluster's sums, part by part, and stores it in units of four columns of a row.
 template <bool f16, uint32 rows>
 SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const SplitRing<rows>& ring,
                              const SplitTile& tile) {
@@ -262,7 +264,7 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   const uint32 warpgroup = arch::thread_index() / 128;
   if (warpgroup == 0) {
     if (rows >= 256) give_registers<56>();
-    // The copies read what earlier kernels wrote.
+    // The tensor copies read what earlier kernels wrote.
     arch::fence_async_proxy();
     const uint32 warp = arch::thread_index() / arch::warp_size;
     if (arch::thread_index() == 0) load_b<b_rows>(given, ring, tile);
@@ -276,12 +278,12 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   }
   cluster_arrive();
   cluster_wait();
-  // Both readers have read it.
+  // Both threads' reads of the call counter are done, so it may change.
   if (arch::thread_index() == 0) {
     arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);
   }
   add_parts<f16>(arguments, ring, tile);
-  // Nobody leaves while its sums are read.
+  // No block exits while others read its sums.
   cluster_arrive();
   cluster_wait();
 }

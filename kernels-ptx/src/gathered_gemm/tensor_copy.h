@@ -1,18 +1,19 @@
-// Tensor copies and the barriers they arrive at: PTX ISA, "Data movement and conversion instructions: tensor copy"
-// and "Parallel synchronization and communication instructions: mbarrier". sm_90 on.
+// Tensor copies (TMA) and the barriers at which they arrive: PTX ISA, "Data movement and conversion instructions:
+// tensor copy" and "Parallel synchronization and communication instructions: mbarrier". From sm_90 on.
 #pragma once
 
 #include "symmem/arch.h"
 
 namespace symmem {
 
-// A matrix in global memory and how boxes of it lie in shared memory; the driver encodes it (cuTensorMapEncodeTiled).
+// A matrix in global memory and the layout of its boxes in shared memory, encoded by the driver
+// (cuTensorMapEncodeTiled).
 struct alignas(64) TensorMap {
   uint64 words[16];
 };
 
-// Barriers are addresses in shared memory here, eight bytes each. One that is to be waited for by others needs the
-// block barrier behind it.
+// Barriers are addresses in shared memory, of eight bytes each. Other threads may use an initialized barrier
+// only after a block barrier.
 SYMMEM_DEVICE void barrier_initialise(uint32 barrier, uint32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -21,12 +22,12 @@ SYMMEM_DEVICE void barrier_arrive(uint32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives, and keeps the phase open until so many bytes have come.
+// Arrives, and keeps the phase open until `bytes` bytes have arrived.
 SYMMEM_DEVICE void barrier_expect(uint32 barrier, uint32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Until the phase of that parity has ended. Ends by this block's own doing: no deadline is needed.
+// Waits until the phase of this parity has ended. Needs no deadline, because only this cluster's own work ends it.
 SYMMEM_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
   asm volatile(
       "{ .reg .pred p;\n\t"
@@ -37,7 +38,8 @@ SYMMEM_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
       : "memory");
 }
 
-// The box of a matrix that begins at (x, y), x along its rows, to shared memory. What lies outside is zero.
+// Copies the box of a matrix that begins at (x, y), x along its rows, to shared memory. Elements out of bounds
+// are zero.
 SYMMEM_DEVICE void tensor_load(uint32 shared, const TensorMap* map, uint32 x, uint32 y, uint32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
@@ -46,8 +48,8 @@ SYMMEM_DEVICE void tensor_load(uint32 shared, const TensorMap* map, uint32 x, ui
       : "memory");
 }
 
-// The same of what is not read again before others need the cache: the policy is the one that `createpolicy` makes for
-// evict_first of all.
+// As tensor_load, for data that is read once: hints L2 to evict it first (`createpolicy` with evict_first for
+// all of it).
 SYMMEM_DEVICE void tensor_load_once(uint32 shared, const TensorMap* map, uint32 x, uint32 y, uint32 barrier) {
   uint64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -58,8 +60,8 @@ SYMMEM_DEVICE void tensor_load_once(uint32 shared, const TensorMap* map, uint32 
       : "memory");
 }
 
-// Where one is in a ring of stages: which, and the parity of the phase in which it is filled. It is emptied in the
-// other one, the first time before it was ever filled.
+// A position in a ring of stages: the stage, and the parity of the phase in which it is filled. It is emptied
+// in the other phase, and counts as empty before the first fill.
 template <uint32 stages>
 struct RingCursor {
   static constexpr uint32 count = stages;

@@ -1,4 +1,4 @@
-// What the kernels that multiply by warpgroups have in common: what they take, and numbers as they are stored.
+// Shared by the warpgroup GEMM kernels: their argument, and conversions to and from stored elements.
 #pragma once
 
 #include "gathered_gemm/cluster.h"
@@ -10,8 +10,8 @@ namespace symmem {
 constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
 constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
 
-// What a kernel takes: the arguments, and the matrices as tensor copies see them. Boxes of A are a tile's rows; those
-// of B so many columns as the kernel says, or where its rows are contiguous `depth` rows of as many.
+// A kernel's argument: the portable arguments, and tensor maps of the matrices. A box of A has a tile's rows. A box of
+// B has as many columns as the kernel defines, or, if rows of B are contiguous, `depth` rows of as many elements.
 struct TensorGemmArguments {
   TensorMap own;       // this rank's shard of A
   TensorMap gathered;  // the whole A

@@ -1,9 +1,9 @@
-// Products by warpgroups: PTX ISA, "Asynchronous warpgroup-level matrix instructions". sm_90a only.
+// Matrix multiplication by warpgroups: PTX ISA, "Asynchronous warpgroup-level matrix instructions". sm_90a only.
 #pragma once
 
 #include "symmem/arch.h"
 
-// Operands: so many accumulators from d[n] on.
+// Operands: 4, 8, … 128 accumulators from d[n] on.
 #define SYMMEM_4(n) "+f"(d[n]), "+f"(d[n + 1]), "+f"(d[n + 2]), "+f"(d[n + 3])
 #define SYMMEM_16(n) SYMMEM_4(n), SYMMEM_4(n + 4), SYMMEM_4(n + 8), SYMMEM_4(n + 12)
 #define SYMMEM_8(n) SYMMEM_4(n), SYMMEM_4(n + 4)
@@ -13,26 +13,26 @@
 
 namespace symmem {
 
-// A matrix in shared memory in the 128-byte swizzle in which a tensor copy stores it: rows of 64 elements, eight
-// of them an atom of 1024 bytes. `leading` is from one atom to the next across, `stride` to the next along the
-// rows (PTX ISA, "Matrix descriptor format"); the address is a multiple of 1024, plus what is skipped.
+// Describes a matrix in shared memory in the 128-byte swizzle of a tensor copy: rows of 64 elements, of which eight
+// form an atom of 1024 bytes. `leading` is the distance in bytes from an atom to the next across the row, `stride`
+// that to the next one down (PTX ISA, "Matrix descriptor format"). The address is a multiple of 1024, plus an offset.
 SYMMEM_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading, uint32 stride) {
   constexpr uint64 swizzle_128 = 1ull << 62;
   return (address & 0x3ffffu) >> 4 | static_cast<uint64>(leading >> 4) << 16 | static_cast<uint64>(stride >> 4) << 32 |
          swizzle_128;
 }
 
-// Before a group's first product: registers and what was written to shared memory are ready.
+// Begins a group of matrix instructions: registers and earlier writes to shared memory are ready.
 SYMMEM_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Ends a group.
 SYMMEM_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until all but the `pending` youngest groups are done.
+// Waits until all but the `pending` youngest groups are done.
 template <int pending>
 SYMMEM_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// Names of so many accumulators in the instruction's text.
+// Names of 8, 16, … 128 accumulators in the instruction's text.
 #define SYMMEM_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define SYMMEM_NAMES_16 SYMMEM_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define SYMMEM_NAMES_32 \
@@ -50,7 +50,7 @@ SYMMEM_DEVICE void wgmma_wait() {
   "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, " \
   "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// One instruction; `A` and what follows are the names of the operands behind the accumulators.
+// One instruction; `A` and the parameters after it name the operands that follow the accumulators.
 #define SYMMEM_MULTIPLY(COLUMNS, TYPE, NAMES, ACCUMULATORS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED) \
   asm volatile("{ .reg .pred p;\n\tsetp.ne.b32 p, " ACCUMULATE ", 0;\n\t" \
                "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." TYPE "." TYPE " {" NAMES "}, " A ", " B \
@@ -58,10 +58,10 @@ SYMMEM_DEVICE void wgmma_wait() {
                : ACCUMULATORS \
                : "l"(a), "l"(b), "r"(accumulate), "n"(a_transposed ? 1 : 0), "n"(b_transposed ? 1 : 0))
 
-// D = A B, plus D where `accumulate`: 64 by `columns`, 16 deep, by the four warps of a warpgroup. A's rows in memory
-// are its rows, B's are its columns, unless they are transposed. Warp w, lane l have rows 16 w + l / 4 and that plus
-// 8; of each eight columns j, elements 4 j and 4 j + 1 are columns 8 j + 2 (l % 4) and the next of the first row, the
-// next two of the other.
+// D = A B, plus D if `accumulate`: 64 by `columns`, 16 deep, by the four warps of a warpgroup. In memory A is
+// stored by rows and B by columns, unless they are transposed. Warp w, lane l holds rows 16 w + l / 4 and that
+// plus 8. Of every eight columns j, elements 4 j and 4 j + 1 are columns 8 j + 2 (l % 4) and the next one of
+// the first row, and the next two elements those of the other row.
 template <uint32 columns>
 struct Warpgroup;
 
@@ -98,7 +98,7 @@ SYMMEM_WARPGROUP(256, 128, "%128", "%129", "%130", "%131", "%132")
 #undef SYMMEM_8
 #undef SYMMEM_4
 
-// Registers of the threads of a warpgroup, from here on.
+// Changes the number of registers per thread of a warpgroup, from here on.
 template <int count>
 SYMMEM_DEVICE void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));

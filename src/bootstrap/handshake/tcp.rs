@@ -72,7 +72,7 @@ impl Exchange {
         }
         self.filled = 0;
         let Some(secret) = secret else {
-            return Step::silent(Verdict::Refused("this job has no secret to prove"));
+            return Step::silent(Verdict::Refused("this job has no secret"));
         };
         let Some([theirs, own]) = &self.nonces else {
             return self.challenge(secret);
@@ -88,10 +88,10 @@ impl Exchange {
     fn challenge(&mut self, secret: &Secret) -> Step {
         let theirs = self.part.strip_prefix(&MAGIC);
         let Some(theirs) = theirs.and_then(|nonce| nonce.try_into().ok()) else {
-            return Step::silent(Verdict::Refused("its first bytes are no greeting"));
+            return Step::silent(Verdict::Refused("its first bytes are not a greeting"));
         };
         let Ok(own) = random_bytes() else {
-            return Step::silent(Verdict::Refused("the kernel gave no random bytes"));
+            return Step::silent(Verdict::Refused("the kernel returned no random bytes"));
         };
         self.nonces = Some([theirs, own]);
         let proof = prove(secret, "store", &[&theirs, &own]);

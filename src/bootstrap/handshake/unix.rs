@@ -68,10 +68,10 @@ impl Hello {
         if was_incomplete && self.filled == HEADER_BYTES {
             let length = usize::from(u16::from_le_bytes([low, high]));
             if magic != MAGIC {
-                return Step::silent(Verdict::Refused("its first bytes are no greeting"));
+                return Step::silent(Verdict::Refused("its first bytes are not a greeting"));
             }
             if length > MAX_JOB {
-                return Step::silent(Verdict::Refused("it shows a key over the limit"));
+                return Step::silent(Verdict::Refused("its key exceeds the limit"));
             }
             self.shown = vec![0; length];
         }
@@ -86,7 +86,7 @@ impl Hello {
         }
         Step {
             answer: REFUSED.to_vec(),
-            verdict: Verdict::Refused("it is of another job or has another secret"),
+            verdict: Verdict::Refused("it belongs to another job or has another secret"),
         }
     }
 }

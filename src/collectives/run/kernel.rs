@@ -78,7 +78,7 @@ pub unsafe fn submit(
         Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
             let Some(reach) = &reaches.reach else {
                 // The selector picks multicast only if it reaches all memory of the call.
-                let why = "not all that the call names is reached by multicast";
+                let why = "multicast does not reach all memory of the call";
                 let call = "collective_multicast";
                 return Err(Failure::new(Status::INVALID_ARGUMENT, call, why));
             };

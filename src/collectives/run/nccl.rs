@@ -74,8 +74,8 @@ pub fn refuse_unaligned_windows(
     Err(Error::Unsupported {
         rank,
         operation,
-        message: "the vendor's windows take ranges, and members' parts of them, that start at a \
-                  multiple of 16 bytes; use `Provider::Vendor` for others"
+        message: "symmetric windows need ranges, and members' parts of them, that start at a multiple of 16 bytes; \
+            use `Provider::Vendor` for others"
             .into(),
     })
 }

@@ -44,13 +44,13 @@ impl Multicast {
                     Ok(None) => tracing::debug!(
                         rank = driver.rank,
                         bytes = allocation.bytes(),
-                        "no room is left for a buffer in the multicast object"
+                        "the multicast object has no room for a buffer"
                     ),
                     Err(reason) => {
                         tracing::warn!(
                             rank = driver.rank,
                             reason,
-                            "no more buffers are bound to multicast"
+                            "multicast failed; later buffers do not use it"
                         );
                         *lock(&self.reason) = Some(reason);
                         // The allocation is not used yet.
@@ -81,7 +81,8 @@ impl Multicast {
             });
         drop(object);
         let own = known.as_ref().map(|(_, wish)| wish.clone());
-        let own = own.ok_or_else(|| "an earlier call on the object never returned".to_owned());
+        let own = own
+            .ok_or_else(|| "an earlier call on the multicast object has not returned".to_owned());
         let answers = match agree(round, &own, None)? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),
@@ -95,7 +96,7 @@ impl Multicast {
         let handle = allocation.handle();
         let bound = self.try_on(
             driver,
-            "binding memory",
+            "binding memory to the multicast object",
             self.set_up(),
             // SAFETY: both are live; no rank has anything bound there.
             move |backend, raw| unsafe {
@@ -132,7 +133,7 @@ impl Multicast {
         };
         let outcome = bounded(
             driver,
-            "unbinding memory",
+            "unbinding memory from the multicast object",
             self.giving_back(),
             unbind,
             |_, ()| (),

@@ -161,7 +161,11 @@ impl Multicast {
             return true;
         };
         let reason = unmade.reason();
-        tracing::warn!(rank = driver.rank, reason, "giving multicast up");
+        tracing::warn!(
+            rank = driver.rank,
+            reason,
+            "a step of releasing multicast failed"
+        );
         // The failure may belong to earlier work, and the release may have succeeded. So the next step is tried
         // all the same; the driver keeps what it did not release.
         let returned = matches!(unmade, Unmade::Failed(_));
@@ -180,7 +184,8 @@ impl Multicast {
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
     ) -> std::result::Result<T, Unmade> {
-        let gone = || Unmade::Uncalled("an earlier call on the object never returned".into());
+        let gone =
+            || Unmade::Uncalled("an earlier call on the multicast object has not returned".into());
         let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             driver,
@@ -224,7 +229,7 @@ impl Multicast {
         };
         let outcome = bounded(
             driver,
-            "giving the object back",
+            "releasing the multicast object",
             self.giving_back(),
             undo,
             |_, ()| (),
@@ -248,7 +253,7 @@ impl Multicast {
             let unmap = move |backend: &Backend| unsafe { backend.multicast_unmap(raw) };
             let outcome = bounded(
                 driver,
-                "unmapping the object",
+                "unmapping the multicast object",
                 self.giving_back(),
                 unmap,
                 |_, ()| (),

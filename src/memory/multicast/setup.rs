@@ -95,9 +95,14 @@ impl Multicast {
             // SAFETY: created, and not shared.
             let _ = unsafe { backend.multicast_release(raw) };
         };
-        let (raw, granularity, exported, descriptor) =
-            bounded(shared, "creating the object", self.set_up(), make, undo)
-                .map_err(Unmade::into_reason)?;
+        let (raw, granularity, exported, descriptor) = bounded(
+            shared,
+            "creating the multicast object",
+            self.set_up(),
+            make,
+            undo,
+        )
+        .map_err(Unmade::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
@@ -111,7 +116,8 @@ impl Multicast {
         let phase = self.set_up();
         if shared.rank != 0 {
             let (mut exported, granularity) = decode(&offered.payload)
-                .ok_or("rank 0 sent an object in another version's form")?;
+                .ok_or("rank 0 sent a multicast object in an unknown format; run the same build of symmem on all \
+                    ranks")?;
             let import = move |backend: &Backend| {
                 let descriptor = offered.descriptor.as_ref();
                 exported.descriptor = descriptor.map_or(-1, AsRawFd::as_raw_fd);
@@ -122,14 +128,20 @@ impl Multicast {
                 // SAFETY: imported, and not used.
                 let _ = unsafe { backend.multicast_release(raw) };
             };
-            let raw = bounded(shared, "importing the object", phase, import, undo)
-                .map_err(Unmade::into_reason)?;
+            let raw = bounded(
+                shared,
+                "importing the multicast object",
+                phase,
+                import,
+                undo,
+            )
+            .map_err(Unmade::into_reason)?;
             *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
         // SAFETY: the object is live, and joined once.
         self.try_on(
             shared,
-            "joining the object",
+            "joining the multicast object",
             phase,
             |backend, raw| unsafe { backend.multicast_join(raw) },
             // SAFETY: the abandoned wait left the object alone, with nothing bound or mapped.
@@ -174,14 +186,15 @@ impl Multicast {
                     lock(&self.object).as_ref().map_or(0, |object| object.bytes),
                 );
                 return Ok(Err(format!(
-                    "{slots} bytes for collectives do not fit an object of {bytes}; raise {BYTES_VARIABLE}"
+                    "{slots} bytes for collectives do not fit in a multicast object of {bytes} bytes; raise \
+                     {BYTES_VARIABLE}"
                 )));
             }
             Err(reason) => return Ok(Err(reason)),
         };
         let mapped = self.try_on(
             shared,
-            "mapping the object",
+            "mapping the multicast object",
             self.set_up(),
             // SAFETY: live and joined by all, and mapped here alone.
             |backend, raw| unsafe { backend.multicast_map(raw) },
@@ -206,7 +219,7 @@ impl Multicast {
         tracing::warn!(
             rank = shared.rank,
             reason,
-            "collectives go without multicast"
+            "collectives do not use multicast"
         );
         self.forgo(reason);
         self.undo(shared);
@@ -224,7 +237,9 @@ pub fn multicast_bytes() -> std::result::Result<u64, String> {
         Ok(text) if text.trim().is_empty() => Ok(DEFAULT_BYTES),
         Ok(text) => match text.trim().parse() {
             Ok(bytes) if bytes > 0 => Ok(bytes),
-            _ => Err(format!("{BYTES_VARIABLE}={text} is no number of bytes")),
+            _ => Err(format!(
+                "{BYTES_VARIABLE}={text} is not a number of bytes from 1 up"
+            )),
         },
         Err(error) => Err(format!("{BYTES_VARIABLE}: {error}")),
     }

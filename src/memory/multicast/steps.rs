@@ -63,7 +63,7 @@ impl Unmade {
         let why = format!("{what}: {abandoned}");
         match abandoned {
             Abandoned::Late(_) => Self::Stuck(format!(
-                "{why}. See whether the fabric manager is well; SYMMEM_MULTICAST=0 does not try again"
+                "{why}; check the fabric manager, or set SYMMEM_MULTICAST=0 to run without multicast"
             )),
             Abandoned::NoThread(_) => Self::Uncalled(why),
         }
@@ -139,7 +139,7 @@ where
         Ok(mut outcome) => match outcome.result.take() {
             Some(Ok(value)) => Ok(value),
             Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
-            None => Err(Unmade::Failed(format!("{what} gave nothing"))),
+            None => Err(Unmade::Failed(format!("{what} returned nothing"))),
         },
         Err(abandoned) => Err(Unmade::of(what, &abandoned)),
     };
@@ -149,7 +149,7 @@ where
             tracing::debug!(
                 rank = driver.rank,
                 reason = unmade.reason(),
-                "{what}: not done"
+                "{what}: failed"
             );
         }
     }

@@ -68,11 +68,13 @@ pub fn agreed(
             MulticastSupport::NONE => return Err(format!("rank {rank}: {}", offer.why)),
             support if support != first => {
                 let (mine, theirs) = (first.name(), support.name());
-                return Err(format!("rank 0 has {mine}, rank {rank} {theirs}"));
+                return Err(format!(
+                    "rank 0 supports {mine}, rank {rank} supports {theirs}"
+                ));
             }
             _ if offer.kernels != offers[0].kernels => {
                 return Err(format!(
-                    "rank {rank}'s device holds other grids of its kernels than rank 0's"
+                    "rank {rank}: its device can hold different grids of the multicast kernels than rank 0's"
                 ));
             }
             _ => {}
@@ -81,17 +83,17 @@ pub fn agreed(
     match first {
         MulticastSupport::EMULATED => Ok(first),
         MulticastSupport::HARDWARE if offers.len() == 1 => {
-            Err("there is only one rank, which needs none".into())
+            Err("a world of one rank does not need it".into())
         }
         MulticastSupport::HARDWARE if sharers > 1 => Err(format!(
-            "{sharers} ranks share a device, which can join an object once"
+            "{sharers} ranks share a device, which can join a multicast object only once"
         )),
         MulticastSupport::HARDWARE if kind != ShareKind::VMM_FILE_DESCRIPTOR => Err(format!(
-            "memory that is shared by {} cannot be bound",
+            "memory shared by {} cannot be bound to a multicast object",
             kind.name()
         )),
         MulticastSupport::HARDWARE => Ok(first),
-        other => Err(format!("support {} is of a newer version", other.0)),
+        other => Err(format!("support {} is unknown to this version", other.0)),
     }
 }
 
@@ -142,12 +144,12 @@ pub fn place<'a>(
     for (rank, wish) in wishes.enumerate() {
         let (bytes, parts) = wish
             .split_first_chunk()
-            .ok_or_else(|| format!("rank {rank} said nothing of the memory it would bind"))?;
+            .ok_or_else(|| format!("rank {rank} did not send the size of the memory to bind"))?;
         let bytes = u64::from_le_bytes(*bytes);
         let first = *first.get_or_insert(bytes);
         if bytes != first {
             return Err(format!(
-                "rank 0 would bind {first} bytes, rank {rank} {bytes}"
+                "rank 0 has {first} bytes to bind, rank {rank} has {bytes}"
             ));
         }
         taken.extend(decode_parts(parts));
@@ -245,7 +247,7 @@ mod tests {
             encode_wish(8, &[]),
         ];
         let why = place(&other).unwrap_err();
-        assert!(why.contains("4 bytes, rank 2 8"), "{why}");
+        assert!(why.contains("4 bytes to bind, rank 2 has 8"), "{why}");
         assert!(place(&[vec![0; 7]]).unwrap_err().contains("rank 0"));
     }
 
@@ -315,19 +317,22 @@ mod tests {
         let mut unlike = offers(&[S::HARDWARE; 2]);
         unlike[1].kernels = 8;
         let without = [
-            (agreed(&unlike, kind, 1), "rank 1's device holds other"),
+            (
+                agreed(&unlike, kind, 1),
+                "rank 1: its device can hold different",
+            ),
             (
                 agreed(&offers(&[S::HARDWARE, S::NONE]), kind, 1),
                 "rank 1: it is off",
             ),
             (
                 agreed(&offers(&[S::HARDWARE, S::EMULATED]), kind, 1),
-                "rank 1 EMULATED",
+                "rank 1 supports EMULATED",
             ),
             (agreed(&two, kind, 2), "2 ranks share"),
             (agreed(&two, ShareKind::LEGACY_IPC, 1), "LEGACY_IPC"),
             (agreed(&hardware, kind, 1), "one rank"),
-            (agreed(&offers(&[S(9); 2]), kind, 1), "newer"),
+            (agreed(&offers(&[S(9); 2]), kind, 1), "unknown"),
         ];
         for (agreed, words) in without {
             let reason = agreed.unwrap_err();

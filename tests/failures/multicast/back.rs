@@ -1,5 +1,4 @@
-//! Multicast's way back: what is bound, mapped and held is given back by every rank, in order, whatever fails,
-//! stalls or dies at it.
+//! Multicast's teardown: every rank releases what it bound, mapped and held, in order, whatever fails, stalls or dies.
 
 use super::places::{first_from, until, way_back};
 use super::*;
@@ -18,7 +17,7 @@ fn what_fails_while_it_is_given_back_is_given_back_all_the_same() {
     });
 }
 
-/// A call of rank 1's that gives something back fails and does not do it, at each of these places of the way back.
+/// Makes calls of rank 1 that release something fail without effect, at each of these places of the teardown.
 fn not_given_back(at: &[usize]) {
     let places = at.iter().map(|&at| way_back(1)[at]).collect();
     for_each(3, places, |(rank, symbol, number)| {
@@ -39,13 +38,14 @@ fn not_given_back(at: &[usize]) {
             let broken = report.iter().find(|line| line.starts_with("violation: "));
             assert_eq!(broken, None, "{what}");
             let left = report.iter().any(|line| line.starts_with("live: "));
-            assert!(left, "{what} was done");
+            assert!(left, "{what} took effect");
         }
     });
 }
 
-/// The driver has it then, to the end of the process. Of what fails before these, nobody can tell whether it was
-/// done: a driver may return the error of earlier work. It is taken for done, and the next step is tried.
+/// What is not released stays with the driver until the process ends. Of failures at earlier steps, nobody can tell
+/// whether the call took effect, because a driver may return the error of earlier work. Such a call counts as done, and
+/// the next step is tried.
 #[test]
 fn what_is_not_given_back_keeps_nothing_else() {
     if permitted() {
@@ -53,11 +53,11 @@ fn what_is_not_given_back_keeps_nothing_else() {
     }
 }
 
-/// A buffer that one rank after the other drops when it is let go, rank 0 first and rank 1 last.
+/// Holds a buffer that the ranks drop one after the other on request, rank 0 first and rank 1 last.
 pub fn hold(member: &Member, communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
     let buffer = communicator.allocate::<u32>(&[COUNT])?;
-    // Whatever is not in use any more is given back as a stream is synchronized.
+    // Unused memory is released when a stream is synchronized.
     let look_often = || {
         let look = |_| {
             std::thread::sleep(Duration::from_millis(2));
@@ -88,7 +88,11 @@ fn nothing_is_unbound_before_every_rank_has_given_it_up() {
     for rank in [0, 2] {
         world.ranks[rank].go();
         world.ranks[rank].expect("ready");
-        assert_eq!(unbound(), [0; WORLD], "rank 1 holds it, rank {rank} let go");
+        assert_eq!(
+            unbound(),
+            [0; WORLD],
+            "rank 1 holds the buffer, rank {rank} released it"
+        );
     }
     world.ranks[1].go();
     world.ranks[1].expect("ready");
@@ -96,7 +100,7 @@ fn nothing_is_unbound_before_every_rank_has_given_it_up() {
         world.ranks[rank].go();
         world.ranks[rank].expect("ready");
     }
-    assert_eq!(unbound(), [1; WORLD], "nobody holds it");
+    assert_eq!(unbound(), [1; WORLD], "no rank holds the buffer");
     world.ranks[1].go();
     world.ranks[1].expect("ready");
     world.go();
@@ -108,7 +112,7 @@ fn nothing_is_unbound_before_every_rank_has_given_it_up() {
     }
 }
 
-/// Each place of the way back on another rank.
+/// Selects each place of the teardown on another rank.
 fn in_turn(place: &Place) -> bool {
     let number = way_back(place.0).iter().position(|other| other == place);
     number.is_some_and(|number| number % WORLD == place.0)
@@ -123,7 +127,7 @@ fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
     if !permitted() {
         return;
     }
-    let chosen = chosen("deaths on multicast's way back", each_rank(), in_turn);
+    let chosen = chosen("deaths in multicast's teardown", each_rank(), in_turn);
     for_each(3, chosen, |(rank, symbol, number)| {
         let mut world = plan("multicast/use")
             .env("FAKE_DEVICE_KILL", format!("{symbol}:{number}"))
@@ -132,24 +136,27 @@ fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
         let what = format!("{symbol}:{number} on rank {rank}");
         for survivor in world.ranks.iter_mut().filter(|other| other.number != rank) {
             assert_eq!(survivor.expect("used").1, "ok", "{what}");
-            // The last that it does with the others may be over when it dies.
+            // The dying rank's last step with the others may be over when it dies.
             let (_, finalized) = survivor.expect("finalized");
             let told = finalized == "ok" || finalized.starts_with("PeerDied");
             assert!(told, "{what}: {finalized}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
 
-/// Within a step core cannot tell in which call it is: the object is unmapped and its addresses are given back.
+/// Within a step, core cannot tell which call is stuck: the object is unmapped and its addresses are freed.
 #[test]
 fn what_never_returns_on_the_way_back_keeps_nobody() {
     if !permitted() {
         return;
     }
-    let stalls = chosen("stalls on multicast's way back", each_rank(), |place| {
+    let stalls = chosen("stalls in multicast's teardown", each_rank(), |place| {
         in_turn(place) && place.1 != "cuMemAddressFree"
     });
     for_each(5, stalls, |(rank, symbol, number)| {
@@ -165,7 +172,7 @@ fn what_never_returns_on_the_way_back_keeps_nobody() {
         let place = way_back(rank)
             .iter()
             .position(|place| *place == (rank, symbol, number));
-        // Whatever had not been given back before it.
+        // What is left is everything that was not released before the stuck call.
         let left = match place.expect("it is one of them") {
             0 => Left::mapped(3, 3),
             1 => Left::mapped(2, 2),
@@ -182,7 +189,7 @@ fn what_never_returns_on_the_way_back_keeps_nobody() {
     });
 }
 
-/// What rank 1 cannot do, so that all undo what they have done: bind the slots, or map the object.
+/// Returns calls that fail on rank 1, so that all ranks undo their work: binding the slots, or mapping the object.
 fn failures() -> [Place; 2] {
     let found = |symbol| {
         let mut all = set_up().into_iter();
@@ -192,7 +199,7 @@ fn failures() -> [Place; 2] {
     ["cuMulticastBindMem", "cuMemMap"].map(found)
 }
 
-/// Ranks that have to go without, since rank 1 fails.
+/// Returns the plan of a world that works without multicast because rank 1 fails.
 fn without((rank, symbol, number): Place) -> Plan {
     plan("multicast/open")
         .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
@@ -248,7 +255,7 @@ fn a_rank_that_dies_while_all_go_without_is_an_error_of_all_others_and_nothing_i
             .start();
         let what = format!("{symbol}:{number}");
         for survivor in &mut world.ranks[..2] {
-            // It is the last that comes of the set-up.
+            // Undoing is the setup's last step, so a survivor may open before the death and see it at the end.
             let (_, mut told) = survivor.expect("opened");
             if told == "ok" {
                 (_, told) = survivor.expect("finalized");
@@ -256,22 +263,25 @@ fn a_rank_that_dies_while_all_go_without_is_an_error_of_all_others_and_nothing_i
             assert!(told.starts_with("PeerDied"), "{what}: {told}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[2].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[2].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, 2), [""; 0], "{what}");
     });
 }
 
-/// Forbids multicast once two buffers are bound, as a program may before it starts another library; then gives
-/// one of them back, and drops the other.
+/// Forbids multicast once two buffers are bound, as a program may before it starts another library. Then frees one
+/// buffer and drops the other.
 pub fn forbid(communicator: &Communicator) -> Result<()> {
     let [first, second] = [(); 2].map(|()| communicator.allocate::<u32>(&[COUNT]));
     let (first, second) = (first?, second?);
     assert!(has_view(&first) && has_view(&second));
-    // SAFETY: who else reads the environment in this process does so through std, which locks it.
+    // SAFETY: all other readers of the environment in this process use std, which locks it.
     unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
     first.free()?;
     drop(second);
-    // What is new is reached without it: nothing more may be called.
+    // A new buffer does not use multicast: no multicast function may be called any more.
     let third = communicator.allocate::<u32>(&[COUNT])?;
     assert!(!has_view(&third));
     third.free()

@@ -1,12 +1,12 @@
-//! What is said of a call is what the call does.
+//! `explain` describes what the call then does.
 
 use super::*;
 use symmem::{CollectiveCall, Group};
 
-/// Has a rank take all room of the object first.
+/// Makes a rank first take all room of the multicast object.
 const FULL: &str = "full";
 
-/// All-reduces that name multicast, each explained and then made: the algorithms that were explained.
+/// Explains and then makes all-reduces that name multicast, and returns the explained algorithms.
 pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>> {
     use ReduceOp as R;
     let mut taken = Vec::new();
@@ -16,7 +16,7 @@ pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>
             taken.push(communicator.allocate::<u32>(&[COUNT])?);
         }
     }
-    // All ranks, in order, and yet a group with slots of its own.
+    // The group has all ranks in order, but its own slots.
     let group = communicator.split(Some(0), communicator.rank() as u32)?;
     let by = |algorithm, group| CollectiveOptions::new().algorithm(algorithm).group(group);
     let two = by(Algorithm::Multicast, None);

@@ -1,9 +1,9 @@
-//! Multicast after its set-up: calls that return when nobody waits any more, ranks that die at work, what
-//! survivors have.
+//! Multicast after its setup: calls that return after the others have stopped waiting, ranks that die at work, and the
+//! survivors.
 
 use super::*;
 
-/// Works until a rank dies, and goes on with those who are left.
+/// Works until a rank dies, and continues with the survivors.
 pub fn rebuild(member: &Member, communicator: Communicator) {
     let used = use_it(member, &communicator);
     member.tell("used", &used);
@@ -20,7 +20,7 @@ fn a_buffer_that_cannot_be_bound_is_reached_by_its_members_own_addresses() {
     if !permitted() {
         return;
     }
-    // The slots are the first that is bound.
+    // The slots are bound first, then this buffer.
     let fails = plan("multicast/use")
         .env("FAKE_DEVICE_FAIL", "cuMulticastBindMem:2:401")
         .env("FAKE_DEVICE_FAIL_RANK", 1);
@@ -32,7 +32,7 @@ fn a_buffer_that_cannot_be_bound_is_reached_by_its_members_own_addresses() {
     );
 }
 
-/// Later than the set-up, too: of a buffer's memory, and of what is bound before it.
+/// Calls that are stuck after the setup: at a buffer's memory, and at memory that was bound before.
 #[rstest]
 #[case::binding_never_returns("", "cuMulticastBindMem:2:forever", "did not return", 1)]
 #[case::unbinding_never_returns_after_another_rank_failed(
@@ -65,11 +65,11 @@ fn a_buffer_at_which_a_call_never_returns_is_reached_without_multicast_and_nothi
         "{after}"
     );
     assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
-    // The slots of collectives, and that buffer.
+    // The slots of the collectives, and the buffer.
     ends_with_what_is_stuck(&mut world, 0, Left::mapped(2, bound), stalls);
 }
 
-/// Places of work after the set-up: a buffer's memory is bound, collectives run, it is unbound.
+/// Returns places of work after the setup: a buffer's memory is bound, collectives run, and the memory is unbound.
 fn at_work(rank: usize) -> Vec<Place> {
     let launch = "cuLaunchKernelEx";
     let launches = places(&clean_calls()[rank], launch).len();
@@ -91,7 +91,7 @@ fn a_rank_that_dies_at_work_is_an_error_of_all_others_and_nothing_is_left() {
     }
     let all = (0..WORLD).flat_map(at_work);
     let deaths = all.flat_map(|place| [(place, ""), (place, ":after")]);
-    // Survivors of a death before each of the calls are rebuilt below, whoever dies.
+    // The tests of rebuild below cover deaths before each of these calls, on any rank.
     let chosen = chosen("deaths at multicast's work", deaths.collect(), |death| {
         let ((rank, ..), after) = *death;
         rank != 1 && !after.is_empty()
@@ -109,12 +109,15 @@ fn a_rank_that_dies_at_work_is_an_error_of_all_others_and_nothing_is_left() {
             assert!(error.starts_with("PeerDied"), "{what}: {error}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
 
-/// Some sites forbid it for one process and not for another.
+/// Some sites forbid multicast for one process only.
 #[rstest]
 #[case::nccl("NCCL_NVLS_ENABLE", "0")]
 #[case::nvshmem("NVSHMEM_DISABLE_NVLS", "1")]
@@ -134,7 +137,7 @@ fn what_one_rank_may_not_do_no_rank_does(#[case] name: &str, #[case] value: &str
     }
 }
 
-/// Our own is compared, like all that ranks are told: whoever asks means all of them.
+/// symmem's own switch is compared like all settings of ranks, because it must be the same on all of them.
 #[rstest]
 #[case("")]
 #[case("0")]
@@ -176,7 +179,10 @@ fn survivors_have_an_object_of_their_own(#[values(0, 1, 2)] victim: usize) {
             assert_eq!(survivor.expect("finalized").1, "ok", "{what}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[victim].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[victim].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, victim), [""; 0], "{what}");
     });
 }

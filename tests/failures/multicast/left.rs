@@ -1,9 +1,9 @@
-//! What ranks leave behind: nothing, unless a call goes on or a rank has died.
+//! What ranks leave behind: nothing, unless a call is still running or a rank has died.
 
 use super::*;
 
-/// All end well, and break no rule: nothing was taken from under the call that goes on at one rank. That is left to
-/// the end of its process, with what is named; the others leave nothing.
+/// Asserts that all ranks end well and broke no rule, so that nothing was released under the call that is stuck at one
+/// rank. That rank leaves `left` to the end of its process; the others leave nothing.
 #[track_caller]
 pub fn ends_with_what_is_stuck(world: &mut World, stuck: usize, left: Left, what: &str) {
     for rank in &mut world.ranks {
@@ -23,14 +23,14 @@ pub fn ends_with_what_is_stuck(world: &mut World, stuck: usize, left: Left, what
 /// What a rank leaves to the end of its process.
 #[derive(Clone, Copy)]
 pub struct Left {
-    /// Whether the device is open at all.
+    /// Whether the device is open.
     pub open: bool,
-    /// Allocations.
+    /// Number of allocations.
     pub memory: usize,
     /// Whether the object has addresses, and whether it is mapped there.
     pub addresses: bool,
     pub mapped: bool,
-    /// Whether there is the object, and how many allocations are bound to it.
+    /// Whether the object exists, and how many allocations are bound to it.
     pub object: bool,
     pub bound: usize,
 }
@@ -53,7 +53,7 @@ impl Left {
         ..Self::DEVICE
     };
 
-    /// The object, memory, and so many allocations that are bound to it.
+    /// The object, `memory` allocations, and `bound` of them bound to the object.
     pub const fn bound(memory: usize, bound: usize) -> Self {
         Self {
             memory,
@@ -62,7 +62,7 @@ impl Left {
         }
     }
 
-    /// The same, mapped.
+    /// The same, with the object mapped.
     pub const fn mapped(memory: usize, bound: usize) -> Self {
         Self {
             addresses: true,
@@ -71,7 +71,7 @@ impl Left {
         }
     }
 
-    /// As the fake driver's report has it.
+    /// Returns the lines of the fake driver's report.
     fn lines(self) -> Vec<String> {
         let open = usize::from(self.open);
         let modules = places(&clean_calls()[0], "cuModuleLoadDataEx").len();
@@ -83,7 +83,7 @@ impl Left {
                 self.memory + usize::from(self.addresses),
             ),
             ("mappings", self.memory + usize::from(self.mapped)),
-            // The backend's own.
+            // The backend's own stream and modules.
             ("streams", open),
             ("modules", open * modules),
             ("multicast handles", self.object.into()),
@@ -95,7 +95,7 @@ impl Left {
     }
 }
 
-/// What the fake driver complains of, but for what nobody can know: that the creator has just died.
+/// Returns the fake driver's complaints, except that the object is gone because its creator has just died.
 pub fn complaints(world: &World, dead: usize) -> Vec<String> {
     let orphan = |line: &str| dead == 0 && line.contains("the multicast object is gone");
     let report = world.report();

@@ -1,8 +1,8 @@
-//! Multicast's functions are not even looked up where anything forbids it.
+//! Multicast functions are not looked up if anything forbids multicast.
 
 use super::*;
 
-/// Names that the ranks have asked the dynamic loader for, and then those that they have asked the driver for.
+/// Returns the names that the ranks looked up in the dynamic loader, then those they asked the driver for.
 fn look_ups(plan: Plan) -> Vec<String> {
     let fresh = |what| Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name(what));
     let (record, trace) = (fresh("look-ups"), fresh("trace"));
@@ -34,7 +34,7 @@ fn of_multicast(names: &[String]) -> BTreeMap<&str, usize> {
     found
 }
 
-/// Any switch of the field's, or nobody's asking, keeps even the names from being looked up.
+/// Without a request for multicast, or with any of the switches that forbid it, not even the names are looked up.
 #[rstest]
 #[case::nobody_asks(&[("SYMMEM_MULTICAST", "")])]
 #[case::something_else_is_said(&[("SYMMEM_MULTICAST", "maybe")])]
@@ -52,7 +52,7 @@ fn not_one_function_is_looked_up_where_anything_forbids_it(#[case] variables: &[
     assert_eq!(of_multicast(&look_ups(quiet)), BTreeMap::new());
 }
 
-/// Else the test above would prove nothing.
+/// Shows that the test above would see look-ups.
 #[test]
 fn functions_are_looked_up_once_by_each_rank_where_it_is_asked_for() {
     if !permitted() {

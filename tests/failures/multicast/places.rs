@@ -1,11 +1,11 @@
-//! Calls of the driver at which something is to go wrong, by what each rank calls where nothing does.
+//! Driver calls at which the tests inject failures, taken from a run in which nothing fails.
 
 use super::*;
 
-/// A call: whose, which, and the number of times that it is called until then.
+/// A call: the rank, the function, and the number of the call among its calls of that function.
 pub type Place = (usize, &'static str, usize);
 
-/// Each rank's calls where nothing goes wrong.
+/// Returns each rank's calls in a run in which nothing fails.
 pub fn clean_calls() -> &'static [Vec<String>; WORLD] {
     static CALLS: OnceLock<[Vec<String>; WORLD]> = OnceLock::new();
     CALLS.get_or_init(|| {
@@ -16,20 +16,20 @@ pub fn clean_calls() -> &'static [Vec<String>; WORLD] {
     })
 }
 
-/// Where a function is called.
+/// Returns the positions of a function's calls.
 pub fn places(calls: &[String], symbol: &str) -> Vec<usize> {
     let named = calls.iter().enumerate().filter(|(_, call)| *call == symbol);
     named.map(|(place, _)| place).collect()
 }
 
-/// How often a function is called before one of the calls.
+/// Returns how often a function is called before position `end`.
 pub fn until(calls: &[String], symbol: &str, end: usize) -> usize {
     let before = places(calls, symbol).into_iter();
     before.filter(|&place| place < end).count()
 }
 
-/// The first call of a function from one of the calls on: which it is, and the number of times that it is called
-/// until then.
+/// Returns the first call of a function from position `start` on: its position, and its number among the calls of that
+/// function.
 #[track_caller]
 pub fn first_from(calls: &[String], symbol: &str, start: usize) -> (usize, usize) {
     let found = places(calls, symbol);
@@ -38,7 +38,7 @@ pub fn first_from(calls: &[String], symbol: &str, start: usize) -> (usize, usize
     (place, until(calls, symbol, place) + 1)
 }
 
-/// Every call of the set-up, on each rank that makes it.
+/// Returns every call of the setup, on each rank that makes it.
 pub fn set_up() -> Vec<Place> {
     let mut found = Vec::new();
     for (rank, calls) in clean_calls().iter().enumerate() {
@@ -48,7 +48,10 @@ pub fn set_up() -> Vec<Place> {
         let until = |symbol: &str, end: usize| until(calls, symbol, end);
         if rank == 0 {
             let asked = until("cuMulticastGetGranularity", joined);
-            assert_eq!(asked, 3, "once by the set-up, and twice as it is created");
+            assert_eq!(
+                asked, 3,
+                "once by the setup, and twice when the object is created"
+            );
             (1..=asked).for_each(|number| add("cuMulticastGetGranularity", number));
             add("cuMulticastCreate", 1);
             add(
@@ -70,8 +73,8 @@ pub fn set_up() -> Vec<Place> {
     found
 }
 
-/// What a rank undoes once all has been used: a buffer is freed and one dropped, the object is unmapped, the
-/// slots are unbound, and the object is released.
+/// Returns what a rank undoes once everything has been used: a buffer is freed and one is dropped, the object is
+/// unmapped, the slots are unbound, and the object is released.
 pub fn way_back(rank: usize) -> [Place; 6] {
     let calls = &clean_calls()[rank];
     let last = |symbol| places(calls, symbol).pop().expect("it is called");
@@ -82,7 +85,7 @@ pub fn way_back(rank: usize) -> [Place; 6] {
     };
     let (freed, first) = place("cuMulticastUnbind", launched);
     let (_, second) = place("cuMulticastUnbind", freed + 1);
-    // All other addresses are of memory, which is released next.
+    // All other freed addresses had memory mapped, which is released next.
     let is_of_memory = |given: &usize| {
         let mut next = calls[given + 1..].iter();
         next.find(|call| !call.starts_with("cuCtx"))
@@ -91,7 +94,7 @@ pub fn way_back(rank: usize) -> [Place; 6] {
     let mut given = places(calls, "cuMemAddressFree");
     given.retain(|place| *place > launched && !is_of_memory(place));
     let [given] = given[..] else {
-        panic!("addresses of no memory are given back at {given:?}");
+        panic!("addresses without memory are freed at {given:?}");
     };
     let mut unmapped = places(calls, "cuMemUnmap").into_iter();
     let unmapped = unmapped.rfind(|&place| place < given);
@@ -102,8 +105,7 @@ pub fn way_back(rank: usize) -> [Place; 6] {
     [first, second, third, fourth, fifth, sixth]
 }
 
-/// All of a list where everything is asked for, else those that are chosen; what is left out is counted and
-/// named.
+/// Returns the chosen items, or all in a full run. Items that are left out are counted and named.
 pub fn chosen<T: std::fmt::Debug>(what: &str, all: Vec<T>, choose: impl Fn(&T) -> bool) -> Vec<T> {
     let count = all.len();
     let (mut kept, left): (Vec<T>, Vec<T>) = all.into_iter().partition(choose);
@@ -115,7 +117,7 @@ pub fn chosen<T: std::fmt::Debug>(what: &str, all: Vec<T>, choose: impl Fn(&T) -
     kept
 }
 
-/// Does this for each, so many at a time: children mostly wait.
+/// Runs `check` for each item, `at_once` at a time, because the children mostly wait.
 pub fn for_each<T: Send>(at_once: usize, items: Vec<T>, check: impl Fn(T) + Sync) {
     let items = std::sync::Mutex::new(items.into_iter());
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Room: slots of the switch, and parts of an object.
+//! Limits: slots of the switch, and room in a multicast object.
 
 use super::*;
 use symmem::{Builder, LaunchEnvironment};
@@ -15,7 +15,7 @@ fn a_switch_without_a_free_slot_is_told_from_a_device_without_memory() {
     );
 }
 
-/// A second communicator of the same ranks beside the first, and a third once the first is gone.
+/// Opens a second communicator of the same ranks beside the first, and a third once the first is gone.
 pub fn generations(member: &Member, first: Communicator) {
     let another = |name: &str| {
         let (rank, world) = (member.rank as u32, member.world as u32);
@@ -32,7 +32,7 @@ pub fn generations(member: &Member, first: Communicator) {
     member.tell("used", &use_it(member, &first));
     tell_status(member, &first);
     member.tell("finalized", &first.finalize());
-    // What the last of them to go has released the others need not have seen yet.
+    // The last rank may release its part after the others have left, so wait for it.
     member.tell("met", &second.host_barrier());
     let third = another("third");
     tell_status(member, &third);
@@ -71,7 +71,7 @@ fn a_communicator_that_finds_the_switch_full_works_beside_the_one_that_has_the_s
     world.ends_well();
 }
 
-/// The old communicator has the slot until the new one is there.
+/// The old communicator keeps its slot until the new one exists.
 #[test]
 fn survivors_that_find_the_switch_full_go_without() {
     if !permitted() {
@@ -112,7 +112,7 @@ fn an_object_without_room_for_the_slots_of_collectives_is_given_up() {
     );
 }
 
-/// Two buffers of so many bytes, both of which collectives take, wherever they are bound.
+/// Uses two buffers of this size in collectives, whether or not they are bound.
 pub fn fill(member: &Member, communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
     let bytes: usize = member.argument.parse().expect("bytes");
@@ -138,14 +138,14 @@ pub fn fill(member: &Member, communicator: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// A world that fills an object of so many bytes with buffers of so many.
+/// Returns the plan of a world that fills an object of `object` bytes with buffers of `buffer` bytes.
 fn sized(object: u64, buffer: u64) -> Plan {
     plan("multicast/room")
         .env("SYMMEM_MULTICAST_BYTES", object)
         .argument(buffer)
 }
 
-/// What the slots of collectives take of an object, and the size of which every object's is a multiple.
+/// Returns how many bytes of an object the slots of collectives take, and the granularity of an object's size.
 pub fn slots_and_unit() -> (u64, u64) {
     let mut world = sized(1, 4 * COUNT as u64).start();
     let reason = agreed(&mut world);
@@ -163,10 +163,10 @@ fn an_object_with_room_for_one_buffer_serves_the_one_that_comes_first() {
         return;
     }
     let (slots, unit) = slots_and_unit();
-    // Besides the slots there is room for one unit at least, and for less than two.
+    // In addition to the slots, there is room for at least one unit and for less than two.
     let mut world = sized(slots + unit, unit).start();
     assert_eq!(agreed(&mut world), "HARDWARE: ");
-    // And again, where the first one's place is free again.
+    // The second round uses the room that the first one freed.
     for _ in 0..2 {
         assert_eq!(world.expect("views"), ["[true, false]"; WORLD]);
     }

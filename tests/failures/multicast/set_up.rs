@@ -1,5 +1,5 @@
-//! Multicast is set up by all ranks or by none: each call of the set-up fails, is slow, never returns, or is a
-//! rank's last.
+//! Multicast is set up by all ranks or by none: each call of the setup fails, is slow, never returns, or is a rank's
+//! last.
 
 use super::*;
 use crate::support::DETECTION;
@@ -9,7 +9,8 @@ fn a_call_that_fails_on_one_rank_has_all_go_without_for_the_same_reason() {
     if !permitted() {
         return;
     }
-    // Each step fails on some rank of a world that then works without; it goes without in the same way wherever.
+    // For each step, one world also works after the failure. The other failures only check the status, because ranks
+    // go without multicast in the same way wherever it failed.
     let working = [
         (0, "cuMulticastCreate"),
         (1, "cuMemImportFromShareableHandle"),
@@ -37,7 +38,7 @@ fn a_call_that_fails_on_one_rank_has_all_go_without_for_the_same_reason() {
     });
 }
 
-/// What there is to say of each number the backend's own tests know.
+/// The backend's own tests know the advice for each error number.
 #[rstest]
 #[case(1, "without a reset of the GPUs")]
 #[case(2, "128 multicast objects")]
@@ -78,7 +79,7 @@ fn a_granularity_above_that_of_memory_is_what_all_is_a_multiple_of() {
     assert_eq!(works(coarse), ["HARDWARE: ", "HARDWARE: "]);
 }
 
-/// One call of each step: within one the set-up cannot tell in which call it is.
+/// Selects one call of each step: within a step, the setup cannot tell which call is stuck.
 fn is_first_of_its_step(&(_, symbol, _): &Place) -> bool {
     [
         "cuMulticastCreate",
@@ -110,7 +111,7 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
             "{what}"
         );
         assert_eq!(world.expect("finalized"), ["ok"; WORLD], "{what}");
-        // A second look at the clock: three steps, and what the ranks do besides.
+        // An independent check of the time: three steps, and what the ranks do besides.
         assert!(start.elapsed() < 5 * SHORT, "{what}");
         let left = match symbol {
             "cuMulticastAddDevice" => Left::OBJECT,
@@ -122,13 +123,13 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
             },
             "cuMemSetAccess" => Left::mapped(1, 1),
             "cuMemExportToShareableHandle" => Left::OBJECT,
-            // There is no object yet.
+            // The object does not exist yet.
             _ => Left::DEVICE,
         };
         ends_with_what_is_stuck(&mut world, rank, left, &what);
     };
     let places = chosen(
-        "stalls of multicast's set-up",
+        "stalls in multicast's setup",
         set_up(),
         is_first_of_its_step,
     );
@@ -142,8 +143,8 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
     }
     let all = set_up().into_iter();
     let deaths = all.flat_map(|place| [(place, ""), (place, ":after")]);
-    // After one call is before the next, unless the ranks agree in between.
-    let chosen = chosen("deaths in multicast's set-up", deaths.collect(), |death| {
+    // A death after one call equals a death before the next, unless the ranks agree in between.
+    let chosen = chosen("deaths in multicast's setup", deaths.collect(), |death| {
         let ((_, symbol, number), after) = *death;
         match symbol {
             "cuMulticastGetGranularity" => number == 1 && after.is_empty(),
@@ -164,7 +165,10 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
             assert!(error.starts_with("PeerDied"), "{what}: {error}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
@@ -174,8 +178,8 @@ fn what_returns_after_all_went_without_is_undone_then() {
     if !permitted() {
         return;
     }
-    // They have done what they do when they are waited for no longer, or do it then. An object that a rank did
-    // not know of keeps it from nothing; one on which a call was stuck is left alone.
+    // Each call returns after the ranks have stopped waiting for it, and its effect is undone then. An object that the
+    // rank learns of only then is released, and nothing is left; an object on which a call was stuck is left alone.
     let (create, import) = ("cuMulticastCreate", "cuMemImportFromShareableHandle");
     let (join, bind, map) = (
         "cuMulticastAddDevice",
@@ -216,13 +220,16 @@ fn what_returns_after_all_went_without_is_undone_then() {
                 "{symbol}: {status}"
             );
             world.ready();
-            // They are all still there when it returns; nothing but that happens meanwhile.
+            // All ranks are still alive when the call returns, and nothing else happens meanwhile.
             let before = made(&traces[rank], undone);
             while made(&traces[rank], undone) == before {
-                assert!(start.elapsed() < 4 * late, "{symbol}: {undone} never comes");
+                assert!(
+                    start.elapsed() < 4 * late,
+                    "{symbol}: {undone} is never called"
+                );
                 std::thread::sleep(Duration::from_millis(50));
             }
-            assert!(start.elapsed() >= late, "{undone} has another reason");
+            assert!(start.elapsed() >= late, "{undone} was called too early");
             world.go();
             assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
             ends_with_what_is_stuck(&mut world, rank, left, symbol);
@@ -233,7 +240,7 @@ fn what_returns_after_all_went_without_is_undone_then() {
     );
 }
 
-/// While one rank's call never returns, another dies: nobody waits for the first one's deadline.
+/// One rank's call never returns while another rank dies: nobody waits for the first rank's deadline.
 #[rstest]
 fn a_death_is_heard_of_within_a_second_by_a_rank_that_is_stuck_and_by_one_that_waits_for_it(
     #[values(0, 1)] stuck: usize,
@@ -254,7 +261,10 @@ fn a_death_is_heard_of_within_a_second_by_a_rank_that_is_stuck_and_by_one_that_w
         let (heard, error) = survivor.expect("opened");
         assert!(error.starts_with("PeerDied"), "{error}");
         let detection = heard.saturating_duration_since(death);
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
         survivor.ends_well();
     }
 }

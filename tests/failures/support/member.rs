@@ -1,4 +1,4 @@
-//! What a rank sees.
+//! The rank's side of a test.
 
 use super::setting::Setting;
 use super::{DEADLINE, JOB, PATIENCE, RANK, ROLE, SETTING, SETUP_DEADLINE, WORLD};
@@ -17,10 +17,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Which role this process has to play, if it was started by a test.
+    /// Returns the role of this process, if a test started it as a rank.
     pub fn find() -> Option<(String, Self)> {
         let role = std::env::var(ROLE).ok()?;
-        // A test that is killed takes its ranks with it.
+        // If the test is killed, its ranks are killed too.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         let number = |name: &str| variable(name).parse().expect("a number");
         let member = Self {
@@ -32,7 +32,7 @@ impl Member {
         Some((role, member))
     }
 
-    /// This rank's place in the world.
+    /// Returns this rank's launch environment.
     pub fn launch(&self) -> LaunchEnvironment {
         let (rank, world) = (self.rank as u32, self.world as u32);
         LaunchEnvironment::local(rank, world, variable(JOB)).expect("a rank of the world")
@@ -56,16 +56,16 @@ impl Member {
         self.builder().build().expect("all ranks come")
     }
 
-    /// Says something to the test.
+    /// Sends a line to the test.
     pub fn say(&self, key: &str, text: impl std::fmt::Display) {
         let text = text.to_string().replace('\n', " | ");
         let mut output = std::io::stdout().lock();
-        // The harness may have begun a line. A test that is gone needs no answer.
+        // The harness may have begun a line. A failure means that the test is gone, so it is ignored.
         let _ = write!(output, "\n@{key} {text}\n");
         let _ = output.flush();
     }
 
-    /// Says what came of something.
+    /// Sends a result to the test.
     pub fn tell<T, E: std::fmt::Debug>(&self, key: &str, result: &Result<T, E>) {
         match result {
             Ok(_) => self.say(key, "ok"),
@@ -74,7 +74,7 @@ impl Member {
         }
     }
 
-    /// Waits until the test lets this rank go on.
+    /// Waits until the test lets this rank continue.
     pub fn wait_for_go(&self) {
         let mut line = String::new();
         std::io::stdin()
@@ -82,7 +82,7 @@ impl Member {
             .expect("the test's word");
     }
 
-    /// Says that this rank is ready and waits until it may go on.
+    /// Tells the test that this rank is ready, and waits until it may continue.
     pub fn ready(&self) {
         self.say("ready", "");
         self.wait_for_go();
@@ -93,8 +93,8 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by the test"))
 }
 
-/// How many descriptors this process has open, and how many mappings: the fewest of some looks, since the
-/// watcher has a file of a peer's open for a moment now and then.
+/// Returns this process's open descriptors and mappings. Takes the fewest descriptors of several counts, because the
+/// watcher opens a file of a peer for a moment from time to time.
 pub fn resources() -> (usize, usize) {
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
     let fewest = (0..5).map(|_| {

@@ -1,8 +1,7 @@
-//! Worlds of ranks that can be killed: each rank is this very program, started again with a role.
+//! Worlds of ranks that can be killed: each rank is this program, started again with a role.
 //!
-//! A rank talks to its test by lines: `@key text` on its standard output, and any line on its
-//! standard input to let it go on. `setting` says on what they run, `world` is what the test sees of them,
-//! `member` what a rank sees of itself.
+//! A rank and its test exchange lines: `@key text` on the rank's standard output, and any line on its standard input to
+//! let it continue. `setting` has what worlds run on, `world` the test's side, `member` the rank's side.
 
 mod member;
 mod setting;
@@ -26,13 +25,13 @@ const SETTING: &str = "FAILURES_SETTING";
 const DEADLINE: &str = "FAILURES_DEADLINE_MS";
 const SETUP_DEADLINE: &str = "FAILURES_SETUP_DEADLINE_MS";
 
-/// No step of a test takes longer than this, however busy the machine is; a hang ends here.
+/// Time limit of each step of a test, however busy the machine is. A hang ends here.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Within this the survivors of a death have to know.
+/// Time within which the survivors of a death must know of it.
 pub const DETECTION: Duration = Duration::from_secs(1);
 
-/// The same choices each time (SplitMix64), so that a run that fails can be had again.
+/// A random number generator (SplitMix64) with a fixed seed, so that a failing run can be repeated.
 pub struct Random(u64);
 
 impl Random {
@@ -40,7 +39,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -50,7 +49,7 @@ impl Random {
     }
 }
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 pub fn fresh_name(what: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

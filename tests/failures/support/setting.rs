@@ -1,11 +1,11 @@
-//! On what a world runs, and how much of it is asked for.
+//! What a world runs on, and how many cases run.
 
 use crate::built::hip::{Release, fake_hip};
 use rstest_reuse::template;
 use std::path::Path;
 use symmem::{ShareKind, SignalPlacement};
 
-/// A backend, where signals live and how memory is shared.
+/// A backend, where signals live, and how memory is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     Host,
@@ -18,17 +18,17 @@ pub enum Setting {
     HipVmm,
 }
 
-/// Every backend, in one setting.
+/// Every backend, in one setting each.
 #[template]
 #[rstest]
 pub fn on_each_backend(#[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting) {}
 
-/// Every device's backend, in one setting.
+/// Every device backend, in one setting each.
 #[template]
 #[rstest]
 pub fn on_each_device(#[values(Setting::Cuda, Setting::Hip)] setting: Setting) {}
 
-/// Every way of sharing memory.
+/// Every way to share memory.
 #[template]
 #[rstest]
 pub fn however_memory_is_shared(
@@ -43,7 +43,7 @@ pub fn however_memory_is_shared(
 ) {
 }
 
-/// Every place of signals, beside each vendor's memory.
+/// Every placement of signals, for each vendor's memory.
 #[template]
 #[rstest]
 pub fn wherever_signals_live(
@@ -82,7 +82,7 @@ impl Setting {
         .expect("a setting's name")
     }
 
-    /// The backend's name.
+    /// Returns the backend's name.
     pub fn backend(self) -> &'static str {
         match self {
             Self::Host | Self::HostWithHostSignals => "host",
@@ -91,12 +91,12 @@ impl Setting {
         }
     }
 
-    /// Whether ranks have a device's memory, streams and copy engines.
+    /// Whether ranks have device memory, streams and copy engines.
     pub fn is_device(self) -> bool {
         self.backend() != "host"
     }
 
-    /// The directory of the fake libraries, if the vendor's runtime is a fake.
+    /// Returns the directory of the fake libraries, if the vendor's runtime is a fake.
     pub fn libraries(self) -> Option<&'static Path> {
         match self.backend() {
             "cuda" if !system_driver() => Some(crate::built::fake_driver()),
@@ -105,7 +105,7 @@ impl Setting {
         }
     }
 
-    /// The same with the vendor's library of collectives among them.
+    /// Returns the same directory with NCCL or RCCL.
     pub fn libraries_with_collectives(self) -> Option<&'static Path> {
         match self.libraries() {
             Some(_) if self.backend() == "cuda" => Some(crate::built::fake_driver_and_libraries()),
@@ -131,14 +131,13 @@ impl Setting {
     }
 }
 
-/// Whether everything is asked for, not a sample of it.
+/// Whether every case runs, and not only a sample.
 pub fn full() -> bool {
     std::env::var_os("SYMMEM_TEST_FULL").is_some_and(|value| value != "0" && !value.is_empty())
 }
 
-/// Whether a vendor's driver is the machine's own, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
-/// for the themes that do not look into the driver (`waits`, `abort`, `exporter`, `rebuild`,
-/// `collectives`, `products`).
+/// Whether `SYMMEM_TEST_DRIVER=system` selects the machine's own driver instead of the fake one. It is for the themes
+/// that do not look into the driver (`waits`, `abort`, `exporter`, `rebuild`, `collectives`, `products`).
 pub fn system_driver() -> bool {
     std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
 }

@@ -1,4 +1,4 @@
-//! What the test sees.
+//! The test's side of a world.
 
 use super::setting::Setting;
 use super::{DEADLINE, JOB, PATIENCE, RANK, ROLE, SETTING, SETUP_DEADLINE, WORLD, fresh_name};
@@ -19,7 +19,7 @@ pub struct Rank {
     ended: Option<ExitStatus>,
 }
 
-/// The ranks of one job. Whoever still runs when it is dropped is killed.
+/// The ranks of one job. Dropping it kills those that still run.
 pub struct World {
     pub ranks: Vec<Rank>,
     directory: PathBuf,
@@ -50,19 +50,19 @@ impl Plan {
         }
     }
 
-    /// A variable of all ranks.
+    /// Sets a variable of all ranks.
     pub fn env(mut self, name: &str, value: impl ToString) -> Self {
         self.environment.push((name.into(), value.to_string()));
         self
     }
 
-    /// A variable of one rank.
+    /// Sets a variable of one rank.
     pub fn env_of(mut self, rank: usize, name: &str, value: impl ToString) -> Self {
         self.special.push((rank, name.into(), value.to_string()));
         self
     }
 
-    /// What the role is to do.
+    /// Sets the argument of the role.
     pub fn argument(self, text: impl ToString) -> Self {
         self.env("FAILURES_ARGUMENT", text)
     }
@@ -87,7 +87,7 @@ impl Plan {
 
     pub fn start(self) -> World {
         let built_here = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        // A test program that was carried to another machine has no target directory.
+        // A test program that was copied to another machine has no target directory.
         let root = match built_here.is_dir() {
             true => built_here.to_path_buf(),
             false => std::env::temp_dir(),
@@ -163,7 +163,7 @@ impl Plan {
 }
 
 impl Rank {
-    /// Waits for `@key text`: when it came, and the text.
+    /// Waits for `@key text`; returns when it arrived, and the text.
     #[track_caller]
     pub fn expect(&mut self, key: &str) -> (Instant, String) {
         self.expect_within(key, PATIENCE)
@@ -184,7 +184,7 @@ impl Rank {
                 }
                 Err(reason) => {
                     let why = match reason {
-                        RecvTimeoutError::Timeout => format!("hangs: nothing for {limit:?}"),
+                        RecvTimeoutError::Timeout => format!("hangs: no line for {limit:?}"),
                         RecvTimeoutError::Disconnected => "ended".into(),
                     };
                     panic!(
@@ -196,10 +196,10 @@ impl Rank {
         }
     }
 
-    /// Lets the rank go on.
+    /// Lets the rank continue.
     pub fn go(&mut self) {
         if let Some(input) = &mut self.input {
-            // A rank that is gone is noticed when something is expected of it.
+            // The next expectation notices a rank that is gone.
             let _ = input.write_all(b"go\n");
         }
     }
@@ -209,14 +209,14 @@ impl Rank {
         kill_process(pid, signal).expect("a child of ours that was not waited for");
     }
 
-    /// Kills the rank; when that was.
+    /// Kills the rank; returns when.
     pub fn kill(&self) -> Instant {
         let now = Instant::now();
         self.signal(Signal::KILL);
         now
     }
 
-    /// Stops the rank; it runs no more until [`Rank::resume`].
+    /// Stops the rank until [`Rank::resume`].
     pub fn stop(&self) -> Instant {
         let now = Instant::now();
         self.signal(Signal::STOP);
@@ -254,7 +254,7 @@ impl Rank {
         self.ended.is_some_and(|status| status.success())
     }
 
-    /// How the fake driver's report on it begins.
+    /// Returns the start of the fake driver's report on this rank.
     fn head(&self) -> String {
         format!("process {} rank {} ", self.process(), self.number)
     }
@@ -275,7 +275,7 @@ impl Rank {
 impl Drop for Rank {
     fn drop(&mut self) {
         if self.ended.is_none() {
-            // Also ends a stopped process. It was started here, and nobody else waits for it.
+            // This also ends a stopped process. Nothing else waits for this child.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -292,14 +292,14 @@ impl World {
         self
     }
 
-    /// Lets every rank go on.
+    /// Lets every rank continue.
     pub fn go(&mut self) {
         for rank in &mut self.ranks {
             rank.go();
         }
     }
 
-    /// What every rank says under `key`.
+    /// Returns what every rank sends under `key`.
     #[track_caller]
     pub fn expect(&mut self, key: &str) -> Vec<String> {
         self.ranks
@@ -308,7 +308,7 @@ impl World {
             .collect()
     }
 
-    /// Waits for every rank's clean end and looks at what they left behind.
+    /// Waits for every rank's clean end and checks that nothing is left behind.
     #[track_caller]
     pub fn ends_well(&mut self) {
         for rank in &mut self.ranks {
@@ -317,7 +317,7 @@ impl World {
         self.left_nothing();
     }
 
-    /// That the fake driver has nothing to complain about.
+    /// Asserts that the fake driver reports no violation and no leak.
     #[track_caller]
     pub fn left_nothing(&self) {
         let report = self.report();
@@ -328,14 +328,14 @@ impl World {
         assert!(bad.is_empty(), "the fake driver reports:\n{report}");
     }
 
-    /// The fake driver's report of all processes that ended by themselves.
+    /// Returns the fake driver's report of all processes that ended by themselves.
     #[track_caller]
     pub fn report(&self) -> String {
         if self.setting.libraries().is_none() {
             return String::new();
         }
         let report = std::fs::read_to_string(self.directory.join("report")).unwrap_or_default();
-        // A report that is missing must not be taken for one without complaints.
+        // A missing report must not pass as one without violations.
         for rank in self.ranks.iter().filter(|rank| rank.ended_well()) {
             let found = report.lines().filter(|line| line.starts_with(&rank.head()));
             let (number, found) = (rank.number, found.count());
@@ -344,7 +344,7 @@ impl World {
         report
     }
 
-    /// What that report says of one rank, which ended by itself: broken rules, and what it has not given back.
+    /// Returns the report of one rank that ended by itself: its violations and leaks.
     #[track_caller]
     pub fn report_of(&self, rank: &Rank) -> Vec<String> {
         let report = self.report();

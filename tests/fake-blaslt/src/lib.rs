@@ -1,9 +1,9 @@
-//! A fake `libcublasLt.so` and `libhipblaslt.so`, strict about what fits together, for tests with no GPU.
+//! A strict fake `libcublasLt.so` and `libhipblaslt.so`, for tests on machines without a GPU.
 //!
-//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does. `objects` is
-//! what a program holds, `ways` what it is told of ways to do a product, `multiply` the product, and
-//! `numbers` what differs between the two libraries. What a program gets wrong is in the fake runtime's
-//! report. The README lists the switches.
+//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does. `objects` has the
+//! objects a program holds, `ways` the algorithms that the heuristic returns, `multiply` the GEMM itself, and `numbers`
+//! what differs between the two libraries. The fake runtime's report lists what a program does wrong. The README lists
+//! the switches.
 
 #![allow(
     missing_docs,
@@ -30,14 +30,14 @@ use ways::Problem;
 
 static CALLS: Calls = Calls::new("FAKE_BLASLT_FAIL");
 
-/// Reports a broken rule; what the call that breaks it returns.
+/// Reports a broken rule and returns the error of the call that broke it.
 fn broken(numbers: &Numbers, what: &str) -> Code {
     fake_library::violation(&format!("{}: {what}", numbers.prefix));
     numbers.invalid
 }
 
-/// Runs an exported function: counted, failed where that was ordered, panics caught. What gives something
-/// back does so and then fails.
+/// Runs an exported function: counts the call, injects failures, catches panics. A call that destroys an object does so
+/// before an injected failure.
 fn enter(numbers: &'static Numbers, name: &str, call: impl FnOnce() -> Result) -> c_int {
     let symbol = format!("{}{name}", numbers.prefix);
     let run = || {
@@ -76,26 +76,26 @@ pub unsafe extern "C" fn hipblasLtGetVersion(instance: u64, place: *mut c_int) -
         if place.is_null() {
             return Err(HIPBLAS.invalid);
         }
-        // SAFETY: the caller gives a writable place.
+        // SAFETY: the caller promises a writable output.
         unsafe { place.write(version(&HIPBLAS) as c_int) };
         Ok(())
     })
 }
 
-/// Exports the functions that both libraries have: for each its name behind the prefix, the exported names,
-/// and what it does with the numbers of the one that was called.
+/// Exports the functions that both libraries have. Each entry gives the name after the prefix, the exported names, and
+/// the body, which gets the numbers of the library that was called.
 macro_rules! exported {
     ($( $name:literal [$cublas:ident, $hipblas:ident]
         ($($parameter:ident: $type:ty),* $(,)?) |$numbers:ident| $body:expr; )*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        #[allow(clippy::too_many_arguments, reason = "the library's signature")]
         pub unsafe extern "C" fn $cublas($($parameter: $type),*) -> c_int {
             let $numbers = &CUBLAS;
             enter($numbers, $name, || $body)
         }
 
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        #[allow(clippy::too_many_arguments, reason = "the library's signature")]
         pub unsafe extern "C" fn $hipblas($($parameter: $type),*) -> c_int {
             let $numbers = &HIPBLAS;
             enter($numbers, $name, || $body)
@@ -134,7 +134,7 @@ exported! {
     "MatmulDescSetAttribute" [cublasLtMatmulDescSetAttribute, hipblasLtMatmulDescSetAttribute](
         operation: u64, attribute: c_int, value: *const c_void, bytes: usize
     ) |numbers| {
-        // SAFETY: the caller gives a readable value.
+        // SAFETY: the caller promises a readable value of `bytes` bytes.
         unsafe { objects::set_operation(numbers, operation, attribute, value, bytes) }
     };
     "MatmulPreferenceCreate" [cublasLtMatmulPreferenceCreate, hipblasLtMatmulPreferenceCreate](
@@ -151,7 +151,7 @@ exported! {
     [cublasLtMatmulPreferenceSetAttribute, hipblasLtMatmulPreferenceSetAttribute](
         preference: u64, attribute: c_int, value: *const c_void, bytes: usize
     ) |numbers| {
-        // SAFETY: the caller gives a readable value.
+        // SAFETY: the caller promises a readable value of `bytes` bytes.
         unsafe { objects::set_preference(numbers, preference, attribute, value, bytes) }
     };
     "MatmulAlgoGetHeuristic" [cublasLtMatmulAlgoGetHeuristic, hipblasLtMatmulAlgoGetHeuristic](
@@ -160,7 +160,7 @@ exported! {
     ) |numbers| {
         objects::instance(numbers, instance)?;
         let problem = Problem::new(numbers, operation, [a, b, c, d])?;
-        // SAFETY: the caller gives places.
+        // SAFETY: the caller promises room for `wanted` results and a writable count.
         unsafe { ways::tell(numbers, &problem, preference, wanted, found, count) }
     };
     "Matmul" [cublasLtMatmul, hipblasLtMatmul](
@@ -184,7 +184,7 @@ exported! {
             workspace_bytes: workspace_bytes as u64,
             stream,
         };
-        // SAFETY: the caller gives readable scalars and a way.
+        // SAFETY: the caller promises readable scalars and a readable algorithm.
         unsafe { multiply::call(numbers, &call) }
     };
 }

@@ -1,4 +1,4 @@
-//! The product itself: checked when it is called, done in the stream's order.
+//! The GEMM itself: checked when it is called, executed in stream order.
 
 use crate::broken;
 use crate::numbers::{Numbers, Result};
@@ -32,12 +32,12 @@ pub struct Call {
     pub stream: u64,
 }
 
-/// What a stream does.
+/// A GEMM on a stream.
 struct Job {
     problem: Problem,
     is_f16: bool,
-    /// Whether sums are added up from the back: so is every other way's, so that which one it was shows in the last
-    /// bits.
+    /// Whether sums are added in reverse order. Every other algorithm does so, so that the last bits show which one
+    /// ran.
     backwards: bool,
     first: u64,
     second: u64,
@@ -49,39 +49,39 @@ fn bytes_of(layout: &Layout) -> u64 {
     ((layout.columns - 1) * layout.stride + layout.rows) * ELEMENT
 }
 
-/// A kernel in a context: the way's number and alignment, the element, whether it transposes, whether it adds a
-/// bias.
+/// A kernel in a context: the algorithm's number and alignment, the element type, whether it transposes, and whether it
+/// adds a bias.
 type Kernel = (u64, u32, u32, c_int, bool, bool);
 
-/// Kernels that have been used: the library loads one when it is.
+/// Kernels that have been used: as in the real library, the first use of a kernel loads it.
 static LOADED: Mutex<BTreeSet<Kernel>> = Mutex::new(BTreeSet::new());
-/// Workspaces that streams use just now.
+/// Workspaces in use by streams.
 static BUSY: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 /// # Safety
-/// The scalars and the way's struct are readable.
+/// The scalars and the algorithm are readable.
 pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     let refuse = |what: String| Err(broken(numbers, &what));
     let context = objects::instance(numbers, call.instance)?;
     if current_context() != Ok(context) {
-        return refuse("an instance is used on another device than its own".into());
+        return refuse("a handle is used on a device other than its own".into());
     }
     if call.alpha.is_null() || call.beta.is_null() || call.way.is_null() {
-        return refuse("a scalar is missing, or the way".into());
+        return refuse("alpha, beta or the algorithm is null".into());
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises readable scalars.
     let (alpha, beta) = unsafe { (call.alpha.read(), call.beta.read()) };
     if (alpha, beta) != (1.0, 0.0) || call.added != call.result {
         return refuse(format!("the fake does not scale or add: {alpha}, {beta}"));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises a readable algorithm.
     let words = unsafe { std::slice::from_raw_parts(call.way, numbers.way_words) };
     let way = Way::read(numbers, words, &call.problem)?;
     if call.workspace_bytes < way.workspace
         || (way.workspace > 0 && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))
     {
         return refuse(format!(
-            "{} bytes of workspace at {:#x} are not what {way:?} takes",
+            "{} bytes of workspace at {:#x} do not suit {way:?}",
             call.workspace_bytes, call.workspace
         ));
     }
@@ -94,7 +94,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     for matrix in matrices {
         if matrix == 0 || !matrix.is_multiple_of(alignment) {
             return refuse(format!(
-                "a matrix is at {matrix:#x}, and the way takes {way:?}"
+                "the matrix at {matrix:#x} is not aligned for {way:?}"
             ));
         }
     }
@@ -103,11 +103,11 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     submit(numbers, call, &way)
 }
 
-/// What workspaces are aligned to.
+/// The alignment of workspaces in bytes.
 const WIDE: u64 = 16;
 
-/// Says in a file, where one is named, which way a call takes: the columns of the result, which are a caller's
-/// rows, and the way's number.
+/// Appends a line for each GEMM to the file that `FAKE_BLASLT_LOG` names, if any: the columns of the result, which are
+/// rows to a row-major caller, and the algorithm's number.
 fn note(way: &Way, problem: &Problem) {
     let Some(path) = fake_library::variable("FAKE_BLASLT_LOG") else {
         return;
@@ -119,7 +119,7 @@ fn note(way: &Way, problem: &Problem) {
     }
 }
 
-/// The first use of a kernel loads it.
+/// Announces the load of a kernel at its first use, which may wait for the device.
 fn load(numbers: &Numbers, context: u64, way: &Way, problem: &Problem) {
     let kernel = (
         context,
@@ -158,30 +158,30 @@ fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
         result: call.result,
         workspace: if way.workspace > 0 { call.workspace } else { 0 },
     };
-    // Kept for good: a graph may run it at any time.
+    // Never freed, because a graph may run it at any time.
     let job = std::ptr::from_mut(Box::leak(Box::new(job))).cast_const();
-    // SAFETY: `run` takes a job, and this one stays.
+    // SAFETY: `run` takes a `Job`, and this one is never freed.
     unsafe { submit_alone(call.stream, run, job.cast(), &ranges) }.map_err(|_| numbers.failed)
 }
 
-/// How long a product takes at least: ours are small.
+/// How long a GEMM takes at least. The fake's own matrices are small and take almost no time.
 static TIME: LazyLock<Duration> =
     LazyLock::new(|| Duration::from_micros(fake_library::number("FAKE_BLASLT_PRODUCT_US", 0)));
 
-/// Does a product. An illegal access is the device's loss, as with a kernel.
+/// Runs a GEMM. An illegal access loses the context, as it does for a kernel.
 unsafe extern "C" fn run(job: *const c_void, runner: *const c_void) -> c_int {
-    // SAFETY: submitted with a job that stays.
+    // SAFETY: `submit` passes a job that is never freed.
     let job = unsafe { &*job.cast::<Job>() };
     let busy = || BUSY.lock().unwrap_or_else(PoisonError::into_inner);
     if job.workspace != 0 && !busy().insert(job.workspace) {
-        violation("two streams use one workspace at a time");
+        violation("two streams use one workspace at once");
     }
     std::thread::sleep(*TIME);
     let done = job.run(Runner(runner));
     busy().remove(&job.workspace);
     match done {
         Ok(()) => 0,
-        // An illegal address, in either runtime.
+        // The number of an illegal address in both runtimes.
         Err(_) => 700,
     }
 }
@@ -207,7 +207,7 @@ impl Job {
             false => vec![0.0; result.rows as usize],
         };
         let depth = self.problem.depth() as usize;
-        // From one row to the next, and along the sum.
+        // Strides between rows and along the sum.
         let (row, along) = match operation.transposes_first {
             true => (first.stride as usize, 1),
             false => (1, first.stride as usize),

@@ -1,12 +1,12 @@
-//! What differs between the two libraries: the numbers of their headers, and their codes.
+//! What differs between the two libraries: the numbers in their headers, and their error codes.
 
 use std::ffi::c_int;
 
-/// One library's.
+/// The numbers of one library.
 pub struct Numbers {
     pub prefix: &'static str,
     pub vendor: fake_library::Vendor,
-    /// As its version function has it.
+    /// The version, as the library reports it.
     pub version: u32,
     pub compute_f32: c_int,
     pub f32: c_int,
@@ -25,23 +25,23 @@ pub struct Numbers {
     /// Attributes of a preference.
     pub most_workspace: c_int,
     pub alignments: Option<[c_int; 4]>,
-    /// How parts of a sum may be added up, and the ways among them that do so in f32.
+    /// The attribute for reduction schemes of split-K sums, and the bits of the schemes that add in f32.
     pub partial_sums: Option<(c_int, u32)>,
-    /// Words of the struct that names a way.
+    /// 64-bit words of the struct that holds an algorithm.
     pub way_words: usize,
-    /// Codes.
+    /// Error codes.
     pub failed: Code,
     pub invalid: Code,
     pub unsupported: Code,
 }
 
-/// A status that is no success.
+/// An error status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub c_int);
 
 pub type Result<T = ()> = std::result::Result<T, Code>;
 
-/// `cublasLt.h`, `cublas_api.h`, `library_types.h`.
+/// Numbers from `cublasLt.h`, `cublas_api.h` and `library_types.h`.
 pub static CUBLAS: Numbers = Numbers {
     prefix: "cublasLt",
     vendor: fake_library::Vendor::Nvidia,
@@ -68,7 +68,7 @@ pub static CUBLAS: Numbers = Numbers {
     unsupported: Code(15),
 };
 
-/// `hipblaslt.h`, `hipblas-common.h`, `library_types.h`.
+/// Numbers from `hipblaslt.h`, `hipblas-common.h` and `library_types.h`.
 pub static HIPBLAS: Numbers = Numbers {
     prefix: "hipblasLt",
     vendor: fake_library::Vendor::Amd,

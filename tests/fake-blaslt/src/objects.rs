@@ -1,4 +1,4 @@
-//! What a program holds of the library: instances, and descriptions of matrices, operations and preferences.
+//! The objects that a program holds: instances, and descriptions of matrices, operations and preferences.
 
 use crate::broken;
 use crate::numbers::{Numbers, Result};
@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// A matrix, column-major.
+/// A column-major matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     pub element: c_int,
@@ -26,18 +26,18 @@ pub struct Operation {
     pub bias_element: Option<c_int>,
 }
 
-/// What is asked of ways.
+/// What the program asks of the heuristic.
 #[derive(Clone, Copy, Debug)]
 pub struct Preference {
     pub most_workspace: u64,
-    /// Bytes, of each matrix.
+    /// Alignment of each matrix in bytes.
     pub alignments: [u32; 4],
     pub partial_sums: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Object {
-    /// The context that was current when it was made.
+    /// A library handle, with the context that was current when it was created.
     Instance(u64),
     Layout(Layout),
     Operation(Operation),
@@ -45,40 +45,40 @@ pub enum Object {
 }
 
 static LIVE: Mutex<BTreeMap<u64, Object>> = Mutex::new(BTreeMap::new());
-/// Handles are numbers that nothing lies at.
+/// Handles are numbers that are not addresses.
 static NEXT: AtomicU64 = AtomicU64::new(0x424c_0000);
 
 fn live() -> MutexGuard<'static, BTreeMap<u64, Object>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps an object, and gives its handle.
+/// Keeps an object and writes its handle to `place`.
 fn keep(numbers: &Numbers, place: *mut u64, object: Object) -> Result {
     report_at_exit();
     if place.is_null() {
         return Err(numbers.invalid);
     }
     let handle = NEXT.fetch_add(16, Ordering::Relaxed);
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the caller promises that `place` is writable.
     unsafe { place.write(handle) };
     live().insert(handle, object);
     Ok(())
 }
 
-/// The object behind a handle.
+/// Returns the object of a handle.
 pub fn find(numbers: &Numbers, handle: u64) -> Result<Object> {
     let found = live().get(&handle).copied();
     found.ok_or_else(|| {
         broken(
             numbers,
-            "something is used that was given up, or never made",
+            "an object is used that was destroyed or never created",
         )
     })
 }
 
 macro_rules! finders {
     ($($name:ident = $kind:ident($type:ty);)*) => {$(
-        /// The object behind a handle, which has to be this.
+        /// Returns the object of a handle, if it is of this kind.
         pub fn $name(numbers: &Numbers, handle: u64) -> Result<$type> {
             match find(numbers, handle)? {
                 Object::$kind(found) => Ok(found),
@@ -95,10 +95,13 @@ finders! {
     preference = Preference(Preference);
 }
 
-/// Gives an object up, which has to be what `is` says.
+/// Removes an object of the kind that `is` accepts.
 fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
     if !is(&find(numbers, handle)?) {
-        return Err(broken(numbers, "something is given up as what it is not"));
+        return Err(broken(
+            numbers,
+            "an object is destroyed as another kind of object",
+        ));
     }
     live().remove(&handle);
     Ok(())
@@ -106,8 +109,8 @@ fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
 
 pub fn create(numbers: &Numbers, place: *mut u64) -> Result {
     let context = current_context().map_err(|_| numbers.failed)?;
-    // It takes memory of the device.
-    waits_for_all("the start of an instance");
+    // Creating an instance allocates device memory.
+    waits_for_all("creating a handle");
     keep(numbers, place, Object::Instance(context))
 }
 
@@ -116,10 +119,10 @@ pub fn destroy(numbers: &Numbers, handle: u64) -> Result {
     if current_context() != Ok(context) {
         return Err(broken(
             numbers,
-            "an instance is ended on another device than its own",
+            "a handle is destroyed on a device other than its own",
         ));
     }
-    waits_for_all("the end of an instance");
+    waits_for_all("destroying a handle");
     forget(numbers, handle, |object| {
         matches!(object, Object::Instance(_))
     })
@@ -134,7 +137,7 @@ pub fn create_layout(numbers: &Numbers, place: *mut u64, layout: Layout) -> Resu
     } = layout;
     let known = [numbers.f16, numbers.bf16].contains(&element);
     if !known || rows == 0 || columns == 0 || stride < rows {
-        return Err(broken(numbers, &format!("no matrix is {layout:?}")));
+        return Err(broken(numbers, &format!("invalid matrix: {layout:?}")));
     }
     keep(numbers, place, Object::Layout(layout))
 }
@@ -152,7 +155,7 @@ pub fn create_operation(
     scale: c_int,
 ) -> Result {
     if compute != numbers.compute_f32 || scale != numbers.f32 {
-        let what = format!("sums are not made with {compute}, scaled with {scale}");
+        let what = format!("compute type {compute} or scale type {scale} is not supported");
         return Err(broken(numbers, &what));
     }
     let operation = Operation {
@@ -170,16 +173,20 @@ pub fn destroy_operation(numbers: &Numbers, handle: u64) -> Result {
     })
 }
 
-/// A value of an attribute, whose size has to be the type's.
+/// Reads an attribute's value, whose size must be that of its type.
 ///
 /// # Safety
 /// `value` is readable for `bytes`.
 unsafe fn value<T: Copy>(numbers: &Numbers, value: *const c_void, bytes: usize) -> Result<T> {
     if value.is_null() || bytes != size_of::<T>() {
-        let what = format!("an attribute of {} bytes is given {bytes}", size_of::<T>());
+        let what = format!(
+            "an attribute of {} bytes is set with {bytes} bytes",
+            size_of::<T>()
+        );
         return Err(broken(numbers, &what));
     }
-    // SAFETY: the caller's word; the value need not be aligned.
+    // SAFETY: the caller promises `bytes` readable bytes, `bytes` is the type's size, and the value need not be
+    // aligned.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
@@ -193,41 +200,41 @@ pub unsafe fn set_operation(
     bytes: usize,
 ) -> Result {
     let mut changed = operation(numbers, handle)?;
-    // SAFETY: the caller's word. So for all below.
+    // SAFETY: the caller promises what `value` asks for; this holds for all calls below.
     let number = || unsafe { value::<c_int>(numbers, pointer, bytes) };
     if attribute == numbers.transpose_first || attribute == numbers.transpose_second {
         let transposes = match number()? {
             which if which == numbers.plain => false,
             which if which == numbers.transposed => true,
-            _ => return Err(broken(numbers, "a transposition that is none")),
+            _ => return Err(broken(numbers, "an invalid transposition")),
         };
         if attribute == numbers.transpose_first {
             changed.transposes_first = transposes;
         } else if transposes {
-            // The library could; nobody needs it.
+            // The library could do this; symmem never asks for it.
             return Err(numbers.unsupported);
         }
     } else if attribute == numbers.epilogue {
-        // SAFETY: as above.
+        // SAFETY: the caller promises what `value` asks for.
         changed.has_bias = match unsafe { value::<u32>(numbers, pointer, bytes) }? {
             which if which == numbers.epilogue_plain => false,
             which if which == numbers.epilogue_bias => true,
             _ => {
                 return Err(broken(
                     numbers,
-                    "an epilogue that is none, or not in the fake",
+                    "an epilogue that is invalid or missing in the fake",
                 ));
             }
         };
     } else if attribute == numbers.bias_pointer {
-        // SAFETY: as above.
+        // SAFETY: the caller promises what `value` asks for.
         changed.bias = unsafe { value::<u64>(numbers, pointer, bytes) }?;
     } else if attribute == numbers.bias_element {
         changed.bias_element = Some(number()?);
     } else {
         return Err(broken(
             numbers,
-            &format!("attribute {attribute} of an operation"),
+            &format!("unknown attribute {attribute} of an operation"),
         ));
     }
     live().insert(handle, Object::Operation(changed));
@@ -261,32 +268,32 @@ pub unsafe fn set_preference(
     let mut changed = preference(numbers, handle)?;
     let matrices = numbers.alignments.unwrap_or([-1; 4]);
     if attribute == numbers.most_workspace {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises what `value` asks for.
         changed.most_workspace = unsafe { value::<u64>(numbers, pointer, bytes) }?;
     } else if let Some(which) = matrices.iter().position(|&number| number == attribute) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises what `value` asks for.
         let alignment = unsafe { value::<u32>(numbers, pointer, bytes) }?;
         if !alignment.is_power_of_two() {
-            return Err(broken(numbers, "an alignment that is no power of two"));
+            return Err(broken(numbers, "an alignment that is not a power of two"));
         }
         changed.alignments[which] = alignment;
     } else if numbers
         .partial_sums
         .is_some_and(|(number, _)| number == attribute)
     {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises what `value` asks for.
         changed.partial_sums = unsafe { value::<u32>(numbers, pointer, bytes) }?;
     } else {
         return Err(broken(
             numbers,
-            &format!("attribute {attribute} of a preference"),
+            &format!("unknown attribute {attribute} of a preference"),
         ));
     }
     live().insert(handle, Object::Preference(changed));
     Ok(())
 }
 
-/// Tells the fake runtime's report of what was never given up.
+/// Reports objects that were never destroyed when the process exits.
 fn report_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn report() {
@@ -294,7 +301,7 @@ fn report_at_exit() {
         if !left.is_empty() {
             let kinds: Vec<_> = left.values().map(|object| format!("{object:?}")).collect();
             fake_library::violation(&format!(
-                "{} objects of the library of products were not given up: {}",
+                "{} cuBLASLt or hipBLASLt objects were never destroyed: {}",
                 left.len(),
                 kinds.join(", ")
             ));

@@ -1,4 +1,4 @@
-//! Ways to do a product: what the library tells of them, and that one is used for what it was told for.
+//! The heuristic: it returns algorithms for a GEMM, and each may be used only for the GEMM it was returned for.
 
 use crate::broken;
 use crate::numbers::{Numbers, Result};
@@ -6,14 +6,14 @@ use crate::objects::{self, Layout, Operation};
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Bytes of workspace that the ways want, the best guess first.
+/// Bytes of workspace that the algorithms need, in the heuristic's order of preference.
 const WORKSPACES: [u64; 3] = [1 << 20, 0, 3 << 20];
-/// The widest access of a kernel.
+/// The widest access of a kernel in bytes.
 const WIDEST: u32 = 16;
-/// In a way's first word, above its number and its alignment.
+/// Marks an algorithm's first word, above its number and its alignment.
 const MARK: u64 = 0x5741_5900 << 32;
 
-/// An operation on matrices that fit.
+/// An operation on matrices whose shapes match.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub operation: Operation,
@@ -23,7 +23,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Refuses what the library would.
+    /// Builds a GEMM description; fails where the library would.
     pub fn new(numbers: &Numbers, operation: u64, matrices: [u64; 4]) -> Result<Self> {
         let [first, second, added, result] = matrices;
         let problem = Self {
@@ -48,17 +48,20 @@ impl Problem {
         if !fits || !alike || objects::layout(numbers, added)? != result {
             return Err(broken(
                 numbers,
-                &format!("the matrices do not fit: {problem:?}"),
+                &format!("the matrices do not match: {problem:?}"),
             ));
         }
         let bias = operation.bias_element.unwrap_or(element);
         if operation.has_bias && bias != element {
-            return Err(broken(numbers, &format!("a bias of {bias} on {element}")));
+            return Err(broken(
+                numbers,
+                &format!("a bias of type {bias} with matrices of type {element}"),
+            ));
         }
         Ok(problem)
     }
 
-    /// Sums in a product.
+    /// Returns K, the number of terms in each sum.
     pub fn depth(&self) -> u64 {
         self.second.rows
     }
@@ -71,24 +74,30 @@ impl Problem {
     }
 }
 
-/// A way, once more.
+/// An algorithm, as the heuristic returned it.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub number: u32,
-    /// Bytes that matrices have to be aligned to.
+    /// Bytes that matrices must be aligned to.
     pub alignment: u32,
     pub workspace: u64,
 }
 
 impl Way {
-    /// The way that a struct names, which has to be one for this problem.
+    /// Reads an algorithm from its struct; fails unless the heuristic returned it for this problem.
     pub fn read(numbers: &Numbers, words: &[u64], problem: &Problem) -> Result<Self> {
         let (number, alignment) = (words[0] as u32 & 0xffff, words[0] as u32 >> 16);
         if words[0] & !0xffff_ffff != MARK || number as usize >= WORKSPACES.len() {
-            return Err(broken(numbers, "a way that the library never told of"));
+            return Err(broken(
+                numbers,
+                "an algorithm that the heuristic never returned",
+            ));
         }
         if words[1] != problem.digest() {
-            return Err(broken(numbers, "a way for another product"));
+            return Err(broken(
+                numbers,
+                "an algorithm that was returned for another GEMM",
+            ));
         }
         Ok(Self {
             number,
@@ -102,15 +111,15 @@ impl Way {
         told[0] = MARK | u64::from(self.alignment) << 16 | u64::from(self.number);
         told[1] = problem.digest();
         told[way_words] = self.workspace;
-        // A good code, and the figure of merit behind it.
+        // A status of success, then the wave count.
         told[way_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
     }
 }
 
-/// Tells of ways, at most `wanted`.
+/// Returns the heuristic's algorithms, at most `wanted`.
 ///
 /// # Safety
-/// `found` has room for as many, `count` is writable.
+/// `found` has room for `wanted` results, and `count` is writable.
 pub unsafe fn tell(
     numbers: &Numbers,
     problem: &Problem,
@@ -122,17 +131,23 @@ pub unsafe fn tell(
     let preference = objects::preference(numbers, preference)?;
     let wanted = usize::try_from(wanted).unwrap_or(0);
     if wanted == 0 || found.is_null() || count.is_null() {
-        return Err(broken(numbers, "no way is asked for, or no place given"));
+        return Err(broken(
+            numbers,
+            "no algorithm is requested, or an output is null",
+        ));
     }
     if problem.operation.has_bias && problem.operation.bias == 0 {
-        // One version of one of them.
+        // One version of one of the libraries fails for a null bias pointer.
         return Err(numbers.invalid);
     }
     if numbers
         .partial_sums
         .is_some_and(|(_, in_f32)| preference.partial_sums & !in_f32 != 0)
     {
-        return Err(broken(numbers, "sums may be rounded before they are whole"));
+        return Err(broken(
+            numbers,
+            "the reduction schemes allow rounded partial sums",
+        ));
     }
     let alignment = preference.alignments.into_iter().min().unwrap_or(1);
     let alignment = match numbers.alignments {
@@ -153,14 +168,14 @@ pub unsafe fn tell(
         .filter(|way| way.workspace <= preference.most_workspace && !is_narrow)
         .take(wanted.min(most))
         .collect();
-    // Two reserved words, a code beside a figure, and the workspace.
+    // The algorithm, two reserved words, a status beside the wave count, and the workspace.
     let each = numbers.way_words + 4;
     for (index, way) in ways.iter().enumerate() {
-        // SAFETY: the caller's word: there are as many as were wanted.
+        // SAFETY: the caller promises room for `wanted` results, and there are no more than that.
         let told = unsafe { std::slice::from_raw_parts_mut(found.add(index * each), each) };
         way.write(problem, told, numbers.way_words);
     }
-    // SAFETY: as above.
+    // SAFETY: the caller promises that `count` is writable.
     unsafe { count.write(ways.len() as c_int) };
     if ways.is_empty() {
         return Err(numbers.unsupported);

@@ -1,4 +1,4 @@
-//! Ordinary memory: allocations, pinned and registered host memory, what a pointer is.
+//! Ordinary memory: allocations, pinned and registered host memory, pointer attributes.
 
 use std::ffi::c_void;
 
@@ -24,15 +24,15 @@ api! {
 }
 api! { unsafe;
     fn [cuMemHostRegister_v2](pointer: *mut c_void, bytes: usize, flags: u32) {
-        // SAFETY: the caller's promises, passed on.
+        // SAFETY: this function's caller makes the promises that the shared function asks for.
         unsafe { shared::register_host(pointer, bytes, flags) }
     }
     fn [cuPointerGetAttribute](out: *mut u8, attribute: u32, address: u64) {
-        // SAFETY: the caller's promises, passed on.
+        // SAFETY: this function's caller makes the promises that the shared function asks for.
         unsafe { shared::attribute(out, attribute, address) }
     }
     fn [cuPointerGetAttributes](count: u32, attributes: *const u32, out: *const *mut u8, address: u64) {
-        // SAFETY: the caller's promises, passed on.
+        // SAFETY: this function's caller makes the promises that the shared function asks for.
         unsafe { shared::attributes(count, attributes, out, address) }
     }
 }

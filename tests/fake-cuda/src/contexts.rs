@@ -1,4 +1,4 @@
-//! Primary contexts: references, the current one of each thread, peers.
+//! Primary contexts: references, each thread's current context, peers.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Copies and fills, ordered on a stream or waited for.
+//! Copies and fills, either ordered on a stream or blocking.
 
 use fake_device::api;
 use fake_device::copies::Side::{Any, Device, Host};
@@ -6,21 +6,21 @@ use fake_device::copies::{Side, copy, copy_between, copy_rows, fill};
 use fake_device::error::{Code, Result};
 use std::ffi::c_void;
 
-/// `CUDA_MEMCPY2D`'s half for each of the two matrices.
+/// One matrix's half of `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// Bytes before the first, in each row.
+    /// Bytes before the first element of each row.
     pub x_bytes: usize,
     /// Rows before the first.
     pub y: usize,
     /// `CUmemorytype`.
     pub memory_type: u32,
-    /// The host's, which is not read here.
+    /// The host address, which the fake does not read.
     pub host: *const c_void,
-    /// Where row 0 begins.
+    /// Address of row 0.
     pub device: u64,
-    /// An array, which is not read here.
+    /// The array handle, which the fake does not read.
     pub array: *const c_void,
     /// Bytes from one row to the next.
     pub stride: usize,
@@ -30,19 +30,19 @@ pub struct Rows {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowsCopy {
-    /// Where from.
+    /// The source.
     pub source: Rows,
-    /// Where to.
+    /// The destination.
     pub destination: Rows,
-    /// Bytes of a row.
+    /// Bytes per row.
     pub bytes: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
 impl Rows {
-    /// Address, stride and what it has to be: `CU_MEMORYTYPE_DEVICE` or `_UNIFIED`, which are told by
-    /// `device` alone.
+    /// Returns address, stride and side. `CU_MEMORYTYPE_DEVICE` and `_UNIFIED` are supported, whose address is
+    /// `device`.
     fn place(&self) -> Result<(u64, usize, Side)> {
         let side = match self.memory_type {
             2 => Device,
@@ -64,11 +64,11 @@ api! { unsafe;
         unsafe { copy((to, Host), (from, Device), bytes, 0, true) }
     }
     fn [cuMemcpyDtoD_v2](to: u64, from: u64, bytes: usize) {
-        // SAFETY: no host memory takes part.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         unsafe { copy((to, Device), (from, Device), bytes, 0, true) }
     }
     fn [cuMemcpy](to: u64, from: u64, bytes: usize) {
-        // SAFETY: the caller promises the host memory, if any takes part.
+        // SAFETY: the caller promises the host memory, if a side is host memory.
         unsafe { copy((to, Any), (from, Any), bytes, 0, true) }
     }
     fn [cuMemcpyHtoDAsync_v2](to: u64, from: u64, bytes: usize, stream: u64) {
@@ -80,11 +80,11 @@ api! { unsafe;
         unsafe { copy((to, Host), (from, Device), bytes, stream, false) }
     }
     fn [cuMemcpyAsync](to: u64, from: u64, bytes: usize, stream: u64) {
-        // SAFETY: the caller promises the host memory, if any takes part.
+        // SAFETY: the caller promises the host memory, if a side is host memory.
         unsafe { copy((to, Any), (from, Any), bytes, stream, false) }
     }
     fn [cuMemcpyDtoDAsync_v2](to: u64, from: u64, bytes: usize, stream: u64) {
-        // SAFETY: no host memory takes part.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         unsafe { copy((to, Device), (from, Device), bytes, stream, false) }
     }
 }

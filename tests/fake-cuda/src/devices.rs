@@ -1,4 +1,4 @@
-//! The devices: what they look like.
+//! The devices: visibility, attributes and names.
 
 use std::ffi::{c_char, c_int};
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use fake_device::devices::{
 };
 use fake_device::error::{Code, Result};
 
-/// The switches of the environment that are this driver's own, read once.
+/// The fake driver's own switches from the environment, read once.
 struct Switches {
     stub: bool,
     mig: bool,
@@ -36,17 +36,17 @@ fn switches() -> &'static Switches {
     &SWITCHES
 }
 
-/// Whether this is the toolkit's stub library, which has all functions and does none.
+/// Whether this is the toolkit's stub library, which exports all functions and implements none.
 pub(crate) fn is_stub() -> bool {
     switches().stub
 }
 
-/// As `cuDriverGetVersion` has it.
+/// Returns the version as `cuDriverGetVersion` reports it.
 pub(crate) fn driver_version() -> i32 {
     switches().driver_version
 }
 
-/// Compute capability, 90 for 9.0.
+/// Returns the compute capability, 90 for 9.0.
 pub(crate) fn architecture() -> u32 {
     switches().architecture
 }
@@ -73,7 +73,7 @@ fn machine() -> Machine {
     }
 }
 
-/// The physical device behind each visible ordinal.
+/// Returns the physical device behind each visible ordinal.
 fn visible() -> Vec<usize> {
     let all = configuration().devices;
     match std::env::var("CUDA_VISIBLE_DEVICES") {
@@ -89,7 +89,7 @@ fn is_named(entry: &str, device: usize) -> bool {
         && (entry.starts_with("GPU-") || entry.starts_with("MIG-"))
 }
 
-/// What identifies a physical device in every process.
+/// Returns the UUID of a physical device, the same in every process.
 fn uuid(physical: usize) -> [u8; 16] {
     let mut uuid = *b"\xfa\xce\x00\x00symmem-fake\x00";
     uuid[2] = physical as u8;
@@ -108,7 +108,7 @@ fn uuid_text(physical: usize) -> String {
     text
 }
 
-/// Most bytes of shared memory a block can opt in to (compute capability 9.0: 227 KiB).
+/// Returns the most bytes of shared memory that a block can opt in to (compute capability 9.0: 227 KiB).
 pub(crate) fn shared_memory_limit() -> u32 {
     match architecture() {
         90.. => 227 << 10,
@@ -117,7 +117,7 @@ pub(crate) fn shared_memory_limit() -> u32 {
     }
 }
 
-/// A device attribute; the numbers are `CUdevice_attribute`.
+/// Returns a device attribute. The numbers are those of `CUdevice_attribute`.
 fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
     let architecture = architecture();
     let hopper = architecture >= 90;
@@ -154,7 +154,7 @@ fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
         81 => 228 << 10,
         87 => 2,
         91 => 1,
-        // Stream memory operations in their first numbering (92..94) and the present one (122, 123).
+        // Stream memory operations, in their first numbering (92..94) and the current one (122, 123).
         92..=96 | 122 | 123 => 1,
         97 => shared_memory_limit() as c_int,
         98 | 99 | 102 | 103 => 1,
@@ -222,7 +222,7 @@ api! {
         }
         let reaches = c_int::from(reaches(one, other));
         put(out, match number {
-            // Performance rank: 0 is the best. Then access, native atomics, arrays.
+            // Performance rank, of which 0 is the best; then access, native atomics, arrays.
             1 => 0,
             2..=4 => reaches,
             _ => return Err(Code::INVALID_VALUE),
@@ -258,12 +258,12 @@ mod tests {
         assert_eq!(
             chosen("2,9,1", 4),
             [2],
-            "what follows a bad entry is ignored"
+            "entries after a bad one are ignored"
         );
         assert_eq!(
             chosen("1,1", 4),
             [0usize; 0],
-            "a device twice is none at all"
+            "a repeated device selects nothing"
         );
         assert_eq!(chosen("", 4), [0usize; 0]);
         assert_eq!(chosen("-1", 4), [0usize; 0]);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(
             chosen("GPU-face", 4),
             [0usize; 0],
-            "an ambiguous one is not"
+            "an ambiguous prefix selects nothing"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Events: points in streams' work.
+//! Events: points in the work of streams.
 
 use fake_device::{api, events};
 

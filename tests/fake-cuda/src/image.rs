@@ -1,4 +1,4 @@
-//! Device code as a module is loaded from: what it is for and which kernels are in it.
+//! Device code that modules are loaded from: its architecture, and the kernels in it.
 
 use std::ffi::{CStr, c_char};
 
@@ -10,21 +10,21 @@ use crate::devices::{architecture, driver_version};
 /// ELF's number for CUDA.
 const MACHINE_CUDA: u16 = 190;
 
-/// Read the image at `pointer`: an ELF cubin, or zero-terminated PTX.
+/// Reads the image at `pointer`: an ELF cubin, or zero-terminated PTX.
 ///
 /// # Safety
-/// `pointer` is either: the driver is given no length and neither are we.
+/// `pointer` is one of the two. Neither the driver nor this function is given a length.
 pub(crate) unsafe fn read(pointer: *const u8) -> Result<Vec<Entry>> {
     if pointer.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: both kinds have four bytes: ELF its magic, PTX its shortest header.
+    // SAFETY: both kinds have at least four bytes: ELF its magic, PTX its shortest header.
     let magic = unsafe { std::slice::from_raw_parts(pointer, 4) };
     if magic == b"\x7fELF" {
         // SAFETY: the caller promises an ELF image, which starts with a header of 64 bytes.
         let header = unsafe { std::slice::from_raw_parts(pointer, 64) };
         let length = elf_length(header, pointer)?;
-        // SAFETY: the section headers say that the image has as many bytes.
+        // SAFETY: the section headers say that the image has this many bytes.
         return elf(unsafe { std::slice::from_raw_parts(pointer, length) });
     }
     if !magic
@@ -33,7 +33,7 @@ pub(crate) unsafe fn read(pointer: *const u8) -> Result<Vec<Entry>> {
     {
         return Err(Code::INVALID_IMAGE);
     }
-    // SAFETY: the caller promises zero-terminated text where it is no ELF.
+    // SAFETY: the caller promises zero-terminated text if it is not ELF.
     let text = unsafe { CStr::from_ptr(pointer.cast::<c_char>()) };
     ptx(text.to_str().map_err(|_| Code::INVALID_PTX)?)
 }
@@ -58,11 +58,11 @@ fn elf_length(header: &[u8], pointer: *const u8) -> Result<usize> {
     if number(header, 18, 2)? as u16 != MACHINE_CUDA || size != 64 || count == 0 {
         return Err(Code::INVALID_IMAGE);
     }
-    // SAFETY: the header says that the section headers are there.
+    // SAFETY: the header gives the position and size of the section headers.
     let sections = unsafe { std::slice::from_raw_parts(pointer.wrapping_add(table), size * count) };
     let mut end = table + size * count;
     for section in sections.chunks_exact(size) {
-        // Type 8 has no bytes in the file.
+        // Sections of type 8 (`SHT_NOBITS`) have no bytes in the file.
         if number(section, 4, 4)? != 8 {
             end = end.max((number(section, 24, 8)? + number(section, 32, 8)?) as usize);
         }
@@ -72,7 +72,7 @@ fn elf_length(header: &[u8], pointer: *const u8) -> Result<usize> {
 
 fn elf(image: &[u8]) -> Result<Vec<Entry>> {
     let flags = number(image, 48, 4)?;
-    // ABI 8 (CUDA 13's tools) moved the architecture up by a byte.
+    // ABI 8, which CUDA 13's tools write, stores the architecture one byte higher.
     let built_for = if image[8] >= 8 {
         flags >> 8 & 0xff
     } else {
@@ -96,7 +96,7 @@ fn elf(image: &[u8]) -> Result<Vec<Entry>> {
         let strings = section(section(index, 40, 4)? as usize, 24, 8)? as usize;
         for symbol in (symbols..symbols + bytes).step_by(24) {
             let defined = number(image, symbol + 6, 2)? != 0;
-            // A global function.
+            // A global function (`STB_GLOBAL`, `STT_FUNC`).
             if defined && number(image, symbol + 4, 1)? == 0x12 {
                 let name = image
                     .get(strings + number(image, symbol, 4)? as usize..)
@@ -113,8 +113,7 @@ fn elf(image: &[u8]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The newest PTX that a driver takes, as ten times its version. From the PTX manual's table of
-/// releases.
+/// Returns the newest PTX version that a driver accepts, times ten, from the table of releases in the PTX manual.
 fn newest_ptx(driver: i32) -> u32 {
     match driver {
         13010.. => 91,
@@ -151,7 +150,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
     let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let wanted: u32 = digits.parse().map_err(|_| Code::INVALID_PTX)?;
     let device = architecture();
-    // A target with a letter is for that very architecture.
+    // A target with a letter suffix runs on that architecture only.
     if wanted > device || digits != target && wanted != device {
         return Err(Code::INVALID_PTX);
     }
@@ -179,7 +178,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Bytes of a list of `.param` declarations.
+/// Returns the size in bytes of a list of `.param` declarations.
 fn parameter_bytes(list: &str) -> usize {
     let mut bytes: usize = 0;
     for parameter in list
@@ -195,7 +194,7 @@ fn parameter_bytes(list: &str) -> usize {
             _ => None,
         });
         let Some(width) = width else { continue };
-        // Before an array, `.align` is the struct's own; before a pointer, what it points to.
+        // Before an array, `.align` is the struct's alignment; before a pointer, that of its target.
         let elements = parameter
             .split_once('[')
             .and_then(|(_, n)| n.split(']').next()?.trim().parse().ok());
@@ -242,7 +241,7 @@ mod tests {
         assert_eq!(ptx("no such thing"), Err(Code::INVALID_PTX));
     }
 
-    /// A cubin with one kernel `go` for sm_`built_for`, laid out as header, symbols, names, sections.
+    /// Makes a cubin with one kernel `go` for `sm_<built_for>`: header, symbols, names, sections.
     fn cubin(machine: u16, built_for: u8) -> Vec<u8> {
         let mut image = vec![0; 64];
         image[..4].copy_from_slice(b"\x7fELF");

@@ -1,4 +1,4 @@
-//! Legacy inter-process handles.
+//! Legacy IPC handles.
 
 pub use fake_device::ipc::IpcHandle;
 use fake_device::{api, ipc};

@@ -1,4 +1,4 @@
-//! Launching kernels.
+//! Kernel launches.
 
 use std::ffi::c_void;
 
@@ -18,9 +18,9 @@ pub struct LaunchConfiguration {
     pub shared: u32,
     /// The stream.
     pub stream: u64,
-    /// Attributes; none of them changes what a fake does, but clusters have to fit.
+    /// Attributes. None changes what the fake does, but clusters must be valid.
     pub attributes: *const LaunchAttribute,
-    /// How many.
+    /// How many attributes.
     pub attribute_count: u32,
 }
 
@@ -35,10 +35,10 @@ pub struct LaunchAttribute {
 
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const CLUSTERS: u32 = 4;
-/// Blocks of a cluster that every device has room for.
+/// The most blocks of a cluster that every device supports.
 const MOST_BLOCKS: u32 = 8;
 
-/// Whether a grid is made of whole clusters of a size that devices have.
+/// Whether a grid consists of whole clusters of a supported size.
 fn clusters_fit(attributes: &[LaunchAttribute], blocks: [u32; 3]) -> bool {
     attributes
         .iter()
@@ -60,7 +60,7 @@ api! { unsafe;
     ) {
         let blocks = [blocks_x, blocks_y, blocks_z];
         let grid = Grid { blocks, threads: [threads_x, threads_y, threads_z], shared };
-        // SAFETY: the caller promises arguments as the driver takes them.
+        // SAFETY: the caller promises arguments in a form that the driver accepts.
         unsafe { kernel(function, grid, stream, parameters, extra) }
     }
     fn [cuLaunchKernelEx](
@@ -72,13 +72,13 @@ api! { unsafe;
             *configuration;
         let attributes = match attribute_count {
             0 => &[],
-            // SAFETY: the caller promises so many attributes.
+            // SAFETY: the caller promises `count` attributes.
             count => unsafe { std::slice::from_raw_parts(attributes, count as usize) },
         };
         if !clusters_fit(attributes, blocks) {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller promises arguments as the driver takes them.
+        // SAFETY: the caller promises arguments in a form that the driver accepts.
         unsafe { kernel(function, Grid { blocks, threads, shared }, stream, parameters, extra) }
     }
 }

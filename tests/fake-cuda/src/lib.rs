@@ -1,7 +1,7 @@
-//! A fake `libcuda.so.1`, strict about order and lifetimes, for tests with no GPU.
+//! A fake `libcuda.so.1`, strict about order and lifetimes, for tests on machines without a GPU.
 //!
-//! It exports the driver's C functions over [`fake_device`], which does the work: here is what is
-//! CUDA's own. The README lists the switches.
+//! It exports the driver's C functions over [`fake_device`], which does the work; this crate has only what is specific
+//! to CUDA. The README lists the switches.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -27,7 +27,7 @@ pub mod symbols;
 pub mod tensor_maps;
 pub mod vmm;
 
-/// What every call goes through first.
+/// Checks that every call passes first.
 fn admit(_symbol: &str) -> Result {
     if devices::is_stub() {
         Err(Code::STUB_LIBRARY)

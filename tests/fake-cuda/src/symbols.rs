@@ -1,4 +1,4 @@
-//! Names: of errors, and of the driver's own functions.
+//! Names of errors, and look-ups of the driver's functions.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -56,7 +56,7 @@ symbols! {
     symbols: cuGetErrorName cuGetErrorString cuGetProcAddress_v2;
 }
 
-/// The driver's names of errors, by number.
+/// The driver's error names, by number.
 static ERRORS: LazyLock<BTreeMap<i32, CString>> = LazyLock::new(|| {
     let named = |&(code, name): &(Code, &str)| {
         let name = CString::new(format!("CUDA_ERROR_{name}")).ok()?;
@@ -85,9 +85,9 @@ api! { unsafe;
         // SAFETY: the caller promises a zero-terminated name.
         let name = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
         looked_up(&name);
-        // The plain name means its newest version.
+        // A name without suffix means the newest version.
         let found = address(&format!("{name}_v2")).or_else(|| address(&name));
-        // 0 found, 1 no such symbol.
+        // 0 is found, 1 is no such symbol.
         put_optional(status, u32::from(found.is_none()));
         put(out, found.unwrap_or(0))?;
         if found.is_some() { Ok(()) } else { Err(Code::NOT_FOUND) }

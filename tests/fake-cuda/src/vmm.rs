@@ -1,4 +1,4 @@
-//! Virtual memory management: memory and addresses apart, and memory shared by file descriptor.
+//! Virtual memory management: memory and addresses separately, and memory shared by file descriptor.
 
 use std::ffi::c_void;
 
@@ -35,13 +35,13 @@ api! {
 }
 api! { unsafe;
     fn [cuMemImportFromShareableHandle](out: Option<&mut u64>, descriptor: *mut c_void, kind: u32) {
-        // The descriptor itself, dressed as a pointer.
+        // The argument is the descriptor itself, cast to a pointer.
         let descriptor = i32::try_from(descriptor as isize).map_err(|_| Code::INVALID_VALUE)?;
-        // SAFETY: the descriptor is the caller's, who keeps it open during the call.
+        // SAFETY: the caller owns the descriptor and keeps it open during the call.
         unsafe { vmm::import(out, descriptor, kind) }
     }
     fn [cuMemSetAccess](base: u64, bytes: usize, descriptors: *const Access, count: usize) {
-        // SAFETY: the caller promises so many descriptors.
+        // SAFETY: the caller promises `count` descriptors.
         unsafe { vmm::set_access(base, bytes, descriptors, count) }
     }
 }

@@ -1,4 +1,4 @@
-//! Ordinary memory: `cuMemAlloc`, pinned and registered host memory, what a pointer is.
+//! Ordinary memory (`cuMemAlloc`), pinned and registered host memory, and pointer attributes.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::streams;
 
 const PAGE: u64 = 4096;
 
-/// A number for a new range.
+/// Returns a number that identifies a new range.
 pub(crate) fn new_identity() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -35,8 +35,8 @@ fn insert(driver: &mut Driver, base: u64, bytes: u64, context: u64, backing: Bac
     driver.memory.ranges.insert(base, range);
 }
 
-/// Take a range out of the map, as the calls that free memory do: they wait for all work of its
-/// context first, so a program that frees while something waits for a peer may hang.
+/// Takes a range out of the map. Real calls that free memory first wait for all work of the context, so a program that
+/// frees memory while a kernel waits for a peer may hang: that is a violation.
 fn free(base: u64, kind: Kind) -> Result {
     let mut locked = driver()?;
     locked.current()?;
@@ -73,7 +73,7 @@ fn free(base: u64, kind: Kind) -> Result {
     result
 }
 
-/// The value of a pointer attribute, as bytes.
+/// Returns the value of a pointer attribute, as bytes.
 fn pointer_attribute(driver: &Driver, attribute: u32, address: u64) -> Option<Vec<u8>> {
     let range = driver.memory.find(address);
     let known = range.is_some();
@@ -81,7 +81,7 @@ fn pointer_attribute(driver: &Driver, attribute: u32, address: u64) -> Option<Ve
     let memory = range.and_then(Range::physical);
     let number = |value: u64| Some(value.to_ne_bytes().to_vec());
     let integer = |value: c_int| Some(value.to_ne_bytes().to_vec());
-    // One byte: what the driver writes for a boolean, and what no caller's variable is too small for.
+    // The driver writes one byte for a boolean; every caller's variable has room for that.
     let boolean = |value: bool| Some(vec![u8::from(value)]);
     match attribute {
         1 => number(range.map_or(0, |range| range.context)),
@@ -122,7 +122,7 @@ fn pointer_attribute(driver: &Driver, attribute: u32, address: u64) -> Option<Ve
     }
 }
 
-/// Free and total bytes of the current device.
+/// Returns the free and total bytes of the current device.
 pub fn info(free: Option<&mut usize>, total: Option<&mut usize>) -> Result {
     let driver = driver()?;
     let context = driver.current()?;
@@ -132,12 +132,12 @@ pub fn info(free: Option<&mut usize>, total: Option<&mut usize>) -> Result {
     put(total, all as usize)
 }
 
-/// Memory of the current device.
+/// Allocates memory on the current device.
 pub fn allocate(out: Option<&mut u64>, bytes: usize) -> Result {
     allocate_as(out, bytes, false)
 }
 
-/// Memory of the current device that no device caches.
+/// Allocates memory on the current device that no device caches.
 pub fn allocate_uncached(out: Option<&mut u64>, bytes: usize) -> Result {
     allocate_as(out, bytes, true)
 }
@@ -151,7 +151,7 @@ fn allocate_as(out: Option<&mut u64>, bytes: usize, uncached: bool) -> Result {
     }
     let device = physical(driver.healthy(context)?.device);
     let memory = Physical::create(device, bytes, Use::Allocation, uncached)?;
-    // 512 bytes is the alignment the driver really gives; more would hide mistakes.
+    // The real driver aligns to 512 bytes; a larger alignment would hide mistakes.
     let base = fresh_addresses(bytes as u64, 512)?;
     insert(
         &mut driver,
@@ -163,12 +163,12 @@ fn allocate_as(out: Option<&mut u64>, bytes: usize, uncached: bool) -> Result {
     put(out, base)
 }
 
-/// Give back what [`allocate`] made.
+/// Frees what [`allocate`] made.
 pub fn free_device(address: u64) -> Result {
     free(address, Kind::Allocation)
 }
 
-/// Pinned host memory.
+/// Allocates pinned host memory.
 pub fn allocate_host(out: Option<&mut u64>, bytes: usize, flags: u32) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -189,12 +189,12 @@ pub fn allocate_host(out: Option<&mut u64>, bytes: usize, flags: u32) -> Result 
     put(out, base)
 }
 
-/// Give back what [`allocate_host`] made.
+/// Frees what [`allocate_host`] made.
 pub fn free_host(address: u64) -> Result {
     free(address, Kind::HostAllocation)
 }
 
-/// Where the device finds host memory: at its own address.
+/// Returns the device address of host memory, which is its host address.
 pub fn host_device_pointer(out: Option<&mut u64>, address: u64, flags: u32) -> Result {
     let driver = driver()?;
     driver.current()?;
@@ -204,7 +204,7 @@ pub fn host_device_pointer(out: Option<&mut u64>, address: u64, flags: u32) -> R
     put(out, address)
 }
 
-/// With which flags host memory was made.
+/// Returns the flags that host memory was allocated with.
 pub fn host_flags(flags: Option<&mut u32>, address: u64) -> Result {
     let driver = driver()?;
     driver.current()?;
@@ -214,12 +214,12 @@ pub fn host_flags(flags: Option<&mut u32>, address: u64) -> Result {
     put(flags, 3)
 }
 
-/// Undo [`register_host`].
+/// Undoes [`register_host`].
 pub fn unregister_host(address: u64) -> Result {
     free(address, Kind::HostRegistration)
 }
 
-/// Base and length of the allocation that an address lies in.
+/// Returns base and length of the allocation that contains an address.
 pub fn address_range(base: Option<&mut u64>, bytes: Option<&mut usize>, address: u64) -> Result {
     let driver = driver()?;
     driver.current()?;
@@ -229,7 +229,7 @@ pub fn address_range(base: Option<&mut u64>, bytes: Option<&mut usize>, address:
     Ok(())
 }
 
-/// Pin host memory of the program's own.
+/// Pins host memory that the program owns.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.
@@ -244,10 +244,10 @@ pub unsafe fn register_host(pointer: *mut c_void, bytes: usize, flags: u32) -> R
     if driver.memory.overlaps(base, bytes as u64) {
         return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
     }
-    // The driver pins whole pages, so the pages have to be there.
+    // The driver pins whole pages, so the pages must be mapped.
     let first = base / PAGE * PAGE;
     let length = (base + bytes as u64).next_multiple_of(PAGE) - first;
-    // SAFETY: msync with ASYNC changes nothing; it says whether the pages are mapped.
+    // SAFETY: msync with ASYNC changes nothing; it only reports whether the pages are mapped.
     if unsafe { msync(first as *mut c_void, length as usize, MsyncFlags::ASYNC) }.is_err() {
         violation(format!(
             "{bytes} bytes at {base:#x} are not mapped in this process"
@@ -264,7 +264,7 @@ pub unsafe fn register_host(pointer: *mut c_void, bytes: usize, flags: u32) -> R
     Ok(())
 }
 
-/// One attribute of a pointer.
+/// Returns one attribute of a pointer.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.
@@ -279,7 +279,7 @@ pub unsafe fn attribute(out: *mut u8, attribute: u32, address: u64) -> Result {
     Ok(())
 }
 
-/// Several attributes of a pointer.
+/// Returns several attributes of a pointer.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.
@@ -294,10 +294,10 @@ pub unsafe fn attributes(
         return Err(Code::INVALID_VALUE);
     }
     for index in 0..count as usize {
-        // SAFETY: the caller promises `count` attributes and as many places for them.
+        // SAFETY: the caller promises `count` attributes and as many output pointers.
         let (attribute, out) = unsafe { (attributes.add(index).read(), out.add(index).read()) };
         let value = pointer_attribute(&driver, attribute, address).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the place has the attribute's type, which is as long as the value.
+        // SAFETY: the output has the attribute's type, which is as long as the value.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), out, value.len()) };
     }
     Ok(())

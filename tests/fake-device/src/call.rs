@@ -1,4 +1,4 @@
-//! What every exported function goes through: counting, tracing, injected failures, panics.
+//! What every exported function does first and last: count, trace, inject failures, catch panics.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,17 +25,17 @@ thread_local! {
     static DELAY: Cell<Delay> = Cell::default();
 }
 
-/// Lock `mutex`, also after a panic elsewhere: the tables are plain values that stay readable.
+/// Locks `mutex` even if another thread panicked with it: the tables are plain values that stay readable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls made so far. Naming an error and looking up symbols do not count.
+/// Returns the number of calls so far. Calls that name an error or look up symbols do not count.
 pub(crate) fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
 }
 
-/// Calls made so far to `symbol`, whatever its version suffix.
+/// Returns the number of calls of `symbol` so far, over all its version suffixes.
 pub(crate) fn calls_of(symbol: &str) -> u64 {
     lock(&BY_SYMBOL)
         .get(base_name(symbol))
@@ -43,7 +43,7 @@ pub(crate) fn calls_of(symbol: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// `cuMemAlloc` for `cuMemAlloc_v2`.
+/// Strips the version suffix: `cuMemAlloc` for `cuMemAlloc_v2`.
 pub fn base_name(symbol: &str) -> &str {
     match symbol.rsplit_once("_v") {
         Some((base, version)) if version.parse::<u32>().is_ok() => base,
@@ -51,20 +51,20 @@ pub fn base_name(symbol: &str) -> &str {
     }
 }
 
-/// Where this thread is, for reports: a call and its number, or a stream's work.
+/// Returns what this thread is doing, for reports: a call and its number, or a stream's work.
 pub(crate) fn place() -> String {
     CURRENT
         .try_with(|place| place.borrow().clone())
         .unwrap_or_default()
 }
 
-/// Say where this thread is, for reports.
+/// Sets what this thread is doing, for reports.
 pub(crate) fn set_place(place: String) {
-    // A thread that is ending has no place any more, and nobody left to tell.
+    // A thread that is ending has lost its thread-local, and reports nothing more.
     let _ = CURRENT.try_with(|current| *current.borrow_mut() = place);
 }
 
-/// Calls that only describe things: not counted, so that `#n` walks over what can really fail.
+/// Whether a call only describes something. Such calls are not counted, so that `#n` walks over calls that can fail.
 fn describes(symbol: &str) -> bool {
     [
         "GetErrorName",
@@ -76,22 +76,21 @@ fn describes(symbol: &str) -> bool {
     .any(|ending| base_name(symbol).ends_with(ending))
 }
 
-/// Calls whose injected delay comes once they have begun to use what they were given, which shows what is
-/// taken from under them. They say when that is, by [`delayed`].
+/// Whether an injected delay happens inside the call, after it has begun to use its arguments. That shows what other
+/// threads take away meanwhile. These calls run the delay with [`delayed`].
 fn delays_inside(symbol: &str) -> bool {
     ["AddDevice", "BindMem", "BindAddr", "MemMap"]
         .iter()
         .any(|ending| base_name(symbol).ends_with(ending))
 }
 
-/// Be as slow as the call on this thread is to be, once.
+/// Sleeps for the delay injected into this thread's call, once.
 pub(crate) fn delayed() {
     DELAY.take().pass();
 }
 
-/// Calls that give something back. When told to fail they do their work first, as a driver that
-/// reports an earlier asynchronous error does; so an injected failure is never itself a leak, unless it is
-/// told to leave that undone.
+/// Whether a call releases something. An injected failure of such a call happens after its work, as with a driver that
+/// reports an earlier asynchronous error. So an injected failure is itself no leak, unless the rule says `:undone`.
 fn gives_back(symbol: &str) -> bool {
     let name = base_name(symbol);
     [
@@ -109,12 +108,12 @@ fn gives_back(symbol: &str) -> bool {
     .any(|ending| name.ends_with(ending))
 }
 
-/// Note in the trace that a program asked for a function by its name.
+/// Notes in the trace that a program looked up a function by name.
 pub fn looked_up(name: &str) {
     trace(&format!("looked up {name}"));
 }
 
-/// Note in the trace that a kernel was given to a stream.
+/// Notes in the trace that a kernel was put on a stream.
 pub fn launched(name: &str) {
     trace(&format!("launched {name}"));
 }
@@ -128,7 +127,7 @@ fn trace(what: &str) {
     }
 }
 
-/// Run one exported function; its number for C comes back.
+/// Runs one exported function and returns its result as a C error number.
 pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(report::write_at_exit);
@@ -162,7 +161,7 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         }
         None => guarded(symbol, body),
     };
-    // One that failed before it came to that.
+    // The call may have failed before it reached its delay.
     delayed();
     late.pass();
     inject::die(symbol, true);
@@ -182,7 +181,7 @@ fn guarded(symbol: &'static str, body: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// What this thread's last failing call came to, which is asked once.
+/// Returns the error of this thread's last failed call and resets it.
 pub fn take_last_failure() -> Result {
     match LAST_FAILURE.replace(0) {
         0 => Ok(()),
@@ -190,26 +189,29 @@ pub fn take_last_failure() -> Result {
     }
 }
 
-/// Write `value` through an out parameter, which the driver requires.
+/// Writes `value` through a required out parameter.
 pub fn put<T>(out: Option<&mut T>, value: T) -> Result {
     *out.ok_or(Code::INVALID_VALUE)? = value;
     Ok(())
 }
 
-/// Write `value` through an out parameter that may be left out.
+/// Writes `value` through an optional out parameter.
 pub fn put_optional<T>(out: Option<&mut T>, value: T) {
     if let Some(out) = out {
         *out = value;
     }
 }
 
-/// A vendor's functions.
+/// Defines a vendor's functions.
 ///
-/// Each becomes an exported C function under every name listed. References stand for C pointers
-/// (`Option` for those that may be null), so a body needs `unsafe` only for arrays and host buffers.
-/// The crate that uses this has a function `admit`, which every call of that name goes through first.
+/// Each becomes an exported C function under every name listed. References stand for C pointers (`Option` for those
+/// that may be null), so a body needs `unsafe` only for arrays and host buffers. The crate that uses this macro defines
+/// a function `admit`; every call passes its name to `admit` first.
 #[macro_export]
-#[allow(clippy::crate_in_macro_def, reason = "`admit` is the using crate's")]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "`admit` belongs to the crate that uses the macro"
+)]
 macro_rules! api {
     ($(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
         $($( $crate::api!(@one $name $arguments $body); )+)*

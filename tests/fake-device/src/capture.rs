@@ -1,4 +1,4 @@
-//! Stream capture: work becomes a graph's nodes, and what the driver forbids meanwhile.
+//! Stream capture: work becomes nodes of a graph, and calls that the driver forbids meanwhile fail.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -25,14 +25,14 @@ pub(crate) struct Capture {
     invalid: bool,
 }
 
-/// A stream's part in a capture, or an event's: after which nodes the next one comes.
+/// The position of a stream or an event in a capture: the nodes that the next node comes after.
 #[derive(Clone)]
 pub(crate) struct Membership {
     pub capture: u64,
     after: Vec<usize>,
 }
 
-/// Spoil a capture: its streams fail with `STREAM_CAPTURE_INVALIDATED` until it is ended.
+/// Invalidates a capture: its streams fail with `STREAM_CAPTURE_INVALIDATED` until it is ended.
 pub(crate) fn invalidate(driver: &mut Driver, capture: u64) {
     if let Some(capture) = driver.captures.get_mut(&capture) {
         violation(format!(
@@ -43,7 +43,7 @@ pub(crate) fn invalidate(driver: &mut Driver, capture: u64) {
     }
 }
 
-/// Whether the capture of a stream or an event is still good.
+/// Fails unless the capture of a stream or an event is still valid.
 pub(crate) fn valid(driver: &Driver, membership: &Membership) -> Result {
     match driver.captures.get(&membership.capture) {
         Some(capture) if !capture.invalid => Ok(()),
@@ -51,8 +51,8 @@ pub(crate) fn valid(driver: &Driver, membership: &Membership) -> Result {
     }
 }
 
-/// Refuse a call that is unsafe under capture, as every thread does for global captures and each
-/// for its own; the captures are spoilt by it.
+/// Refuses a call that is unsafe under capture and invalidates the captures it affects: global captures of every
+/// thread, thread-local captures of this thread.
 pub(crate) fn forbid(driver: &mut Driver) -> Result {
     let here = std::thread::current().id();
     let hit = |c: &Capture| c.mode == GLOBAL || c.mode == THREAD_LOCAL && c.thread == here;
@@ -72,7 +72,7 @@ pub(crate) fn forbid(driver: &mut Driver) -> Result {
     }
 }
 
-/// Refuse a call on a stream that captures.
+/// Refuses a call on a stream that captures.
 pub(crate) fn forbid_on(driver: &mut Driver, stream: u64) -> Result {
     let Some(membership) = driver.streams[&stream].capture.clone() else {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn forbid_on(driver: &mut Driver, stream: u64) -> Result {
     Err(Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuse, with `code`, what would wait for a blocking stream of `context` that captures.
+/// Refuses, with `code`, a call that would wait for a capturing blocking stream of `context`.
 pub(crate) fn forbid_in_context(driver: &mut Driver, context: u64, code: Code) -> Result {
     let all = code == Code::STREAM_CAPTURE_UNSUPPORTED;
     let streams = driver
@@ -99,7 +99,7 @@ pub(crate) fn forbid_in_context(driver: &mut Driver, context: u64, code: Code) -
     if spoilt.is_empty() { Ok(()) } else { Err(code) }
 }
 
-/// A captured event awaited: the stream joins the capture, or its next node gets one more edge.
+/// Makes a stream wait for a captured event: the stream joins the capture, or its next node gets one more edge.
 pub(crate) fn join(driver: &mut Driver, stream: u64, event: Membership) -> Result {
     valid(driver, &event).map_err(|_| Code::CAPTURED_EVENT)?;
     let Some(target) = driver.streams.get_mut(&stream) else {
@@ -130,7 +130,7 @@ pub(crate) fn join(driver: &mut Driver, stream: u64, event: Membership) -> Resul
     }
 }
 
-/// A capturing stream was told to wait for work outside its capture.
+/// Invalidates the capture of a stream that was asked to wait for work outside of it.
 pub(crate) fn isolation(driver: &mut Driver, stream: u64) -> Result {
     if let Some(membership) = driver.streams[&stream].capture.clone() {
         valid(driver, &membership)?;
@@ -139,7 +139,7 @@ pub(crate) fn isolation(driver: &mut Driver, stream: u64) -> Result {
     Err(Code::STREAM_CAPTURE_ISOLATION)
 }
 
-/// Add a node behind what the stream has captured.
+/// Adds a node behind the nodes that the stream has captured.
 pub(crate) fn add(driver: &mut Driver, stream: u64, work: Work) -> Result {
     let Some(target) = driver.streams.get_mut(&stream) else {
         return Err(Code::INVALID_HANDLE);
@@ -184,7 +184,7 @@ fn end(driver: &mut Driver, stream: u64) -> Result<Vec<Node>> {
     if capture.invalid {
         return Err(Code::STREAM_CAPTURE_INVALIDATED);
     }
-    // Every node must come before the origin's end: walk back from there.
+    // Every node must come before the end of the origin stream: walk back from there.
     let mut reached = BTreeSet::new();
     let mut open = membership.after;
     while let Some(node) = open.pop() {
@@ -199,7 +199,7 @@ fn end(driver: &mut Driver, stream: u64) -> Result<Vec<Node>> {
     Ok(capture.nodes)
 }
 
-/// Begin to capture on a stream.
+/// Begins a capture on a stream.
 pub fn begin(handle: u64, mode: u32) -> Result {
     let mut driver = driver()?;
     driver.current()?;
@@ -237,7 +237,7 @@ pub fn begin(handle: u64, mode: u32) -> Result {
     Ok(())
 }
 
-/// End a capture: a graph.
+/// Ends a capture and returns its graph.
 pub fn end_capture(handle: u64, out: Option<&mut u64>) -> Result {
     let mut driver = driver()?;
     let key = key(&driver, handle)?;
@@ -250,7 +250,7 @@ pub fn end_capture(handle: u64, out: Option<&mut u64>) -> Result {
     Ok(())
 }
 
-/// Whether a stream captures: 0 no, 1 yes, 2 what it captures is spoilt.
+/// Returns a stream's capture status: 0 none, 1 active, 2 invalidated.
 pub fn is_capturing(handle: u64, out: Option<&mut c_int>) -> Result {
     let mut driver = driver()?;
     let key = key(&driver, handle)?;
@@ -258,7 +258,6 @@ pub fn is_capturing(handle: u64, out: Option<&mut c_int>) -> Result {
     if driver.streams[&key].is_default() {
         forbid_in_context(&mut driver, context, Code::STREAM_CAPTURE_IMPLICIT)?;
     }
-    // 0 none, 1 active, 2 invalidated.
     put(
         out,
         match &driver.streams[&key].capture {
@@ -274,7 +273,7 @@ pub fn is_capturing(handle: u64, out: Option<&mut c_int>) -> Result {
     )
 }
 
-/// As [`is_capturing`], with a number that names the capture.
+/// Like [`is_capturing`], and also returns a number that identifies the capture.
 pub fn info(handle: u64, status: Option<&mut c_int>, id: Option<&mut u64>) -> Result {
     let driver = driver()?;
     let key = key(&driver, handle)?;

@@ -1,4 +1,4 @@
-//! Primary contexts: references, the current one of each thread, peers, and their loss.
+//! Primary contexts: references, each thread's current context, peers, and lost contexts.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,15 +17,15 @@ use crate::{capture, memory, streams};
 pub(crate) struct Context {
     pub device: usize,
     references: u32,
-    /// Whether it came by itself when its device was first used, so that nobody gives it back.
+    /// Whether it was created implicitly by the first use of its device and is never released.
     pub implicit: bool,
-    /// The error this context is lost to.
+    /// The error that lost this context.
     pub lost: Option<Code>,
-    /// Ordinals of the devices whose allocations this one may touch.
+    /// Ordinals of the devices whose allocations this context may access.
     pub peers: BTreeSet<usize>,
     /// The legacy stream.
     pub default_stream: u64,
-    /// Set once the context is lost or released: what its streams still run gives up.
+    /// Set once the context is lost or released: work still running on its streams gives up.
     pub dead: Arc<AtomicBool>,
 }
 
@@ -33,13 +33,13 @@ thread_local! {
     static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread's context, whatever its state; 0 if there is none.
+/// Returns this thread's context in whatever state; 0 if it has none.
 pub(crate) fn top() -> u64 {
     STACK.with(|stack| stack.borrow().last().copied().unwrap_or(0))
 }
 
 impl Driver {
-    /// This thread's context: retained and not lost.
+    /// Returns this thread's context, which is retained and not lost.
     pub fn current(&self) -> Result<u64> {
         match top() {
             0 => Err(Code::INVALID_CONTEXT),
@@ -47,7 +47,7 @@ impl Driver {
         }
     }
 
-    /// A context that is retained and not lost.
+    /// Returns a context that is retained and not lost.
     pub fn healthy(&self, context: u64) -> Result<&Context> {
         let found = self
             .contexts
@@ -57,7 +57,7 @@ impl Driver {
     }
 }
 
-/// Lose `context` to `code`: every later call in it fails with that.
+/// Marks `context` as lost: every later call in it fails with `code`.
 pub(crate) fn lose(context: u64, code: Code) {
     if let Some(context) = state().contexts.get_mut(&context) {
         context.lost.get_or_insert(code);
@@ -65,12 +65,12 @@ pub(crate) fn lose(context: u64, code: Code) {
     }
 }
 
-/// Lose this thread's context, if it has one.
+/// Marks this thread's context as lost, if it has one.
 pub(crate) fn lose_current(code: Code) {
     lose(top(), code);
 }
 
-/// Make a context this thread's.
+/// Makes a context this thread's current one.
 pub fn set_current(context: u64) -> Result {
     let driver = driver()?;
     if context != 0 && !driver.contexts.contains_key(&context) {
@@ -86,7 +86,7 @@ pub fn set_current(context: u64) -> Result {
     Ok(())
 }
 
-/// Give up a reference to a primary context; the last takes all that is in it along.
+/// Releases a reference to a primary context. Releasing the last one frees everything in the context.
 pub fn release(ordinal: c_int) -> Result {
     let device = device(ordinal)?;
     let mut driver = driver()?;
@@ -104,8 +104,8 @@ pub fn release(ordinal: c_int) -> Result {
     if context.references > 0 {
         return Ok(());
     }
-    // The last reference: everything that belongs to the context goes with it. A program that
-    // still had something in it has lost count.
+    // The last reference: everything that belongs to the context goes with it. A program that still has something in it
+    // has lost count.
     driver.primary.remove(&device);
     let lost = driver.contexts.remove(&handle).is_some_and(|context| {
         context.dead.store(true, Ordering::Release);
@@ -136,7 +136,7 @@ pub fn release(ordinal: c_int) -> Result {
     for (kind, number) in memory::drop_context(&mut driver, handle) {
         count(kind, number);
     }
-    // After an error that lost the context a program cannot give its things back one by one.
+    // After an error that lost the context, a program cannot free its objects one by one.
     if !dropped.is_empty() && !lost {
         violation(format!(
             "the last reference to the context went with {} in it",
@@ -148,7 +148,7 @@ pub fn release(ordinal: c_int) -> Result {
     Ok(())
 }
 
-/// The context of a device that comes by itself when the device is first used, and is never given back.
+/// Returns a device's implicit context, which the first use of the device creates and nobody releases.
 pub fn implicit(ordinal: c_int) -> Result<u64> {
     let device = device(ordinal)?;
     let mut driver = driver()?;
@@ -181,7 +181,7 @@ pub fn has_current() -> bool {
     top() != 0
 }
 
-/// Retain a device's primary context.
+/// Retains a device's primary context.
 pub fn retain(out: Option<&mut u64>, ordinal: c_int) -> Result {
     let device = device(ordinal)?;
     let mut driver = driver()?;
@@ -209,13 +209,13 @@ pub fn is_retained(ordinal: c_int, flags: Option<&mut u32>, active: Option<&mut 
     put(active, c_int::from(driver()?.primary.contains_key(&device)))
 }
 
-/// This thread's context, or 0.
+/// Returns this thread's context, or 0.
 pub fn current(out: Option<&mut u64>) -> Result {
     initialised()?;
     put(out, top())
 }
 
-/// Make a context this thread's, until it is popped.
+/// Makes a context this thread's current one until it is popped.
 pub fn push(context: u64) -> Result {
     if !driver()?.contexts.contains_key(&context) {
         return Err(dangling(Kind::Context, context));
@@ -224,7 +224,7 @@ pub fn push(context: u64) -> Result {
     Ok(())
 }
 
-/// Undo [`push`].
+/// Undoes [`push`].
 pub fn pop(out: Option<&mut u64>) -> Result {
     initialised()?;
     let context = STACK
@@ -234,7 +234,7 @@ pub fn pop(out: Option<&mut u64>) -> Result {
     Ok(())
 }
 
-/// The device of this thread's context.
+/// Returns the device of this thread's context.
 pub fn current_device(out: Option<&mut c_int>) -> Result {
     let driver = driver()?;
     let context = top();
@@ -242,7 +242,7 @@ pub fn current_device(out: Option<&mut c_int>) -> Result {
     put(out, found.device as c_int)
 }
 
-/// The range of streams' priorities.
+/// Returns the range of stream priorities.
 pub fn priorities(least: Option<&mut c_int>, greatest: Option<&mut c_int>) -> Result {
     driver()?.current()?;
     put_optional(least, 0);
@@ -250,7 +250,7 @@ pub fn priorities(least: Option<&mut c_int>, greatest: Option<&mut c_int>) -> Re
     Ok(())
 }
 
-/// Wait for all work of this thread's context.
+/// Waits for all work of this thread's context.
 pub fn synchronize() -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -262,7 +262,7 @@ pub fn synchronize() -> Result {
     self::driver()?.current().map(drop)
 }
 
-/// Let this thread's context touch the allocations of another.
+/// Lets this thread's context access the allocations of another.
 pub fn enable_peer(peer: u64, flags: u32) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -286,7 +286,7 @@ pub fn enable_peer(peer: u64, flags: u32) -> Result {
     Ok(())
 }
 
-/// Undo [`enable_peer`].
+/// Undoes [`enable_peer`].
 pub fn disable_peer(peer: u64) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;

@@ -1,4 +1,4 @@
-//! Copies and fills, ordered on a stream or waited for.
+//! Copies and fills, either ordered on a stream or blocking.
 
 use crate::capture;
 use crate::driver::{Driver, Kind, dangling, driver};
@@ -8,14 +8,14 @@ use crate::report::violation;
 use crate::streams::{self, usable};
 use crate::work::{Rows, Work};
 
-/// What a parameter of a copy has to be.
+/// The kind of memory that a parameter of a copy accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Memory that the driver knows.
     Device,
     /// Host memory of any kind.
     Host,
-    /// Either: the address tells.
+    /// Either; the address decides.
     Any,
 }
 
@@ -25,7 +25,7 @@ fn check(driver: &Driver, address: u64, bytes: u64, context: u64, side: Side) ->
             Some(format!("{address:#x} is not memory that the driver knows"))
         }
         Some(range) if side == Side::Host && !range.is_host() => Some(format!(
-            "{address:#x} is device memory, meant as the host's"
+            "{address:#x} is device memory, passed as host memory"
         )),
         _ => driver.resolve(address, bytes, context, Engine::Copy).err(),
     };
@@ -35,7 +35,7 @@ fn check(driver: &Driver, address: u64, bytes: u64, context: u64, side: Side) ->
     })
 }
 
-/// Copy on `stream`; with `blocking`, and also where the bytes go to pageable memory, until done.
+/// Copies on `stream`. Waits for the end if `blocking`, or if the destination is pageable memory.
 ///
 /// # Safety
 /// Host memory is valid for `bytes`, until the copy has run.
@@ -65,8 +65,8 @@ pub unsafe fn copy(
         blocking || pageable(to.0) && !capturing,
     );
     let work = if staged {
-        // SAFETY: the source is pageable memory of the caller's, who promises `bytes` there. The
-        // driver takes such bytes before it returns, so the caller may reuse them at once.
+        // SAFETY: the source is the caller's pageable memory, and the caller promises `bytes` there. The driver takes
+        // such bytes before it returns, so the caller may reuse them at once.
         let data = unsafe { std::slice::from_raw_parts(from.0 as *const u8, bytes) };
         Work::Write {
             destination: to.0,
@@ -88,10 +88,10 @@ pub unsafe fn copy(
     Ok(())
 }
 
-/// The widest stride of a copy of rows, as devices report it.
+/// The widest stride of a row copy in bytes, as devices report it.
 const MOST_STRIDE: usize = i32::MAX as usize;
 
-/// Copy rows on `stream`: of the address and stride `to`, from those of `from`, `bytes` each.
+/// Copies rows of `bytes` bytes each on `stream`. `to` and `from` give address, stride and side.
 pub fn copy_rows(
     to: (u64, usize, Side),
     from: (u64, usize, Side),
@@ -122,7 +122,7 @@ pub fn copy_rows(
     };
     let context = usable(&locked, stream)?.context();
     for ((address, _, side), (_, length)) in [to, from].into_iter().zip(work.ranges()) {
-        // Of pageable memory the driver would take the bytes at once; nobody needs that of rows.
+        // The driver would read pageable memory at once; no caller needs that for rows.
         let side = if side == Side::Any && locked.memory.find(address).is_none() {
             Side::Device
         } else {
@@ -133,7 +133,7 @@ pub fn copy_rows(
     streams::submit(&mut locked, stream, Work::CopyRows(work)).map(drop)
 }
 
-/// Write `count` elements of `width` bytes on `stream`; with `blocking`, until done.
+/// Writes `count` elements of `width` bytes on `stream`. Waits for the end if `blocking`.
 pub fn fill(
     address: u64,
     value: u32,
@@ -176,7 +176,7 @@ pub fn fill(
     Ok(())
 }
 
-/// Copy between the memory of two contexts.
+/// Copies between the memory of two contexts.
 pub fn copy_between(to: (u64, u64), from: (u64, u64), bytes: usize, stream: u64) -> Result {
     let locked = driver()?;
     for (_, context) in [to, from] {
@@ -184,7 +184,7 @@ pub fn copy_between(to: (u64, u64), from: (u64, u64), bytes: usize, stream: u64)
         found.ok_or_else(|| dangling(Kind::Context, context))?;
     }
     drop(locked);
-    // SAFETY: no host memory takes part.
+    // SAFETY: both sides are device memory, so no host pointer is used.
     unsafe {
         copy(
             (to.0, Side::Device),

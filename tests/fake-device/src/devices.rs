@@ -1,4 +1,4 @@
-//! The devices: how many, what the shared rules ask of them, who can reach whom.
+//! The devices: how many there are, the properties that the shared rules depend on, and which pairs are peers.
 
 use std::ffi::{c_char, c_int};
 use std::sync::{LazyLock, OnceLock};
@@ -7,13 +7,13 @@ use crate::driver::initialised;
 use crate::error::{Code, Result};
 use crate::launch::Grid;
 
-/// The switches of the environment, read once.
+/// The switches from the environment, read once.
 pub struct Configuration {
     /// How many physical devices there are.
     pub devices: usize,
-    /// Memory of each.
+    /// Memory of each device, in bytes.
     pub memory_bytes: u64,
-    /// Addresses behind each piece of device memory that belong to nothing.
+    /// Unused addresses behind each piece of device memory, in bytes.
     pub gap: u64,
     unreachable: Unreachable,
 }
@@ -25,7 +25,7 @@ enum Unreachable {
     Pairs(Vec<(usize, usize)>),
 }
 
-/// A number of the environment's.
+/// Reads a number from an environment variable.
 pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)
         .ok()
@@ -33,7 +33,7 @@ pub fn number(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-/// The configuration.
+/// Returns the configuration.
 pub fn configuration() -> &'static Configuration {
     static CONFIGURATION: LazyLock<Configuration> = LazyLock::new(|| {
         let unreachable = match std::env::var("FAKE_DEVICE_NO_PEER").ok().as_deref() {
@@ -57,88 +57,87 @@ pub fn configuration() -> &'static Configuration {
     &CONFIGURATION
 }
 
-/// What a vendor's devices are like, where that decides what a shared rule says.
+/// The properties of a vendor's devices that the shared rules depend on.
 #[derive(Debug)]
 pub struct Machine {
     /// The physical device behind each visible ordinal.
     pub visible: Vec<usize>,
-    /// No device reaches another, whatever else is said.
+    /// Whether no device reaches another, whatever `FAKE_DEVICE_NO_PEER` says.
     pub isolated: bool,
-    /// The number that a function's attributes name the architecture with.
+    /// The architecture's number in function attributes.
     pub architecture: c_int,
-    /// Shared memory.
+    /// Sizes of shared memory.
     pub shared: SharedMemory,
-    /// Whether a module's functions are on the device once it is loaded.
+    /// Whether loading a module also loads its functions onto the device.
     pub eager_loading: bool,
-    /// How the list of the buffer form of a launch's arguments ends.
+    /// The end marker of the `extra` list that passes a launch's arguments as a buffer.
     pub end_of_arguments: usize,
-    /// What the arguments of each of symmem's kernels begin with, ahead of the kernel's own.
+    /// What precedes the arguments of each of symmem's kernels.
     pub preamble: Option<Preamble>,
-    /// Whether access can be set from the start of a reservation only.
+    /// Whether access can only be set from the start of a reservation.
     pub access_from_start: bool,
-    /// Whether mapping memory and setting access report success and do nothing: a fault of a runtime's.
+    /// Whether mapping memory and setting access report success and do nothing, a known runtime fault.
     pub maps_nothing: bool,
-    /// Where a device sees what others write to a word that it polls.
+    /// Which memory a device can poll for words that others write.
     pub polling: Polling,
-    /// The type of memory without addresses that no device caches, if there is one.
+    /// The allocation type of VMM memory that no device caches, if there is one.
     pub uncached_type: Option<u32>,
-    /// The switch between the devices, if there is one that knows multicast.
+    /// The switch between the devices, if it supports multicast.
     pub switch: Option<Switch>,
 }
 
-/// A switch that knows multicast.
+/// A switch that supports multicast.
 #[derive(Clone, Copy, Debug)]
 pub struct Switch {
-    /// Bytes that sizes and offsets of objects and bindings are multiples of.
+    /// Granularity in bytes of sizes and offsets of objects and bindings.
     pub minimum: u64,
-    /// And had better be.
+    /// Recommended granularity in bytes.
     pub recommended: u64,
     /// How many objects can have memory bound at once.
     pub slots: usize,
 }
 
-/// Where a device sees what others write to a word that it polls.
+/// Which memory a device can poll for words that others write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// Anywhere.
+    /// Any memory.
     Anywhere,
-    /// In its own memory, or in memory that nobody caches.
+    /// Its own memory, or uncached memory.
     OwnOrUncached,
-    /// In memory that nobody caches.
+    /// Uncached memory only.
     Uncached,
 }
 
-/// What a launch says in front of the kernel's arguments, on a machine whose kernels do not learn
-/// the geometry otherwise.
+/// What precedes a kernel's arguments on a machine whose kernels learn their geometry from the arguments.
 #[derive(Debug)]
 pub struct Preamble {
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What is wrong with them, if anything.
+    /// Returns what is wrong with these bytes, if anything.
     pub check: fn(&[u8], &Grid) -> Option<String>,
 }
 
-/// Bytes of shared memory of a block or a multiprocessor.
+/// Bytes of shared memory per block or multiprocessor.
 #[derive(Debug)]
 pub struct SharedMemory {
-    /// What a block may use without opting in to more.
+    /// What a block may use without opting in.
     pub by_default: u32,
-    /// What it can opt in to.
+    /// What a block can opt in to.
     pub limit: u32,
     /// What a multiprocessor has.
     pub of_multiprocessor: u32,
-    /// What of that each block pays itself.
+    /// What each block reserves of the multiprocessor's shared memory for itself.
     pub of_each_block: u32,
 }
 
 static MACHINE: OnceLock<Machine> = OnceLock::new();
 
-/// The vendor's library is initialised: from now on calls are answered.
+/// Initializes the vendor's library: from now on calls succeed.
 pub fn initialise(machine: impl FnOnce() -> Machine) {
     MACHINE.get_or_init(machine);
 }
 
-/// The machine, once the library is initialised.
+/// Returns the machine once the library is initialized.
 pub fn machine() -> Result<&'static Machine> {
     MACHINE.get().ok_or(Code::NOT_INITIALIZED)
 }
@@ -147,22 +146,22 @@ fn visible() -> &'static [usize] {
     MACHINE.get().map_or(&[], |machine| &machine.visible)
 }
 
-/// How many devices are visible.
+/// Returns the number of visible devices.
 pub fn count() -> usize {
     visible().len()
 }
 
-/// The physical device behind an ordinal that is known to be good.
+/// Returns the physical device behind a valid ordinal.
 pub fn physical(ordinal: usize) -> usize {
     visible()[ordinal]
 }
 
-/// The ordinal of a physical device, if it is visible here.
+/// Returns the ordinal of a physical device, if it is visible here.
 pub(crate) fn ordinal_of(physical: usize) -> Option<usize> {
     visible().iter().position(|&device| device == physical)
 }
 
-/// An ordinal, checked.
+/// Checks an ordinal.
 pub fn device(ordinal: c_int) -> Result<usize> {
     initialised()?;
     usize::try_from(ordinal)
@@ -188,9 +187,9 @@ fn reaches_physical(one: usize, other: usize) -> bool {
         }
 }
 
-/// What a list of visible devices leaves: it ends at the first entry that names no device, and an
-/// entry given twice leaves nothing. `named` says which devices a text that is no ordinal fits; one
-/// that fits several names none.
+/// Returns the devices that a list of visible devices selects. The list ends at the first entry that names no device;
+/// an entry given twice selects nothing. `named` says whether a text that is no ordinal matches a device; a text that
+/// matches several selects none.
 pub fn select(list: &str, all: usize, named: impl Fn(&str, usize) -> bool) -> Vec<usize> {
     let mut chosen = Vec::new();
     for entry in list.split(',').map(str::trim) {
@@ -210,7 +209,7 @@ pub fn select(list: &str, all: usize, named: impl Fn(&str, usize) -> bool) -> Ve
     chosen
 }
 
-/// Write a text with its zero to a caller's buffer, as much as there is room for.
+/// Writes a zero-terminated text to a caller's buffer, truncated to the buffer's length.
 ///
 /// # Safety
 /// `buffer` is null or writable for `length` bytes.

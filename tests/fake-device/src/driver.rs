@@ -1,6 +1,6 @@
-//! The state: one table for each kind of thing a program can hold.
+//! The state: one table for each kind of object that a program can hold.
 //!
-//! One lock guards all of it. Streams run outside it and take it only to look an address up.
+//! One lock guards all tables. Streams run without it and take it only to look up addresses.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::streams::Stream;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What a program can hold, in the order `fake_device_live` counts them.
+        /// The kinds of object that a program can hold, in the order that `fake_device_live` numbers them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind { $($(#[$doc])* $name,)* }
         impl Kind {
@@ -38,11 +38,11 @@ macro_rules! kinds {
 kinds! {
     /// A retained primary context.
     Context = "contexts",
-    /// Memory with addresses from the start.
+    /// Memory that is created with addresses.
     Allocation = "allocations",
     /// Pinned host memory.
     HostAllocation = "host allocations",
-    /// Host memory of the program's own, pinned.
+    /// Host memory that the program owns, pinned.
     HostRegistration = "host registrations",
     /// A handle to memory without addresses: created, imported or retained.
     AllocationHandle = "allocation handles",
@@ -50,7 +50,7 @@ kinds! {
     Reservation = "address reservations",
     /// A mapping of memory at reserved addresses.
     Mapping = "mappings",
-    /// A mapping of another process's allocation by its legacy handle.
+    /// A mapping of another process's allocation by its legacy IPC handle.
     IpcMapping = "IPC mappings",
     /// A stream.
     Stream = "streams",
@@ -62,7 +62,7 @@ kinds! {
     GraphExec = "graph executables",
     /// A module.
     Module = "modules",
-    /// A function: goes with its module, so never counted by itself.
+    /// A function. It goes with its module, so it is never counted by itself.
     Function = "functions",
     /// A handle to a multicast object: created or imported.
     MulticastHandle = "multicast handles",
@@ -74,7 +74,7 @@ kinds! {
 #[derive(Default)]
 pub(crate) struct Driver {
     pub contexts: BTreeMap<u64, Context>,
-    /// The context of each device's ordinal, while it is retained.
+    /// The retained context of each device ordinal.
     pub primary: BTreeMap<usize, u64>,
     pub memory: Memory,
     pub handles: BTreeMap<u64, Handle>,
@@ -90,23 +90,22 @@ pub(crate) struct Driver {
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The state, once the library is initialised.
+/// Locks the state; fails if the library is not initialized.
 pub(crate) fn driver() -> Result<MutexGuard<'static, Driver>> {
     initialised().map(|()| state())
 }
 
-/// Whether the library is initialised.
+/// Fails if the library is not initialized.
 pub(crate) fn initialised() -> Result {
     machine().map(drop)
 }
 
-/// The state, for work that cannot exist before that.
+/// Locks the state, for work that exists only after initialization.
 pub(crate) fn state() -> MutexGuard<'static, Driver> {
     lock(&DRIVER)
 }
 
-/// A handle that has not been given out before. Its upper bits say what it names and make it an
-/// address that no processor can load from.
+/// Returns a new handle. Its upper bits encode its kind and make it an address that no processor can load from.
 pub(crate) fn new_handle(kind: Kind) -> u64 {
     tag(kind) | (NEXT.fetch_add(1, Ordering::Relaxed) << 4)
 }
@@ -115,17 +114,17 @@ fn tag(kind: Kind) -> u64 {
     (0xf000 + kind as u64) << 48
 }
 
-/// Record that `handle` names nothing of this kind and say so in the driver's way.
+/// Reports that `handle` names no object of this kind and returns the error of the real driver.
 pub(crate) fn dangling(kind: Kind, handle: u64) -> Code {
     let number = (handle & 0xffff_ffff_ffff) >> 4;
     let given_out = handle & (0xffff << 48) == tag(kind) && number < NEXT.load(Ordering::Relaxed);
     let what = if given_out {
         "was destroyed before"
     } else {
-        "was never given out"
+        "was never created"
     };
     report::violation(format!(
-        "{handle:#x}, meant as one of the {}, {what}",
+        "{handle:#x}, passed as one of the {}, {what}",
         kind.name()
     ));
     match kind {
@@ -135,7 +134,7 @@ pub(crate) fn dangling(kind: Kind, handle: u64) -> Code {
     }
 }
 
-/// How many of `kind` this process holds.
+/// Returns how many of `kind` this process holds.
 pub(crate) fn live(kind: Kind) -> u64 {
     let driver = state();
     let count = match kind {
@@ -173,7 +172,7 @@ fn multicast_handles(driver: &Driver) -> usize {
     handles.filter(|handle| handle.is_multicast()).count()
 }
 
-/// Take what `chosen` picks out of a table.
+/// Removes the entries that `chosen` selects from a table.
 pub(crate) fn take<T>(table: &mut BTreeMap<u64, T>, chosen: impl Fn(&T) -> bool) -> Vec<T> {
     let keys: Vec<u64> = table
         .iter()

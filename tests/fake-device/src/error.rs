@@ -1,18 +1,18 @@
-//! Error numbers: those of the CUDA driver, which HIP took over.
+//! Error numbers of the CUDA driver, which HIP shares.
 
 /// An error's number.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub i32);
 
-/// What a call comes to: nothing, or the number it fails with.
+/// The result of a call: success, or the error number.
 pub type Result<T = ()> = std::result::Result<T, Code>;
 
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         impl Code {
             $(#[doc = concat!("`", stringify!($name), "`.")] pub const $name: Self = Self($number);)*
-            /// Every error, with its name as the CUDA driver has it behind `CUDA_ERROR_`.
+            /// Every error, with its name in the CUDA driver after `CUDA_ERROR_`.
             pub const ALL: &'static [(Self, &'static str)] =
                 &[$((Self::$name, stringify!($name)),)*];
         }
@@ -76,7 +76,7 @@ codes! {
 }
 
 impl Code {
-    /// The code that `text` means: a number, or a name of [`Code::ALL`] with or without `CUDA_ERROR_`.
+    /// Parses a number, or a name from [`Code::ALL`] with or without `CUDA_ERROR_`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(number) = text.parse() {
             return Some(Self(number));
@@ -86,7 +86,7 @@ impl Code {
         found.map(|(code, _)| *code)
     }
 
-    /// Whether the context is lost with this error, so that every later call repeats it.
+    /// Whether this error loses the context, so that every later call repeats it.
     pub fn is_sticky(self) -> bool {
         matches!(self.0, 214 | 220 | 700 | 702 | 710 | 714..=719)
     }

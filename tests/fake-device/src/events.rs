@@ -1,4 +1,4 @@
-//! Events: points in streams' work.
+//! Events: points in the work of streams.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn event(driver: &Driver, handle: u64) -> Result<&Event> {
     Ok(event)
 }
 
-/// What is recorded, for a call that a capture must not see.
+/// Returns what is recorded. Invalidates the capture if the event was recorded in one.
 fn recorded(driver: &mut Driver, handle: u64) -> Result<Option<Arc<Completion>>> {
     match &event(driver, handle)?.state {
         State::Captured(membership) => {
@@ -49,7 +49,7 @@ fn recorded(driver: &mut Driver, handle: u64) -> Result<Option<Arc<Completion>>>
     }
 }
 
-/// Milliseconds between two events.
+/// Returns the milliseconds between two events.
 pub fn elapsed(out: Option<&mut f32>, start: u64, end: u64) -> Result {
     let driver = driver()?;
     let time = |handle: u64| {
@@ -65,7 +65,7 @@ pub fn elapsed(out: Option<&mut f32>, start: u64, end: u64) -> Result {
     put(out, (later - earlier) * 1e3)
 }
 
-/// An event.
+/// Creates an event.
 pub fn create(out: Option<&mut u64>, flags: u32) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -84,7 +84,7 @@ pub fn create(out: Option<&mut u64>, flags: u32) -> Result {
     put(out, handle)
 }
 
-/// Give back an event.
+/// Destroys an event.
 pub fn destroy(handle: u64) -> Result {
     let mut driver = driver()?;
     let event = driver
@@ -94,7 +94,7 @@ pub fn destroy(handle: u64) -> Result {
     driver.healthy(event.context).map(drop)
 }
 
-/// Record a stream's work so far.
+/// Records the work that a stream has so far.
 pub fn record(handle: u64, stream: u64) -> Result {
     let mut driver = driver()?;
     let context = event(&driver, handle)?.context;
@@ -118,7 +118,7 @@ pub fn record(handle: u64, stream: u64) -> Result {
     Ok(())
 }
 
-/// Whether what was recorded is done.
+/// Whether the recorded work is done.
 pub fn query(handle: u64) -> Result {
     match recorded(&mut *driver()?, handle)? {
         Some(completion) if completion.at().is_none() => Err(Code::NOT_READY),
@@ -126,7 +126,7 @@ pub fn query(handle: u64) -> Result {
     }
 }
 
-/// Wait for what was recorded.
+/// Waits for the recorded work.
 pub fn synchronize(handle: u64) -> Result {
     let mut locked = driver()?;
     let completion = recorded(&mut locked, handle)?;
@@ -136,7 +136,7 @@ pub fn synchronize(handle: u64) -> Result {
     driver()?.healthy(context).map(drop)
 }
 
-/// Let a stream wait for what was recorded.
+/// Makes a stream wait for the recorded work.
 pub fn wait(stream: u64, handle: u64, flags: u32) -> Result {
     let mut driver = driver()?;
     if flags > 1 {

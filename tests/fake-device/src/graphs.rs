@@ -1,4 +1,4 @@
-//! Graphs: captured work, made launchable, replayed.
+//! Graphs: captured work that is instantiated and launched.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,23 +8,23 @@ use crate::error::{Code, Result};
 use crate::streams::{self, Completion, usable};
 use crate::work::{Runner, Work};
 
-/// Work, and the nodes it comes after.
+/// A piece of work, and the nodes it comes after.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub work: Work,
     pub after: Vec<usize>,
 }
 
-/// What a capture left.
+/// The result of a capture.
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
 }
 
-/// A graph that can be launched.
+/// An instantiated graph.
 pub(crate) struct Executable {
     nodes: Vec<Node>,
-    /// The nodes, in order, as sequences that can run beside each other: branches of a graph may
-    /// wait for one another through peers, so they must not be run one behind the other.
+    /// The nodes, in order, as chains that run concurrently. Branches of a graph may wait for one another through
+    /// peers, so running them one after the other could deadlock.
     chains: Vec<Vec<usize>>,
     /// The end of the last launch: launches of one executable never overlap.
     last: Mutex<Option<Arc<Completion>>>,
@@ -49,12 +49,12 @@ impl Executable {
         }
     }
 
-    /// The work of every node.
+    /// Returns the work of every node.
     pub fn nodes(&self) -> impl Iterator<Item = &Work> {
         self.nodes.iter().map(|node| &node.work)
     }
 
-    /// Run every node after those it depends on.
+    /// Runs every node after those it depends on.
     pub fn run(&self, runner: &Runner) -> Result {
         let done: Vec<Completion> = self.nodes.iter().map(|_| Completion::default()).collect();
         let failed = Mutex::new(None);
@@ -62,7 +62,7 @@ impl Executable {
             for &index in chain {
                 let node = &self.nodes[index];
                 node.after.iter().for_each(|&other| done[other].wait());
-                // After a failure the rest is skipped, so that nobody waits for it.
+                // After a failure the remaining nodes are skipped but marked done, so that no branch waits for them.
                 if lock(&failed).is_none()
                     && let Err(code) = node.work.run(runner)
                 {
@@ -93,7 +93,7 @@ impl Executable {
     }
 }
 
-/// Make a graph launchable.
+/// Instantiates a graph.
 pub fn instantiate(out: Option<&mut u64>, graph: u64, flags: u64) -> Result {
     let mut driver = driver()?;
     driver.current()?;
@@ -113,7 +113,7 @@ pub fn instantiate(out: Option<&mut u64>, graph: u64, flags: u64) -> Result {
     put(out, handle)
 }
 
-/// Bring a graph to the device, as far as that means anything here.
+/// Uploads a graph to the device, which means nothing here.
 pub fn upload(executable: u64, stream: u64) -> Result {
     let driver = driver()?;
     usable(&driver, stream)?;
@@ -124,7 +124,7 @@ pub fn upload(executable: u64, stream: u64) -> Result {
         .map(drop)
 }
 
-/// Launch a graph on a stream.
+/// Launches a graph on a stream.
 pub fn launch(executable: u64, stream: u64) -> Result {
     let mut driver = driver()?;
     let found = driver.executables.get(&executable).cloned();
@@ -137,7 +137,7 @@ pub fn launch(executable: u64, stream: u64) -> Result {
     Ok(())
 }
 
-/// Give back a launchable graph.
+/// Destroys an instantiated graph.
 pub fn destroy_executable(executable: u64) -> Result {
     let mut driver = driver()?;
     let found = driver.executables.remove(&executable);
@@ -146,7 +146,7 @@ pub fn destroy_executable(executable: u64) -> Result {
         .map(drop)
 }
 
-/// Give back a graph.
+/// Destroys a graph.
 pub fn destroy(graph: u64) -> Result {
     let mut driver = driver()?;
     driver
@@ -156,7 +156,7 @@ pub fn destroy(graph: u64) -> Result {
         .map(drop)
 }
 
-/// How many nodes a graph has.
+/// Returns the number of nodes of a graph.
 pub fn nodes(graph: u64, nodes: Option<&mut u64>, count: Option<&mut usize>) -> Result {
     let driver = driver()?;
     let graph = driver
@@ -164,7 +164,7 @@ pub fn nodes(graph: u64, nodes: Option<&mut u64>, count: Option<&mut usize>) -> 
         .get(&graph)
         .ok_or_else(|| dangling(Kind::Graph, graph))?;
     if nodes.is_some() {
-        // Counting is all that a test needs; nodes have no handles here.
+        // Tests only count nodes; nodes have no handles here.
         return Err(Code::NOT_SUPPORTED);
     }
     put(count, graph.nodes.len())

@@ -1,4 +1,4 @@
-//! Handles of virtual memory management: to memory, and to multicast objects.
+//! VMM handles, to memory and to multicast objects.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::driver::Driver;
 use crate::multicast::{self, Object};
 use crate::physical::Physical;
 
-/// What a handle leads to.
+/// What a handle refers to.
 #[derive(Clone)]
 pub(crate) enum Held {
     Memory(Arc<Physical>),
@@ -14,7 +14,7 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// Whether both lead to the same.
+    /// Whether both refer to the same object.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Memory(one), Self::Memory(other)) => Arc::ptr_eq(one, other),
@@ -23,7 +23,7 @@ impl Held {
         }
     }
 
-    /// Report what is wrong with letting go of it, which has just been done.
+    /// Reports what is wrong with the release of this object, which has just happened.
     pub fn report_gone(&self, driver: &Driver) {
         match self {
             Self::Memory(memory) => multicast::report_freed(driver, memory),
@@ -32,7 +32,7 @@ impl Held {
     }
 }
 
-/// A handle, held so many times.
+/// A handle with its reference count.
 pub(crate) struct Handle {
     pub held: Held,
     pub references: u32,

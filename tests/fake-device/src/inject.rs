@@ -1,4 +1,4 @@
-//! Failures, delays and deaths on order: the n-th call, or the n-th call of one symbol.
+//! Injected failures, delays and deaths, at the n-th call or the n-th call of one symbol.
 
 use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex};
@@ -9,34 +9,34 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::call::{base_name, calls, calls_of, lock};
 use crate::error::Code;
 
-/// Fail one call.
+/// Fails one call.
 struct Failure {
-    /// Of this symbol; any counted call if there is none.
+    /// The symbol; `None` matches any counted call.
     symbol: Option<String>,
-    /// The number of the call, counted over the process's life.
+    /// The number of the call since the process started.
     at: u64,
     code: Code,
-    /// Whether a call that gives something back does not even do that.
+    /// Whether a call that releases something fails without releasing it.
     undone: bool,
 }
 
-/// Delay one call, or every one.
+/// Delays one call, or every call.
 struct Stall {
     symbol: String,
     /// The number of the call; 0 for every call.
     at: u64,
-    /// Nothing is for ever.
+    /// `None` means for ever.
     time: Option<Duration>,
-    /// Once it has been done, before it returns.
+    /// Whether the delay comes after the call's work, before it returns.
     after: bool,
 }
 
-/// Have the process die at one call.
+/// Kills the process at one call.
 struct Death {
     symbol: String,
     /// The number of the call.
     at: u64,
-    /// Once it has been done, before it returns.
+    /// Whether the process dies after the call's work, before the call returns.
     after: bool,
 }
 
@@ -47,7 +47,7 @@ static STALLS: LazyLock<Vec<Stall>> = LazyLock::new(|| rules("FAKE_DEVICE_STALL"
 
 static DEATHS: LazyLock<Vec<Death>> = LazyLock::new(|| rules("FAKE_DEVICE_KILL", parse_death));
 
-/// The rules of a variable, unless the one named like it with `_RANK` says that they are another rank's.
+/// Parses the rules of a variable. Returns none if the variable with `_RANK` appended names another rank.
 fn rules<T>(variable: &str, parse: impl FnMut(&str) -> Option<T>) -> Vec<T> {
     let here = match std::env::var(format!("{variable}_RANK")) {
         Ok(wanted) => rank().is_some_and(|rank| rank == wanted),
@@ -58,7 +58,7 @@ fn rules<T>(variable: &str, parse: impl FnMut(&str) -> Option<T>) -> Vec<T> {
     rules.split(',').filter_map(parse).collect()
 }
 
-/// This process's rank, if its environment names one.
+/// Returns this process's rank, if its environment names one.
 pub(crate) fn rank() -> Option<String> {
     std::env::var("SYMMEM_RANK")
         .or_else(|_| std::env::var("RANK"))
@@ -122,8 +122,8 @@ fn parse_after(word: Option<&str>) -> Option<bool> {
     }
 }
 
-/// The code with which the call that was just counted is to fail, if it is, and whether what it gives back is
-/// then not given back. A rule fires once.
+/// Returns the error that the call just counted should fail with, and whether it then releases nothing. A rule fires
+/// once.
 pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<(Code, bool)> {
     let mut rules = lock(&FAILURES);
     let position = rules.iter().position(|rule| match &rule.symbol {
@@ -134,7 +134,7 @@ pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<(Code, bool)> {
     Some((rule.code, rule.undone))
 }
 
-/// How slow a call is to be.
+/// How long a call is delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delay {
     time: Duration,
@@ -142,7 +142,7 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// Sleep so long.
+    /// Sleeps for the delay.
     pub fn pass(self) {
         std::thread::sleep(self.time);
         if self.for_ever {
@@ -153,7 +153,7 @@ impl Delay {
     }
 }
 
-/// How slow the call that was just counted is to be, before it is done or after it.
+/// Returns the delay before or after the call that was just counted.
 pub(crate) fn delay(symbol: &str, after: bool) -> Delay {
     let mut delay = Delay::default();
     for stall in STALLS
@@ -168,7 +168,7 @@ pub(crate) fn delay(symbol: &str, after: bool) -> Delay {
     delay
 }
 
-/// Die if the process is to, before the call that was just counted or after it.
+/// Kills the process if a rule says so for the call that was just counted, before or after its work.
 pub(crate) fn die(symbol: &str, after: bool) {
     let name = base_name(symbol);
     let due = |death: &Death| death.symbol == name && death.at == calls_of(symbol);
@@ -176,12 +176,12 @@ pub(crate) fn die(symbol: &str, after: bool) {
         .iter()
         .any(|death| death.after == after && due(death))
     {
-        // Nobody is left to tell if this fails.
+        // There is nobody to report a failure to.
         let _ = kill_process(getpid(), Signal::KILL);
     }
 }
 
-/// Fail the `n`-th counted call from now, 1 being the next, with `error`. `n` 0 drops all rules.
+/// Makes the `n`-th counted call from now (1 is the next) fail with `error`. `n` 0 drops all rules.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_fail_call(n: u64, error: i32) {
     let mut rules = lock(&FAILURES);
@@ -197,7 +197,7 @@ pub extern "C" fn fake_device_fail_call(n: u64, error: i32) {
     }
 }
 
-/// Fail the `nth` call of `symbol` from now, 1 being the next, with `error`.
+/// Makes the `nth` call of `symbol` from now (1 is the next) fail with `error`.
 ///
 /// # Safety
 /// `symbol` is a zero-terminated string.

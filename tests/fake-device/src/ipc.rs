@@ -1,7 +1,7 @@
-//! Legacy inter-process handles: 64 bytes that lead to an allocation of another process.
+//! Legacy IPC handles: 64 bytes that refer to an allocation of another process.
 //!
-//! A handle says which process and which of its descriptors, so it opens only while the exporter
-//! lives and has not freed the memory. What is open already outlives both.
+//! A handle names the process and its file descriptor, so it opens only while the exporter lives and has not freed the
+//! memory. A mapping that is already open outlives both.
 
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ use crate::physical::{Physical, Use, fresh_addresses, open_descriptor_of};
 use crate::report::violation;
 use crate::streams;
 
-/// A handle, as C has it.
+/// A handle in C layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct IpcHandle(pub [u8; 64]);
@@ -31,7 +31,7 @@ impl Default for IpcHandle {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fakeipc1");
-/// The only flag there is, and one that must be given.
+/// The only flag that exists, and it is required.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 impl IpcHandle {
@@ -51,7 +51,7 @@ impl IpcHandle {
     }
 }
 
-/// Map an allocation of another process.
+/// Maps an allocation of another process.
 pub fn open(out: Option<&mut u64>, handle: IpcHandle, flags: u32) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -81,7 +81,7 @@ pub fn open(out: Option<&mut u64>, handle: IpcHandle, flags: u32) -> Result {
         return put(out, base);
     }
     let file = open_descriptor_of(process, handle.word(2) as i32)?;
-    // The descriptor's number may be another file's by now.
+    // The descriptor's number may refer to another file by now.
     if fstat(&file).map_err(|_| Code::INVALID_VALUE)?.st_ino != inode {
         return Err(Code::INVALID_VALUE);
     }
@@ -107,13 +107,13 @@ pub fn open(out: Option<&mut u64>, handle: IpcHandle, flags: u32) -> Result {
     put(out, base)
 }
 
-/// A handle that leads other processes to an allocation.
+/// Returns a handle by which other processes can open an allocation.
 pub fn export(out: Option<&mut IpcHandle>, address: u64) -> Result {
     let driver = driver()?;
     driver.current()?;
     let range = driver.memory.find(address);
     match range.map(|range| &range.backing) {
-        // Always the allocation's base, wherever in it the address is: the caller owes the offset.
+        // A handle always refers to the allocation's base; the caller must send the offset.
         Some(Backing::Allocation(memory)) => {
             put(out, IpcHandle::new(memory.file().as_raw_fd(), memory.inode))
         }
@@ -126,7 +126,7 @@ pub fn export(out: Option<&mut IpcHandle>, address: u64) -> Result {
     }
 }
 
-/// Undo one [`open`].
+/// Undoes one [`open`].
 pub fn close(address: u64) -> Result {
     let mut driver = driver()?;
     driver.current()?;

@@ -1,7 +1,7 @@
 //! What symmem's kernels do, in Rust, by name.
 //!
-//! The layouts of the arguments are those of `symmem_core::backend::abi`, so a backend that passes
-//! anything else is found out here.
+//! The argument layouts are those of `symmem_core::backend::abi`, so a backend that passes anything else is caught
+//! here.
 
 mod collectives;
 mod examples;
@@ -29,24 +29,24 @@ use transfers::{
     latency_signal,
 };
 
-/// The argument of `symmem_test_fill`, which takes three parameters.
+/// The arguments of `symmem_test_fill`, passed as three parameters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FillArguments {
     /// First 32-bit word.
     pub address: u64,
-    /// How many.
+    /// How many words.
     pub words: u64,
-    /// What to write in each.
+    /// The value written to each word.
     pub value: u32,
 }
 
-/// Structs of integers, which any bytes make.
+/// Structs of integers that may be made from any bytes.
 ///
 /// # Safety
 /// The type is `repr(C)`, holds integers only, and any bytes are a value of it.
 unsafe trait Plain: Copy {}
-// SAFETY: repr(C) structs of integers.
+// SAFETY: a repr(C) struct of integers, for which any bytes are a value.
 unsafe impl Plain for TransferArguments {}
 // SAFETY: as above.
 unsafe impl Plain for LatencyArguments {}
@@ -79,7 +79,7 @@ unsafe impl Plain for ExchangeArguments {}
 // SAFETY: as above.
 unsafe impl Plain for MulticastArguments {}
 
-/// A kernel the fakes know.
+/// A kernel that the fakes know.
 pub(crate) struct Kernel {
     pub name: &'static str,
     /// Size and alignment of each parameter.
@@ -90,7 +90,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Bytes of the arguments, laid out as the driver's buffer form has them.
+    /// Returns the size in bytes of the arguments, laid out as in the driver's buffer form.
     pub fn argument_bytes(&self) -> usize {
         self.parameters.iter().fold(0, |at: usize, (size, align)| {
             at.next_multiple_of(*align) + size
@@ -130,10 +130,9 @@ impl Launch {
 
     fn arguments<T: Plain>(&self) -> T {
         let mut bytes = self.arguments.clone();
-        // The tail padding of a struct is no parameter's bytes.
+        // The tail padding of a struct belongs to no parameter.
         bytes.resize(size_of::<T>(), 0);
-        // SAFETY: `bytes` has the type's size, any bytes are a value of it, and the read asks for
-        // no alignment.
+        // SAFETY: `bytes` has the type's size, any bytes are a value of it, and the read does not require alignment.
         unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
     }
 }
@@ -273,7 +272,7 @@ static KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Two kernels for each type that can be reduced.
+/// Two kernels for each element type that can be reduced.
 macro_rules! reductions {
     ($($element:literal)*) => {
         &[$(
@@ -299,7 +298,7 @@ static REDUCTIONS: &[Kernel] = reductions! {
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
 };
 
-/// And for the types that large reductions are of.
+/// The push kernel, for each element type that large reductions support.
 macro_rules! pushed {
     ($($element:literal)*) => {
         &[$(
@@ -316,7 +315,7 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
-/// And for those that a switch reduces.
+/// The multicast kernel, for each element type that a switch reduces.
 macro_rules! switched {
     ($($element:literal)*) => {
         &[$(
@@ -335,7 +334,7 @@ static SWITCHED: &[Kernel] = switched! {
     "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
 };
 
-/// The kernel for few rows, of which there is one for each number of rows of a tile.
+/// The split-K GEMM for small M; one kernel for each number of rows in a tile.
 macro_rules! split_gemm {
     ($matrices:literal, $rows:literal) => {
         Kernel {
@@ -348,7 +347,7 @@ macro_rules! split_gemm {
     };
 }
 
-/// Products that gather, for each type and order of B: as they are, and with tensor maps in front.
+/// The fused all-gather + GEMM kernels for each element type and order of B, without and with tensor maps.
 macro_rules! products {
     ($($matrices:literal)*) => {
         &[$(
@@ -377,7 +376,7 @@ macro_rules! products {
 
 static PRODUCTS: &[Kernel] = products! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
 
-/// The kernel of a name.
+/// Returns the kernel with a name.
 pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
     KERNELS
         .iter()
@@ -388,7 +387,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .find(|kernel| kernel.name == name)
 }
 
-/// A word, if the address names one.
+/// Returns the ranges of those words whose address is not null.
 fn touched(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     words
         .iter()

@@ -1,4 +1,4 @@
-//! Launching kernels: geometry, arguments, and what a launch may wait for.
+//! Kernel launches: geometry, arguments, and what a launch may wait for.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Grid {
     pub shared: u32,
 }
 
-/// What is wrong with a grid, if anything.
+/// Checks a grid.
 fn check(grid: &Grid, dynamic_shared: u32) -> Result {
     let Grid {
         blocks,
@@ -50,11 +50,11 @@ fn check(grid: &Grid, dynamic_shared: u32) -> Result {
     Ok(())
 }
 
-/// Take a launch's arguments, from one of the two forms.
+/// Copies a launch's arguments from either of the two forms.
 ///
 /// # Safety
-/// `parameters` is null or has a pointer to each of the kernel's; `extra` is null or a list as the
-/// driver documents it, with a buffer of the size it says.
+/// `parameters` is null or has a pointer to each of the kernel's parameters; `extra` is null or a list as the driver
+/// documents it, with a buffer of the size that the list says.
 unsafe fn arguments(
     kernel: &Kernel,
     preamble: usize,
@@ -75,7 +75,7 @@ unsafe fn arguments(
             if parameter.is_null() {
                 return Err(Code::INVALID_VALUE);
             }
-            // SAFETY: and that each points to a parameter of the kernel's type.
+            // SAFETY: the caller promises that each pointer leads to a parameter of the kernel's type.
             bytes.extend(unsafe { std::slice::from_raw_parts(parameter, size) });
         }
         return Ok(bytes);
@@ -87,16 +87,16 @@ unsafe fn arguments(
     let mut at = extra;
     let end = machine()?.end_of_arguments;
     loop {
-        // SAFETY: the list goes on until its end marker.
+        // SAFETY: the caller promises a list that continues up to its end marker, which has not been reached.
         match unsafe { at.read() } as usize {
             marker if marker == end => break,
-            // SAFETY: a buffer marker is followed by the buffer.
+            // SAFETY: a buffer marker is followed by the buffer's address.
             1 => buffer = unsafe { at.add(1).read() }.cast::<u8>(),
             // SAFETY: a size marker is followed by a pointer to the size.
             2 => size = Some(unsafe { at.add(1).read().cast::<usize>().read() }),
             _ => return Err(Code::INVALID_VALUE),
         }
-        // SAFETY: markers other than the end have one value behind them.
+        // SAFETY: every marker but the end marker is followed by one value, so the next marker is in the list.
         at = unsafe { at.add(2) };
     }
     let size = size
@@ -110,11 +110,11 @@ unsafe fn arguments(
         ));
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a buffer of that size.
+    // SAFETY: the caller promises a buffer of `size` bytes, and `size` was checked against `wanted`.
     Ok(unsafe { std::slice::from_raw_parts(buffer, wanted) }.to_vec())
 }
 
-/// The kernel that a function stands for, checked for what the driver would refuse.
+/// Returns the kernel of a function after the checks that the driver makes.
 fn prepare(
     driver: &mut Driver,
     handle: u64,
@@ -172,12 +172,11 @@ fn prepare(
     Ok((kernel, module, preamble))
 }
 
-/// Launch a function, with a pointer to each of its parameters or with a list that names a buffer of
-/// them.
+/// Launches a function. The arguments are a pointer to each parameter, or a list that names a buffer with all of them.
 ///
 /// # Safety
-/// `parameters` is null or has a pointer to each of the kernel's; `extra` is null or a list as the
-/// vendor documents it, with a buffer of the size it says.
+/// `parameters` is null or has a pointer to each of the kernel's parameters; `extra` is null or a list as the vendor
+/// documents it, with a buffer of the size that the list says.
 pub unsafe fn kernel(
     function: u64,
     grid: Grid,
@@ -189,7 +188,7 @@ pub unsafe fn kernel(
     let mut driver = driver()?;
     let (kernel, module, preamble) = prepare(&mut driver, function, &grid, stream)?;
     let ahead = preamble.map_or(0, |preamble| preamble.bytes);
-    // SAFETY: passed on from the caller.
+    // SAFETY: this function's caller makes the promises that `arguments` asks for.
     let mut arguments = unsafe { arguments(kernel, ahead, parameters, extra) }?;
     let own = arguments.split_off(ahead);
     if let Some(wrong) = preamble.and_then(|preamble| (preamble.check)(&arguments, &grid)) {

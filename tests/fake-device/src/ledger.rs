@@ -1,9 +1,8 @@
-//! How much of each device's memory is taken, by this process and, where they share a ledger, by
-//! all processes.
+//! Counts the memory that is allocated on each device, by this process or, with a shared ledger, by all processes.
 //!
-//! `FAKE_DEVICE_LEDGER` names a file that the processes of one test map together. Each has a slot in
-//! it; a slot counts while the process that claimed it lives, so a killed process gives its memory
-//! back, as it does on a real device. Without the file a process counts only itself.
+//! `FAKE_DEVICE_LEDGER` names a file that the processes of one test map together. Each process has a slot in it. A slot
+//! counts while its process lives, so killing a process frees its memory, as on a real device. Without the file, a
+//! process counts only its own memory.
 
 use std::fs::File;
 use std::sync::LazyLock;
@@ -19,14 +18,14 @@ const DEVICES: usize = 16;
 /// Most multicast objects of one process that can have a slot of the switch.
 const OBJECTS: usize = 256;
 
-/// A process's account. All zero is an unclaimed one.
+/// A process's account; all zeros if unclaimed.
 #[repr(C)]
 struct Slot {
     process: AtomicU64,
-    /// The process's start time, since process numbers are used again.
+    /// The process's start time, because process numbers are reused.
     started: AtomicU64,
     taken: [AtomicU64; DEVICES],
-    /// What identifies each multicast object that has a slot of the switch; 0 is none.
+    /// The identifiers of the multicast objects that have a slot of the switch; 0 is an empty entry.
     objects: [AtomicU64; OBJECTS],
 }
 
@@ -63,7 +62,7 @@ fn shared() -> Option<Ledger> {
     let bytes = SLOTS * size_of::<Slot>();
     file.set_len(bytes as u64).ok()?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
     let base = unsafe {
         mmap(
             std::ptr::null_mut(),
@@ -75,8 +74,8 @@ fn shared() -> Option<Ledger> {
         )
     }
     .ok()?;
-    // SAFETY: the mapping has room for SLOTS slots, is page-aligned, is never unmapped, and all
-    // its bytes are atomics, for which every value is valid and sharing is allowed.
+    // SAFETY: the mapping has room for SLOTS slots, is page-aligned, is never unmapped, and contains only atomics, for
+    // which every value is valid and sharing is allowed.
     let slots: &'static [Slot] = unsafe { std::slice::from_raw_parts(base.cast::<Slot>(), SLOTS) };
     let process = u64::from(std::process::id());
     let own = slots.iter().find(|slot| {
@@ -93,11 +92,10 @@ fn shared() -> Option<Ledger> {
     Some(Ledger { slots, own })
 }
 
-/// When a process was started, in clock ticks since boot; nothing if it is gone, or dead and not yet
-/// waited for.
+/// Returns when a process was started, in clock ticks since boot; `None` if it is gone or a zombie.
 pub(crate) fn started(process: u64) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The command, second, may hold spaces; the fields after it are counted from its parenthesis.
+    // The second field, the command, may contain spaces; the other fields are counted from its closing parenthesis.
     let rest = stat.rsplit_once(") ")?.1;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
@@ -105,7 +103,7 @@ pub(crate) fn started(process: u64) -> Option<u64> {
     started.filter(|_| !matches!(state, "Z" | "X"))
 }
 
-/// The accounts of processes that live.
+/// Returns the accounts of processes that live.
 fn living() -> impl Iterator<Item = &'static Slot> {
     let ledger = &*LEDGER;
     ledger.slots.iter().filter(|slot| {
@@ -116,14 +114,14 @@ fn living() -> impl Iterator<Item = &'static Slot> {
     })
 }
 
-/// Bytes of a physical device that all who share the ledger have taken.
+/// Returns the bytes allocated on a physical device by all processes that share the ledger.
 pub(crate) fn taken(device: usize) -> u64 {
     living()
         .map(|slot| slot.taken[device % DEVICES].load(Ordering::Acquire))
         .sum()
 }
 
-/// Take `bytes` of a physical device's memory.
+/// Charges `bytes` of a physical device's memory to this process.
 pub(crate) fn charge(device: usize, bytes: u64) -> Result {
     let account = &LEDGER.own.taken[device % DEVICES];
     account.fetch_add(bytes, Ordering::AcqRel);
@@ -134,13 +132,13 @@ pub(crate) fn charge(device: usize, bytes: u64) -> Result {
     Ok(())
 }
 
-/// Give back what [`charge`] took.
+/// Gives back what [`charge`] took.
 pub(crate) fn refund(device: usize, bytes: u64) {
     LEDGER.own.taken[device % DEVICES].fetch_sub(bytes, Ordering::AcqRel);
 }
 
-/// Take a slot of the switch for a multicast object, unless it has one here or in another process; of
-/// `most` slots.
+/// Takes one of the switch's `most` slots for a multicast object, unless the object already has one in this or another
+/// process.
 pub(crate) fn take_slot(object: u64, most: usize) -> Result {
     let own = &LEDGER.own.objects;
     if own
@@ -165,7 +163,7 @@ pub(crate) fn take_slot(object: u64, most: usize) -> Result {
     Ok(())
 }
 
-/// Give back what [`take_slot`] took, if it did. The object has the slot while any process has.
+/// Gives back what [`take_slot`] took, if it took one. The object keeps its slot while any process has one for it.
 pub(crate) fn give_slot(object: u64) {
     for held in &LEDGER.own.objects {
         let _ = held.compare_exchange(object, 0, Ordering::AcqRel, Ordering::Acquire);

@@ -1,10 +1,10 @@
-//! What any fake GPU runtime is made of, for tests with no GPU.
+//! The shared parts of the fake GPU runtimes, for tests on machines without a GPU.
 //!
-//! Devices are made of shared memory files, streams of threads, and symmem's kernels of Rust
-//! ([`kernels`]); processes share memory through file descriptors and handles as they do with a GPU.
-//! What a program gets wrong, and what it does not give back, is in the report ([`report`]). A vendor's
-//! fake is a crate of its own: its functions' names ([`api!`]), what its devices look like
-//! ([`devices::Machine`]) and how its device code is read. The README lists the switches.
+//! Devices are shared memory files, streams are threads, and symmem's kernels are Rust functions ([`kernels`]).
+//! Processes share memory through file descriptors and handles, as with a GPU. The report ([`report`]) lists what a
+//! program did wrong and what it did not release. Each vendor's fake is its own crate, which defines the functions'
+//! names ([`api!`]), the properties of its devices ([`devices::Machine`]), and how device code is read. The README
+//! lists the switches.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]

@@ -1,7 +1,7 @@
 //! Work that another fake library puts on a stream, as NCCL does with its kernels.
 //!
-//! The library gives a function; it runs in the stream's order, on the stream's thread, as often as
-//! it was submitted or its graph was launched. What it may do meanwhile it asks for here.
+//! The library passes a function, which runs in stream order on the stream's thread, once for each submission or graph
+//! launch. The other functions here are what it may call meanwhile.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -14,17 +14,17 @@ use crate::report::violation;
 use crate::streams;
 use crate::work::{Runner, Work};
 
-/// A library's function: what it was submitted with, and whom to ask. 0, or the error with which the
-/// device is lost.
+/// A library's function. It gets the data that it was submitted with, and a runner to pass to the functions here. It
+/// returns 0, or the error that loses the device.
 pub type Run = unsafe extern "C" fn(data: *const c_void, runner: *const c_void) -> i32;
 
 /// A piece of work.
 #[derive(Clone)]
 pub(crate) struct LibraryWork {
     run: Run,
-    /// A pointer, which means something to the library only.
+    /// A pointer that only the library interprets.
     data: usize,
-    /// Memory that it touches: addresses, with lengths.
+    /// The memory that it touches: addresses, with lengths in bytes.
     pub ranges: Vec<(u64, u64)>,
     /// Whether it can wait for a peer.
     pub waits: bool,
@@ -39,7 +39,7 @@ impl fmt::Debug for LibraryWork {
 impl LibraryWork {
     pub fn run(&self, runner: &Runner) -> Result {
         let runner = std::ptr::from_ref(runner).cast();
-        // SAFETY: the library promised that its function takes this, for as long as the process lives.
+        // SAFETY: the library promised that its function may be called with this data for as long as the process lives.
         match unsafe { (self.run)(self.data as *const c_void, runner) } {
             0 => Ok(()),
             code => Err(Code(code)),
@@ -47,7 +47,7 @@ impl LibraryWork {
     }
 }
 
-/// Puts a library's function on a stream. `ranges` is `count` pairs of address and length, all that it
+/// Puts a library's function on a stream. `ranges` is `count` pairs of address and length: everything the function
 /// touches.
 ///
 /// # Safety
@@ -60,14 +60,14 @@ pub unsafe extern "C" fn fake_device_submit(
     ranges: *const [u64; 2],
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what this function's Safety section asks for.
     unsafe { submit(stream, run, data, ranges, count, true) }
 }
 
-/// As [`fake_device_submit`], of work that waits for nobody.
+/// Like [`fake_device_submit`], for work that waits for no peer.
 ///
 /// # Safety
-/// As there.
+/// As [`fake_device_submit`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_device_submit_alone(
     stream: u64,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn fake_device_submit_alone(
     ranges: *const [u64; 2],
     count: usize,
 ) -> i32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what this function's Safety section asks for.
     unsafe { submit(stream, run, data, ranges, count, false) }
 }
 
@@ -93,7 +93,7 @@ unsafe fn submit(
     let submit = || {
         let ranges = match count {
             0 => Vec::new(),
-            // SAFETY: the caller promises so many pairs.
+            // SAFETY: the caller promises `count` readable pairs.
             _ => unsafe { std::slice::from_raw_parts(ranges, count) }
                 .iter()
                 .map(|&[address, bytes]| (address, bytes))
@@ -111,16 +111,16 @@ unsafe fn submit(
     submit().err().map_or(0, |code: Code| code.0)
 }
 
-/// Says that a library does something that can wait for all work of this thread's context: reported where
-/// some of that can wait for a peer.
+/// Announces that a library does something that may wait for all work of this thread's context. Reports a violation if
+/// some of that work can wait for a peer.
 ///
 /// # Safety
-/// `text` is readable for `length` bytes: what it does.
+/// `text`, which describes the action, is readable for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_device_waits_for_all(text: *const u8, length: usize) {
     let Ok(locked) = driver() else { return };
     if let Some(stream) = streams::waiting(&locked, contexts::top()) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises that `text` is readable for `length` bytes.
         let text = String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text, length) });
         violation(format!(
             "{text} waits for stream {stream:#x}, which can wait for a peer"
@@ -128,10 +128,10 @@ pub unsafe extern "C" fn fake_device_waits_for_all(text: *const u8, length: usiz
     }
 }
 
-/// Copies between device and host memory, within a library's function: to the device, or from it.
+/// Copies between device and host memory from within a library's function, to the device if `to_device` is 1.
 ///
 /// # Safety
-/// `runner` is what the function was given; `host` is readable and writable for `bytes`.
+/// `runner` is the pointer that the function was given; `host` is readable and writable for `bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_device_copy(
     runner: *const c_void,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn fake_device_copy(
     bytes: u64,
     to_device: u32,
 ) -> i32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that `runner` is the pointer that its function was given, which is a live `Runner`.
     let runner = unsafe { &*runner.cast::<Runner>() };
     let host = host.expose_provenance() as u64;
     let (to, from) = if to_device == 1 {
@@ -154,13 +154,13 @@ pub unsafe extern "C" fn fake_device_copy(
         .map_or(0, |code| code.0)
 }
 
-/// Whether the stream's context has been lost or released, so that the function should return.
+/// Returns 1 if the stream's context has been lost or released, so that the function should return.
 ///
 /// # Safety
 /// As [`fake_device_copy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_device_is_dead(runner: *const c_void) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that `runner` is the pointer that its function was given, which is a live `Runner`.
     let runner = unsafe { &*runner.cast::<Runner>() };
     runner
         .dead
@@ -174,18 +174,19 @@ pub unsafe extern "C" fn fake_device_is_dead(runner: *const c_void) -> u32 {
 /// `text` is readable for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_device_violation(text: *const u8, length: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that `text` is readable for `length` bytes.
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     violation(String::from_utf8_lossy(text).into_owned());
 }
 
-/// This thread's context, or 0: a library does what it goes on with beside the caller in the same.
+/// Returns this thread's context, or 0. A library sets the same context in threads that continue a call beside the
+/// caller.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_context() -> u64 {
     contexts::top()
 }
 
-/// Makes a context this thread's.
+/// Makes a context this thread's current one.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_set_context(context: u64) -> i32 {
     contexts::set_current(context)
@@ -193,7 +194,7 @@ pub extern "C" fn fake_device_set_context(context: u64) -> i32 {
         .map_or(0, |code| code.0)
 }
 
-/// Whether what is at an address was mapped there by virtual memory management.
+/// Returns 1 if an address lies in memory that VMM mapped there.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_is_mapping(address: u64) -> u32 {
     let range_is_mapping = |range: &Range| range.kind() == Kind::Mapping;

@@ -1,4 +1,4 @@
-//! The map of addresses: what lies where, and who may touch it.
+//! The map of addresses: what lies where, and which devices may access it.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,29 +15,29 @@ use crate::physical::{Pages, Physical, is_device_address};
 pub(crate) enum Backing {
     /// An allocation.
     Allocation(Arc<Physical>),
-    /// A part of the memory at reserved addresses, with the accesses that were set.
+    /// Part of a memory handle mapped at reserved addresses, with the access set for each device.
     Mapping {
         memory: Arc<Physical>,
         offset: u64,
         access: BTreeMap<usize, u32>,
     },
-    /// A multicast object at reserved addresses, from its start, with the accesses that were set.
+    /// A multicast object mapped from its start at reserved addresses, with the access set for each device.
     Multicast {
         object: Arc<Object>,
         access: BTreeMap<usize, u32>,
     },
-    /// Another process's allocation, opened so many times.
+    /// Another process's allocation, with the number of times it was opened.
     Ipc {
         memory: Arc<Physical>,
         references: u32,
     },
     /// Pinned host memory.
     HostAllocation(Arc<Pages>),
-    /// Pages of the program's own, pinned.
+    /// Pages that the program owns, pinned.
     HostRegistration,
 }
 
-/// A range of addresses that means something.
+/// A range of addresses that are in use.
 pub(crate) struct Range {
     pub base: u64,
     pub bytes: u64,
@@ -59,7 +59,7 @@ impl Range {
         }
     }
 
-    /// The memory behind it, if it is one device's.
+    /// Returns the memory behind the range, if one device holds it.
     pub fn physical(&self) -> Option<&Arc<Physical>> {
         match &self.backing {
             Backing::Allocation(memory)
@@ -83,16 +83,16 @@ impl Range {
     }
 }
 
-/// Every range, by its base.
+/// All ranges, by base address.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub ranges: BTreeMap<u64, Range>,
-    /// Bytes of each reservation of addresses, by its base.
+    /// Bytes of each reservation of addresses, by base address.
     pub reservations: BTreeMap<u64, u64>,
 }
 
 impl Memory {
-    /// The range that `address` is in.
+    /// Returns the range that contains `address`.
     pub fn find(&self, address: u64) -> Option<&Range> {
         self.ranges
             .range(..=address)
@@ -101,7 +101,7 @@ impl Memory {
             .filter(|r| address < r.end())
     }
 
-    /// Whether any range has addresses from here.
+    /// Whether any range overlaps these addresses.
     pub fn overlaps(&self, base: u64, bytes: u64) -> bool {
         self.ranges
             .range(..base.saturating_add(bytes))
@@ -110,17 +110,17 @@ impl Memory {
     }
 }
 
-/// Who touches memory, and so by which rules.
+/// Who accesses memory, which decides the rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// A kernel or a stream's memory operation: needs a mapping in its own context.
+    /// A kernel or a stream memory operation, which needs a mapping in its own context.
     Kernel,
-    /// A copy: the driver finds a way between any two allocations, but not into a mapping that the
-    /// copying device has no access to. Host memory may be anything the process has.
+    /// A copy. The driver can copy between any two allocations, but not to or from a mapping that the copying device
+    /// has no access to. Any host memory of the process is allowed.
     Copy,
 }
 
-/// Consecutive bytes, and what keeps them there.
+/// Consecutive bytes, and what keeps them mapped.
 pub(crate) struct Piece {
     pub pointer: *mut u8,
     pub bytes: usize,
@@ -128,7 +128,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Bytes of memory.
+    /// Returns a piece of `memory`.
     pub fn of(memory: Arc<Physical>, at: usize, bytes: usize) -> Self {
         Self {
             pointer: memory.at(at),
@@ -137,8 +137,8 @@ impl Piece {
         }
     }
 
-    /// Lets go of the whole pages at the start of large memory, which then reads as zeros and takes no
-    /// time or memory until it is written again; returns how many bytes those are, which may be none.
+    /// Drops the whole pages at the start of a piece of at least 1 MiB. They then read as zeros and cost neither time
+    /// nor memory until they are written again. Returns the number of bytes dropped, which may be 0.
     pub fn drop_pages(&self) -> usize {
         const LARGE: usize = 1 << 20;
         let page = page_size();
@@ -146,16 +146,16 @@ impl Piece {
         if self.keep.is_none() || whole < LARGE || !self.pointer.addr().is_multiple_of(page) {
             return 0;
         }
-        // SAFETY: these are whole pages of memory that the piece keeps mapped, and what is in them is to
-        // be zeros. Memory that is no shared file is refused.
+        // SAFETY: these are whole pages of memory that the piece keeps mapped, and the caller wants them to read as
+        // zeros. The call fails for memory that is not a shared file.
         let dropped = unsafe { madvise(self.pointer.cast(), whole, Advice::LinuxRemove) };
         dropped.map_or(0, |()| whole)
     }
 }
 
 impl Driver {
-    /// The bytes behind `bytes` from `address`, as `engine` of `context` may touch them; or what is
-    /// wrong with that.
+    /// Returns the memory behind `bytes` from `address`, if `engine` may access it from `context`; otherwise why it may
+    /// not.
     pub fn resolve(
         &self,
         address: u64,
@@ -175,7 +175,7 @@ impl Driver {
             let Some(range) = self.memory.find(at) else {
                 if engine == Engine::Copy && pieces.is_empty() && !is_device_address(at) && at != 0
                 {
-                    // Pageable memory of the program: nobody but the program knows its bounds.
+                    // Pageable memory of the program, whose bounds only the program knows.
                     pieces.push(Piece {
                         pointer: at as *mut u8,
                         bytes: bytes as usize,
@@ -202,7 +202,7 @@ impl Driver {
                         Some(pages.clone()),
                     ),
                     Backing::HostRegistration => (at as *mut u8, None),
-                    // Refused above.
+                    // `may_touch` refused this.
                     Backing::Multicast { .. } => return Err(MULTICAST_ONLY.into()),
                 };
             pieces.push(Piece {
@@ -215,8 +215,8 @@ impl Driver {
         Ok(pieces)
     }
 
-    /// What a multimem operation of a context finds behind `bytes` from a multicast address: the object,
-    /// and the offset in it; or what is wrong with that.
+    /// Returns the multicast object, and the offset in it, that a multimem operation of a context finds at a multicast
+    /// address; otherwise why the access is illegal.
     pub fn multicast(
         &self,
         address: u64,
@@ -229,7 +229,7 @@ impl Driver {
             return Err(self.describe_hole(address, address, bytes));
         };
         let Backing::Multicast { object, access } = &range.backing else {
-            return Err(format!("{address:#x} is no multicast address"));
+            return Err(format!("{address:#x} is not a multicast address"));
         };
         if access.get(&device) != Some(&3) {
             return Err(format!(
@@ -267,8 +267,8 @@ impl Driver {
     }
 }
 
-/// Why plain accesses to a multicast address are refused: to the ISA they are undefined.
-const MULTICAST_ONLY: &str = "it is a multicast address, for multimem operations and nothing else";
+/// Why plain accesses to a multicast address are refused: the PTX ISA leaves them undefined.
+const MULTICAST_ONLY: &str = "it is a multicast address, which only multimem operations may access";
 
 fn may_touch(
     range: &Range,
@@ -300,7 +300,7 @@ fn may_touch(
     }
 }
 
-/// Forget the memory that was made in `context`, which is going away, and say what there was.
+/// Removes the memory that was made in `context`, which is being released, and returns what there was.
 pub(crate) fn drop_context(driver: &mut Driver, context: u64) -> Vec<(Kind, usize)> {
     // Mappings at reserved addresses belong to the process, not to a context.
     let gone = crate::driver::take(&mut driver.memory.ranges, |range| {

@@ -15,13 +15,13 @@ use crate::streams;
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Whether it is one of the library's own, which a vendor may launch with a preamble.
+    /// Whether it is one of symmem's own kernels, which a vendor's runtime may launch with a preamble.
     pub own: bool,
-    /// Bytes of its parameters, where the image says so.
+    /// Bytes of its parameters, if the image says so.
     pub parameter_bytes: Option<usize>,
-    /// Most threads of a block that it is compiled for, where the image says so.
+    /// Most threads of a block that it is compiled for, if the image says so.
     pub most_threads: Option<u32>,
-    /// Bytes of shared memory that it uses itself, where the image says so.
+    /// Bytes of static shared memory, if the image says so.
     pub shared_bytes: u32,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Function {
     pub entry: Entry,
     /// Most bytes of dynamic shared memory that a launch may ask for.
     pub dynamic_shared: u32,
-    /// Whether its code is on the device; else the first launch loads it, which waits for the device.
+    /// Whether its code is on the device. If not, the first launch loads it, which waits for the device.
     pub loaded: bool,
 }
 
-/// Load a module with the kernels that its image has.
+/// Loads a module with the kernels that its image contains.
 pub fn load(out: Option<&mut u64>, read: impl FnOnce() -> Result<Vec<Entry>>) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -72,7 +72,7 @@ fn function(driver: &mut Driver, handle: u64) -> Result<&mut Function> {
         .ok_or_else(|| dangling(Kind::Function, handle))
 }
 
-/// Unload a module.
+/// Unloads a module.
 pub fn unload(handle: u64) -> Result {
     let mut driver = driver()?;
     driver.current()?;
@@ -91,7 +91,7 @@ pub fn unload(handle: u64) -> Result {
     Ok(())
 }
 
-/// Change an attribute of a function.
+/// Changes an attribute of a function.
 pub fn set_attribute(handle: u64, attribute: u32, value: c_int) -> Result {
     let mut driver = driver()?;
     let function = function(&mut driver, handle)?;
@@ -110,7 +110,7 @@ pub fn set_attribute(handle: u64, attribute: u32, value: c_int) -> Result {
     }
 }
 
-/// An attribute of a function.
+/// Returns an attribute of a function.
 pub fn attribute(out: Option<&mut c_int>, attribute: u32, handle: u64) -> Result {
     let mut driver = driver()?;
     let function = function(&mut driver, handle)?;
@@ -130,7 +130,7 @@ pub fn attribute(out: Option<&mut c_int>, attribute: u32, handle: u64) -> Result
     )
 }
 
-/// Bring a function to the device.
+/// Loads a function onto the device.
 pub fn load_function(handle: u64) -> Result {
     let mut locked = driver()?;
     let module = function(&mut locked, handle)?.module;
@@ -145,7 +145,7 @@ pub fn load_function(handle: u64) -> Result {
     Ok(())
 }
 
-/// Whether a function is on the device.
+/// Returns whether a function is on the device.
 pub fn is_loaded(state: Option<&mut c_int>, handle: u64) -> Result {
     put(
         state,
@@ -153,7 +153,7 @@ pub fn is_loaded(state: Option<&mut c_int>, handle: u64) -> Result {
     )
 }
 
-/// How many blocks of a function a multiprocessor takes at once.
+/// Returns how many blocks of a function are co-resident on a multiprocessor.
 pub fn occupancy(
     blocks: Option<&mut c_int>,
     handle: u64,
@@ -166,7 +166,7 @@ pub fn occupancy(
     if !(1..=1024).contains(&threads) || dynamic_shared > most as usize {
         return put(blocks, 0);
     }
-    // 2048 threads and 32 blocks a multiprocessor.
+    // A multiprocessor runs at most 2048 threads and 32 blocks.
     let by_threads = 2048 / threads;
     let shared = &machine()?.shared;
     let own = u64::from(shared.of_each_block) + u64::from(used);
@@ -175,7 +175,7 @@ pub fn occupancy(
     put(blocks, by_threads.min(32).min(by_shared.min(32) as c_int))
 }
 
-/// A function of a module by its name.
+/// Returns a function of a module by its name.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.

@@ -1,9 +1,8 @@
-//! Multicast objects: one address behind which the same bytes of several devices lie.
+//! Multicast objects: one address behind which the same range of several devices' memory lies.
 //!
-//! A switch reduces what is loaded from such an address, and hands what is stored there to all. Rules and
-//! errors are those that the driver's header gives for `cuMulticast*`; what it leaves open is refused.
-//! Nothing holds the driver's lock while it waits for devices, so a thread that waits for ever can be left
-//! behind, and takes nothing with it but its call.
+//! The switch reduces what is loaded from such an address, and broadcasts what is stored there. Rules and errors are
+//! those that the driver's header gives for `cuMulticast*`; the fake refuses what the header leaves open. No call holds
+//! the driver's lock while it waits for devices, so a thread that waits for ever blocks nothing but its own call.
 
 mod object;
 mod state;
@@ -26,17 +25,17 @@ use crate::vmm::POSIX_FILE_DESCRIPTOR;
 use object::UnderWay;
 pub(crate) use object::{Accessing, Object};
 
-/// What an object is made with, as C has it.
+/// The properties of an object, in C layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ObjectProperties {
     /// How many devices take part.
     pub devices: u32,
-    /// Bytes that can be bound of each.
+    /// Bytes that can be bound of each device.
     pub bytes: usize,
     /// Bits of the handle types wanted; 1 is a POSIX file descriptor.
     pub handle_types: u64,
-    /// 0.
+    /// Must be 0.
     pub flags: u64,
 }
 
@@ -51,19 +50,19 @@ fn check(properties: Option<&ObjectProperties>) -> Result<ObjectProperties> {
         return Err(Code::INVALID_VALUE);
     }
     if properties.handle_types & !u64::from(POSIX_FILE_DESCRIPTOR) != 0 {
-        // Fabric handles exist, but not on this machine.
+        // Fabric handles exist in the driver, but not on this fake machine.
         return Err(Code::NOT_SUPPORTED);
     }
     Ok(properties)
 }
 
-/// Whether numbers are multiples of what objects are made of; else that is a violation.
+/// Checks that numbers are multiples of the multicast granularity; reports a violation if not.
 fn check_multiples(numbers: &[(&str, u64)]) -> Result {
     let unit = switch()?.minimum;
     for (what, number) in numbers {
         if !number.is_multiple_of(unit) {
             violation(format!(
-                "{what} of {number} is no multiple of a multicast object's granularity {unit}"
+                "{what} of {number} is not a multiple of a multicast object's granularity {unit}"
             ));
             return Err(Code::INVALID_VALUE);
         }
@@ -71,19 +70,19 @@ fn check_multiples(numbers: &[(&str, u64)]) -> Result {
     Ok(())
 }
 
-/// The object of a handle.
+/// Returns the object of a handle.
 fn object(driver: &Driver, handle: u64) -> Result<Arc<Object>> {
     match driver.handles.get(&handle).map(|handle| &handle.held) {
         Some(Held::Multicast(object)) => Ok(object.clone()),
         Some(Held::Memory(_)) => {
-            violation(format!("{handle:#x} is memory, and no multicast object"));
+            violation(format!("{handle:#x} is memory, not a multicast object"));
             Err(Code::INVALID_VALUE)
         }
         None => Err(dangling(Kind::AllocationHandle, handle)),
     }
 }
 
-/// What an object's size, offsets and bindings are multiples of.
+/// Returns the granularity of an object's size, offsets and bindings.
 pub fn granularity(
     out: Option<&mut usize>,
     properties: Option<&ObjectProperties>,
@@ -99,7 +98,7 @@ pub fn granularity(
     put(out, bytes as usize)
 }
 
-/// An object without devices.
+/// Creates an object without devices.
 pub fn create(out: Option<&mut u64>, properties: Option<&ObjectProperties>) -> Result {
     switch()?;
     let properties = check(properties)?;
@@ -119,7 +118,7 @@ pub fn create(out: Option<&mut u64>, properties: Option<&ObjectProperties>) -> R
     put(out, handle)
 }
 
-/// Have a device take part, for as long as the object is there.
+/// Adds a device to an object for the object's lifetime.
 pub fn add_device(handle: u64, ordinal: c_int) -> Result {
     switch()?;
     let device = physical(device(ordinal)?);
@@ -128,12 +127,12 @@ pub fn add_device(handle: u64, ordinal: c_int) -> Result {
     call.object.add_member(device)
 }
 
-/// What addresses and sizes of mappings are multiples of.
+/// Returns the granularity of addresses and sizes of mappings.
 pub(crate) fn unit() -> Result<u64> {
     Ok(switch()?.minimum)
 }
 
-/// Wait until an object can be mapped.
+/// Waits until an object can be mapped.
 pub(crate) fn wait_to_map(object: &Object, handle: u64) -> Result {
     if !object.has_own_member()? {
         violation(
@@ -144,13 +143,13 @@ pub(crate) fn wait_to_map(object: &Object, handle: u64) -> Result {
     complete(object, handle)
 }
 
-/// Wait, without the driver's lock, until all devices were added; then the handle has to be there still.
+/// Waits, without the driver's lock, until all devices were added. Fails if the handle is gone by then.
 fn complete(object: &Object, handle: u64) -> Result {
     object.wait_for_members()?;
     self::object(&*driver()?, handle).map(drop)
 }
 
-/// Bind memory of a handle. Blocks until all devices were added.
+/// Binds memory of a handle. Blocks until all devices were added.
 pub fn bind(
     handle: u64,
     offset: usize,
@@ -166,7 +165,7 @@ pub fn bind(
         let found = match held.ok_or_else(|| dangling(Kind::AllocationHandle, memory))? {
             Held::Memory(memory) => memory.clone(),
             Held::Multicast(_) => {
-                violation(format!("{memory:#x} is a multicast object, and no memory"));
+                violation(format!("{memory:#x} is a multicast object, not memory"));
                 return Err(Code::INVALID_VALUE);
             }
         };
@@ -182,7 +181,7 @@ pub fn bind(
     )
 }
 
-/// Bind memory that is mapped. Blocks until all devices were added.
+/// Binds mapped memory. Blocks until all devices were added.
 pub fn bind_address(handle: u64, offset: usize, address: u64, bytes: usize, flags: u64) -> Result {
     switch()?;
     let (call, memory_offset) = {
@@ -251,14 +250,14 @@ fn bind_memory(
     object.bind(offset, memory, memory_offset, bytes)
 }
 
-/// Undo [`bind`], with exactly its offset and size.
+/// Undoes [`bind`] for exactly its offset and size.
 pub fn unbind(handle: u64, ordinal: c_int, offset: usize, bytes: usize) -> Result {
     switch()?;
     let ordinal = device(ordinal)?;
     let device = physical(ordinal);
     let driver = driver()?;
     let object = object(&driver, handle)?;
-    // It may wait for the device.
+    // The real call may wait for the device.
     report_waits(&driver, ordinal);
     let (offset, bytes) = (offset as u64, bytes as u64);
     object.unbind(device, offset, bytes)?;
@@ -276,24 +275,24 @@ pub fn unbind(handle: u64, ordinal: c_int, offset: usize, bytes: usize) -> Resul
     Ok(())
 }
 
-/// Report it if a call that may wait for a device is made while that does what can wait for a peer.
+/// Reports a call that may wait for a device while work on that device can wait for a peer.
 pub(crate) fn report_waits(driver: &Driver, ordinal: usize) {
     if let Some(&context) = driver.primary.get(&ordinal) {
         streams::report_waits(driver, context);
     }
 }
 
-/// A descriptor of an object.
+/// Returns a descriptor of an object.
 pub(crate) fn export(out: Option<&mut i32>, object: &Object) -> Result {
     put(out, object.export()?.into_raw_fd())
 }
 
-/// How many ranges of this process are bound.
+/// Returns how many ranges of this process are bound.
 pub(crate) fn bound() -> usize {
     object::known().iter().map(|object| object.bound()).sum()
 }
 
-/// Report it if memory is bound that this process has just let go of.
+/// Reports memory that this process has just released while it is bound.
 pub(crate) fn report_freed(driver: &Driver, memory: &Arc<Physical>) {
     let handles = driver.handles.values().map(|handle| &handle.held);
     let mut handles =
@@ -309,7 +308,7 @@ pub(crate) fn report_freed(driver: &Driver, memory: &Arc<Physical>) {
     for object in object::known() {
         if object.binds(memory) {
             violation(
-                "memory is freed while a call binds it to a multicast object, which may do so yet"
+                "memory is freed while a call binds it to a multicast object: wait for that call first"
                     .into(),
             );
         }
@@ -321,7 +320,7 @@ pub(crate) fn report_freed(driver: &Driver, memory: &Arc<Physical>) {
     }
 }
 
-/// Report it if an object that this process has just let go of was still in use here.
+/// Reports an object that this process has just released while it was still in use.
 pub(crate) fn report_gone(driver: &Driver, object: &Arc<Object>) {
     let handle_left = driver
         .handles
@@ -337,7 +336,7 @@ pub(crate) fn report_gone(driver: &Driver, object: &Arc<Object>) {
     );
     if !handle_left && !mapping_left && object.bound() > 0 {
         violation(format!(
-            "the multicast object is let go of while {} ranges of this process are bound: unbind them first",
+            "the multicast object is released while {} ranges of this process are bound: unbind them first",
             object.bound()
         ));
     }

@@ -1,7 +1,7 @@
-//! Copies under way, so that a test can see how many were at once.
+//! Counts copies under way, so that a test can see how many ran at once.
 //!
-//! A copy is outstanding from when its stream comes to it until it is done. Ours take no time, so
-//! `FAKE_DEVICE_COPY_US` makes each last; `FAKE_DEVICE_COPIES` names a file in which they are written.
+//! A copy is outstanding from when its stream reaches it until it is done. The fake's copies take almost no time, so
+//! `FAKE_DEVICE_COPY_US` sets how long each lasts at least. `FAKE_DEVICE_COPIES` names a trace file of copies.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,18 +25,18 @@ static TIME: LazyLock<Duration> =
 static NOW: AtomicU64 = AtomicU64::new(0);
 static MOST: AtomicU64 = AtomicU64::new(0);
 
-/// What a copy is known by in the trace.
+/// A copy, as the trace describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub stream: u64,
-    /// Which of the branches of a graph, if the stream runs one.
+    /// The graph branch, if the stream runs a graph.
     pub branch: usize,
-    /// Physical devices from and to; nothing is the host.
+    /// Physical devices from and to; `None` is the host.
     pub devices: [Option<usize>; 2],
     pub bytes: u64,
 }
 
-/// Do a copy, which is outstanding meanwhile.
+/// Runs a copy, which counts as outstanding meanwhile.
 pub(crate) fn during<T>(copy: Copy, work: impl FnOnce() -> T) -> T {
     let outstanding = NOW.fetch_add(1, Ordering::AcqRel) + 1;
     MOST.fetch_max(outstanding, Ordering::AcqRel);
@@ -62,7 +62,7 @@ fn write(what: &str, copy: Copy, outstanding: u64) {
     let _ = lock(file).write_all(line.as_bytes());
 }
 
-/// The most copies that have been outstanding at once in this process, since the last call of this.
+/// Returns the most copies that were outstanding at once in this process since the previous call of this function.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_most_copies() -> u64 {
     MOST.swap(NOW.load(Ordering::Acquire), Ordering::AcqRel)

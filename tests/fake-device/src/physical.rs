@@ -1,9 +1,9 @@
-//! Memory itself: files that processes can share, and the addresses that stand for them.
+//! Physical memory, which is files that processes can share, and the device addresses that name it.
 //!
-//! A device address is never loadable by the host: addresses come from one arena without access,
-//! and the bytes are mapped a second time, where only the fake's streams look. So a program that
-//! reads a device pointer on the host crashes here as it does with a GPU, and memory freed under a
-//! running operation stays readable to that operation while the mistake is reported.
+//! The host can never load from a device address: addresses come from one arena without access, and the bytes are
+//! mapped a second time at addresses that only the fake's streams use. So a program that reads a device pointer on the
+//! host crashes, as with a GPU. Memory that is freed under a running operation stays readable to that operation while
+//! the mistake is reported.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,14 +17,14 @@ use crate::devices::configuration;
 use crate::error::{Code, Result};
 use crate::ledger;
 
-/// What a piece of memory was made for, and so how it can be shared.
+/// What memory was created for, which decides how it can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Memory with addresses from the start: legacy IPC handles.
+    /// Memory with addresses; shared by legacy IPC handles.
     Allocation,
-    /// Memory without addresses, for export: file descriptors.
+    /// VMM memory for export; shared by file descriptors.
     Exportable,
-    /// Memory without addresses or a handle type: not at all.
+    /// VMM memory without a handle type; cannot be shared.
     Private,
 }
 
@@ -38,7 +38,7 @@ impl Use {
     }
 }
 
-/// Memory of a physical device, mapped for the fake's own eyes.
+/// Memory of a physical device, mapped for the fake's own use.
 pub(crate) struct Physical {
     file: OwnedFd,
     pointer: *mut u8,
@@ -46,27 +46,27 @@ pub(crate) struct Physical {
     /// The physical device.
     pub device: usize,
     pub made_for: Use,
-    /// Whether no device caches it.
+    /// Whether it is uncached.
     pub uncached: bool,
     /// Identifies the memory in every process.
     pub inode: u64,
     charged: bool,
 }
 
-// SAFETY: the mapping belongs to this object and lives as long; what is in it is only touched
-// through raw pointers by code that owes its own synchronisation, like the GPU's.
+// SAFETY: the mapping belongs to this object and lives as long. Its contents are accessed only through raw pointers,
+// and synchronization is the duty of the program under test, as on a GPU.
 unsafe impl Send for Physical {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Physical {}
 
-/// Behind the use, in the name of a file of memory that no device caches.
+/// Suffix in the file name of uncached memory.
 const UNCACHED: &str = "-uncached";
 
-/// Every piece of memory of this process, so that an import of what is here already is no copy.
+/// Every piece of memory of this process, so that an import finds memory that this process already has.
 static KNOWN: LazyLock<Mutex<Vec<Weak<Physical>>>> = LazyLock::new(Mutex::default);
 
 impl Physical {
-    /// New, zeroed memory of a physical device.
+    /// Creates zeroed memory on a physical device.
     pub fn create(device: usize, bytes: usize, made_for: Use, uncached: bool) -> Result<Arc<Self>> {
         ledger::charge(device, bytes as u64)?;
         let name = format!(
@@ -84,9 +84,9 @@ impl Physical {
         made
     }
 
-    /// Memory made here or by another process, from a descriptor of it.
+    /// Opens memory that this or another process made, from a descriptor.
     ///
-    /// Nothing if the descriptor is not of a fake's memory, or of memory with none of these uses.
+    /// Fails if the descriptor is not of a fake's memory, or if the memory was made for none of these uses.
     pub fn open(file: BorrowedFd<'_>, uses: &[Use]) -> Result<Arc<Self>> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let link = link
@@ -117,7 +117,7 @@ impl Physical {
         Self::map(file, device, stat.st_size as usize, what, false)
     }
 
-    /// What this process has already of the memory that a number identifies.
+    /// Returns the memory with an inode, if this process already has it.
     pub fn known(inode: u64) -> Option<Arc<Self>> {
         let known = lock(&KNOWN);
         let mut here = known.iter().filter_map(Weak::upgrade);
@@ -133,7 +133,7 @@ impl Physical {
     ) -> Result<Arc<Self>> {
         let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
         let pointer = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -162,18 +162,18 @@ impl Physical {
         Ok(memory)
     }
 
-    /// Where byte `offset` lies for the fake's own eyes.
+    /// Returns the address of byte `offset` for the fake's own use.
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(
             offset <= self.bytes,
             "{offset} is behind the {} bytes",
             self.bytes
         );
-        // SAFETY: just checked to be in the mapping or at its end.
+        // SAFETY: the offset was just checked to be in the mapping or at its end.
         unsafe { self.pointer.add(offset) }
     }
 
-    /// The file that holds it.
+    /// Returns the file that holds the memory.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -181,8 +181,8 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length, and no pointer into it outlives
-        // the references to this object.
+        // SAFETY: the mapping was made by `map` with this length, and no pointer into it outlives the references to
+        // this object.
         let unmapped = unsafe { munmap(self.pointer.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
         if self.charged {
@@ -191,22 +191,22 @@ impl Drop for Physical {
     }
 }
 
-/// Pinned host memory: loadable by the host at the address that devices use too.
+/// Pinned host memory, which the host and the devices access at the same address.
 pub(crate) struct Pages {
     pub pointer: *mut u8,
     pub bytes: usize,
 }
 
-// SAFETY: as for Physical.
+// SAFETY: as for `Physical`.
 unsafe impl Send for Pages {}
-// SAFETY: as for Physical.
+// SAFETY: as for `Physical`.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// New, zeroed pages.
+    /// Creates zeroed pages.
     pub fn create(bytes: usize) -> Result<Arc<Self>> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
         let pointer =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }
                 .map_err(|_| Code::OUT_OF_MEMORY)?
@@ -217,14 +217,14 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `create` with this length, and the last who held it is gone.
+        // SAFETY: the mapping was made by `create` with this length, and this was the last reference to it.
         let unmapped = unsafe { munmap(self.pointer.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// The addresses that device memory can have: reserved once, without access, and never used twice,
-/// so that an address that was freed never means something else.
+/// The addresses for device memory: reserved once, without access, and never reused, so that a freed address never
+/// refers to something else.
 struct Arena {
     start: u64,
     next: u64,
@@ -232,11 +232,11 @@ struct Arena {
 }
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| {
-    // As much as the address space allows: 16 TiB where it has 47 bits, less elsewhere.
+    // Reserve as much as the address space allows: 16 TiB with 47-bit addresses, otherwise less.
     for shift in (36..=44).rev() {
         let bytes = 1usize << shift;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
         if let Ok(base) = base {
@@ -254,8 +254,7 @@ static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| {
     })
 });
 
-/// Fresh addresses, aligned, with a gap behind them that belongs to nothing, unless the configuration says
-/// that there is none.
+/// Returns fresh, aligned addresses, followed by an unused gap of the configured size.
 pub(crate) fn fresh_addresses(bytes: u64, alignment: u64) -> Result<u64> {
     let mut arena = lock(&ARENA);
     let base = arena.next.next_multiple_of(alignment);
@@ -270,13 +269,13 @@ pub(crate) fn fresh_addresses(bytes: u64, alignment: u64) -> Result<u64> {
     Ok(base)
 }
 
-/// Whether an address is one of the arena's, so a device address or what was one.
+/// Whether an address is in the arena: a device address, or a former one.
 pub(crate) fn is_device_address(address: u64) -> bool {
     let arena = lock(&ARENA);
     (arena.start..arena.end).contains(&address)
 }
 
-/// Another process's descriptor, opened here.
+/// Opens another process's descriptor in this process.
 pub(crate) fn open_descriptor_of(process: u32, descriptor: i32) -> Result<OwnedFd> {
     let path = format!("/proc/{process}/fd/{descriptor}");
     let file = File::options()

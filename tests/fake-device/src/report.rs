@@ -1,4 +1,4 @@
-//! What the program under test did wrong, and what it has not given back.
+//! The report: what the program under test did wrong, and what it has not released.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::inject::rank;
 
 static VIOLATIONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Record that the program under test broke a rule.
+/// Reports that the program under test broke a rule.
 pub fn violation(text: String) {
     let line = format!("{}: {text}", place());
     if std::env::var_os("FAKE_DEVICE_LOUD").is_some() {
@@ -19,8 +19,8 @@ pub fn violation(text: String) {
     lock(&VIOLATIONS).push(line);
 }
 
-/// The report: a line `violation: …` for each broken rule, then a line `live: KIND COUNT` for each
-/// kind of thing that is not given back.
+/// Returns the report: a line `violation: …` for each broken rule, then a line `live: KIND COUNT` for each kind of
+/// object that is not released.
 pub fn text() -> String {
     let mut text = String::new();
     for violation in lock(&VIOLATIONS).iter() {
@@ -35,7 +35,7 @@ pub fn text() -> String {
     text
 }
 
-/// Append the report to `FAKE_DEVICE_REPORT` when the process exits.
+/// Makes the process append the report to `FAKE_DEVICE_REPORT` when it exits.
 pub(crate) fn write_at_exit() {
     unsafe extern "C" {
         fn atexit(callback: extern "C" fn()) -> i32;
@@ -51,18 +51,18 @@ pub(crate) fn write_at_exit() {
             calls()
         );
         let text = format!("{head}{}", text());
-        // One write, so that ranks that exit together do not mix lines. A process on its way out
-        // has nobody to tell if this fails; the test that reads the file will miss the line.
+        // One write, so that ranks that exit together do not mix lines. A failure cannot be reported here; the test
+        // that reads the file will miss the line.
         if let Ok(mut file) = File::options().create(true).append(true).open(path) {
             let _ = file.write_all(text.as_bytes());
         }
     }
-    // SAFETY: `write` is a plain function of the type atexit takes, and stays loaded: the object
-    // is linked or was opened by a program that never unloads driver libraries.
+    // SAFETY: `write` has the type that atexit takes, and stays loaded: this object is linked, or was opened by a
+    // program that never unloads driver libraries.
     unsafe { atexit(write) };
 }
 
-/// Copy the report's text to `buffer`, as much as `length` holds; the full length comes back.
+/// Copies the report's text to `buffer`, truncated to `length`, and returns the full length.
 ///
 /// # Safety
 /// `buffer` is null, or writable for `length` bytes.
@@ -71,13 +71,13 @@ pub unsafe extern "C" fn fake_device_report(buffer: *mut u8, length: usize) -> u
     let text = text();
     if !buffer.is_null() {
         let bytes = text.len().min(length);
-        // SAFETY: the caller promises `length` writable bytes, and `text` is ours.
+        // SAFETY: the caller promises `length` writable bytes, and `text` is this function's own.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, bytes) };
     }
     text.len()
 }
 
-/// How many of a kind are live (see [`Kind`]); `u64::MAX` for a kind there is not.
+/// Returns how many objects of a [`Kind`] are live; `u64::MAX` for an unknown kind.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_live(kind: u32) -> u64 {
     Kind::ALL
@@ -85,19 +85,19 @@ pub extern "C" fn fake_device_live(kind: u32) -> u64 {
         .map_or(u64::MAX, |kind| driver::live(*kind))
 }
 
-/// Calls made so far; naming an error and looking up symbols do not count.
+/// Returns the number of calls so far. Calls that name an error or look up symbols do not count.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_calls() -> u64 {
     calls()
 }
 
-/// How many rules have been broken so far.
+/// Returns how many rules have been broken so far.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_violations() -> u64 {
     lock(&VIOLATIONS).len() as u64
 }
 
-/// Forget the violations recorded so far: for a test that broke a rule on purpose.
+/// Discards the violations reported so far, for a test that broke a rule on purpose.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_device_clear_violations() {
     lock(&VIOLATIONS).clear();

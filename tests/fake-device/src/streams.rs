@@ -1,4 +1,4 @@
-//! Streams and events: ordered work, each stream on a thread of its own.
+//! Streams: ordered work, each stream on its own thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::report::violation;
 use crate::work::{Condition, Runner, Work};
 use crate::{call, contexts};
 
-/// The end of a piece of work, which others may wait for.
+/// The completion of a piece of work, which others may wait for.
 #[derive(Default)]
 pub(crate) struct Completion {
     at: Mutex<Option<Instant>>,
@@ -22,18 +22,18 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// It has ended.
+    /// Marks the work as done.
     pub fn finish(&self) {
         *lock(&self.at) = Some(Instant::now());
         self.wake.notify_all();
     }
 
-    /// When it ended, if it has.
+    /// Returns when the work was done, if it is.
     pub fn at(&self) -> Option<Instant> {
         *lock(&self.at)
     }
 
-    /// Wait for the end.
+    /// Waits until the work is done.
     pub fn wait(&self) {
         let mut at = lock(&self.at);
         while at.is_none() {
@@ -59,13 +59,13 @@ struct Item {
 
 #[derive(Default)]
 struct Items {
-    /// What is not finished, the one that runs first.
+    /// Unfinished items; the front one runs first.
     unfinished: VecDeque<Item>,
     last: Option<Arc<Completion>>,
     closed: bool,
 }
 
-/// A stream's work and the thread that does it.
+/// A stream's work and its state.
 struct Queue {
     items: Mutex<Items>,
     wake: Condvar,
@@ -93,7 +93,7 @@ impl Queue {
             .filter(|last| last.at().is_none())
     }
 
-    /// The thread: one item after the other, until the stream is closed and empty.
+    /// The thread's main function: runs items in order until the stream is closed and empty.
     fn run(&self) {
         loop {
             let mut items = lock(&self.items);
@@ -116,7 +116,7 @@ impl Queue {
                 && let Err(code) = item.work.run(&self.runner)
                 && !dead.load(Ordering::Acquire)
             {
-                // A kernel that fails takes its context with it.
+                // A kernel that fails loses its context.
                 contexts::lose(self.runner.context, code);
             }
             lock(&self.items).unfinished.pop_front();
@@ -142,12 +142,12 @@ impl Stream {
         self.default
     }
 
-    /// Whether the legacy stream and this one wait for each other.
+    /// Whether this stream and the legacy stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         !self.non_blocking && !self.default
     }
 
-    /// Let the thread end once its work is done.
+    /// Lets the thread end once its work is done.
     pub fn close(&self) {
         lock(&self.queue.items).closed = true;
         self.queue.wake.notify_all();
@@ -188,7 +188,7 @@ impl Stream {
     }
 }
 
-/// The legacy stream of a context that is being made.
+/// Creates the legacy stream of a context that is being made.
 pub(crate) fn create_default(
     driver: &mut Driver,
     context: u64,
@@ -201,25 +201,25 @@ pub(crate) fn create_default(
     Ok(handle)
 }
 
-/// The stream that a handle means: 0 and 1 are the current context's legacy stream.
+/// Returns the stream of a handle. 0 and 1 are the current context's legacy stream.
 pub(crate) fn key(driver: &Driver, handle: u64) -> Result<u64> {
     match handle {
         0 | 1 => Ok(driver.healthy(driver.current()?)?.default_stream),
-        // The per-thread stream exists in the driver; nothing of ours may use it by accident.
+        // The driver has the per-thread stream; symmem must not use it by accident.
         2 => Err(Code::NOT_SUPPORTED),
         handle if driver.streams.contains_key(&handle) => Ok(handle),
         handle => Err(dangling(Kind::Stream, handle)),
     }
 }
 
-/// The stream that a handle means, which has to be able to take work.
+/// Returns the stream of a handle, if it can take work.
 pub(crate) fn usable(driver: &Driver, handle: u64) -> Result<&Stream> {
     let stream = &driver.streams[&key(driver, handle)?];
     driver.healthy(stream.context())?;
     Ok(stream)
 }
 
-/// Give a stream work, or the graph it captures into. Nothing comes back from a capture.
+/// Puts work on a stream, or adds it to the graph that the stream captures. Returns `None` during a capture.
 pub(crate) fn submit(
     driver: &mut Driver,
     handle: u64,
@@ -228,7 +228,7 @@ pub(crate) fn submit(
     submit_after(driver, handle, work, Vec::new())
 }
 
-/// As [`submit`], once `after` is done.
+/// Like [`submit`], once `after` is done.
 pub(crate) fn submit_after(
     driver: &mut Driver,
     handle: u64,
@@ -256,7 +256,7 @@ pub(crate) fn submit_after(
     Ok(Some(driver.streams[&key].queue.push(after, work)))
 }
 
-/// What the streams of a context have not finished.
+/// Returns the last work of each stream of a context.
 pub(crate) fn pending(driver: &Driver, context: u64) -> Vec<Arc<Completion>> {
     let streams = driver
         .streams
@@ -265,7 +265,7 @@ pub(crate) fn pending(driver: &Driver, context: u64) -> Vec<Arc<Completion>> {
     streams.filter_map(|stream| stream.queue.last()).collect()
 }
 
-/// A stream with unfinished work of a kind.
+/// Returns a stream that has unfinished work for which `which` holds.
 fn unfinished(driver: &Driver, which: impl Fn(&Stream, &Work) -> bool) -> Option<u64> {
     let busy = |stream: &Stream| {
         lock(&stream.queue.items)
@@ -280,7 +280,7 @@ fn unfinished(driver: &Driver, which: impl Fn(&Stream, &Work) -> bool) -> Option
         .map(|(handle, _)| *handle)
 }
 
-/// Report it if unfinished work touches memory that is being taken away.
+/// Reports unfinished work that uses memory that is being taken away.
 pub(crate) fn report_use(driver: &Driver, base: u64, bytes: u64, verb: &str) {
     let touches = |&(at, length): &(u64, u64)| at < base + bytes && base < at + length;
     if let Some(stream) = unfinished(driver, |_, work| work.ranges().iter().any(touches)) {
@@ -290,7 +290,7 @@ pub(crate) fn report_use(driver: &Driver, base: u64, bytes: u64, verb: &str) {
     }
 }
 
-/// Report it if a call that waits for the context's work is made while some of that can wait for a peer.
+/// Reports a call that waits for the context's work while some of that work can wait for a peer.
 pub(crate) fn report_waits(driver: &Driver, context: u64) {
     if let Some(stream) = waiting(driver, context) {
         violation(format!(
@@ -299,14 +299,14 @@ pub(crate) fn report_waits(driver: &Driver, context: u64) {
     }
 }
 
-/// A stream of the context with unfinished work that can wait for a peer.
+/// Returns a stream of the context with unfinished work that can wait for a peer.
 pub(crate) fn waiting(driver: &Driver, context: u64) -> Option<u64> {
     unfinished(driver, |stream, work| {
         stream.context() == context && work.can_wait()
     })
 }
 
-/// Report it if unfinished work runs kernels of a module that is being unloaded.
+/// Reports unfinished work that runs kernels of a module that is being unloaded.
 pub(crate) fn report_module_use(driver: &Driver, module: u64) {
     if let Some(stream) = unfinished(driver, |_, work| work.uses_module(module)) {
         violation(format!(
@@ -315,7 +315,7 @@ pub(crate) fn report_module_use(driver: &Driver, module: u64) {
     }
 }
 
-/// A stream; flag 1 keeps it apart from the legacy stream.
+/// Creates a stream. Flag 1 makes it independent of the legacy stream.
 pub fn create(out: Option<&mut u64>, flags: u32) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
@@ -332,7 +332,7 @@ pub fn create(out: Option<&mut u64>, flags: u32) -> Result {
 }
 
 fn condition(flags: u32) -> Result<Condition> {
-    // Bit 30 asks for a flush of remote writes first, which has no meaning here.
+    // Bit 30 requests a flush of remote writes first, which has no meaning here.
     Ok(match flags & !(1 << 30) {
         0 => Condition::Reached,
         1 => Condition::Equal,
@@ -358,7 +358,7 @@ fn value_operation(stream: u64, address: u64, work: Work) -> Result {
     submit(&mut driver, stream, work).map(drop)
 }
 
-/// Give back a stream.
+/// Destroys a stream.
 pub fn destroy(handle: u64) -> Result {
     let mut driver = driver()?;
     let stream = driver.streams.get(&handle).filter(|stream| !stream.default);
@@ -378,12 +378,12 @@ pub fn destroy(handle: u64) -> Result {
     driver.healthy(context).map(drop)
 }
 
-/// The context of a stream.
+/// Returns the context of a stream.
 pub fn context(handle: u64, out: Option<&mut u64>) -> Result {
     put(out, usable(&*driver()?, handle)?.context())
 }
 
-/// Whether a stream's work is done.
+/// Returns whether a stream's work is done.
 pub fn query(handle: u64) -> Result {
     let mut driver = driver()?;
     let key = key(&driver, handle)?;
@@ -397,7 +397,7 @@ pub fn query(handle: u64) -> Result {
     }
 }
 
-/// Wait for a stream's work.
+/// Waits for a stream's work.
 pub fn synchronize(handle: u64) -> Result {
     let mut locked = driver()?;
     let key = key(&locked, handle)?;
@@ -410,7 +410,7 @@ pub fn synchronize(handle: u64) -> Result {
     driver()?.healthy(context).map(drop)
 }
 
-/// Let a stream write a word.
+/// Makes a stream write a word.
 pub fn write_value(stream: u64, address: u64, value: u32, flags: u32) -> Result {
     if flags > 1 {
         return Err(Code::INVALID_VALUE);
@@ -418,7 +418,7 @@ pub fn write_value(stream: u64, address: u64, value: u32, flags: u32) -> Result 
     value_operation(stream, address, Work::WriteValue { address, value })
 }
 
-/// Let a stream wait for a word.
+/// Makes a stream wait for a word.
 pub fn wait_value(stream: u64, address: u64, value: u32, flags: u32) -> Result {
     let condition = condition(flags)?;
     value_operation(

@@ -1,5 +1,5 @@
-//! For the tests of a vendor's fake: a fresh process each, since the state is one per process, and
-//! short ways to the report.
+//! Helpers for the tests of a vendor's fake. Each test runs in its own process because the state exists once per
+//! process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -8,11 +8,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::driver::Kind;
 use crate::report::{self, fake_device_clear_violations, fake_device_live};
 
-/// Set in the process of a test's own.
+/// Set in the process that runs one test.
 pub const CHILD: &str = "FAKE_DEVICE_TEST_CHILD";
 const PEER: &str = "FAKE_DEVICE_TEST_PEER";
 
-/// Run `body` in a process of its own, under these variables.
+/// Runs `body` in its own process with these variables.
 ///
 /// # Panics
 /// If that process fails.
@@ -31,7 +31,7 @@ pub fn alone(environment: &[(&str, &str)], body: impl FnOnce()) {
     );
 }
 
-/// This very test, to be run in another process.
+/// Returns a command that runs the calling test in another process.
 ///
 /// # Panics
 /// Outside a test.
@@ -46,21 +46,21 @@ pub fn child(environment: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Assert that a call worked.
+/// Asserts that a call succeeded.
 ///
 /// # Panics
-/// If it did not.
+/// If it failed.
 #[track_caller]
 pub fn ok(code: i32) {
     assert_eq!(code, 0, "report so far:\n{}", report::text());
 }
 
-/// How many of a kind this process holds.
+/// Returns how many objects of a kind this process holds.
 pub fn live(kind: Kind) -> u64 {
     fake_device_live(kind as u32)
 }
 
-/// Assert that the report has one violation and that it says `what`, and forget it.
+/// Asserts that the report has exactly one violation and that it contains `what`, and discards it.
 ///
 /// # Panics
 /// If it does not.
@@ -76,7 +76,7 @@ pub fn violated(what: &str) {
     fake_device_clear_violations();
 }
 
-/// Assert that no rule was broken.
+/// Asserts that no rule was broken.
 ///
 /// # Panics
 /// If one was.
@@ -86,14 +86,14 @@ pub fn clean() {
     assert!(!text.contains("violation: "), "{text}");
 }
 
-/// Another process that runs the same test as a peer, and what it says.
+/// Another process that runs the same test as a peer, and its output.
 pub struct Peer {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Peer {
-    /// Start it.
+    /// Starts the peer.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -105,15 +105,15 @@ impl Peer {
         Self { process, output }
     }
 
-    /// The peer's process number.
+    /// Returns the peer's process number.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The next line that the peer said.
+    /// Returns the next line that the peer printed.
     ///
     /// # Panics
-    /// If it says no more.
+    /// If the peer prints no more.
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -126,7 +126,7 @@ impl Peer {
         }
     }
 
-    /// Tell the peer something that it listens for.
+    /// Sends a line to the peer.
     ///
     /// # Panics
     /// If it is gone.
@@ -135,7 +135,7 @@ impl Peer {
         writeln!(input, "{text}").expect("the peer listens");
     }
 
-    /// Let the peer go on, and see it end well.
+    /// Releases the peer and waits until it succeeds.
     ///
     /// # Panics
     /// If it does not.
@@ -149,7 +149,7 @@ impl Peer {
         assert!(status.success(), "{rest}");
     }
 
-    /// Let the peer go on to where a signal ends it; the signal's number.
+    /// Releases the peer, which a signal then kills, and returns the signal's number.
     ///
     /// # Panics
     /// If it ends otherwise.
@@ -160,7 +160,7 @@ impl Peer {
         status.signal().expect("a signal")
     }
 
-    /// Kill the peer, and leave it to be waited for.
+    /// Kills the peer and does not reap it.
     ///
     /// # Panics
     /// If it cannot be killed.
@@ -173,7 +173,7 @@ impl Peer {
         }
     }
 
-    /// Kill the peer.
+    /// Kills the peer and reaps it.
     ///
     /// # Panics
     /// If it cannot be killed.
@@ -188,19 +188,19 @@ pub fn is_peer() -> bool {
     std::env::var_os(PEER).is_some()
 }
 
-/// As the peer: say something.
+/// Prints a line; called by the peer.
 pub fn say(text: &str) {
     println!("PEER {text}");
 }
 
-/// As the peer: the next line that it is told.
+/// Returns the next line that the peer is sent; called by the peer.
 ///
 /// # Panics
 /// If there is none.
 pub fn listen() -> String {
     let mut line = Vec::new();
     let mut byte = [0];
-    // No more than the line, since others read on.
+    // Read no byte past the line, because other readers continue there.
     loop {
         std::io::stdin().read_exact(&mut byte).expect("a line");
         if byte == *b"\n" {
@@ -210,7 +210,7 @@ pub fn listen() -> String {
     }
 }
 
-/// As the peer: say something, then wait to be released.
+/// Prints a line, then waits to be released; called by the peer.
 ///
 /// # Panics
 /// If nobody releases it.
@@ -222,15 +222,15 @@ pub fn say_and_wait(text: &str) {
         .expect("to be released");
 }
 
-/// Bytes as text.
+/// Returns bytes as hexadecimal text.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Undo [`hex`].
+/// Undoes [`hex`].
 ///
 /// # Panics
-/// If it is no such text.
+/// If the text is not hexadecimal.
 pub fn unhex(text: &str) -> Vec<u8> {
     let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
     (0..text.len()).step_by(2).map(byte).collect()

@@ -1,4 +1,4 @@
-//! Virtual memory management: memory and addresses apart, and memory shared by file descriptor.
+//! Virtual memory management: memory and addresses separately, and memory shared by file descriptor.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -19,12 +19,12 @@ use crate::physical::{Physical, Use, fresh_addresses};
 use crate::report::violation;
 use crate::streams;
 
-/// What memory is made and mapped in units of: a large page of the GPU.
+/// The granularity in bytes at which memory is created and mapped: a large page of the GPU.
 pub const GRANULARITY: u64 = 2 << 20;
 
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 
-/// What is mapped at an address.
+/// Returns what is mapped at an address.
 fn mapped(driver: &Driver, address: u64) -> Result<Held> {
     match driver.memory.find(address).map(|range| &range.backing) {
         Some(Backing::Mapping { memory, .. }) => Ok(Held::Memory(memory.clone())),
@@ -33,7 +33,7 @@ fn mapped(driver: &Driver, address: u64) -> Result<Held> {
     }
 }
 
-/// The memory of a handle.
+/// Returns the memory of a handle.
 fn memory(driver: &Driver, handle: u64) -> Result<&Arc<Physical>> {
     let handle = driver
         .handles
@@ -45,7 +45,7 @@ fn memory(driver: &Driver, handle: u64) -> Result<&Arc<Physical>> {
     }
 }
 
-/// Where memory is, as C has it.
+/// Where memory is, in C layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Location {
@@ -55,7 +55,7 @@ pub struct Location {
     pub id: i32,
 }
 
-/// What memory is made with, as C has it.
+/// The properties of memory, in C layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Properties {
@@ -63,7 +63,7 @@ pub struct Properties {
     pub kind: u32,
     /// Bits of the handle types wanted; 1 is a POSIX file descriptor.
     pub handle_types: u32,
-    /// Where it is to be.
+    /// Where the memory is to be.
     pub location: Location,
     /// Null on Linux.
     pub win32: u64,
@@ -71,18 +71,18 @@ pub struct Properties {
     pub flags: [u8; 8],
 }
 
-/// Who gets which access, as C has it.
+/// The access of one location, in C layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Access {
-    /// Who gets access.
+    /// Which device gets access.
     pub location: Location,
     /// 0 none, 1 read, 3 read and write.
     pub flags: u32,
 }
 
-/// The device that properties mean, and whether memory is not to be cached; an error for what the
-/// fakes do not make.
+/// Returns the device in the properties, and whether the memory is to be uncached. Fails for memory that the fakes
+/// cannot make.
 fn check(properties: Option<&Properties>) -> Result<(usize, bool)> {
     let properties = properties.ok_or(Code::INVALID_VALUE)?;
     let uncached = machine()?.uncached_type == Some(properties.kind);
@@ -90,13 +90,13 @@ fn check(properties: Option<&Properties>) -> Result<(usize, bool)> {
         return Err(Code::INVALID_VALUE);
     }
     if properties.location.kind != 1 || properties.handle_types & !POSIX_FILE_DESCRIPTOR != 0 {
-        // Host memory and fabric handles exist, but not on this machine.
+        // Host memory and fabric handles exist in the driver, but not on this fake machine.
         return Err(Code::NOT_SUPPORTED);
     }
     Ok((device(properties.location.id)?, uncached))
 }
 
-/// The mappings that make up exactly these addresses.
+/// Returns the mappings that make up exactly these addresses.
 fn mappings(driver: &Driver, base: u64, bytes: u64) -> Result<Vec<u64>> {
     let mut at = base;
     let mut found = Vec::new();
@@ -125,7 +125,7 @@ fn multiple(bytes: u64) -> bool {
     bytes > 0 && bytes.is_multiple_of(GRANULARITY)
 }
 
-/// What memory is made and mapped in units of.
+/// Returns the granularity at which memory is created and mapped.
 pub fn granularity(
     out: Option<&mut usize>,
     properties: Option<&Properties>,
@@ -138,7 +138,7 @@ pub fn granularity(
     put(out, GRANULARITY as usize)
 }
 
-/// Memory without addresses.
+/// Creates memory without addresses.
 pub fn create(
     out: Option<&mut u64>,
     bytes: usize,
@@ -152,7 +152,7 @@ pub fn create(
     }
     if !multiple(bytes as u64) {
         violation(format!(
-            "{bytes} bytes are no multiple of the granularity {GRANULARITY}"
+            "{bytes} bytes are not a multiple of the granularity {GRANULARITY}"
         ));
         return Err(Code::INVALID_VALUE);
     }
@@ -170,7 +170,7 @@ pub fn create(
     put(out, handle)
 }
 
-/// Give up a handle.
+/// Releases a handle.
 pub fn release(handle: u64) -> Result {
     let mut driver = driver()?;
     let held = driver
@@ -186,7 +186,7 @@ pub fn release(handle: u64) -> Result {
     Ok(())
 }
 
-/// The handle of what is mapped at an address.
+/// Returns the handle of what is mapped at an address, and adds a reference to it.
 pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
     let mut driver = driver()?;
     let mapped = mapped(&driver, address)?;
@@ -205,7 +205,7 @@ pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
     put(out, handle)
 }
 
-/// As [`retain`], but not held by the one who asks: its handle is to be there already.
+/// Like [`retain`] without a new reference: fails if no handle exists.
 pub fn find(out: Option<&mut u64>, address: u64) -> Result {
     let driver = driver()?;
     let mapped = mapped(&driver, address)?;
@@ -222,7 +222,7 @@ pub fn is_mapped(address: u64) -> bool {
     })
 }
 
-/// What memory was made with.
+/// Returns the properties that memory was created with.
 pub fn properties(out: Option<&mut Properties>, handle: u64) -> Result {
     let driver = driver()?;
     let memory = memory(&driver, handle)?;
@@ -239,7 +239,7 @@ pub fn properties(out: Option<&mut Properties>, handle: u64) -> Result {
     )
 }
 
-/// A file descriptor of memory.
+/// Returns a file descriptor of memory.
 pub fn export(out: Option<&mut i32>, handle: u64, kind: u32, flags: u64) -> Result {
     let driver = driver()?;
     let held = driver
@@ -261,7 +261,7 @@ pub fn export(out: Option<&mut i32>, handle: u64, kind: u32, flags: u64) -> Resu
     put(out, copy.into_raw_fd())
 }
 
-/// Addresses without memory.
+/// Reserves addresses without memory.
 pub fn reserve(
     out: Option<&mut u64>,
     bytes: usize,
@@ -280,12 +280,12 @@ pub fn reserve(
     put(out, base)
 }
 
-/// Give back what [`reserve`] gave.
+/// Frees the addresses that [`reserve`] returned.
 pub fn free_addresses(base: u64, bytes: usize) -> Result {
     let mut driver = driver()?;
     if driver.memory.reservations.get(&base) != Some(&(bytes as u64)) {
         violation(format!(
-            "{bytes} bytes at {base:#x} are not a reservation, or not all of it"
+            "{bytes} bytes at {base:#x} are not a whole reservation"
         ));
         return Err(Code::INVALID_VALUE);
     }
@@ -297,7 +297,7 @@ pub fn free_addresses(base: u64, bytes: usize) -> Result {
     Ok(())
 }
 
-/// Map memory at reserved addresses, or a multicast object, which blocks until all its devices were added.
+/// Maps memory at reserved addresses, or a multicast object, which blocks until all its devices were added.
 pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Result {
     let driver = driver()?;
     let (bytes, offset) = (bytes as u64, offset as u64);
@@ -363,13 +363,13 @@ pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> R
     Ok(())
 }
 
-/// Undo [`map`].
+/// Undoes [`map`].
 pub fn unmap(base: u64, bytes: usize) -> Result {
     let mut driver = driver()?;
     let found = mappings(&driver, base, bytes as u64)?;
     streams::report_use(&driver, base, bytes as u64, "unmapped");
     for base in &found {
-        // It may wait for the devices that reach the object.
+        // The real call may wait for the devices that can access the object.
         if let Some(Backing::Multicast { access, .. }) =
             driver.memory.find(*base).map(|range| &range.backing)
         {
@@ -384,7 +384,7 @@ pub fn unmap(base: u64, bytes: usize) -> Result {
     Ok(())
 }
 
-/// Memory of a file descriptor, which stays the caller's.
+/// Imports memory from a file descriptor, which the caller keeps.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.
@@ -393,13 +393,13 @@ pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Resul
     if descriptor < 0 || kind != POSIX_FILE_DESCRIPTOR || out.is_none() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the descriptor is the caller's, who keeps it open during the call.
+    // SAFETY: the caller owns the descriptor and keeps it open during the call.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let held = match Object::open(file)? {
         Some(object) => Held::Multicast(object),
         None => Held::Memory(Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
             violation(format!(
-                "descriptor {descriptor} is not of memory that was exported"
+                "descriptor {descriptor} does not refer to exported memory"
             ));
         })?),
     };
@@ -408,7 +408,7 @@ pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Resul
     put(out, handle)
 }
 
-/// Let devices touch what is mapped.
+/// Lets devices access what is mapped.
 ///
 /// # Safety
 /// Host pointers and arrays are valid for the lengths that go with them.
@@ -421,7 +421,7 @@ pub unsafe fn set_access(
     if descriptors.is_null() || count == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises `count` descriptors; every bit pattern is one.
+    // SAFETY: the caller promises `count` descriptors; every bit pattern is a valid one.
     let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
     let mut wanted = Vec::new();
     for descriptor in descriptors {
@@ -450,7 +450,7 @@ pub unsafe fn set_access(
             .ok_or(Code::INVALID_VALUE)?;
         let (access, reachable): (_, Box<dyn Fn(usize) -> Result<bool>>) = match &mut range.backing
         {
-            // A device that is not visible here has no ordinal to be reached by.
+            // A device that is not visible here has no ordinal to check peer access with.
             Backing::Mapping { memory, access, .. } => {
                 let owner = ordinal_of(memory.device);
                 let reached = move |device| Ok(owner.is_none_or(|owner| reaches(device, owner)));
@@ -475,7 +475,7 @@ pub unsafe fn set_access(
     Ok(())
 }
 
-/// What a device may do at an address.
+/// Returns what a device may do at an address.
 pub fn access(flags: Option<&mut u64>, location: Option<&Location>, address: u64) -> Result {
     let location = *location.ok_or(Code::INVALID_VALUE)?;
     let device = device(location.id)?;

@@ -1,4 +1,4 @@
-//! What a stream can be told to do, and how it is done.
+//! The kinds of work on a stream, and how each is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use crate::multicast::Accessing;
 use crate::outstanding;
 use crate::report::violation;
 
-/// One piece of a stream's work. Addresses are looked up when it runs.
+/// One piece of a stream's work. Addresses are resolved when it runs.
 #[derive(Clone)]
 pub(crate) enum Work {
     /// A marker: an event's record, or a wait for other streams.
@@ -26,7 +26,7 @@ pub(crate) enum Work {
         bytes: u64,
     },
     CopyRows(Rows),
-    /// A copy from pageable memory, whose bytes were taken when it was submitted.
+    /// A copy from pageable memory, whose bytes were read when it was submitted.
     Write {
         destination: u64,
         data: Arc<[u8]>,
@@ -52,7 +52,7 @@ pub(crate) enum Work {
     Library(LibraryWork),
 }
 
-/// A copy of rows of `bytes`.
+/// A copy of rows; each has `bytes` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub destination: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// What it writes, from the first byte to the last, and what it reads.
+    /// Returns what it writes, from the first byte to the last, and what it reads.
     pub fn ranges(&self) -> [(u64, u64); 2] {
         let between = self.rows.saturating_sub(1);
         [
@@ -99,7 +99,7 @@ impl Condition {
 }
 
 impl Work {
-    /// The addresses it touches, with lengths.
+    /// Returns the addresses it touches, with lengths.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         match self {
             Self::Nothing => Vec::new(),
@@ -125,7 +125,7 @@ impl Work {
         }
     }
 
-    /// Whether it can wait for somebody else.
+    /// Whether it can wait for a peer.
     pub fn can_wait(&self) -> bool {
         match self {
             Self::WaitValue { .. } => true,
@@ -145,7 +145,7 @@ impl Work {
         }
     }
 
-    /// Do it.
+    /// Runs it.
     pub fn run(&self, runner: &Runner) -> Result {
         match self {
             Self::Nothing => Ok(()),
@@ -157,7 +157,7 @@ impl Work {
             Self::CopyRows(rows) => runner.engine_copy_rows(rows),
             Self::Write { destination, data } => {
                 let source = data.as_ptr() as u64;
-                // The staged bytes are this process's ordinary memory, which copies may read.
+                // The staged bytes are ordinary memory of this process, which copies may read.
                 runner.copy(*destination, source, data.len() as u64, Engine::Copy)
             }
             Self::Fill {
@@ -197,19 +197,19 @@ impl Work {
     }
 }
 
-/// Who runs work: a context's stream.
+/// The context and stream that work runs on.
 #[derive(Clone)]
 pub(crate) struct Runner {
     pub context: u64,
     pub stream: u64,
-    /// Which of the branches of a graph, where the stream runs one.
+    /// The graph branch, if the stream runs a graph.
     pub branch: usize,
     /// Set when the context is released or lost.
     pub dead: Arc<AtomicBool>,
 }
 
 impl Runner {
-    /// The bytes at an address, or an illegal access.
+    /// Returns the memory at an address, or reports an illegal access.
     pub fn resolve(&self, address: u64, bytes: u64, engine: Engine) -> Result<Vec<Piece>> {
         state()
             .resolve(address, bytes, self.context, engine)
@@ -221,16 +221,15 @@ impl Runner {
             })
     }
 
-    /// The bytes of every member behind a multicast address, as a multimem operation finds them, in the
-    /// order of the switch, with what holds them to be in use; or an illegal access.
+    /// Returns every member's bytes behind a multicast address, in the order of the switch, with a guard that marks
+    /// them as in use; or reports an illegal access.
     pub fn replicas(&self, address: u64, bytes: u64) -> Result<(Vec<Piece>, Accessing)> {
         let found = state().multicast(address, bytes, self.context);
         found
             .and_then(|(object, offset)| {
                 let accessing = object.access(offset, bytes);
-                let accessing = accessing.map_err(|code| {
-                    format!("that it is in use cannot be written down ({})", code.0)
-                })?;
+                let accessing = accessing
+                    .map_err(|code| format!("the access cannot be recorded ({})", code.0))?;
                 let piece = |(memory, at)| Piece::of(memory, at, bytes as usize);
                 let replicas = object.replicas(offset, bytes)?;
                 Ok((replicas.into_iter().map(piece).collect(), accessing))
@@ -243,7 +242,7 @@ impl Runner {
             })
     }
 
-    /// The aligned 32-bit word at an address, as kernels and stream operations reach it.
+    /// Returns the aligned 32-bit word at an address, as kernels and stream operations access it.
     pub fn word(&self, address: u64) -> Result<Word> {
         if !address.is_multiple_of(4) {
             violation(format!(
@@ -258,15 +257,15 @@ impl Runner {
         Ok(Word(piece))
     }
 
-    /// The same, for a word that is polled until somebody else writes it: signals live where nobody
-    /// caches them, on machines where that matters.
+    /// Like [`Self::word`], for a word that is polled until a peer or the host writes it. On machines where that
+    /// matters, such words must be uncached.
     pub fn polled(&self, address: u64) -> Result<Word> {
         let word = self.word(address)?;
         self.check_polled(address);
         Ok(word)
     }
 
-    /// Report it if what is polled at an address is in memory that devices cache.
+    /// Reports a polled word in memory that devices cache.
     pub fn check_polled(&self, address: u64) {
         let Ok(machine) = machine() else { return };
         let state = state();
@@ -292,13 +291,13 @@ impl Runner {
         }
     }
 
-    /// Move bytes by a copy engine.
+    /// Copies bytes with a copy engine.
     fn engine_copy(&self, destination: u64, source: u64, bytes: u64) -> Result {
         let copy = self.outstanding(destination, source, bytes);
         outstanding::during(copy, || self.copy(destination, source, bytes, Engine::Copy))
     }
 
-    /// Move rows of bytes by a copy engine.
+    /// Copies rows of bytes with a copy engine.
     fn engine_copy_rows(&self, rows: &Rows) -> Result {
         let copy = self.outstanding(rows.destination, rows.source, rows.bytes * rows.rows);
         outstanding::during(copy, || {
@@ -321,7 +320,7 @@ impl Runner {
         }
     }
 
-    /// Move bytes.
+    /// Copies bytes.
     pub fn copy(&self, destination: u64, source: u64, bytes: u64, engine: Engine) -> Result {
         let to = self.resolve(destination, bytes, engine)?;
         let from = self.resolve(source, bytes, engine)?;
@@ -330,9 +329,9 @@ impl Runner {
         let (mut read, mut written) = (0, 0);
         while let (Some(source), Some(target)) = (out, into) {
             let length = (source.bytes - read).min(target.bytes - written);
-            // SAFETY: both pieces were just resolved to memory that they keep mapped, and `length`
-            // stays inside both. Other processes and threads may touch the same bytes, as with any
-            // device memory: ordering that is the duty of the program under test.
+            // SAFETY: both pieces were just resolved to memory that they keep mapped, and `length` stays inside both.
+            // Other processes and threads may access the same bytes, as with any device memory; the program under test
+            // must order its accesses.
             unsafe {
                 std::ptr::copy(
                     source.pointer.add(read),
@@ -352,9 +351,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Write `pattern` `count` times.
+    /// Writes `pattern` `count` times.
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64, engine: Engine) -> Result {
-        // Widths divide it, so that it goes on where it ended.
+        // A multiple of every width, so that the pattern continues across chunks.
         const AT_ONCE: usize = 64 << 10;
         let bytes = count as usize * pattern.len();
         let chunk = pattern.repeat(bytes.min(AT_ONCE) / pattern.len().max(1));
@@ -367,8 +366,8 @@ impl Runner {
             while at < piece.bytes {
                 let first = (offset + at) % pattern.len();
                 let length = (piece.bytes - at).min(chunk.len() - first);
-                // SAFETY: the piece is resolved memory with `length` bytes from `at`, and the chunk has
-                // as many from `first`.
+                // SAFETY: the piece is resolved memory with `length` bytes from `at`, and the chunk has `length` bytes
+                // from `first`.
                 unsafe { std::ptr::copy(chunk.as_ptr().add(first), piece.pointer.add(at), length) };
                 at += length;
             }
@@ -377,7 +376,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Let others run before looking again; an error once the context is gone.
+    /// Lets other threads run before looking again; fails once the context is gone.
     pub fn pause(&self, rounds: &mut u32) -> Result {
         if self.dead.load(Ordering::Acquire) {
             return Err(Code::DEINITIALIZED);
@@ -385,8 +384,8 @@ impl Runner {
         *rounds += 1;
         match rounds.checked_sub(200) {
             None => std::thread::yield_now(),
-            // Whoever has waited long looks less often: the ranks of a large world, each with streams that
-            // wait, would keep few processors from the one that all wait for.
+            // Long waits poll less often. Otherwise, in a large world, all streams that wait would take the few
+            // processors from the one stream that they wait for.
             Some(slept) => std::thread::sleep(Duration::from_micros(50 << (slept / 64).min(4))),
         }
         Ok(())
@@ -398,8 +397,8 @@ pub(crate) struct Word(Piece);
 
 impl Word {
     pub fn atomic(&self) -> &AtomicU32 {
-        // SAFETY: the word is aligned, stays mapped while the piece is held, and everyone who
-        // shares it through this driver uses atomics.
+        // SAFETY: the word is aligned, stays mapped while the piece is held, and everyone who shares it through this
+        // driver uses atomics.
         unsafe { AtomicU32::from_ptr(self.0.pointer.cast()) }
     }
 }

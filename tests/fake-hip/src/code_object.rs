@@ -1,7 +1,7 @@
-//! AMD code objects: what they are for and which kernels are in them.
+//! AMD code objects: their target, and the kernels in them.
 //!
-//! Layouts and numbers are those of LLVM's "User Guide for AMDGPU Backend": the ELF header, and the
-//! metadata note of code object version 5.
+//! Layouts and numbers are from LLVM's "User Guide for AMDGPU Backend": the ELF header, and the metadata note of code
+//! object version 5.
 
 use fake_device::error::{Code, Result};
 use fake_device::modules::Entry;
@@ -21,40 +21,40 @@ const METADATA: u64 = 32;
 /// `SHT_NOTE`.
 const NOTES: u64 = 7;
 
-/// The processors there are code objects for here, by `EF_AMDGPU_MACH`.
+/// The processors that symmem has code objects for, by `EF_AMDGPU_MACH`.
 const PROCESSORS: &[(u64, &str)] = &[(0x3f, "gfx90a"), (0x4c, "gfx942"), (0x4f, "gfx950")];
 
-/// Read the code object at `pointer`.
+/// Reads the code object at `pointer`.
 ///
 /// # Safety
-/// `pointer` is null or a whole code object: the runtime is given no length and neither are we.
+/// `pointer` is null or a whole code object. Neither the runtime nor this function is given a length.
 pub(crate) unsafe fn read(pointer: *const u8) -> Result<Vec<Entry>> {
     if pointer.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: a code object starts with its magic number.
+    // SAFETY: a code object has at least the four bytes of its magic number.
     if unsafe { std::slice::from_raw_parts(pointer, 4) } != b"\x7fELF" {
-        violation("the image is no ELF file".into());
+        violation("the image is not an ELF file".into());
         return Err(Code::INVALID_IMAGE);
     }
     // SAFETY: an ELF file starts with a header of 64 bytes.
     let header = unsafe { std::slice::from_raw_parts(pointer, 64) };
     check_header(header)?;
     let (table, size, count) = sections(header)?;
-    // SAFETY: the header says that the section headers are there.
+    // SAFETY: the header gives the position and size of the section headers.
     let headers = unsafe { std::slice::from_raw_parts(pointer.wrapping_add(table), size * count) };
     let mut end = table + size * count;
     for section in headers.chunks_exact(size) {
-        // Type 8 has no bytes in the file.
+        // Sections of type 8 (`SHT_NOBITS`) have no bytes in the file.
         if number(section, 4, 4)? != 8 {
             end = end.max((number(section, 24, 8)? + number(section, 32, 8)?) as usize);
         }
     }
-    // SAFETY: the section headers say that the image has as many bytes.
+    // SAFETY: the section headers say that the image has this many bytes.
     entries(unsafe { std::slice::from_raw_parts(pointer, end) })
 }
 
-/// A little-endian number of a file.
+/// Reads a little-endian number from a file.
 fn number(bytes: &[u8], at: usize, length: usize) -> Result<u64> {
     let end = at.checked_add(length).ok_or(Code::INVALID_IMAGE)?;
     let field = bytes.get(at..end).ok_or(Code::INVALID_IMAGE)?;
@@ -92,12 +92,12 @@ fn check_header(header: &[u8]) -> Result {
     let known = PROCESSORS.iter().find(|(flags, _)| *flags == built_for);
     match known {
         Some((_, name)) if *name == architecture() => Ok(()),
-        // A program may try one image after the other: no rule is broken.
+        // A program may try one image after the other, so this breaks no rule.
         _ => Err(Code::NO_BINARY_FOR_GPU),
     }
 }
 
-/// Where the section headers are, how long each is, and how many.
+/// Returns the position of the section headers, the size of each, and their number.
 fn sections(header: &[u8]) -> Result<(usize, usize, usize)> {
     let table = number(header, 40, 8)? as usize;
     let (size, count) = (
@@ -110,12 +110,12 @@ fn sections(header: &[u8]) -> Result<(usize, usize, usize)> {
     Ok((table, size, count))
 }
 
-/// The kernels that the metadata lists.
+/// Returns the kernels that the metadata lists.
 fn entries(image: &[u8]) -> Result<Vec<Entry>> {
     let metadata = metadata(image)?;
     let target = metadata.get("amdhsa.target").and_then(Value::text);
     let wanted = format!("amdgcn-amd-amdhsa--{}", architecture());
-    // Features may follow, with colons.
+    // Features may follow the target, separated by colons.
     if target.and_then(|target| target.split(':').next()) != Some(&wanted) {
         violation(format!("the metadata is for {target:?}, not {wanted}"));
         return Err(Code::INVALID_IMAGE);
@@ -132,7 +132,7 @@ fn metadata(image: &[u8]) -> Result<Value> {
         }
         let mut at = number(image, section + 24, 8)? as usize;
         let end = at + number(image, section + 32, 8)? as usize;
-        // A note: lengths of name and descriptor, type, then both, padded to 4.
+        // A note: lengths of name and descriptor, type, then name and descriptor, each padded to 4 bytes.
         while at + 12 <= end {
             let (name, bytes) = (
                 number(image, at, 4)? as usize,
@@ -156,7 +156,7 @@ fn entry(kernel: &Value) -> Result<Entry> {
     let count = |key: &str| kernel.get(key).and_then(Value::number);
     let name = kernel.get(".name").and_then(Value::text);
     let name = name.ok_or(Code::INVALID_IMAGE)?.to_owned();
-    // Users' kernels are launched as any program's are, with what the runtime adds.
+    // Users' kernels are launched like those of any program, with the runtime's hidden arguments.
     let own = !name.starts_with("symmem_example_");
     let segment = count(".kernarg_segment_size").ok_or(Code::INVALID_IMAGE)?;
     let mut explicit = 0;

@@ -1,6 +1,6 @@
-//! `libhiprtc.so`, which older releases have in the runtime's own file: AMD's run-time compiler is clang, and
-//! so is this one, with the options that hiprtc gives it. What it is given it believes no more than hiprtc
-//! does: headers by the names that sources include them by, a target, C++.
+//! `libhiprtc.so`, which older releases include in the runtime's own file. AMD's run-time compiler is clang, and so is
+//! this one, with the options that hiprtc passes. Like hiprtc it accepts headers by the names that sources include, a
+//! target, and C++.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const INVALID_PROGRAM: c_int = 4;
 const INVALID_OPTION: c_int = 5;
 const COMPILATION: c_int = 6;
 
-/// What a `hiprtcProgram` points to.
+/// The target of a `hiprtcProgram` pointer.
 struct Program {
     source: String,
     name: String,
@@ -29,7 +29,7 @@ unsafe fn text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises text that ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
 }
@@ -41,16 +41,16 @@ unsafe fn texts(count: c_int, list: *const *const c_char) -> Option<Vec<String>>
     if list.is_null() {
         return (count == 0).then(Vec::new);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` texts.
     (0..count)
         .map(|index| unsafe { text(*list.add(index)) })
         .collect()
 }
 
 /// # Safety
-/// `program` is null or what [`hiprtcCreateProgram`] gave and nobody has destroyed.
+/// `program` is null, or came from [`hiprtcCreateProgram`] and has not been destroyed.
 unsafe fn program<'a>(program: *mut c_void) -> Option<&'a mut Program> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises null or a live program.
     unsafe { program.cast::<Program>().as_mut() }
 }
 
@@ -58,7 +58,7 @@ unsafe fn program<'a>(program: *mut c_void) -> Option<&'a mut Program> {
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
     let release = crate::release::release();
-    // SAFETY: both places are the caller's.
+    // SAFETY: the caller promises two writable outputs.
     unsafe {
         major.write((release / 100) as c_int);
         minor.write((release % 100) as c_int);
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
     contents: *const *const c_char,
     names: *const *const c_char,
 ) -> c_int {
-    // SAFETY: the lists and texts are the caller's.
+    // SAFETY: the caller promises `count` entries in both lists, and texts that end with a zero.
     let (source, name, contents, names) = unsafe {
         (
             text(source),
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
         log: vec![0],
         code: Vec::new(),
     });
-    // SAFETY: the place is the caller's.
+    // SAFETY: the caller promises a writable output.
     unsafe { place.write(Box::into_raw(program).cast()) };
     SUCCESS
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> c_int {
-    // SAFETY: program and list are the caller's.
+    // SAFETY: the caller promises a live program and `count` options.
     let (Some(program), Some(options)) =
         (unsafe { program(raw) }, unsafe { texts(count, options) })
     else {
@@ -152,7 +152,7 @@ impl Program {
         let folder = format!("fake-hiprtc-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         let code = self.compile_in(&folder, options);
-        // What is left there is nobody's business.
+        // A failure to remove the folder affects nothing.
         let _ = std::fs::remove_dir_all(&folder);
         code
     }
@@ -189,11 +189,11 @@ impl Program {
 }
 
 /// # Safety
-/// `place` is writable, for as many bytes as `bytes` has.
+/// `place` is writable for the length of `bytes`.
 unsafe fn give(bytes: Option<&[u8]>, place: *mut c_char) -> c_int {
     match bytes {
         Some(bytes) => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller promises room for all of `bytes`.
             unsafe { place.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
             SUCCESS
         }
@@ -206,7 +206,7 @@ unsafe fn give(bytes: Option<&[u8]>, place: *mut c_char) -> c_int {
 unsafe fn give_length(bytes: Option<&[u8]>, place: *mut usize) -> c_int {
     match bytes {
         Some(bytes) => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller promises a writable output.
             unsafe { place.write(bytes.len()) };
             SUCCESS
         }
@@ -217,35 +217,35 @@ unsafe fn give_length(bytes: Option<&[u8]>, place: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcGetProgramLogSize(raw: *mut c_void, bytes: *mut usize) -> c_int {
-    // SAFETY: program and place are the caller's.
+    // SAFETY: the caller promises a live program and a writable output.
     unsafe { give_length(program(raw).map(|program| &*program.log), bytes) }
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcGetProgramLog(raw: *mut c_void, log: *mut c_char) -> c_int {
-    // SAFETY: program and place are the caller's.
+    // SAFETY: the caller promises a live program and room for the log.
     unsafe { give(program(raw).map(|program| &*program.log), log) }
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcGetCodeSize(raw: *mut c_void, bytes: *mut usize) -> c_int {
-    // SAFETY: program and place are the caller's.
+    // SAFETY: the caller promises a live program and a writable output.
     unsafe { give_length(program(raw).map(|program| &*program.code), bytes) }
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcGetCode(raw: *mut c_void, code: *mut c_char) -> c_int {
-    // SAFETY: program and place are the caller's.
+    // SAFETY: the caller promises a live program and room for the code.
     unsafe { give(program(raw).map(|program| &*program.code), code) }
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc)]
 pub unsafe extern "C" fn hiprtcDestroyProgram(place: *mut *mut c_void) -> c_int {
-    // SAFETY: the place is the caller's, and what it holds is given up by it.
+    // SAFETY: the caller promises a readable and writable pointer to a live program, which this call consumes.
     unsafe {
         let program = place.replace(std::ptr::null_mut()).cast::<Program>();
         if program.is_null() {

@@ -1,4 +1,4 @@
-//! The devices: what they look like, and which one each thread uses.
+//! The devices: their properties, and the device that each thread uses.
 
 use std::ffi::{c_char, c_int};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use fake_device::{api, contexts};
 
 use crate::release::{self, release};
 
-/// What the devices are: `gfx942` unless `FAKE_HIP_ARCHITECTURE` says otherwise.
+/// Returns the architecture of the devices: `gfx942` unless `FAKE_HIP_ARCHITECTURE` says otherwise.
 pub(crate) fn architecture() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         std::env::var("FAKE_HIP_ARCHITECTURE").unwrap_or_else(|_| "gfx942".into())
@@ -22,7 +22,7 @@ pub(crate) fn architecture() -> &'static str {
     &NAME
 }
 
-/// A processor's figures, from AMD's documents of the MI200, MI300 and MI350 series.
+/// A processor's figures, from AMD's documents on the MI200, MI300 and MI350 series.
 struct Processor {
     name: &'static str,
     compute_capability: (c_int, c_int),
@@ -30,7 +30,7 @@ struct Processor {
     /// Dies with compute units.
     dies: c_int,
     shared_memory: u32,
-    /// The constant counter that kernels read.
+    /// The frequency of the constant counter that kernels read.
     clock_khz: c_int,
 }
 
@@ -63,8 +63,7 @@ fn processor() -> Processor {
     }
 }
 
-/// What the arguments of symmem's kernels begin with: nothing else tells them the geometry, since they
-/// have no hidden arguments.
+/// What precedes the arguments of symmem's kernels. It tells them their geometry, since they have no hidden arguments.
 struct Launch {
     blocks: u32,
     threads: u32,
@@ -86,17 +85,17 @@ impl Launch {
         })
     }
 
-    /// What is wrong with what a launch says of itself.
+    /// Returns what is wrong with the geometry that a launch's arguments give.
     fn check(bytes: &[u8], grid: &Grid) -> Option<String> {
         let Some(said) = Self::read(bytes) else {
-            return Some(format!("{} bytes say no geometry", bytes.len()));
+            return Some(format!("{} bytes contain no geometry", bytes.len()));
         };
         let tick = 1_000_000 / processor().clock_khz as u32;
         let (blocks, threads) = (grid.blocks[0], grid.threads[0]);
         let flat = grid.blocks[1..] == [1, 1] && grid.threads[1..] == [1, 1];
         if !flat || (said.blocks, said.threads) != (blocks, threads) {
             return Some(format!(
-                "the arguments say {} blocks of {} threads, launched are {:?} of {:?}",
+                "the arguments give {} blocks of {} threads, but the launch has {:?} of {:?}",
                 said.blocks, said.threads, grid.blocks, grid.threads
             ));
         }
@@ -110,7 +109,7 @@ impl Launch {
     }
 }
 
-/// Whether a fault that releases of the runtime have is wanted.
+/// Whether a variable enables a known fault of the runtime.
 pub(crate) fn fault(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }
@@ -127,7 +126,7 @@ fn machine() -> Machine {
             of_multiprocessor: shared,
             of_each_block: 0,
         },
-        // Code objects are on the device once they are loaded.
+        // Loading a code object puts it on the device.
         eager_loading: true,
         end_of_arguments: 3,
         preamble: Some(Preamble {
@@ -137,8 +136,8 @@ fn machine() -> Machine {
         access_from_start: true,
         switch: None,
         maps_nothing: fault("FAKE_HIP_MAPS_NOTHING"),
-        // LLVM's guide, memory models gfx90a and gfx942: on the later ones a peer's store takes the line
-        // out of the owner's cache.
+        // From LLVM's guide, memory models gfx90a and gfx942: on gfx942 and later, a peer's store invalidates the line
+        // in the owner's cache.
         polling: match architecture() {
             "gfx90a" => Polling::Uncached,
             _ => Polling::OwnOrUncached,
@@ -147,8 +146,8 @@ fn machine() -> Machine {
     }
 }
 
-/// The physical device behind each visible ordinal: the driver's variable chooses first, and the
-/// runtime's among what that left.
+/// Returns the physical device behind each visible ordinal. The driver's variable selects first, then the runtime's
+/// variable selects among the rest.
 fn visible() -> Vec<usize> {
     let all: Vec<usize> = (0..configuration().devices).collect();
     let driver = chosen(&all, "ROCR_VISIBLE_DEVICES");
@@ -171,18 +170,18 @@ fn chosen(among: &[usize], variable: &str) -> Vec<usize> {
     chosen.into_iter().map(|index| among[index]).collect()
 }
 
-/// Into how many partitions each GPU is cut; its devices are these then.
+/// Returns the number of partitions that each GPU is divided into. Each partition is a device.
 fn partitions() -> usize {
     (number("FAKE_HIP_PARTITIONS", 1) as usize).max(1)
 }
 
-/// What identifies a physical device in every process, as the runtime writes it: 16 characters. Partitions
-/// of a GPU have it in common.
+/// Returns the identifier of a physical device in every process, 16 characters as the runtime writes it. The partitions
+/// of a GPU share it.
 fn identifier(physical: usize) -> String {
     format!("fa{:02x}ce5ca1ab1e00", physical / partitions())
 }
 
-/// The runtime initialises itself with the first call, and uses device 0 where a thread has chosen none.
+/// Initializes the runtime at the first call, with device 0 for a thread that has chosen none.
 pub(crate) fn ensure() -> Result {
     initialise(machine);
     if count() == 0 {
@@ -194,10 +193,10 @@ pub(crate) fn ensure() -> Result {
     Ok(())
 }
 
-/// A device attribute; the numbers are `hipDeviceAttribute_t`.
+/// Returns a device attribute. The numbers are those of `hipDeviceAttribute_t`.
 fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
     let processor = processor();
-    // Not in the headers of 5.2; the last two not in those of 6.0 either.
+    // Missing from the headers of 5.2; the last two also from those of 6.0.
     let since = match number {
         89 | 90 | 10017 => release::of(5, 3),
         91 | 10018 => release::of(6, 2),
@@ -242,9 +241,9 @@ fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
     })
 }
 
-/// `hipDeviceProp_t` as 5.2 has it: where the name and the architecture's name lie in its bytes.
+/// `hipDeviceProp_t` of release 5.2: its length, and the offsets of name and architecture name.
 const PROPERTIES: (usize, usize, usize) = (792, 0, 396);
-/// As 6.0 has it.
+/// The same of release 6.0.
 const PROPERTIES_6: (usize, usize, usize) = (1472, 0, 1160);
 
 /// # Safety
@@ -255,7 +254,7 @@ unsafe fn properties(out: *mut u8, ordinal: c_int, layout: (usize, usize, usize)
         return Err(Code::INVALID_VALUE);
     }
     let (length, name, target) = layout;
-    // SAFETY: the caller promises so many bytes.
+    // SAFETY: the caller promises that the struct's `length` bytes are writable.
     let bytes = unsafe { std::slice::from_raw_parts_mut(out, length) };
     bytes.fill(0);
     let full = format!("{}:sramecc+:xnack-", architecture());

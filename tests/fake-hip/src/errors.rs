@@ -1,4 +1,4 @@
-//! Names of errors, and each thread's last one.
+//! Error names, and each thread's last error.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,7 +6,7 @@ use fake_device::api;
 use fake_device::call::{put, take_last_failure};
 use fake_device::error::Code;
 
-/// The runtime's names of the errors that the fakes have, by number.
+/// The runtime's names of the errors that the fakes return, by number.
 const NAMES: &[(i32, &CStr)] = &[
     (0, c"hipSuccess"),
     (1, c"hipErrorInvalidValue"),
@@ -59,7 +59,7 @@ fn name(error: c_int) -> Option<&'static CStr> {
     found.map(|(_, name)| *name)
 }
 
-/// The runtime's `hipGetErrorName`. A number that it does not know has a name too.
+/// The runtime's `hipGetErrorName`, which also has a name for unknown numbers.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub extern "C" fn hipGetErrorName(error: c_int) -> *const c_char {

@@ -1,4 +1,4 @@
-//! Graphs: captured work, made launchable, replayed.
+//! Graphs: captured work that is instantiated and launched.
 
 use fake_device::{api, graphs};
 

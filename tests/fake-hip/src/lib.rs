@@ -1,7 +1,7 @@
-//! A fake `libamdhip64.so`, strict about order and lifetimes, for tests with no GPU.
+//! A fake `libamdhip64.so`, strict about order and lifetimes, for tests on machines without a GPU.
 //!
-//! It exports the runtime's C functions over [`fake_device`], which does the work: here is what is
-//! HIP's own. It takes the real code objects (`code_object`). The README lists the switches.
+//! It exports the runtime's C functions over [`fake_device`], which does the work; this crate has only what is specific
+//! to HIP. It loads the real code objects (`code_object`). The README lists the switches.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -25,7 +25,7 @@ pub mod sharing;
 pub mod streams;
 pub mod vmm;
 
-/// Functions that answer without a device.
+/// Functions that work without a device.
 const WITHOUT_DEVICE: &[&str] = &[
     "hipInit",
     "hipGetDeviceCount",
@@ -39,12 +39,12 @@ const WITHOUT_DEVICE: &[&str] = &[
     "hipPeekAtLastError",
 ];
 
-/// What every call goes through first: the release has to have the function, and the runtime
-/// initialises itself, with device 0 where a thread has chosen none.
+/// Checks that every call passes first: the release must have the function. The runtime then initializes itself, with
+/// device 0 for a thread that has chosen none.
 fn admit(symbol: &str) -> Result {
     if let Some(since) = release::since(symbol).filter(|since| release::release() < *since) {
         violation(format!(
-            "{symbol} came with release {}.{}",
+            "{symbol} was added in release {}.{}",
             since / 100,
             since % 100
         ));

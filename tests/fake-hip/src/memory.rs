@@ -1,4 +1,4 @@
-//! Ordinary memory, host memory, what a pointer is, copies and fills.
+//! Ordinary memory, host memory, pointer attributes, copies and fills.
 
 use std::ffi::c_void;
 
@@ -10,14 +10,14 @@ use fake_device::{allocations, api};
 use crate::devices::architecture;
 use crate::release::{self, release};
 
-/// `hipHostMallocPortable`, `Mapped` and `WriteCombined`, which the fakes share; coherence, placement
-/// and caching mean nothing to ordinary pages.
+/// `hipHostMallocPortable`, `Mapped` and `WriteCombined`, which the fakes share. The flags for coherence, placement and
+/// caching mean nothing for ordinary pages.
 const HOST_FLAGS: u32 = 7;
 const HOST_HINTS: u32 = 0xf000_0000;
 /// `hipHostMallocCoherent` and `hipHostMallocNonCoherent`, which exclude each other.
 const COHERENCE: u32 = 0xc000_0000;
 
-/// The two sides of a copy of a `hipMemcpyKind`.
+/// Returns the two sides of a copy of a `hipMemcpyKind`.
 fn sides(kind: u32) -> Result<(Side, Side)> {
     Ok(match kind {
         0 => (Host, Host),
@@ -31,21 +31,21 @@ fn sides(kind: u32) -> Result<(Side, Side)> {
     })
 }
 
-/// Device memory with the flags of `hipExtMallocWithFlags`.
+/// Allocates device memory with the flags of `hipExtMallocWithFlags`.
 fn allocate(out: Option<&mut u64>, bytes: usize, flags: u32) -> Result {
     match flags {
         0 => allocations::allocate(out, bytes),
-        // Fine-grained, which gfx90a heeds and later processors do not.
+        // Fine-grained memory, which is uncached on gfx90a only.
         1 if architecture() == "gfx90a" => allocations::allocate_uncached(out, bytes),
         1 => allocations::allocate(out, bytes),
         3 if release() >= release::UNCACHED => allocations::allocate_uncached(out, bytes),
-        // A program may ask for what an older release does not have: no rule is broken.
+        // A program may try a flag that an older release lacks, so this breaks no rule.
         _ => Err(Code::INVALID_VALUE),
     }
 }
 
 fn nothing_to_free(address: u64) -> bool {
-    // The runtime takes a null pointer, and does nothing.
+    // The runtime accepts a null pointer and does nothing.
     address == 0
 }
 
@@ -103,13 +103,13 @@ api! {
 }
 api! { unsafe;
     fn [hipHostRegister](pointer: *mut c_void, bytes: usize, flags: u32) {
-        // SAFETY: the caller's promises, passed on.
+        // SAFETY: this function's caller makes the promises that the shared function asks for.
         unsafe { allocations::register_host(pointer, bytes, flags) }
     }
     fn [hipPointerGetAttribute](out: *mut u8, attribute: u32, address: u64) {
-        // SAFETY: the caller's promises, passed on.
+        // SAFETY: this function's caller makes the promises that the shared function asks for.
         unsafe { allocations::attribute(out, attribute, address) }?;
-        // HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: older releases have the host first, as 0.
+        // HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: older releases number the types from the host, 0.
         if attribute == 2 && release() < release::MEMORY_TYPES {
             // SAFETY: the attribute just written is a C int.
             unsafe { *out -= 1 };
@@ -118,12 +118,12 @@ api! { unsafe;
     }
     fn [hipMemcpy](to: u64, from: u64, bytes: usize, kind: u32) {
         let sides = sides(kind)?;
-        // SAFETY: the caller promises the host memory, if any takes part.
+        // SAFETY: the caller promises the host memory, if a side is host memory.
         unsafe { copy((to, sides.0), (from, sides.1), bytes, 0, true) }
     }
     fn [hipMemcpyAsync](to: u64, from: u64, bytes: usize, kind: u32, stream: u64) {
         let sides = sides(kind)?;
-        // SAFETY: the caller promises the host memory, if any takes part.
+        // SAFETY: the caller promises the host memory, if a side is host memory.
         unsafe { copy((to, sides.0), (from, sides.1), bytes, stream, false) }
     }
     fn [hipMemcpyHtoD](to: u64, from: u64, bytes: usize) {
@@ -135,7 +135,7 @@ api! { unsafe;
         unsafe { copy((to, Host), (from, Device), bytes, 0, true) }
     }
     fn [hipMemcpyDtoDAsync](to: u64, from: u64, bytes: usize, stream: u64) {
-        // SAFETY: no host memory takes part.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         unsafe { copy((to, Device), (from, Device), bytes, stream, false) }
     }
 }

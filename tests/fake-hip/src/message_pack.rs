@@ -1,4 +1,4 @@
-//! MessagePack, as far as a code object's metadata has it (the format's public specification).
+//! MessagePack, as far as the metadata of code objects uses it (from the format's public specification).
 
 /// A value. Keys of maps are strings in this metadata.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The value of a key, if this is a map that has it.
+    /// Returns the value of a key, if this is a map that has it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
             Self::Map(entries) => entries.iter().find(|(k, _)| k == key).map(|(_, v)| v),
@@ -42,10 +42,10 @@ impl Value {
     }
 }
 
-/// Lists and maps nest no deeper in any metadata; a damaged file must not exhaust the stack.
+/// The deepest nesting of lists and maps. Metadata nests less; a damaged file must not exhaust the stack.
 const DEPTH: u32 = 16;
 
-/// Read one value from the start of `bytes`; nothing if they are no such value.
+/// Reads one value from the start of `bytes`; returns `None` if they are no such value.
 pub(crate) fn read(bytes: &[u8]) -> Option<Value> {
     value(&mut { bytes }, DEPTH)
 }
@@ -56,7 +56,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A big-endian number of so many bytes.
+/// Reads a big-endian number of `length` bytes.
 fn unsigned(bytes: &mut &[u8], length: usize) -> Option<u64> {
     let taken = take(bytes, length)?;
     Some(taken.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)))
@@ -79,7 +79,7 @@ fn value(bytes: &mut &[u8], depth: u32) -> Option<Value> {
             let shift = 64 - 8 * length as u32;
             Value::Integer((unsigned(bytes, length)? << shift) as i64 >> shift)
         }
-        // Strings, lists and maps whose length takes 1, 2 or 4 bytes.
+        // Strings, lists and maps with a length of 1, 2 or 4 bytes.
         0xd9..=0xdb => {
             let length = unsigned(bytes, 1 << (kind - 0xd9))?;
             text(bytes, length)?
@@ -92,7 +92,7 @@ fn value(bytes: &mut &[u8], depth: u32) -> Option<Value> {
             let length = unsigned(bytes, 2 << (kind - 0xde))?;
             map(bytes, length, depth)?
         }
-        // Floats, binary data and extensions have no place in this metadata.
+        // Floats, binary data and extensions do not occur in this metadata.
         _ => return None,
     })
 }

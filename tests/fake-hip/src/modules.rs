@@ -1,4 +1,4 @@
-//! Modules, the functions in them, and launching those.
+//! Modules, their functions, and kernel launches.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -20,7 +20,7 @@ api! {
 }
 api! { unsafe;
     fn [hipModuleLoadData](out: Option<&mut u64>, image: *const c_void) {
-        // SAFETY: the caller promises a code object.
+        // SAFETY: the caller promises a whole code object.
         modules::load(out, || unsafe { code_object::read(image.cast()) })
     }
     fn [hipModuleGetFunction](out: Option<&mut u64>, module: u64, name: *const c_char) {
@@ -36,7 +36,7 @@ api! { unsafe;
     ) {
         let blocks = [blocks_x, blocks_y, blocks_z];
         let grid = Grid { blocks, threads: [threads_x, threads_y, threads_z], shared };
-        // SAFETY: the caller promises arguments as the runtime takes them.
+        // SAFETY: the caller promises arguments in a form that the runtime accepts.
         unsafe { kernel(function, grid, stream, parameters, extra) }
     }
 }

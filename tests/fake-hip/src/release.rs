@@ -1,36 +1,36 @@
-//! Which release of the runtime this is, and which functions came after the first.
+//! The release that this runtime stands for, and the functions that came after the first release.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::LazyLock;
 
 use fake_device::call::base_name;
 
-/// A release: 7.1 is 701.
+/// Returns a release's number: 7.1 is 701.
 pub(crate) const fn of(major: u32, minor: u32) -> u32 {
     major * 100 + minor
 }
 
-/// Device memory that nobody caches came with 5.5 (`hipDeviceMallocUncached`).
+/// Release that added uncached device memory (`hipDeviceMallocUncached`).
 pub(crate) const UNCACHED: u32 = of(5, 5);
-/// The same for memory without addresses (`hipMemAllocationTypeUncached`).
+/// Release that added uncached VMM memory (`hipMemAllocationTypeUncached`).
 pub(crate) const UNCACHED_TYPE: u32 = of(7, 2);
-/// Virtual memory management works on Linux from 6.0 on; 5.2 has the functions, which do nothing.
+/// Release from which virtual memory management works on Linux. 5.2 has the functions, which do nothing.
 pub(crate) const VIRTUAL_MEMORY: u32 = of(6, 0);
-/// A shareable handle is imported by its value from 7.1 on, and from a pointer to it before.
+/// Release from which a shareable handle is imported by value; before, by a pointer to it.
 pub(crate) const IMPORT_BY_VALUE: u32 = of(7, 1);
-/// From 6.2 on `hipMemRetainAllocationHandle` reads through a null pointer for memory that is not mapped.
+/// Release from which `hipMemRetainAllocationHandle` reads through a null pointer for memory that is not mapped.
 pub(crate) const RETAIN_CRASHES: u32 = of(6, 2);
-/// From 7.14 on it answers there too, and what it gives is held.
+/// Release from which `hipMemRetainAllocationHandle` handles that case and adds a reference.
 pub(crate) const RETAIN_HOLDS: u32 = of(7, 14);
-/// From 6.1 on a copy between devices can be kept off the compute units (`hipMemcpyDeviceToDeviceNoCU`).
+/// Release that added copies between devices without compute units (`hipMemcpyDeviceToDeviceNoCU`).
 pub(crate) const COPY_WITHOUT_UNITS: u32 = of(6, 1);
-/// `hipMemoryType` starts with "unregistered" from 6.0 on; before, with the host.
+/// Release from which `hipMemoryType` starts with "unregistered"; before, with the host.
 pub(crate) const MEMORY_TYPES: u32 = of(6, 0);
-/// Without a device `hipInit` says so from 6.0 on; 5.2.3 says 101.
+/// Release from which `hipInit` without a device reports no device (100); 5.2.3 returns 101.
 pub(crate) const INIT_SAYS_NO_DEVICE: u32 = of(6, 0);
 
-/// The release: `FAKE_HIP_RELEASE`, or else what the library's name has (`.so.5` is 5.2, `.so.6` 6.4),
-/// or else 7.1.
+/// Returns the release: `FAKE_HIP_RELEASE`, else the one of the library's file name (`.so.5` is 5.2, `.so.6` 6.4), else
+/// 7.1.
 pub(crate) fn release() -> u32 {
     static RELEASE: LazyLock<u32> = LazyLock::new(|| {
         let named = std::env::var("FAKE_HIP_RELEASE").ok();
@@ -51,13 +51,13 @@ fn parse(text: &str) -> Option<u32> {
     Some(of(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// As `hipRuntimeGetVersion` has it: `HIP_VERSION` of the headers.
+/// Returns the version as `hipRuntimeGetVersion` reports it: `HIP_VERSION` of the headers.
 pub(crate) fn number() -> c_int {
     let (major, minor) = (release() / 100, release() % 100);
     (major * 10_000_000 + minor * 100_000 + 25_000) as c_int
 }
 
-/// The release that a function came with, if not the first.
+/// Returns the release that added a function, if it was not in the first.
 pub(crate) fn since(symbol: &str) -> Option<u32> {
     let lines = include_str!("../symbols").lines();
     let mut entries = lines.filter_map(|line| line.split_once(' '));
@@ -65,7 +65,7 @@ pub(crate) fn since(symbol: &str) -> Option<u32> {
     parse(release)
 }
 
-/// The file that this library was opened as.
+/// Returns the file name that this library was opened by.
 fn own_name() -> String {
     /// `Dl_info`.
     #[repr(C)]
@@ -85,11 +85,11 @@ fn own_name() -> String {
         address: std::ptr::null_mut(),
     };
     let here = own_name as *const c_void;
-    // SAFETY: dladdr takes any address and fills the struct of its own layout.
+    // SAFETY: dladdr accepts any address and fills a struct of this layout.
     if unsafe { dladdr(here, &raw mut found) } == 0 || found.file.is_null() {
         return String::new();
     }
-    // SAFETY: a zero-terminated name, which lives as long as the library is loaded.
+    // SAFETY: the name is zero-terminated and lives as long as the library is loaded.
     let name = unsafe { CStr::from_ptr(found.file) };
     name.to_string_lossy().into_owned()
 }

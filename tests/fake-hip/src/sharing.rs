@@ -1,4 +1,4 @@
-//! Inter-process handles, which lead to the base of an allocation.
+//! IPC handles, which refer to the base of an allocation.
 
 pub use fake_device::ipc::IpcHandle;
 use fake_device::{api, ipc};

@@ -1,16 +1,16 @@
-//! Streams and events: ordered work, and capture of it.
+//! Streams, events and capture.
 
 use std::ffi::c_int;
 
 use fake_device::error::{Code, Result};
 use fake_device::{api, capture, events, streams};
 
-/// `hipEventBlockingSync`, `DisableTiming` and `Interprocess`, which the fakes share; the rest says how
-/// far a record releases memory, and every record here does so for the whole system.
+/// `hipEventBlockingSync`, `DisableTiming` and `Interprocess`, which the fakes share. The other flags set how far a
+/// record releases memory; every record here releases it for the whole system.
 const EVENT_FLAGS: u32 = 7;
 const EVENT_RELEASE: u32 = 0xe000_0000;
 
-/// All bits of a word: waiting for some only is a different operation, which the fakes do not have.
+/// Accepts only a mask of all bits. Waiting for some bits is a different operation, which the fakes do not have.
 fn whole(mask: u32) -> Result {
     if mask == u32::MAX {
         Ok(())

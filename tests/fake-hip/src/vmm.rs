@@ -1,4 +1,4 @@
-//! Virtual memory management: memory and addresses apart, and memory shared by file descriptor.
+//! Virtual memory management: memory and addresses separately, and memory shared by file descriptor.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use fake_device::{api, vmm};
 
 use crate::release::{self, release};
 
-/// Older releases have these functions, and nothing behind them on Linux.
+/// Fails for older releases, which have these functions without an implementation on Linux.
 fn supported() -> Result {
     if release() < release::VIRTUAL_MEMORY {
         Err(Code::NOT_SUPPORTED)
@@ -68,7 +68,7 @@ api! {
     }
     fn [hipMemGetAccess](flags: Option<&mut u64>, location: Option<&Location>, address: u64) {
         supported()?;
-        // The runtime compares with the end as if it still belonged to the mapping.
+        // The runtime treats the end of a mapping as if it still belonged to the mapping.
         let behind = !vmm::is_mapped(address) && vmm::is_mapped(address.wrapping_sub(1));
         vmm::access(flags, location, address - u64::from(behind))
     }
@@ -79,19 +79,19 @@ api! { unsafe;
         let descriptor = if release() >= release::IMPORT_BY_VALUE {
             i32::try_from(shareable as isize).map_err(|_| Code::INVALID_VALUE)?
         } else if (shareable as usize) < 4096 || !(shareable as usize).is_multiple_of(align_of::<c_int>()) {
-            // A descriptor where a pointer is wanted: the runtime would read from there and crash.
+            // A descriptor instead of a pointer: the real runtime would read from that address and crash.
             violation("before 7.1 a descriptor is imported by a pointer to it".into());
             return Err(Code::INVALID_VALUE);
         } else {
-            // SAFETY: the caller promises a pointer to a descriptor, as these releases take it.
+            // SAFETY: the caller promises a pointer to a descriptor, which these releases expect.
             unsafe { shareable.cast::<c_int>().read() }
         };
-        // SAFETY: the descriptor is the caller's, who keeps it open during the call.
+        // SAFETY: the caller owns the descriptor and keeps it open during the call.
         unsafe { vmm::import(out, descriptor, kind) }
     }
     fn [hipMemSetAccess](base: u64, bytes: usize, descriptors: *const Access, count: usize) {
         supported()?;
-        // SAFETY: the caller promises so many descriptors.
+        // SAFETY: the caller promises `count` descriptors.
         unsafe { vmm::set_access(base, bytes, descriptors, count) }
     }
 }

@@ -1,22 +1,22 @@
-//! Failures on order, and switches.
+//! Injected failures, and switches from the environment.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// A variable, if it is set to something.
+/// Returns a variable, if it is set and not empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// A variable's number.
+/// Returns a variable's number, or `otherwise`.
 pub fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
     variable(name)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
 }
 
-/// Counts a library's calls, and fails one where the variable says so: `SYMBOL[:N[:CODE]]`.
+/// Counts a library's calls, and fails the one that the variable names: `SYMBOL[:N[:CODE]]`.
 pub struct Calls {
     variable: &'static str,
     counts: LazyLock<Mutex<HashMap<String, u64>>>,
@@ -30,7 +30,7 @@ impl Calls {
         }
     }
 
-    /// Counts a call of `symbol`; the code with which it fails, `otherwise` where the order names none.
+    /// Counts a call of `symbol`. Returns the error that the rule injects; `otherwise` if the rule names no code.
     pub fn count(&self, symbol: &str, otherwise: c_int) -> Result<(), c_int> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(symbol.to_owned()).or_insert(0);

@@ -1,12 +1,9 @@
-//! What a fake library asks of the fake GPU runtime under it, and how one fails on order.
+//! The part of the fake libraries that talks to the fake GPU runtime, and their injected failures.
 //!
-//! A fake library is a shared object that finds the runtime as a program does; this is the part of it that
-//! is the same for all. The runtime's side is `fake-device`'s `library.rs`.
+//! A fake library is a shared object that finds the runtime as a program does. This crate has what all fake libraries
+//! share. The runtime's side is `fake-device`'s `library.rs`.
 
-#![allow(
-    missing_docs,
-    reason = "the functions are the runtime's, which says what each does"
-)]
+#![allow(missing_docs, reason = "the runtime documents these functions")]
 
 mod inject;
 
@@ -16,16 +13,16 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::LazyLock;
 use symmem_gpu::library::Library;
 
-/// There is no runtime, or it has refused.
+/// There is no fake runtime, or it has returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
 pub type Result<T = ()> = std::result::Result<T, Refused>;
 
-/// Done on a stream's thread; see the runtime's `library.rs`.
+/// A function that runs on a stream's thread; see the runtime's `library.rs`.
 pub type Run = unsafe extern "C" fn(data: *const c_void, runner: *const c_void) -> c_int;
 
-/// Declares what is taken from the runtime's library, and takes it.
+/// Declares the functions of the runtime's library and looks them up.
 macro_rules! functions {
     ($( $field:ident = $name:literal: $type:ty; )*) => {
         struct Runtime {
@@ -61,7 +58,7 @@ functions! {
     is_mapping = "fake_device_is_mapping": unsafe extern "C" fn(u64) -> u32;
 }
 
-/// Whose runtime it is.
+/// The vendor of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     Nvidia,
@@ -76,7 +73,7 @@ const RUNTIMES: [(&str, Vendor); 4] = [
     ("libamdhip64.so.5", Vendor::Amd),
 ];
 
-/// The first that is a fake: a real runtime on this machine is none of ours.
+/// The first of them that is a fake. A real runtime on this machine lacks the fake's functions and is skipped.
 static RUNTIME: LazyLock<Option<(Runtime, Vendor)>> = LazyLock::new(|| {
     RUNTIMES.iter().find_map(|(name, vendor)| {
         let library = Library::open(name, &[], "use the fake runtime").ok()?;
@@ -84,7 +81,7 @@ static RUNTIME: LazyLock<Option<(Runtime, Vendor)>> = LazyLock::new(|| {
     })
 });
 
-/// Whose runtime this process has.
+/// Returns the vendor of this process's runtime.
 pub fn vendor() -> Vendor {
     RUNTIME
         .as_ref()
@@ -106,23 +103,23 @@ fn check(code: c_int) -> Result {
 /// Reports that the program under test broke a rule.
 pub fn violation(text: &str) {
     match runtime() {
-        // SAFETY: the text is readable.
+        // SAFETY: the pointer and the length are those of a live text.
         Ok(runtime) => unsafe { (runtime.violation)(text.as_ptr(), text.len()) },
         Err(_) => eprintln!("{text}"),
     }
 }
 
-/// Says that something is done now that can wait for all work of the device.
+/// Announces an action that can wait for all work of the device.
 pub fn waits_for_all(what: &str) {
     if let Ok(runtime) = runtime() {
-        // SAFETY: the text is readable.
+        // SAFETY: the pointer and the length are those of a live text.
         unsafe { (runtime.waits_for_all)(what.as_ptr(), what.len()) };
     }
 }
 
-/// The context that is current on this thread.
+/// Returns the context that is current on this thread.
 pub fn current_context() -> Result<u64> {
-    // SAFETY: the function takes nothing.
+    // SAFETY: the function takes no arguments.
     match unsafe { (runtime()?.context)() } {
         0 => {
             violation("no context is current");
@@ -138,26 +135,26 @@ pub fn set_context(context: u64) -> Result {
     check(unsafe { (runtime()?.set_context)(context) })
 }
 
-/// Whether memory is virtual memory management's.
+/// Whether an address lies in memory that VMM mapped.
 pub fn is_virtual_memory(address: u64) -> Result<bool> {
-    // SAFETY: the runtime looks the address up.
+    // SAFETY: the runtime only looks the address up.
     Ok(unsafe { (runtime()?.is_mapping)(address) } != 0)
 }
 
-/// Puts a function on a stream, with all the memory that it touches; it may wait for peers.
+/// Puts a function, which may wait for peers, on a stream. `ranges` is all memory that it touches.
 ///
 /// # Safety
-/// It may be called with `data` any number of times.
+/// `run` may be called with `data` any number of times, on another thread.
 pub unsafe fn submit(stream: u64, run: Run, data: *const c_void, ranges: &[[u64; 2]]) -> Result {
     let submit = runtime()?.submit;
-    // SAFETY: the caller's word; the ranges are readable.
+    // SAFETY: the caller promises that `run` may be called with `data`; the ranges are readable.
     check(unsafe { submit(stream, run, data, ranges.as_ptr(), ranges.len()) })
 }
 
-/// As [`submit`], of one that waits for nobody.
+/// Like [`submit`], for work that waits for no peer.
 ///
 /// # Safety
-/// As there.
+/// As [`submit`].
 pub unsafe fn submit_alone(
     stream: u64,
     run: Run,
@@ -165,11 +162,11 @@ pub unsafe fn submit_alone(
     ranges: &[[u64; 2]],
 ) -> Result {
     let submit = runtime()?.submit_alone;
-    // SAFETY: the caller's word; the ranges are readable.
+    // SAFETY: the caller promises that `run` may be called with `data`; the ranges are readable.
     check(unsafe { submit(stream, run, data, ranges.as_ptr(), ranges.len()) })
 }
 
-/// The stream's side, within a submitted function.
+/// The runtime's functions for use within a submitted function.
 #[derive(Clone, Copy)]
 pub struct Runner(pub *const c_void);
 
@@ -189,22 +186,22 @@ impl Runner {
             return Ok(());
         }
         let (host, bytes) = (data.as_mut_ptr(), data.len() as u64);
-        // SAFETY: the runner is the one of this call; the bytes are ours.
+        // SAFETY: the runner is the one that this call was given, and `data` is exclusively borrowed.
         check(unsafe { (runtime()?.copy)(self.0, address, host, bytes, to_device) })
     }
 
     pub fn is_dead(self) -> bool {
-        // SAFETY: the runner is the one of this call.
+        // SAFETY: the runner is the one that this call was given.
         runtime().is_ok_and(|runtime| unsafe { (runtime.is_dead)(self.0) } != 0)
     }
 }
 
-/// Calls a function when the process ends, before the runtime writes its report.
+/// Registers a function that runs when the process exits, before the runtime writes its report.
 pub fn at_exit(report: extern "C" fn()) {
     unsafe extern "C" {
         fn atexit(callback: extern "C" fn()) -> c_int;
     }
-    // The runtime's own report was ordered when it was opened, before: so it is written after this.
+    // Exit handlers run in reverse order, and the runtime registered its report before this.
     // SAFETY: a plain function of the type that atexit takes, in a library that stays loaded.
     let _ = unsafe { atexit(report) };
 }

@@ -1,4 +1,4 @@
-//! Communicators: all non-blocking. What one begins works on a thread, and its state says how far.
+//! Communicators, all non-blocking: calls continue on a thread, and the communicator's state reports progress.
 
 use crate::mesh::{MOST, Mesh};
 use crate::{Code, Result, driver, inject, put};
@@ -18,18 +18,18 @@ pub struct Config {
     blocking: c_int,
 }
 
-/// Refuses what NCCL would, and blocking communicators: nobody could abort them.
+/// Refuses what NCCL would, and blocking communicators, because symmem could not abort them.
 ///
 /// # Safety
 /// `config` is null or has the size that it names.
 pub unsafe fn check_config(config: *const Config) -> Result {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises null or a readable configuration.
     let Some(config) = (unsafe { config.as_ref() }) else {
         driver::violation("a communicator without configuration is blocking");
         return Err(Code::INVALID_ARGUMENT);
     };
     if config.size < size_of::<Config>() || config.magic != 0xcafe_beef {
-        driver::violation("the configuration was not initialised");
+        driver::violation("the configuration was not initialized");
         return Err(Code::INVALID_ARGUMENT);
     }
     if config.version < 21_400 || config.blocking != 0 {
@@ -45,7 +45,7 @@ pub struct Communicator {
     context: u64,
     mesh: OnceLock<Mesh>,
     state: AtomicI32,
-    /// Outlives it, for work that was enqueued before.
+    /// Outlives the communicator, for work that was enqueued before.
     pub aborted: Arc<AtomicBool>,
     /// Whether its first call was made.
     pub connected: AtomicBool,
@@ -58,7 +58,7 @@ pub struct Communicator {
 
 type Registry = BTreeMap<usize, Arc<Communicator>>;
 static LIVE: Mutex<Registry> = Mutex::new(BTreeMap::new());
-/// Handles and windows are numbers that nothing lies at.
+/// Handles and windows are numbers that are not addresses.
 static NEXT: AtomicU64 = AtomicU64::new(0x4e43_0000);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -69,10 +69,10 @@ fn fresh() -> u64 {
     NEXT.fetch_add(16, Ordering::Relaxed)
 }
 
-/// The communicator behind a handle.
+/// Returns the communicator of a handle.
 pub fn find(comm: *mut c_void) -> Result<Arc<Communicator>> {
     lock(&LIVE).get(&comm.addr()).cloned().ok_or_else(|| {
-        driver::violation("a communicator is used that was given up, or never made");
+        driver::violation("a communicator is used that was destroyed or never created");
         Code::INVALID_ARGUMENT
     })
 }
@@ -114,9 +114,9 @@ pub unsafe fn create(
             .get_or_init_with(|| Mesh::open(&identifier, own.rank, own.world))?;
         own.wait_until(|| mesh.all_have_joined())?;
         mesh.forget_file();
-        // As NCCL does: the place is written again when the ranks have joined.
+        // NCCL also writes the handle again when the ranks have joined.
         let place: *mut *mut c_void = std::ptr::with_exposed_provenance_mut(place);
-        // SAFETY: the caller keeps it for as long as the communicator.
+        // SAFETY: the caller keeps `place` writable for as long as the communicator lives.
         unsafe { place.write(without_provenance_mut(handle)) };
         Ok(())
     })
@@ -134,12 +134,12 @@ impl<T> GetOrTry<T> for OnceLock<T> {
 }
 
 impl Communicator {
-    /// `ncclResult_t` of what it does.
+    /// Returns the `ncclResult_t` of the last call.
     pub fn state(&self) -> c_int {
         self.state.load(Ordering::Acquire)
     }
 
-    /// The memory of all ranks.
+    /// Returns the memory that all ranks share.
     pub fn mesh(&self) -> Result<&Mesh> {
         self.mesh.get().ok_or(Code::INVALID_USAGE)
     }
@@ -148,7 +148,7 @@ impl Communicator {
         self.aborted.load(Ordering::Acquire)
     }
 
-    /// Refuses a call while another is under way, or after one has failed.
+    /// Refuses a call while another is in progress, or after one has failed.
     pub fn check_idle(&self, symbol: &str) -> Result {
         match self.state() {
             0 => Ok(()),
@@ -162,7 +162,7 @@ impl Communicator {
         }
     }
 
-    /// Does something on a thread; the result is always [`Code::IN_PROGRESS`].
+    /// Runs `work` on a thread. Always returns [`Code::IN_PROGRESS`] if the communicator is idle.
     pub fn begin(
         self: &Arc<Self>,
         symbol: &'static str,
@@ -188,7 +188,7 @@ impl Communicator {
         Err(Code::IN_PROGRESS)
     }
 
-    /// Waits, unless it is aborted.
+    /// Waits until `done`; fails if the communicator is aborted.
     pub fn wait_until(&self, done: impl Fn() -> bool) -> Result {
         while !done() {
             if self.is_aborted() {
@@ -199,7 +199,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Waits until all ranks have come to this point as often as this one.
+    /// Waits until all ranks have made as many calls of this function as this one.
     pub fn meet(&self) -> Result {
         let mesh = self.mesh()?;
         let meeting = mesh.come();
@@ -230,7 +230,7 @@ pub fn abort(comm: *mut c_void) -> Result {
     if let Some(mesh) = communicator.mesh.get() {
         mesh.forget_file();
     }
-    // As NCCL does, once its kernels and threads have left.
+    // NCCL also waits until its kernels and threads have finished.
     let start = Instant::now();
     let busy = [&communicator.running, &communicator.working];
     while busy.iter().any(|count| count.load(Ordering::Acquire) != 0) {
@@ -254,7 +254,7 @@ pub fn register(
     let communicator = find(comm)?;
     if window.is_null() || bytes == 0 || flags != 1 || !address.is_multiple_of(4096) {
         driver::violation(
-            "a window needs a place, bytes, the symmetric flag and 4096-byte alignment",
+            "a window needs an output, a size, the symmetric flag and 4096-byte alignment",
         );
         return Err(Code::INVALID_ARGUMENT);
     }
@@ -263,14 +263,14 @@ pub fn register(
         own.meet()?;
         let number = match driver::is_virtual_memory(address)? {
             true => fresh(),
-            // As from 2.29 on: no window, and no error.
+            // NCCL from 2.29 on returns no window and no error.
             false => 0,
         };
         if number != 0 {
             lock(&own.windows).insert(number, address);
         }
         let place: *mut *mut c_void = std::ptr::with_exposed_provenance_mut(place);
-        // SAFETY: the caller keeps it until the call is done.
+        // SAFETY: the caller keeps `place` writable until the call is done.
         unsafe { place.write(without_provenance_mut(number as usize)) };
         Ok(())
     })
@@ -282,13 +282,13 @@ pub fn deregister(comm: *mut c_void, window: *mut c_void) -> Result {
     match lock(&communicator.windows).remove(&(window.addr() as u64)) {
         Some(_) => Ok(()),
         None => {
-            driver::violation("a window is deregistered that is none");
+            driver::violation("a window is deregistered that is not registered");
             Err(Code::INVALID_ARGUMENT)
         }
     }
 }
 
-/// Tells the fake driver's report of communicators that were never given up.
+/// Reports communicators that were never destroyed when the process exits.
 fn report_at_exit() {
     static ONCE: Once = Once::new();
     unsafe extern "C" {
@@ -297,10 +297,10 @@ fn report_at_exit() {
     extern "C" fn report() {
         let live = lock(&LIVE).len();
         if live > 0 {
-            driver::violation(&format!("{live} communicators were not given up"));
+            driver::violation(&format!("{live} communicators were never destroyed"));
         }
     }
-    // The driver's own report was ordered when it was opened, before: so it is written after this.
+    // Exit handlers run in reverse order, and the driver registered its report before this.
     ONCE.call_once(|| {
         // SAFETY: a plain function of the type that atexit takes, in a library that stays loaded.
         let _ = unsafe { atexit(report) };

@@ -1,4 +1,4 @@
-//! What the fake driver gives us, and what we report to it.
+//! The functions of the fake driver that this library uses, and violations reported to it.
 
 use crate::Code;
 use fake_library::{Refused, Vendor};
@@ -11,7 +11,7 @@ impl From<Refused> for Code {
     }
 }
 
-/// Whose library this is: some names differ.
+/// Whether this library is NCCL or RCCL, which spell some names differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
     /// NVIDIA's.
@@ -20,7 +20,7 @@ pub enum Spelling {
     Rccl,
 }
 
-/// Whose library this is.
+/// Returns whether this library is NCCL or RCCL.
 pub fn spelling() -> Spelling {
     match fake_library::vendor() {
         Vendor::Nvidia => Spelling::Nccl,

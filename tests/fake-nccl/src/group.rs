@@ -1,4 +1,4 @@
-//! Groups of calls on a thread; a call outside a group is one of its own.
+//! Groups of calls on a thread. A call outside a group forms its own group.
 
 use crate::communicator::{Communicator, find};
 use crate::operations::{self, Operation};
@@ -59,7 +59,7 @@ pub fn add(symbol: &'static str, operation: Operation, comm: *mut c_void, stream
     }
 }
 
-/// Makes the calls, each communicator's together.
+/// Makes the calls of a group, together for each communicator.
 fn flush() -> Result {
     let mut calls = CALLS.take();
     let mut in_progress = false;
@@ -79,7 +79,7 @@ fn flush() -> Result {
         in_progress = true;
         let begun = communicator.begin(symbol, move |communicator| {
             if is_first {
-                // As where it connects to its peers.
+                // NCCL connects to its peers here.
                 std::thread::sleep(Duration::from_millis(inject::connect_milliseconds()));
                 communicator.meet()?;
             }

@@ -1,4 +1,4 @@
-//! Faults to order, from the environment; see the README.
+//! Injected faults, from the environment; see the README.
 
 use crate::{Code, Result};
 use fake_library::{Calls, number, variable};
@@ -6,28 +6,28 @@ use std::ffi::c_int;
 
 static CALLS: Calls = Calls::new("FAKE_NCCL_FAIL");
 
-/// `FAKE_NCCL_VERSION`.
+/// Returns `FAKE_NCCL_VERSION`.
 pub fn version() -> c_int {
     number("FAKE_NCCL_VERSION", 22_809)
 }
 
-/// `FAKE_NCCL_CONNECT_MS`: how long the first call of a communicator works beside the caller.
+/// Returns `FAKE_NCCL_CONNECT_MS`: how long the first call of a communicator continues beside the caller.
 pub fn connect_milliseconds() -> u64 {
     number("FAKE_NCCL_CONNECT_MS", 5)
 }
 
-/// Counts a call, and fails it where `FAKE_NCCL_FAIL=SYMBOL[:N[:CODE]]` says so.
+/// Counts a call, and fails it if `FAKE_NCCL_FAIL=SYMBOL[:N[:CODE]]` says so.
 pub fn check(symbol: &'static str) -> Result {
     CALLS.count(symbol, Code::SYSTEM_ERROR.0).map_err(Code)
 }
 
-/// Whether what `symbol` began at `rank` never ends: `FAKE_NCCL_HANG=SYMBOL[:RANK]`.
+/// Whether `FAKE_NCCL_HANG=SYMBOL[:RANK]` says that what `symbol` began at `rank` never ends.
 pub fn hangs(symbol: &str, rank: usize) -> bool {
     variable("FAKE_NCCL_HANG").is_some_and(|rule| is_at(&rule, symbol, rank))
 }
 
-/// What `symbol` at `rank` ends with once the caller has gone on: `FAKE_NCCL_ASYNC=SYMBOL[:RANK]` is a
-/// remote error.
+/// Returns the error that what `symbol` began at `rank` ends with after the call has returned: a remote error if
+/// `FAKE_NCCL_ASYNC=SYMBOL[:RANK]` says so.
 pub fn fails_later(symbol: &str, rank: usize) -> Option<Code> {
     let rule = variable("FAKE_NCCL_ASYNC")?;
     is_at(&rule, symbol, rank).then_some(Code(6))

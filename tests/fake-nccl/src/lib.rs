@@ -1,11 +1,10 @@
-//! A fake `libnccl.so.2` and `librccl.so.1`, strict about order and agreement, for tests with no GPU.
+//! A fake `libnccl.so.2` and `librccl.so.1`, strict about order and agreement, for tests on machines without a GPU.
 //!
-//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does, and is
-//! NVIDIA's or AMD's library accordingly. Ranks, in one process or in
-//! several, meet in a shared memory file that the identifier names (`mesh`); every operation is sends
-//! and receipts through it (`operations`), made in the stream's order. Communicators are what
-//! `communicator` says, groups what `group` says. What a program gets wrong is in the fake driver's
-//! report. The README lists the switches.
+//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does, and is NCCL or RCCL
+//! accordingly. Ranks, in one process or in several, meet in a shared memory file that the identifier names (`mesh`).
+//! Every operation is sends and receives through this file (`operations`), executed in stream order. `communicator` has
+//! the communicators, `group` the groups. The fake driver's report lists what a program does wrong. The README lists
+//! the switches.
 
 #![allow(
     missing_docs,
@@ -31,7 +30,7 @@ use operations::{Kind, Operation};
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// `ncclResult_t`, where it is no success.
+/// An `ncclResult_t` other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub c_int);
 
@@ -46,7 +45,7 @@ impl Code {
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Code>;
 
-/// Runs an exported function: counted, failed where that was ordered, panics caught.
+/// Runs an exported function: counts the call, injects failures, catches panics.
 fn enter(symbol: &'static str, call: impl FnOnce() -> Result) -> c_int {
     let run = || inject::check(symbol).and_then(|()| call());
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -63,7 +62,7 @@ fn put<T>(place: *mut T, value: T) -> Result {
     if place.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
-    // SAFETY: the caller gives a writable place.
+    // SAFETY: the caller promises a writable output.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn ncclGetUniqueId(identifier: *mut [u8; 128]) -> c_int {
     enter("ncclGetUniqueId", || put(identifier, mesh::identifier()?))
 }
 
-/// `ncclUniqueId` crosses by value.
+/// `ncclUniqueId`, which is passed by value.
 #[repr(C)]
 pub struct UniqueId([u8; 128]);
 
@@ -112,9 +111,9 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     config: *const Config,
 ) -> c_int {
     enter("ncclCommInitRankConfig", || {
-        // SAFETY: the caller gives a configuration of the size that it names.
+        // SAFETY: the caller promises a configuration of the size that it names.
         unsafe { communicator::check_config(config) }?;
-        // SAFETY: the caller keeps the place for as long as the communicator.
+        // SAFETY: the caller keeps `comm` writable for as long as the communicator lives.
         unsafe { communicator::create(comm, world, &identifier.0, rank) }
     })
 }
@@ -174,11 +173,11 @@ pub unsafe extern "C" fn ncclGroupEnd() -> c_int {
     enter("ncclGroupEnd", group::end)
 }
 
-/// Exports operations: for each its name, its parameters up to the communicator, and what it is.
+/// Exports operations. Each entry gives the name, the parameters before the communicator, and the operation.
 macro_rules! operations {
     ($( $symbol:ident($($parameter:ident: $type:ty),*) = $operation:expr; )*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "NCCL's own")]
+        #[allow(clippy::too_many_arguments, reason = "NCCL's signature")]
         pub unsafe extern "C" fn $symbol(
             $($parameter: $type,)*
             comm: *mut c_void,
@@ -209,7 +208,7 @@ const fn operation(
     }
 }
 
-/// The two libraries spell this one differently, and neither has the other's.
+/// NCCL and RCCL spell this function differently, and neither has the other's spelling.
 fn all_to_all(
     spelling: Spelling,
     source: u64,

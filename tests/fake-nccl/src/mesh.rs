@@ -1,4 +1,4 @@
-//! Where ranks meet: a memory file with a channel from each rank to each.
+//! The meeting place of ranks: a memory file with a channel from each rank to each.
 
 use crate::{Code, Result, driver};
 use rustix::fs::{Mode, OFlags};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes that a channel carries at once.
 pub const CHUNK: usize = 16 << 10;
-/// Most ranks.
+/// Most ranks of a communicator.
 pub const MOST: usize = 64;
 const HEADER: usize = 4096;
 const CHANNEL: usize = 128 + CHUNK;
 const MARK: &[u8; 8] = b"fakenccl";
 
-/// A fresh identifier: a mark, then the file's name.
+/// Returns a fresh identifier: a mark, then the file's name.
 pub fn identifier() -> Result<[u8; 128]> {
     let mut random = [0; 16];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -39,7 +39,7 @@ fn path(identifier: &[u8; 128]) -> Result<PathBuf> {
     Ok(std::env::temp_dir().join(format!("symmem-fake-nccl-{name}")))
 }
 
-/// All ranks' memory, mapped.
+/// The memory that all ranks share, mapped.
 pub struct Mesh {
     base: *mut u8,
     bytes: usize,
@@ -48,7 +48,7 @@ pub struct Mesh {
     rank: usize,
 }
 
-// SAFETY: the memory is used through atomics, and bytes that they order.
+// SAFETY: the memory is accessed only through atomics, and through bytes whose access the atomics order.
 unsafe impl Send for Mesh {}
 // SAFETY: as above.
 unsafe impl Sync for Mesh {}
@@ -56,7 +56,7 @@ unsafe impl Sync for Mesh {}
 impl Drop for Mesh {
     fn drop(&mut self) {
         self.forget_file();
-        // SAFETY: mapped by `open`, and nobody has it any more.
+        // SAFETY: `open` mapped this range, and no reference into it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.cast::<c_void>(), self.bytes) };
     }
 }
@@ -70,7 +70,7 @@ impl Mesh {
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
             rustix::fs::ftruncate(&file, bytes as u64)?;
             let access = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a fresh mapping where the kernel finds room.
+            // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
             unsafe { rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }
         };
         let base: *mut c_void = map().map_err(|_| Code::SYSTEM_ERROR)?;
@@ -83,19 +83,22 @@ impl Mesh {
         };
         let known = mesh.word(0).swap(world as u32, Ordering::AcqRel);
         if known != 0 && known != world as u32 {
-            driver::violation(&format!("ranks name worlds of {known} and {world}"));
+            driver::violation(&format!(
+                "ranks disagree on the world size: {known} and {world}"
+            ));
         }
         if mesh.word(1 + rank).swap(1, Ordering::AcqRel) != 0 {
-            driver::violation(&format!("two ranks call themselves {rank}"));
+            driver::violation(&format!("two processes join as rank {rank}"));
             return Err(Code::INVALID_USAGE);
         }
         Ok(mesh)
     }
 
-    /// A 32-bit word of the header: the world, then who has joined, then how often each has met.
+    /// Returns a 32-bit word of the header: the world size, then a flag for each rank that joined, then each rank's
+    /// meetings.
     fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index <= 2 * MOST && 4 * index + 4 <= HEADER);
-        // SAFETY: inside the header, aligned, mapped as long as `self`, used by atomics only.
+        // SAFETY: the word is inside the header, aligned, mapped as long as `self`, and accessed as an atomic only.
         unsafe { AtomicU32::from_ptr(self.base.add(4 * index).cast()) }
     }
 
@@ -103,7 +106,7 @@ impl Mesh {
         (0..self.world).all(|rank| self.word(1 + rank).load(Ordering::Acquire) != 0)
     }
 
-    /// Comes to the next meeting; whether all have come is asked with its number.
+    /// Arrives at the next meeting and returns its number.
     pub fn come(&self) -> u32 {
         self.word(1 + MOST + self.rank)
             .fetch_add(1, Ordering::AcqRel)
@@ -115,24 +118,24 @@ impl Mesh {
         (0..self.world).all(|rank| came(rank) >= meeting)
     }
 
-    /// Takes the name away: whoever needs the file has it open.
+    /// Removes the file's name. Every rank that needs the file has it open.
     pub fn forget_file(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// The channel from one rank to another.
+    /// Returns the channel from one rank to another.
     pub fn channel(&self, from: usize, to: usize) -> Channel<'_> {
         assert!(from < self.world && to < self.world);
         let at = HEADER + (from * self.world + to) * CHANNEL;
         Channel {
-            // SAFETY: inside the mapping.
+            // SAFETY: the channel is inside the mapping.
             base: unsafe { self.base.add(at) },
             mesh: std::marker::PhantomData,
         }
     }
 }
 
-/// A place for one chunk at a time, filled by one rank and emptied by another.
+/// Room for one chunk at a time, filled by one rank and emptied by another.
 pub struct Channel<'mesh> {
     base: *mut u8,
     mesh: std::marker::PhantomData<&'mesh Mesh>,
@@ -140,12 +143,12 @@ pub struct Channel<'mesh> {
 
 impl Channel<'_> {
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: the first 128 bytes of a channel are such words, aligned, used by atomics only.
+        // SAFETY: the first 128 bytes of a channel are such words: aligned, and accessed as atomics only.
         unsafe { AtomicU64::from_ptr(self.base.add(8 * index).cast()) }
     }
 
     fn data(&self) -> *mut u8 {
-        // SAFETY: a channel has a chunk behind its words.
+        // SAFETY: a channel has room for a chunk behind its words.
         unsafe { self.base.add(128) }
     }
 
@@ -153,14 +156,14 @@ impl Channel<'_> {
         self.word(0).load(Ordering::Acquire) != self.word(1).load(Ordering::Acquire)
     }
 
-    /// Puts a chunk of a message of `total` bytes, if there is room.
+    /// Puts a chunk of a message of `total` bytes into the channel; returns false if it is full.
     pub fn put(&self, chunk: &[u8], total: usize) -> bool {
         assert!(chunk.len() <= CHUNK);
         if self.is_full() {
             return false;
         }
         self.word(2).store(total as u64, Ordering::Relaxed);
-        // SAFETY: the place has a chunk's bytes, and is ours until it is marked full.
+        // SAFETY: the channel has room for a chunk, and is this rank's until it is marked full.
         unsafe {
             self.data()
                 .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
@@ -169,13 +172,13 @@ impl Channel<'_> {
         true
     }
 
-    /// Takes a chunk of a message, if there is one; the bytes of the whole message.
+    /// Takes a chunk of a message, if there is one, and returns the bytes of the whole message.
     pub fn take(&self, into: &mut [u8]) -> Option<usize> {
         if !self.is_full() {
             return None;
         }
         let total = self.word(2).load(Ordering::Relaxed) as usize;
-        // SAFETY: the place is ours until it is marked empty.
+        // SAFETY: the chunk is this rank's until it is marked empty.
         unsafe {
             self.data()
                 .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())

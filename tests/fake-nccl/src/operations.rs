@@ -1,4 +1,4 @@
-//! Operations, as messages from ranks to ranks.
+//! Operations, as messages between ranks.
 
 use crate::communicator::Communicator;
 use crate::driver::{self, Runner};
@@ -48,7 +48,7 @@ impl Operation {
         match good_peer && good_reduction && good_element {
             true => Ok(()),
             false => {
-                driver::violation(&format!("{symbol} takes no {self:?}"));
+                driver::violation(&format!("{symbol} does not support {self:?}"));
                 Err(Code::INVALID_ARGUMENT)
             }
         }
@@ -58,7 +58,7 @@ impl Operation {
         self.count * element_bytes(self.element).unwrap_or(0)
     }
 
-    /// Bytes that it reads and writes at a rank.
+    /// Returns the bytes that it reads and writes at a rank.
     fn extent(&self, rank: usize, world: usize) -> (usize, usize) {
         let (one, all) = (self.bytes(), self.bytes() * world);
         let is_root = self.peer as usize == rank;
@@ -74,7 +74,7 @@ impl Operation {
         }
     }
 
-    /// To whom it sends what part of its source, and from whom it receives.
+    /// Returns the parts of its source that it sends and their destinations, and the ranks it receives from.
     fn messages(&self, rank: usize, world: usize) -> (Vec<(usize, usize)>, Vec<usize>) {
         let peer = self.peer as usize;
         let whole_to = |ranks: std::ops::Range<usize>| ranks.map(|to| (to, 0)).collect();
@@ -90,7 +90,7 @@ impl Operation {
         }
     }
 
-    /// The result, of what was received, in the order of ranks.
+    /// Returns the result of the data received, in rank order.
     fn result(&self, received: Vec<Vec<u8>>) -> Result<Vec<u8>> {
         match self.kind {
             Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter if !received.is_empty() => {
@@ -101,7 +101,7 @@ impl Operation {
     }
 }
 
-/// Operations of a communicator that are done together, at a point of a stream.
+/// Operations of a communicator that run together, at one point of a stream.
 struct Batch {
     communicator: Weak<Communicator>,
     aborted: Arc<AtomicBool>,
@@ -122,28 +122,28 @@ pub fn submit(communicator: &Arc<Communicator>, operations: Vec<Operation>, stre
         })
         .filter(|range| range[1] != 0)
         .collect();
-    // Kept for good: a graph may run it at any time.
+    // Never freed, because a graph may run it at any time.
     let batch = Box::leak(Box::new(Batch {
         communicator: Arc::downgrade(communicator),
         aborted: communicator.aborted.clone(),
         operations,
     }));
     let batch = std::ptr::from_mut(batch).cast_const().cast();
-    // SAFETY: `run` takes a batch, and this one stays.
+    // SAFETY: `run` takes a `Batch`, and this one is never freed.
     unsafe { driver::submit(stream, run, batch, &ranges) }?;
     Ok(())
 }
 
-/// Does a batch. Its failures are the communicator's, not the device's: NCCL's kernels leave early.
+/// Runs a batch. A failure is the communicator's, not the device's: NCCL's kernels leave early.
 unsafe extern "C" fn run(batch: *const c_void, runner: *const c_void) -> c_int {
-    // SAFETY: submitted with a batch that stays.
+    // SAFETY: `submit` passes a batch that is never freed.
     let batch = unsafe { &*batch.cast::<Batch>() };
     let Some(communicator) = batch.communicator.upgrade() else {
         if batch.aborted.load(Ordering::Acquire) {
-            // It was behind what the abort has ended, and leaves as that did.
+            // This work was queued behind work that the abort ended, and ends as well.
             return 0;
         }
-        driver::violation("work of a communicator runs that was given up");
+        driver::violation("work of a destroyed communicator runs");
         return 0;
     };
     communicator.running.fetch_add(1, Ordering::AcqRel);
@@ -159,7 +159,7 @@ unsafe extern "C" fn run(batch: *const c_void, runner: *const c_void) -> c_int {
 struct Message {
     data: Vec<u8>,
     at: usize,
-    /// Which operation it is of, and the how-manieth that this receives.
+    /// The index of its operation, and its position among the messages that the operation receives.
     place: (usize, usize),
 }
 
@@ -215,7 +215,7 @@ impl Batch {
     }
 }
 
-/// Sends a chunk to each rank that has room; whether any went.
+/// Sends a chunk to each rank whose channel has room, and returns whether any was sent.
 fn send(mesh: &Mesh, rank: usize, sends: &mut Queues) -> bool {
     let mut moved = false;
     sends.retain(|&peer, queue| {
@@ -235,7 +235,7 @@ fn send(mesh: &Mesh, rank: usize, sends: &mut Queues) -> bool {
     moved
 }
 
-/// Receives a chunk from each rank that has sent one; the messages that are whole.
+/// Receives a chunk from each rank that has sent one, and returns the messages that are complete.
 fn receive(
     mesh: &Mesh,
     rank: usize,
@@ -257,7 +257,7 @@ fn receive(
         *moved = true;
         if total != message.data.len() {
             driver::violation(&format!(
-                "rank {rank} expects {} bytes of rank {peer}, which sends {total}",
+                "rank {rank} expects {} bytes from rank {peer}, which sends {total}",
                 message.data.len()
             ));
             return Err(Code::INVALID_USAGE);

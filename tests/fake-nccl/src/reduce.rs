@@ -1,10 +1,10 @@
-//! Elements of several ranks made one, simply.
+//! Simple reductions over the elements of several ranks.
 
 use half::{bf16, f16};
 use std::ffi::c_int;
 use symmem_core::float::{E4m3, E5m2};
 
-/// Bytes of an `ncclDataType_t`.
+/// Returns the bytes of an `ncclDataType_t`.
 pub fn element_bytes(element: c_int) -> Option<usize> {
     Some(match element {
         0 | 1 | 10 | 11 => 1,
@@ -15,7 +15,7 @@ pub fn element_bytes(element: c_int) -> Option<usize> {
     })
 }
 
-/// Reduces, in the order given; `None` for a type or an operation that there is not.
+/// Reduces in the order of `parts`; returns `None` for an unknown type or operation.
 pub fn reduce(element: c_int, operation: c_int, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     macro_rules! integers {
         ($type:ty) => {

@@ -1,5 +1,5 @@
-//! The dynamic loader's own functions, found in its symbols and not by asking for them: whoever asks by name gets
-//! those that stand before them.
+//! Finds the dynamic loader's own functions in its symbol tables. A look-up by name would find the functions that
+//! precede the loader's, which are this library's own.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -7,10 +7,10 @@ unsafe extern "C" {
     fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void;
 }
 
-/// `RTLD_LAZY | RTLD_NOLOAD`: what is loaded already.
+/// `RTLD_LAZY | RTLD_NOLOAD`: opens only what is loaded already.
 const LOADED: c_int = 1 | 4;
 
-/// What glibc's handles point to: `struct link_map` of `<link.h>`.
+/// The target of glibc's handles: `struct link_map` of `<link.h>`.
 #[repr(C)]
 struct Loaded {
     base: usize,
@@ -41,14 +41,14 @@ const STRINGS: isize = 5;
 const SYMBOLS: isize = 6;
 const HASHES: isize = 0x6fff_fef5;
 
-/// A function of the loader's, which is in the C library; before glibc 2.34 in one of its own.
+/// Returns a function of the loader. It is in the C library, before glibc 2.34 in libdl.
 pub fn function(name: &CStr) -> Option<*mut c_void> {
     [c"libc.so.6", c"libdl.so.2"].iter().find_map(|file| {
-        // SAFETY: a zero-terminated name.
+        // SAFETY: the name is zero-terminated.
         let handle = unsafe { dlopen(file.as_ptr(), LOADED) };
-        // SAFETY: a handle of glibc's, which stays valid: neither library is ever unloaded.
+        // SAFETY: the handle is null or glibc's, and stays valid because neither library is ever unloaded.
         let loaded = unsafe { handle.cast::<Loaded>().as_ref() }?;
-        // SAFETY: it is a library that is loaded.
+        // SAFETY: `loaded` describes a library that is loaded and never unloaded.
         unsafe { find(loaded, name) }
     })
 }
@@ -56,8 +56,8 @@ pub fn function(name: &CStr) -> Option<*mut c_void> {
 /// # Safety
 /// The library is loaded.
 unsafe fn find(loaded: &Loaded, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a loaded library's dynamic section ends with an entry that says so, and its tables are as the format
-    // has them.
+    // SAFETY: a loaded library's dynamic section ends with an end entry, and its tables have the layout that the ELF
+    // format defines.
     unsafe {
         let table = |tag: isize| {
             let mut entry = loaded.dynamic;
@@ -67,7 +67,7 @@ unsafe fn find(loaded: &Loaded, name: &CStr) -> Option<*mut c_void> {
                 }
                 entry = entry.add(1);
             }
-            // The loader has made addresses of them on most machines.
+            // On most machines the loader has relocated these offsets to addresses.
             let value = (*entry).value;
             let address = if value < loaded.base {
                 value + loaded.base
@@ -80,8 +80,8 @@ unsafe fn find(loaded: &Loaded, name: &CStr) -> Option<*mut c_void> {
             table(STRINGS)? as *const c_char,
             table(SYMBOLS)? as *const Symbol,
         );
-        // How many buckets, the first symbol in them, how many words of a filter; then the filter, of which nothing
-        // is to be known, the buckets and the chains.
+        // The number of buckets, the first hashed symbol, and the words of a Bloom filter; then the filter, which is
+        // skipped, the buckets and the chains.
         let words = table(HASHES)? as *const u32;
         let (buckets, first, filter) = (*words, *words.add(1), *words.add(2) as usize);
         let heads = words.add(4).cast::<usize>().add(filter).cast::<u32>();

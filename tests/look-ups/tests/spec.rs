@@ -1,4 +1,4 @@
-//! What is looked up is on record, and nothing else.
+//! Every look-up is recorded, and nothing else.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use symmem_gpu::library::Library;
 
-/// A library that lies beside this test.
+/// Returns the path of a library beside this test.
 fn beside(name: &str) -> PathBuf {
     let mut path = std::env::current_exe().expect("the test binary's path");
     path.pop();
     path.join(name)
 }
 
-/// The names that this test's own process, started again, looks up.
+/// Runs a test again in a child process and returns the names that it looks up.
 fn recorded(test: &str) -> Option<Vec<String>> {
     if std::env::var_os("SYMMEM_TEST_LOOK_UPS").is_some() {
         return None;
@@ -64,7 +64,7 @@ fn what_is_looked_up_with_a_version_is_on_record_too() {
     match recorded("what_is_looked_up_with_a_version_is_on_record_too") {
         None => {
             let lazy = 1;
-            // SAFETY: zero-terminated names, of a library that stays loaded.
+            // SAFETY: the names are zero-terminated, and the library stays loaded.
             unsafe {
                 let libc = dlopen(c"libc.so.6".as_ptr(), lazy);
                 assert!(!libc.is_null());

@@ -1,5 +1,5 @@
-//! A plugin file of backend `tiny` that works, or has the fault that `FIXTURE_FAULT` names: `null`, `magic`,
-//! `major` or `truncated`. Under the name `next` it is a plugin for the next major version.
+//! A plugin file of backend `tiny` that works, or has the fault that `FIXTURE_FAULT` names: `null`, `magic`, `major` or
+//! `truncated`. Under the name `next` it is a plugin for the next major version.
 
 #[path = "../../../core/tests/tiny/mod.rs"]
 #[allow(missing_docs, dead_code, reason = "shared with core's own tests")]
@@ -9,7 +9,7 @@ use symmem_core::backend::BackendTable;
 
 static GOOD: BackendTable = BackendTable::of::<tiny::Tiny>();
 
-/// The table, as the loader asks for it.
+/// Returns the plugin table; the loader calls this function.
 // SAFETY: no other library of this process has a backend of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_backend_tiny_v1() -> *const BackendTable {

@@ -1,4 +1,4 @@
-//! Accesses to memory: what happens at issue, and when they complete.
+//! Memory accesses: what happens at issue, and at completion.
 
 use crate::machine::{Core, Fault};
 use crate::memory::Reach;
@@ -14,10 +14,11 @@ enum Direction {
     Atomic,
 }
 
-/// Which caches an access goes past: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+/// Returns which caches an access bypasses (LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and
+/// gfx942).
 fn reach(target: Target, direction: Direction, modifiers: Modifiers, uncached: bool) -> Reach {
     if target == Target::Gfx90a {
-        // `glc slc` is a load that is streamed, not one of a flag.
+        // `glc` loads a flag; `glc slc` is a streaming load.
         let flag = modifiers.glc && !modifiers.slc;
         return Reach {
             past_level1: direction != Direction::Load || flag,
@@ -37,7 +38,7 @@ fn reach(target: Target, direction: Direction, modifiers: Modifiers, uncached: b
 }
 
 impl Core {
-    /// The address of each active lane.
+    /// Returns the address of each active lane.
     fn addresses(
         &self,
         wave: &Wave,
@@ -78,7 +79,7 @@ impl Core {
             .is_some_and(|region| region.uncached)
     }
 
-    /// Begins an access; false for an instruction that is none.
+    /// Begins an access; returns false for an instruction that is not an access.
     pub fn issue(&mut self, wave: &mut Wave, operation: &Operation) -> Result<bool, Fault> {
         match *operation {
             Operation::Load {
@@ -181,7 +182,7 @@ impl Core {
                 offset,
             } => {
                 let address = wave.scalar(base, true)?.wrapping_add(offset as u64);
-                // Arguments and constants alone: what waves store would need a model of the scalar cache.
+                // Only arguments and constants. Values that waves store would need a model of the scalar cache.
                 if self.memory.region(address, words * 4).is_none()
                     || self.memory.is_stored_to(address, words * 4)
                 {
@@ -209,7 +210,7 @@ impl Core {
                 let registers = Registers::Vector(destination..destination + offsets.len());
                 wave.check(registers.clone())?;
                 for lane in wave.lanes() {
-                    // The address may be in one of the registers that are loaded.
+                    // The address may be in one of the registers that the load overwrites.
                     let base = wave.vectors[address][lane] as usize;
                     for (word, offset) in offsets.iter().enumerate() {
                         let at = base + offset;
@@ -326,7 +327,7 @@ impl Core {
                 &mut bytes[..pending.bytes],
                 &mut self.random,
             );
-            // Who polls sees old values and is made for it.
+            // A load that bypasses the level 1 cache polls, and is expected to see old values.
             if let Some(stale) = stale
                 && !pending.reach.past_level1
             {
@@ -372,7 +373,7 @@ impl Core {
             let result = match update {
                 Update::Add => Some(seen.wrapping_add(operand)),
                 Update::Swap => Some(operand),
-                // The new value stands before the one it is compared with.
+                // The new value precedes the value that memory is compared with.
                 Update::CompareSwap => (seen == number(&data[bytes..])).then_some(operand),
             };
             if let Some(result) = result {
@@ -392,7 +393,7 @@ fn outside(at: usize) -> Fault {
     Fault::Memory(format!("shared memory has no byte {at}"))
 }
 
-/// Scalar registers are set, and may be used once they have been waited for.
+/// Sets scalar registers, which may be used once the load has been waited for.
 fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Fault> {
     let registers = Registers::Scalar(destination..destination + words.len());
     wave.check(registers.clone())?;
@@ -402,7 +403,7 @@ fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Faul
     Ok(())
 }
 
-/// What each lane stores.
+/// Returns what each lane stores.
 fn data(
     wave: &Wave,
     source: usize,

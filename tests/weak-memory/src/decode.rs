@@ -1,13 +1,12 @@
-//! From the disassembler's text of an instruction to what it does.
+//! Decodes an instruction from the disassembler's text.
 //!
-//! The instructions are those that symmem's kernels are compiled to; their sources are named in
-//! [`crate::operation`].
+//! Only the instructions that symmem's kernels compile to are supported. [`crate::operation`] names the sources.
 
 use crate::operation::{Address, Condition, EXEC, Modifiers, Operand, Operation, Update, VCC};
 use crate::scalar;
 use crate::vector;
 
-/// Decodes `mnemonic operand, operand modifier`; `None` where it is not modelled.
+/// Decodes `mnemonic operand, operand modifier`; returns `None` if the instruction is not modeled.
 pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     let (mnemonic, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (operands, modifiers) = split(rest);
@@ -30,12 +29,12 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
         .or(is_floating(mnemonic).then_some(Operation::Unmodelled))
 }
 
-/// Whether an instruction computes in floating point: much of that stands beside the paths that are run.
+/// Whether an instruction computes in floating point. Kernels contain many of these on paths that no test runs.
 fn is_floating(mnemonic: &str) -> bool {
     mnemonic.starts_with("v_") && (mnemonic.contains("_f32") || mnemonic.contains("_f16"))
 }
 
-/// Operands, and the words behind the last one.
+/// Splits an instruction into its operands and the modifiers behind the last one.
 fn split(rest: &str) -> (Vec<&str>, Vec<&str>) {
     let mut modifiers = Vec::new();
     let mut operands = Vec::new();
@@ -70,7 +69,7 @@ fn operand(text: &str) -> Option<Operand> {
     Some(Operand::Constant(if negative { -value } else { value }))
 }
 
-/// The first register of `s4` or `s[4:5]`.
+/// Returns the first register of `s4` or `s[4:5]`.
 fn register(text: &str, kind: char) -> Option<usize> {
     let rest = text.strip_prefix(kind)?;
     let number = match rest.strip_prefix('[') {
@@ -111,7 +110,7 @@ fn control(mnemonic: &str, rest: &str, target: Option<usize>) -> Option<Operatio
         "s_memrealtime" => Some(Operation::Clock {
             destination: scalar_register(rest)?,
         }),
-        // gfx90a has no bits for the scope: a write-back is always for the system.
+        // gfx90a has no scope bits: a write-back is always for the system.
         "buffer_wbl2" => Some(Operation::WriteBack {
             system: rest.is_empty() || (has("sc0") && has("sc1")),
         }),
@@ -166,7 +165,7 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
         slc: has("slc"),
     };
     let vector = |index: usize| register(operands.get(index)?, 'v');
-    // The base stands behind the data, where there is any.
+    // The base follows the data, if the instruction has data.
     let address = |index: usize, base: usize| {
         Some(Address {
             vector: vector(index)?,
@@ -216,7 +215,7 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             modifiers,
         });
     }
-    // One place, or two whose offsets are in units of their size.
+    // One offset, or two in units of the access size.
     let (kind, bits) = mnemonic.split_once("_b")?;
     let bytes = bits.parse::<usize>().ok()? / 8;
     let place = |number: i64, scale| Some(usize::try_from(number).ok()? * scale);
@@ -286,7 +285,7 @@ fn scalar_operation(mnemonic: &str, operands: &[Operand]) -> Option<Operation> {
         let (Operand::Scalar(destination), sources) = (*operands.first()?, &operands[1..]) else {
             return None;
         };
-        // The forms with a 16-bit constant work on their destination.
+        // The forms with a 16-bit constant have their destination as the first source.
         let mut sources = sources.to_vec();
         if function.in_place() {
             sources.insert(0, Operand::Scalar(destination));

@@ -1,15 +1,15 @@
-//! Ranks that run grids, and the adversary that decides who goes on and what completes.
+//! Ranks that run grids, and the adversary that schedules waves and completes accesses.
 //!
-//! Everything is drawn from a seed: which wave runs and how far, which one stands still, which access completes
-//! and when. By the seed's
-//! remainder the adversary has a purpose besides: any order, flags before data, or lines as old as may be.
+//! Everything is drawn from a seed: which wave runs and how long, which wave stands still, and which access completes
+//! and when. The seed's remainder also selects a purpose of the adversary: any order, flags before data, or cache lines
+//! as old as allowed.
 //!
-//! Reported are:
-//! - a plain load that does not see the newest store to each of its bytes. Where a protocol is right, every such
-//!   load is ordered behind the store that it wants, and before the next one;
-//! - a register used before the load or the atomic that writes it has been waited for;
-//! - an access to what is not allocated;
-//! - a run without an end.
+//! The adversary reports:
+//! - a plain load that misses the newest store to any of its bytes. In a correct protocol, every such load is ordered
+//!   after the store that it needs and before the next one;
+//! - a register that is used before the load or atomic that writes it has been waited for;
+//! - an access outside all allocations;
+//! - a run that does not end.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -48,22 +48,22 @@ pub struct Grid {
     pub program: Rc<Program>,
     pub blocks: usize,
     pub threads: usize,
-    /// The struct behind the [`Launch`].
+    /// The struct that follows the [`Launch`].
     pub arguments: Vec<u8>,
-    /// Shared memory of a block beside what the program says.
+    /// Bytes of shared memory per block in addition to what the program declares.
     pub dynamic_shared_bytes: usize,
 }
 
-/// What the adversary wants.
+/// The adversary's purpose.
 #[derive(Clone, Copy, Debug)]
 struct Purpose {
-    /// Of 100 turns, in how many an access completes that nobody waits for.
+    /// Percentage of turns in which an access completes that no wave waits for.
     completes: u64,
-    /// How soon each completes: plain stores, those for the system, write-backs, others.
+    /// Weights by which accesses are chosen to complete: plain stores, stores for the system, write-backs, others.
     weights: [u64; 4],
     /// See [`Memory::staleness`].
     staleness: u64,
-    /// Of 1000 turns, in how many a line is evicted.
+    /// In how many of 1000 turns a line is evicted.
     evicts: u64,
 }
 
@@ -91,23 +91,23 @@ const PURPOSES: [Purpose; 3] = [
     },
 ];
 
-/// Steps after which a run is given up.
+/// Steps after which a run counts as hung.
 const MOST_STEPS: u64 = 3_000_000;
 /// Most instructions that a wave runs in one turn.
 const BURST: u64 = 24;
-/// Most turns for which a rank is ahead and a wave stands still.
+/// Most turns for which a rank is preferred and a wave stands still.
 const MOST_TURNS: u64 = 300;
-/// Nanoseconds of a tick: the clock counts instructions.
+/// Nanoseconds per clock tick; the clock counts instructions.
 const TICK_NS: u32 = 10;
 
-/// What accesses need, apart from the waves.
+/// What accesses need apart from the waves.
 pub struct Core {
     pub memory: Memory,
     pub random: Random,
-    /// Shared memory of each block by its rank.
+    /// Shared memory by rank and block.
     pub shared: HashMap<(usize, usize), Vec<u8>>,
     pub accesses: u64,
-    /// Who issued each store.
+    /// A description of each store's issue.
     stores: Vec<String>,
 }
 
@@ -124,13 +124,13 @@ impl Core {
 
     fn story(&self, store: StoreNumber) -> String {
         match (store as usize).checked_sub(1) {
-            None => "what the host wrote".to_owned(),
+            None => "the host's initial value".to_owned(),
             Some(index) => format!("store {store} ({})", self.stores[index]),
         }
     }
 }
 
-/// `rank 0 block 1 wave 0 at symmem_signal+0x138: global_store_dword …`
+/// Describes an instruction: `rank 0 block 1 wave 0 at symmem_signal+0x138: global_store_dword …`.
 fn place(wave: &Wave, instruction: usize) -> String {
     let (rank, block, number) = (wave.rank, wave.block, wave.number);
     let kernel = &wave.program.name;
@@ -150,15 +150,15 @@ pub struct Machine {
     dies_per_rank: usize,
     streams: Vec<VecDeque<Grid>>,
     waves: Vec<Wave>,
-    /// The rank that is ahead, a wave that stands still, and for how many turns.
+    /// The rank that runs first, the wave that stands still, and for how many turns.
     favourite: usize,
     stalled: usize,
     turns: u64,
 }
 
 impl Machine {
-    /// Ranks of a target. MI300 and MI350 have several dies, each with its own level 2; two of them are enough
-    /// to be apart.
+    /// Creates ranks of a target. MI300 and MI350 have several dies, each with its own level 2 cache; two per rank are
+    /// enough to keep blocks apart.
     pub fn new(target: Target, ranks: usize, seed: u64) -> Self {
         let dies_per_rank = if target == Target::Gfx90a { 1 } else { 2 };
         let purpose = PURPOSES[(seed % PURPOSES.len() as u64) as usize];
@@ -182,17 +182,17 @@ impl Machine {
         }
     }
 
-    /// All memory, to set it up and to read what a run has left.
+    /// Returns all memory, to set it up and to read the results of a run.
     pub fn memory(&mut self) -> &mut Memory {
         &mut self.core.memory
     }
 
-    /// Puts a grid behind those of a rank's stream.
+    /// Appends a grid to a rank's stream.
     pub fn enqueue(&mut self, rank: usize, grid: Grid) {
         self.streams[rank].push_back(grid);
     }
 
-    /// Runs all grids to their ends and returns the number of steps. What kernels stored is then in memory.
+    /// Runs all grids to their ends and returns the number of steps. Memory then holds everything that kernels stored.
     ///
     /// # Errors
     /// [`Error::Violation`] and [`Error::Hang`]; see the module.
@@ -216,7 +216,7 @@ impl Machine {
         Ok(self.core.memory.now - begin)
     }
 
-    /// Begins a rank's next grid where all waves of the one before have ended.
+    /// Begins a rank's next grid if all waves of the previous grid have ended.
     fn begin_grids(&mut self) -> Result<(), Error> {
         for rank in 0..self.streams.len() {
             let runs = |wave: &Wave| wave.rank == rank && wave.state != State::Ended;
@@ -231,7 +231,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What a grid has stored is visible to the next one of its stream.
+    /// Ends a grid: makes its stores visible to the next grid of its stream.
     fn end_grid(&mut self, rank: usize) -> Result<(), Error> {
         for index in 0..self.waves.len() {
             while self.waves[index].rank == rank && !self.waves[index].pending.is_empty() {
@@ -269,7 +269,7 @@ impl Machine {
         ];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend(&grid.arguments);
-        // Where a load is wider than what is left of the arguments.
+        // Padding for loads that are wider than the rest of the arguments.
         bytes.resize(bytes.len() + 64, 0);
         let arguments = memory.allocate(
             &format!("arguments of rank {rank}"),
@@ -338,7 +338,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Completes an access of a wave; if it waits, one that holds it up in the end.
+    /// Completes one of a wave's accesses, drawn by the adversary's weights. With `waits`, the wave waits for its
+    /// accesses and one always completes.
     fn complete_one(&mut self, index: usize, waits: bool) -> Result<(), Error> {
         let pending = &self.waves[index].pending;
         let free: Vec<usize> = (0..pending.len())
@@ -384,7 +385,7 @@ impl Machine {
             .map_err(|fault| self.explain(index, &fault))
     }
 
-    /// Runs a wave's next instruction; false if it is another's turn.
+    /// Runs a wave's next instruction; returns false if the wave's turn ends.
     fn step(&mut self, index: usize) -> Result<bool, Error> {
         self.core.memory.now += 1;
         let wave = &mut self.waves[index];
@@ -403,7 +404,7 @@ impl Machine {
                     }
                 }
             }
-            // The counter goes down in the order of issue: all but the newest must be complete.
+            // The counter decreases in order of issue: all accesses but the newest `left` must be complete.
             let held_up = |left: usize| {
                 let newest = wave.issued.saturating_sub(left as u64);
                 wave.pending.iter().any(|pending| pending.order <= newest)
@@ -445,7 +446,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// Lets a block go on once all its waves are at the barrier or have ended.
+    /// Lets a block continue once all its waves are at the barrier or have ended.
     fn release_block(&mut self, index: usize) {
         let (rank, block) = (self.waves[index].rank, self.waves[index].block);
         let mut fellows: Vec<&mut Wave> = self

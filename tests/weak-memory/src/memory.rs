@@ -1,29 +1,29 @@
-//! Global memory as weak as the instruction set allows.
+//! Global memory, as weak as the instruction set allows.
 //!
-//! - Each rank has dies, each with a level 2; each block has a level 1 before it.
-//! - A plain store ends in its die's level 2. Peers and other dies see it once a write-back, or an eviction at
-//!   any moment, has taken it to memory. A store for the system ends in memory.
-//! - A plain load may find what was in memory at any moment since the cache was last invalidated: a line may
-//!   have been fetched at any time, by whomever. Only what came through the same caches is certain. A load for
-//!   the system goes to memory.
-//! - On gfx90a nothing goes past the level 2 but accesses to uncached memory, where signals lie.
-//! - A write-back takes along what the issuing wave has stored, not what others have (the first rule in
-//!   `device/include/symmem/memory.h`). An invalidation holds for the block's level 1 and the die's level 2.
+//! - Each rank has dies, each die has a level 2 cache, and each block has a level 1 cache before it.
+//! - A plain store ends in its die's level 2. Peers and other dies see it once a write-back, or an eviction at any
+//!   moment, has moved it to memory. A store for the system ends in memory.
+//! - A plain load may see what memory held at any moment since the cache was last invalidated, because another access
+//!   may have fetched the line at any time. Only stores through the same caches are certain to be seen. A load for the
+//!   system reads memory.
+//! - On gfx90a, only accesses to uncached memory bypass the level 2. Signals are in uncached memory.
+//! - A write-back covers the stores of the issuing wave, not those of other waves (the first rule in
+//!   `device/include/symmem/memory.h`). An invalidation covers the block's level 1 and the die's level 2.
 //!
-//! That is weaker than the hardware, where a write-back is of the whole level 2 and a peer's store invalidates
-//! the owner's lines. Sources: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+//! This is weaker than the hardware, where a write-back covers the whole level 2 and a peer's store invalidates the
+//! owner's lines. Sources: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::random::Random;
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 pub const LINE: u64 = 64;
 
-/// The number of a store; 0 is what the host wrote.
+/// The number of a store; 0 is the host's initial value.
 pub type StoreNumber = u32;
 
-/// A line's bytes, and which store each is from.
+/// A line's bytes, and the store that each byte is from.
 #[derive(Clone, Copy, Debug)]
 struct Content {
     bytes: [u8; LINE as usize],
@@ -41,25 +41,25 @@ pub struct Region {
     pub name: String,
     pub base: u64,
     pub bytes: u64,
-    /// Signals: no level 2 keeps a line of it on gfx90a.
+    /// Whether no level 2 caches it on gfx90a, as is needed for signals.
     pub uncached: bool,
 }
 
-/// The caches that a wave goes through.
+/// The caches that a wave's accesses go through.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     pub die: usize,
     pub level1: usize,
 }
 
-/// Which caches an access goes past.
+/// Which caches an access bypasses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub past_level1: bool,
     pub past_level2: bool,
 }
 
-/// What a load saw of a byte to which something newer had been stored.
+/// A byte that a load read although a newer store to it was issued.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale {
     pub address: u64,
@@ -70,9 +70,9 @@ pub struct Stale {
 #[derive(Default)]
 struct Level2 {
     lines: HashMap<u64, Cached>,
-    /// When it was last invalidated.
+    /// When the cache was last invalidated.
     since: u64,
-    /// When it last wrote each line back: what it fetches later is not older.
+    /// When it last wrote each line back or passed a store on: a line fetched later is no older.
     floors: HashMap<u64, u64>,
 }
 
@@ -86,22 +86,22 @@ struct Cached {
 struct Level1 {
     lines: HashMap<u64, Content>,
     since: u64,
-    /// Lines that the block stores to: it sees its own stores.
+    /// Lines that the block has stored to: it sees its own stores.
     touched: HashSet<u64>,
 }
 
 /// All memory of all ranks.
 pub struct Memory {
     regions: Vec<Region>,
-    /// What memory held, and from when on.
+    /// The versions of each line in memory, each with the time from which it holds.
     lines: HashMap<u64, Vec<(u64, Content)>>,
     /// The newest store issued to each byte.
     newest: HashMap<u64, [StoreNumber; LINE as usize]>,
     dies: Vec<Level2>,
     level1: Vec<Level1>,
-    /// The time.
+    /// The current time in steps.
     pub now: u64,
-    /// Of 100 lines that are fetched, how many are old where they may be.
+    /// Percentage of fetched lines that are old if old versions are allowed.
     pub staleness: u64,
 }
 
@@ -109,7 +109,7 @@ fn line_of(address: u64) -> (u64, usize) {
     (address / LINE, (address % LINE) as usize)
 }
 
-/// The parts of a range that lie in one line each: line, first byte in it, offset in the range, length.
+/// Splits a range at line boundaries: line, first byte in it, offset in the range, length.
 fn parts(address: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let (line, first) = line_of(address);
     let here = bytes.min(LINE as usize - first);
@@ -118,7 +118,7 @@ fn parts(address: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, usize,
 }
 
 impl Memory {
-    /// Memory with as many dies.
+    /// Creates memory with `dies` level 2 caches.
     pub fn new(dies: usize) -> Self {
         Self {
             regions: Vec::new(),
@@ -131,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// Zeroed memory, aligned to 4096 bytes, with a gap behind it.
+    /// Allocates zeroed memory, aligned to 4096 bytes, with a gap behind it.
     pub fn allocate(&mut self, name: &str, bytes: u64, uncached: bool) -> u64 {
         let end = self
             .regions
@@ -147,7 +147,7 @@ impl Memory {
         base
     }
 
-    /// The allocation of a range.
+    /// Returns the allocation that contains a range.
     pub fn region(&self, address: u64, bytes: usize) -> Option<&Region> {
         let index = self
             .regions
@@ -156,7 +156,7 @@ impl Memory {
         (address + bytes as u64 <= region.base + region.bytes).then_some(region)
     }
 
-    /// `inbox+0x40`
+    /// Describes an address, such as `0x7000… (inbox+0x40)`.
     pub fn describe(&self, address: u64) -> String {
         match self.region(address, 1) {
             Some(region) => format!(
@@ -168,7 +168,7 @@ impl Memory {
         }
     }
 
-    /// Writes as the host does before a kernel that knows of it.
+    /// Writes as the host does before a kernel starts.
     pub fn write(&mut self, address: u64, bytes: &[u8]) {
         for (index, chunk) in bytes.chunks(LINE as usize).enumerate() {
             let address = address + index as u64 * LINE;
@@ -184,7 +184,7 @@ impl Memory {
         }
     }
 
-    /// Reads what is in memory.
+    /// Reads the latest version in memory.
     pub fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
         (0..bytes as u64)
             .map(|index| {
@@ -212,7 +212,7 @@ impl Memory {
             .map_or(&EMPTY, |(_, content)| content)
     }
 
-    /// What memory holds from now on, to change.
+    /// Returns a new current version of a line, to be changed.
     fn current(&mut self, line: u64) -> &mut Content {
         let now = self.now;
         let versions = self.lines.entry(line).or_insert_with(|| vec![(0, EMPTY)]);
@@ -225,7 +225,7 @@ impl Memory {
         &mut versions[last].1
     }
 
-    /// What memory held at some moment not before `since`.
+    /// Returns a version that memory held at some moment since `since`.
     fn version(&self, line: u64, since: u64, random: &mut Random) -> Content {
         let Some(versions) = self.lines.get(&line) else {
             return EMPTY;
@@ -244,7 +244,7 @@ impl Memory {
         versions[index].1
     }
 
-    /// Another block's level 1.
+    /// Adds another block's level 1 cache and returns its index.
     pub fn add_level1(&mut self) -> usize {
         self.level1.push(Level1 {
             since: self.now,
@@ -261,7 +261,7 @@ impl Memory {
         }
     }
 
-    /// A store arrives; `dirtied` is told the lines that wait for a write-back.
+    /// Completes a store. Calls `dirtied` for each line that then needs a write-back.
     pub fn store(
         &mut self,
         path: Path,
@@ -304,7 +304,7 @@ impl Memory {
         }
     }
 
-    /// A load: its bytes, and a byte that is not the newest.
+    /// Reads bytes, and returns one of them that is not the newest, if any.
     pub fn load(
         &mut self,
         path: Path,
@@ -338,7 +338,7 @@ impl Memory {
         stale
     }
 
-    /// A line as a load finds it.
+    /// Returns a line as a load sees it.
     fn line(&mut self, path: Path, reach: Reach, line: u64, random: &mut Random) -> Content {
         if reach.past_level1 {
             return self.line_of_level2(path.die, reach, line, random);
@@ -384,7 +384,7 @@ impl Memory {
         content
     }
 
-    /// Takes the stores of lines from a die to memory.
+    /// Writes a die's dirty lines back to memory.
     pub fn write_back(&mut self, die: usize, lines: impl IntoIterator<Item = u64>) {
         for line in lines {
             let Some(cached) = self.dies[die].lines.get_mut(&line) else {
@@ -401,7 +401,7 @@ impl Memory {
         }
     }
 
-    /// The lines that a die has not written back, in order.
+    /// Returns the lines that a die has not written back, in order.
     pub fn dirty_lines(&self, die: usize) -> Vec<u64> {
         let lines = self.dies[die].lines.iter();
         let mut dirty: Vec<u64> = lines
@@ -412,7 +412,7 @@ impl Memory {
         dirty
     }
 
-    /// Forgets what caches hold, but for what is to be written back.
+    /// Invalidates caches, except for dirty bytes.
     pub fn invalidate(&mut self, path: Path, level1: bool, level2: bool) {
         if level1 {
             let level1 = &mut self.level1[path.level1];
@@ -424,7 +424,7 @@ impl Memory {
         }
     }
 
-    /// The same of a die.
+    /// Invalidates a die's level 2 cache, except for dirty bytes.
     pub fn invalidate_die(&mut self, die: usize) {
         let die = &mut self.dies[die];
         die.since = self.now;
@@ -434,7 +434,7 @@ impl Memory {
         });
     }
 
-    /// Where a store's byte is, in words.
+    /// Describes where a store's byte is.
     pub fn whereabouts(&self, store: StoreNumber, address: u64) -> String {
         let (line, byte) = line_of(address);
         let holds = |content: &Content| content.stores[byte] == store;

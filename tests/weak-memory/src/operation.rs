@@ -1,32 +1,32 @@
-//! What an instruction does: operands, and the function of an arithmetic one. Decoded once, by
-//! [`crate::decode`].
+//! What an instruction does: its operands, and the function of an arithmetic instruction. [`crate::decode`] decodes
+//! each instruction once.
 //!
-//! The instructions are those that symmem's kernels are compiled to. Sources: AMD's "CDNA3 Instruction Set
+//! Only the instructions that symmem's kernels compile to are modeled. Sources: AMD's "CDNA3 Instruction Set
 //! Architecture" and, for gfx90a, "CDNA2 Instruction Set Architecture".
 
 use crate::scalar::ScalarFunction;
 use crate::vector::VectorFunction;
 
-/// Where `vcc` and `exec` lie among the scalar registers.
+/// The index of `vcc` among the scalar registers.
 pub const VCC: usize = 106;
-/// See [`VCC`].
+/// The index of `exec` among the scalar registers.
 pub const EXEC: usize = 126;
 
 /// What an instruction reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// Scalar registers from this one on.
+    /// A scalar register, or the first of several.
     Scalar(usize),
-    /// Vector registers from this one on.
+    /// A vector register, or the first of several.
     Vector(usize),
     /// A constant; 64-bit operations sign-extend it.
     Constant(i64),
 }
 
-/// How far an access reaches.
+/// Modifiers of a memory access: the offset, and the scope bits of either architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modifiers {
-    /// Added to the address.
+    /// Offset added to the address, in bytes.
     pub offset: i64,
     pub sc0: bool,
     pub sc1: bool,
@@ -65,7 +65,7 @@ pub enum Operation {
     Sleep,
     End,
     Barrier,
-    /// How many accesses may remain: of global memory, and of scalar and shared.
+    /// Waits until at most this many accesses remain: of global memory (`vector`), and scalar and shared (`scalar`).
     Wait {
         vector: Option<usize>,
         scalar: Option<usize>,
@@ -84,7 +84,7 @@ pub enum Operation {
         destination: usize,
         carry_out: Option<usize>,
         sources: Vec<Operand>,
-        /// Which byte of each source alone counts.
+        /// The byte of each source that is used, if not the whole source.
         bytes: [Option<u8>; 2],
     },
     Compare {
@@ -128,19 +128,19 @@ pub enum Operation {
         address: Address,
         modifiers: Modifiers,
     },
-    /// Words of shared memory, each by its offset from the address, into registers that follow each other.
+    /// Loads words of shared memory, each at its offset from the address, into consecutive registers.
     SharedLoad {
         destination: usize,
         address: usize,
         offsets: Vec<usize>,
     },
-    /// Registers, each with its offset.
+    /// Stores registers, each at its offset.
     SharedStore {
         address: usize,
         words: Vec<(usize, usize)>,
     },
-    /// Adds a product of f16 matrices of 16 by 16 to one of f32, by all lanes of the wave, active or not: lane
-    /// `l` has four elements of row `l % 16` of `a` from column `4 * (l / 16)` on, so of a column of `b`, and of
+    /// Adds a 16x16x16 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or not. Lane
+    /// `l` has four elements of row `l % 16` of `a` from column `4 * (l / 16)` on, the same of a column of `b`, and of
     /// column `l % 16` of the result.
     MatrixMultiply {
         destination: usize,
@@ -148,7 +148,7 @@ pub enum Operation {
         b: usize,
         c: usize,
     },
-    /// `system`: to what peers see.
+    /// `system`: makes the stores visible to peers.
     WriteBack {
         system: bool,
     },
@@ -156,6 +156,6 @@ pub enum Operation {
         level1: bool,
         level2: bool,
     },
-    /// Floating point that is not modelled: an error where a wave comes to it.
+    /// Floating point that is not modeled: an error if a wave executes it.
     Unmodelled,
 }

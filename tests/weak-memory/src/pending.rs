@@ -1,10 +1,10 @@
-//! Accesses that are issued and not complete, and which may not overtake which.
+//! Accesses that are issued and not complete, and which of them must stay in order.
 
 use crate::memory::{Reach, StoreNumber};
 use crate::operation::Update;
 use crate::wave::Registers;
 
-/// What a pending access is.
+/// The kind of a pending access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Load { signed: bool },
@@ -13,21 +13,21 @@ pub enum Kind {
     WriteBack { system: bool },
 }
 
-/// An access of global memory that is not complete.
+/// An access to global memory that is not complete.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub kind: Kind,
     pub reach: Reach,
     /// Each lane and its address.
     pub lanes: Vec<(usize, u64)>,
-    /// Of each lane.
+    /// Bytes per lane.
     pub bytes: usize,
     pub data: Vec<u8>,
     pub registers: Option<Registers>,
     pub store: StoreNumber,
-    /// Counts all accesses.
+    /// Its number among all accesses.
     pub number: u64,
-    /// Counts those of its wave.
+    /// Its number among the accesses of its wave.
     pub order: u64,
     /// The index of its instruction.
     pub instruction: usize,
@@ -54,7 +54,7 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Whether the one that was issued later may not overtake the other.
+    /// Whether `later`, which was issued after this access, must not complete before it.
     pub fn holds_up(&self, later: &Self) -> bool {
         let is_load = |pending: &Self| matches!(pending.kind, Kind::Load { .. });
         if matches!(later.kind, Kind::WriteBack { .. }) {

@@ -1,4 +1,4 @@
-//! A kernel of a code object as a list of decoded instructions, from llvm-objdump's text.
+//! A kernel of a code object as a list of decoded instructions, from the text of llvm-objdump.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Whether its mnemonic is this.
+    /// Whether it has this mnemonic.
     pub fn is(&self, mnemonic: &str) -> bool {
         self.text.split(' ').next() == Some(mnemonic)
     }
@@ -45,7 +45,7 @@ impl Instruction {
 pub struct Program {
     /// Its symbol.
     pub name: String,
-    /// What it was compiled for.
+    /// The target it was compiled for.
     pub target: Target,
     /// Its instructions; a branch's target is an index.
     pub instructions: Vec<Instruction>,
@@ -57,7 +57,7 @@ pub struct Program {
     pub shared_bytes: usize,
 }
 
-/// llvm-objdump: `SYMMEM_OBJDUMP`, or on `PATH`.
+/// Returns the path of llvm-objdump: `SYMMEM_OBJDUMP`, or the one on `PATH`.
 pub fn disassembler() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("SYMMEM_OBJDUMP") {
         return Some(path.into());
@@ -71,12 +71,12 @@ pub fn disassembler() -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Reads a kernel of those that `symmem-kernels-hip` has.
+    /// Loads a kernel of `symmem-kernels-hip`.
     ///
     /// # Errors
-    /// [`Error::Tool`] where llvm-objdump is not installed or fails, [`Error::CodeObject`] where the kernel is
-    /// not there or wants registers that are not set up here, [`Error::Instruction`] for an instruction that is
-    /// not modelled.
+    /// [`Error::Tool`] if llvm-objdump is not installed or fails, [`Error::CodeObject`] if the kernel does not exist or
+    /// expects registers that this interpreter does not set up, [`Error::Instruction`] for an instruction that is not
+    /// modeled.
     pub fn load(kernel: &str, target: Target) -> Result<Self, Error> {
         let module = symmem_kernels_hip::modules()
             .iter()
@@ -97,8 +97,8 @@ impl Program {
         Ok(program)
     }
 
-    /// The same with some instructions changed, and how many those were: a fault planted. `fault` is told all
-    /// instructions and the index of one, and returns what that does instead; branches keep their targets.
+    /// Returns a copy with a planted fault, and the number of instructions changed. `fault` gets all instructions and
+    /// the index of one, and returns what that instruction does instead, if anything. Branches keep their targets.
     pub fn with(
         &self,
         fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
@@ -115,8 +115,8 @@ impl Program {
         (planted, changed)
     }
 
-    /// What the kernel finds in its registers: LLVM's "User Guide for AMDGPU Backend", kernel descriptor and
-    /// initial register state.
+    /// Reads which registers the kernel expects, from its descriptor (LLVM's "User Guide for AMDGPU Backend", kernel
+    /// descriptor and initial register state).
     fn read_descriptor(&mut self, object: &[u8]) -> Result<(), Error> {
         let wrong = |what: &str| Error::CodeObject(format!("{}: {what}", self.name));
         let file = object::read::elf::ElfFile64::<object::Endianness>::parse(object)
@@ -130,7 +130,7 @@ impl Program {
         let descriptor = file
             .sections()
             .find_map(|section| section.data_range(address, 64).ok().flatten())
-            .ok_or_else(|| wrong("its descriptor lies in no section"))?;
+            .ok_or_else(|| wrong("its descriptor is in no section"))?;
         let word = |offset: usize| {
             let bytes = [0, 1, 2, 3].map(|byte| descriptor[offset + byte]);
             u32::from_le_bytes(bytes)
@@ -140,7 +140,7 @@ impl Program {
         let has = |bit: u32| properties >> bit & 1 == 1;
         if !has(3) || properties >> 16 != 0 || resources & (1 << 7) == 0 {
             return Err(wrong(
-                "arguments or the block's number are passed in another way",
+                "unsupported registers for the arguments or the block number",
             ));
         }
         self.arguments_register = [(0, 4), (1, 2), (2, 2)]
@@ -157,7 +157,7 @@ fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Er
     let tool = disassembler().ok_or_else(|| {
         Error::Tool("install llvm-22, or name llvm-objdump in SYMMEM_OBJDUMP".to_owned())
     })?;
-    // Named by process and kernel: tests run side by side.
+    // The name contains process and kernel because tests run concurrently.
     let file = std::env::temp_dir().join(format!(
         "symmem-weak-{}-{kernel}-{}-{:?}.co",
         std::process::id(),
@@ -171,7 +171,7 @@ fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Er
         .arg(format!("--mcpu={}", target.name()))
         .arg(&file)
         .output();
-    // What cannot be removed lies in the system's temporary directory, which is its job to clear.
+    // A file that cannot be removed stays in the system's temporary directory, which the system clears.
     let _ = std::fs::remove_file(&file);
     let output = output.map_err(failed)?;
     if !output.status.success() {
@@ -181,7 +181,7 @@ fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Er
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The instructions in `\tcode // address: bytes <kernel+0xtarget>`.
+/// Parses the instructions in `\tcode // address: bytes <kernel+0xtarget>`.
 pub(crate) fn parse(text: &str, kernel: &str) -> Result<Vec<Instruction>, Error> {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -224,7 +224,7 @@ pub(crate) fn parse(text: &str, kernel: &str) -> Result<Vec<Instruction>, Error>
         .collect()
 }
 
-/// `<kernel+0x10>` or `<kernel>` behind the bytes.
+/// Returns the offset of a branch target: `<kernel+0x10>` or `<kernel>` behind the bytes.
 fn target_of(rest: &str, kernel: &str) -> Option<u64> {
     let (_, label) = rest.split_once('<')?;
     let offset = label.strip_suffix('>')?.strip_prefix(kernel)?;

@@ -1,16 +1,16 @@
-//! Numbers that a seed determines.
+//! Random numbers that a seed determines.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers that depend on the seed alone.
+    /// Creates a generator that depends on the seed alone.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below a bound.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! Scalar arithmetic: 32 or 64 bits, and the condition it leaves.
+//! Scalar arithmetic on 32 or 64 bits, and the condition bit that it sets.
 
 /// A scalar instruction's function.
 #[derive(Clone, Copy, Debug)]
@@ -9,24 +9,24 @@ pub struct ScalarFunction {
     form: Form,
 }
 
-/// From the sources and the condition: the result, and the condition behind it (`None`: as before).
+/// Takes two sources and the condition; returns the result and the new condition (`None`: unchanged).
 type Run = fn(u64, u64, bool) -> (u64, Option<bool>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
-    /// Only the condition.
+    /// Sets the condition only.
     Compare,
-    /// The destination is the first source too; the constant has 16 bits.
+    /// The destination is also the first source; the constant has 16 bits.
     InPlace,
     /// The constant has 16 bits.
     Short,
-    /// The result goes to `exec`, whose value before goes to the destination.
+    /// The result goes to `exec`, and the previous value of `exec` to the destination.
     SaveExec,
 }
 
 impl ScalarFunction {
-    /// The result, of as many bits as the destination, and the condition.
+    /// Returns the result, with as many bits as the destination, and the condition.
     pub fn run(&self, first: u64, second: u64, condition: bool) -> (u64, Option<bool>) {
         let cut = |value: u64, bits| {
             if bits == 32 {
@@ -43,27 +43,27 @@ impl ScalarFunction {
         (cut(result, self.bits[0]), condition)
     }
 
-    /// Whether the destination, and each source, has 64 bits.
+    /// Whether the destination and each source have 64 bits.
     pub fn wide(&self) -> [bool; 3] {
         self.bits.map(|bits| bits == 64)
     }
 
-    /// Whether a register comes first.
+    /// Whether the first operand is a destination.
     pub fn has_destination(&self) -> bool {
         self.form != Form::Compare
     }
 
-    /// Whether that register is the first source too.
+    /// Whether the destination is also the first source.
     pub fn in_place(&self) -> bool {
         self.form == Form::InPlace
     }
 
-    /// Whether the result goes to `exec`, and what that held to the destination.
+    /// Whether the result goes to `exec`, and the previous value of `exec` to the destination.
     pub fn saves_exec(&self) -> bool {
         self.form == Form::SaveExec
     }
 
-    /// Whether a constant has 16 bits and a sign.
+    /// Whether the constant is a signed 16-bit number.
     pub fn is_short(&self) -> bool {
         matches!(self.form, Form::InPlace | Form::Short)
     }
@@ -111,7 +111,7 @@ fn add(a: u64, b: u64) -> (u64, Option<bool>) {
     (u64::from(sum as u32), Some(overflow))
 }
 
-/// The function of a mnemonic; `None` where it is not modelled.
+/// Returns the function of a mnemonic; `None` if it is not modeled.
 pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
     use Form::{Compare, InPlace, SaveExec, Short};
     Some(match mnemonic {

@@ -1,8 +1,8 @@
-//! Vector arithmetic, a lane at a time.
+//! Vector arithmetic, one lane at a time.
 
 use half::f16;
 
-/// A source, per lane.
+/// The kind of a source, per lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// 32 bits.
@@ -22,7 +22,7 @@ pub struct VectorFunction {
     carries_out: bool,
 }
 
-/// What a lane has.
+/// A lane's inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
     /// Its number in the wave.
@@ -32,17 +32,17 @@ pub struct Lane {
 }
 
 impl VectorFunction {
-    /// The result, of 64 bits where [`Self::is_wide`], and the carry.
+    /// Returns the result, 64 bits wide if [`Self::is_wide`], and the carry.
     pub fn run(&self, lane: &Lane) -> (u64, bool) {
         (self.run)(lane)
     }
 
-    /// How many sources it has.
+    /// Returns how many sources it has.
     pub fn sources(&self) -> usize {
         self.shape.len()
     }
 
-    /// What they are.
+    /// Returns the kind of each source.
     pub fn shape(&self) -> &'static [Source] {
         self.shape
     }
@@ -52,13 +52,13 @@ impl VectorFunction {
         self.wide
     }
 
-    /// Whether it writes a carry to a scalar register pair, which is named second.
+    /// Whether it writes a carry to a scalar register pair, which is the second operand.
     pub fn carries_out(&self) -> bool {
         self.carries_out
     }
 }
 
-/// A comparison, of values extended to 64 bits by their sign or by zeros.
+/// Returns a comparison of values that are sign- or zero-extended to 64 bits.
 pub fn comparison(condition: &str, signed: bool) -> Option<fn(u64, u64) -> bool> {
     Some(match (condition, signed) {
         ("eq", _) => |a, b| a == b,
@@ -79,7 +79,7 @@ fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
-/// The function of a mnemonic without its encoding's suffix; `None` where it is not modelled.
+/// Returns the function of a mnemonic without its encoding suffix; `None` if it is not modeled.
 pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
     use Source::{Bit, Wide, Word};
     macro_rules! lane {
@@ -95,7 +95,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             }
         };
     }
-    // Results of 32 bits, with no carry.
+    // Results of 32 bits without a carry.
     macro_rules! word {
         ($shape:expr, |$sources:ident| $body:expr) => {
             lane!($shape, false, false, |$sources| ($body, false))
@@ -120,7 +120,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_and_b32" => word!(&[Word, Word], |s| s[0] & s[1]),
         "v_or_b32" => word!(&[Word, Word], |s| s[0] | s[1]),
         "v_xor_b32" => word!(&[Word, Word], |s| s[0] ^ s[1]),
-        // The tables that have been met: a bit for each value of all three, the first one's the highest.
+        // The truth tables that occur: one bit for each value of the three sources, the first source highest.
         "v_bitop3_b32" if modifiers.contains(&"bitop3:0x80") => {
             word!(&[Word, Word, Word], |s| s[0] & s[1] & s[2])
         }
@@ -173,7 +173,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             },
             ..word!(&[Word, Word], |s| s[0])
         },
-        // Integer division begins with an estimate in floating point, which the code then corrects.
+        // Integer division begins with a floating-point estimate, which the code then corrects.
         "v_cvt_f32_u32" => word!(&[Word], |s| (s[0] as f32).to_bits().into()),
         "v_cvt_f32_ubyte0" => word!(&[Word], |s| ((s[0] & 0xff) as f32).to_bits().into()),
         "v_cvt_f32_f16" => word!(&[Word], |s| f16::from_bits(s[0] as u16)
@@ -189,7 +189,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_add_f32" => word!(&[Word, Word], |s| (float(s[0]) + float(s[1]))
             .to_bits()
             .into()),
-        // Two sums side by side.
+        // Two sums in one instruction.
         "v_pk_add_f32" if selects.is_none() => wide!(&[Wide, Wide], |s| {
             let sum = |shift| (float(s[0] >> shift) + float(s[1] >> shift)).to_bits();
             u64::from(sum(32)) << 32 | u64::from(sum(0))

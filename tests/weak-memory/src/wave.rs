@@ -1,4 +1,4 @@
-//! A wave: its registers, and its arithmetic.
+//! A wave: its registers and its arithmetic.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -41,24 +41,24 @@ pub struct Wave {
     pub scalars: Vec<u32>,
     pub vectors: Vec<[u32; LANES]>,
     pub condition: bool,
-    /// Accesses of global memory that are not complete, in the order of issue.
+    /// Accesses to global memory that are not complete, in order of issue.
     pub pending: Vec<Pending>,
-    /// How many it has issued.
+    /// How many accesses it has issued.
     pub issued: u64,
-    /// What scalar loads and shared memory will write, in the order of issue.
+    /// Registers that scalar and shared loads will write, in order of issue.
     pub scalar_pending: VecDeque<Registers>,
-    /// How many accesses will write each register.
+    /// How many accesses will still write each register.
     busy_scalars: Vec<u8>,
     busy_vectors: Vec<u8>,
-    /// Lines it has stored to and not written back, and its first such access.
+    /// Lines that it has stored to and not written back, each with its first such access.
     pub dirtied: HashMap<u64, u64>,
 }
 
-/// A register is used whose value is still on its way.
+/// The use of a register whose value has not arrived.
 pub type Busy = Registers;
 
 impl Wave {
-    /// A wave at its first instruction, with `threads` of its lanes active.
+    /// Creates a wave at its first instruction, with `threads` of its lanes active.
     pub fn new(
         program: Rc<Program>,
         (rank, block, number): (usize, usize, usize),
@@ -66,7 +66,7 @@ impl Wave {
         threads: usize,
         arguments: u64,
     ) -> Self {
-        // Nothing is in registers that the kernel has not put there.
+        // Registers hold garbage until the kernel writes them.
         const GARBAGE: u32 = 0xdead_beef;
         let mut wave = Self {
             rank,
@@ -98,7 +98,7 @@ impl Wave {
         wave
     }
 
-    /// Marks registers as on their way, or as arrived.
+    /// Marks registers as waiting for a value, or as arrived.
     pub fn mark(&mut self, registers: &Registers, busy: bool) {
         let (counts, range) = match registers {
             Registers::Scalar(range) => (&mut self.busy_scalars, range),
@@ -109,7 +109,7 @@ impl Wave {
         }
     }
 
-    /// Whether registers have arrived.
+    /// Fails if any of the registers has not arrived.
     pub fn check(&self, registers: Registers) -> Result<(), Busy> {
         let busy = match &registers {
             Registers::Scalar(range) => &self.busy_scalars[range.clone()],
@@ -130,7 +130,7 @@ impl Wave {
         u64::from(self.scalars[register + 1]) << 32 | u64::from(self.scalars[register])
     }
 
-    /// A scalar register or pair.
+    /// Returns a scalar register or pair.
     pub fn scalar(&self, register: usize, wide: bool) -> Result<u64, Busy> {
         self.check(Registers::Scalar(
             register..register + 1 + usize::from(wide),
@@ -149,13 +149,13 @@ impl Wave {
         }
     }
 
-    /// The active lanes.
+    /// Returns the active lanes.
     pub fn lanes(&self) -> impl Iterator<Item = usize> + use<> {
         let exec = self.exec();
         (0..LANES).filter(move |lane| exec >> lane & 1 == 1)
     }
 
-    /// Runs what touches nothing but registers; `None` for other instructions.
+    /// Runs an instruction that uses only registers; returns `None` for others.
     pub fn execute(&mut self, operation: &Operation) -> Option<Result<(), Busy>> {
         Some(match operation {
             Operation::Nothing => Ok(()),
@@ -229,7 +229,7 @@ impl Wave {
         match operand {
             Operand::Scalar(register) => self.scalar(register, wide),
             Operand::Constant(value) => Ok(value as u64),
-            // No scalar instruction names a vector register, but for those that are decoded apart.
+            // Scalar instructions that name a vector register are decoded separately.
             Operand::Vector(register) => Err(Registers::Vector(register..register + 1)),
         }
     }
@@ -272,7 +272,7 @@ impl Wave {
         Ok(())
     }
 
-    /// A source for each lane.
+    /// Returns a source for each lane.
     fn per_lane(&self, operand: Operand, shape: Source) -> Result<[u64; LANES], Busy> {
         let wide = shape != Source::Word;
         Ok(match operand {
@@ -376,7 +376,7 @@ impl Wave {
     fn read_first_lane(&mut self, destination: usize, source: usize) -> Result<(), Busy> {
         self.check(Registers::Vector(source..source + 1))?;
         self.check(Registers::Scalar(destination..destination + 1))?;
-        // Lane 0 where none is active.
+        // The instruction reads lane 0 if no lane is active.
         let lane = self.lanes().next().unwrap_or(0);
         self.scalars[destination] = self.vectors[source][lane];
         Ok(())

@@ -1,4 +1,4 @@
-//! All-gather and GEMM on a page.
+//! All-gather + GEMM in the HTML page.
 
 use super::plot::{over_rows, side_by_side};
 use super::view::views;
@@ -8,9 +8,9 @@ use crate::report::html::{Document, table};
 use crate::report::plot::{self, Across, Axes, Limit};
 use std::fmt::{self, Write};
 
-/// The section of all-gather + GEMM: who took part, plots, every table.
+/// Writes the section of all-gather + GEMM: baselines, plots, and every table.
 ///
-/// `limit` is what a device can compute; `hopper` whether it is of the kind that others published figures for.
+/// `limit` is the peak rate of a device; `hopper` whether published figures are for devices of this kind.
 pub(in crate::report) fn section(
     page: &mut Document,
     measured: &Products,

@@ -1,4 +1,4 @@
-//! All-gather and GEMM as lines and bars: TFLOP/s over rows where there are several, else contenders side by side.
+//! All-gather + GEMM as plots: lines over M for shapes that differ in M only, bars for the other shapes.
 
 use super::view::{kind_text, names};
 use super::{
@@ -9,10 +9,10 @@ use crate::report::collectives::Time;
 use crate::report::plot::{Bars, Group, Lane, Limit, Line, Mark};
 use crate::report::text::decimal;
 
-/// Least numbers of rows that make a line.
+/// Fewest values of M that make a line.
 const FEWEST: usize = 3;
 
-/// What stands in a line plot, in the order of its colours. The transports that were asked for are in the bars only.
+/// Contenders of a line plot, in the order of colors. Variants by transport are in the bars only.
 const SERIES: [&str; 10] = [
     ALGORITHMS[2],
     ALGORITHMS[3],
@@ -27,7 +27,7 @@ const SERIES: [&str; 10] = [
 ];
 
 fn series(by: &str) -> usize {
-    // A transport has the colour of its algorithm; own kernels alone have that of the GEMM.
+    // A variant has the color of its algorithm; `own gemm` has that of the GEMM.
     let place = |by: &str| SERIES.iter().position(|name| *name == by);
     let algorithm = by.split(' ').next().unwrap_or(by);
     let of_algorithm = VARIANTS.contains(&by).then(|| place(algorithm)).flatten();
@@ -38,7 +38,7 @@ fn is_ours(by: &str) -> bool {
     ALGORITHMS.contains(&by) || VARIANTS.contains(&by) || by == AUTOMATIC
 }
 
-/// Products that differ in their rows only, and TFLOP/s over rows of each contender.
+/// Shapes that differ in M only, and TFLOP/s over M of each contender.
 pub(super) struct OverRows {
     pub title: String,
     pub lines: Vec<Line>,
@@ -51,7 +51,7 @@ fn kind(measured: &Measured) -> Product {
     }
 }
 
-/// A plot for all products of which there are several numbers of rows.
+/// Returns a plot for every group of at least three shapes that differ in M only.
 pub(super) fn over_rows(section: &Products) -> Vec<OverRows> {
     let mut known: Vec<Product> = Vec::new();
     let mut plots = Vec::new();
@@ -91,7 +91,7 @@ fn alike<'a>(section: &'a Products, one: &Measured) -> impl Iterator<Item = &'a 
     (section.products.iter()).filter(move |other| kind(other) == kind_of)
 }
 
-/// Bars for each product that is in no line plot, with its title.
+/// Returns title and bars of each shape that is in no line plot.
 pub(super) fn side_by_side(section: &Products, limit: Option<&Limit>) -> Vec<(String, Bars)> {
     let mut plots = Vec::new();
     for measured in &section.products {
@@ -123,7 +123,7 @@ pub(super) fn side_by_side(section: &Products, limit: Option<&Limit>) -> Vec<(St
     plots
 }
 
-/// TFLOP/s of a contender; `None` if it has no time.
+/// Returns TFLOP/s of a contender; `None` without a time.
 fn mark(measured: &Measured, by: &str) -> Option<Mark> {
     let entry = measured.entry(by)?;
     let Time { ns, min, max } = entry.headline()?;

@@ -1,4 +1,4 @@
-//! Collectives on a page: who took part, and for each operation its plots and tables.
+//! Collectives in the HTML page: baselines, then plots and tables of each operation.
 
 use super::plot::lines;
 use super::view::{barrier, baselines, how, means, views_of};
@@ -7,7 +7,7 @@ use crate::report::html::{Document, Escaped, table};
 use crate::report::plot::{self, Across, Axes, Limit, Line};
 use std::fmt::{self, Write};
 
-/// The section of all collectives. `limit` is what the links of a device can carry.
+/// Writes the section of collectives. `limit` is the bandwidth of a device to its peers.
 pub(in crate::report) fn section(
     page: &mut Document,
     measured: &Collectives,
@@ -48,7 +48,7 @@ pub(in crate::report) fn section(
     Ok(())
 }
 
-/// Out of place beside in place.
+/// Writes the plots of one operation: out of place and in place.
 fn plots<'a>(
     text: &mut String,
     axes: &Axes,
@@ -68,7 +68,7 @@ fn plots<'a>(
     Ok(())
 }
 
-/// Which libraries took part, and which did not.
+/// Writes the list of baselines, with the reason for each absent one.
 pub(in crate::report) fn beside(page: &mut String, states: &[BaselineState]) -> fmt::Result {
     if states.is_empty() {
         return Ok(());

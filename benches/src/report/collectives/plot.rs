@@ -6,7 +6,7 @@ use crate::report::plot::{Line, Mark};
 use crate::report::text::decimal;
 use std::collections::BTreeMap;
 
-/// busbw of each library over sizes, in one placement: ours first, then the baselines in their order.
+/// Returns busbw over sizes in one placement: symmem first, then the baselines in their order.
 pub(super) fn lines(
     section: &Collectives,
     collective: Collective,

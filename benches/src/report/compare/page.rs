@@ -1,4 +1,4 @@
-//! A comparison as one HTML page that needs nothing but itself.
+//! A comparison as one self-contained HTML page.
 
 use super::comparison::Comparison;
 use super::section::Section;
@@ -7,17 +7,17 @@ use crate::report::html::{Document, table};
 use crate::report::plot::{self, Across, Axes, Line, Mark};
 use std::fmt;
 
-/// The place of what was published in the legend: behind all runs, drawn as a baseline.
+/// Legend position of published figures: after all runs, drawn as a baseline.
 const PUBLISHED: usize = usize::MAX;
 
-/// The whole page: a plot of each thing that was measured, a line for each machine, and every table.
+/// Returns the whole page: one plot per measurement with one curve per machine, and every table.
 ///
-/// It loads nothing: style, script and plots are inside.
+/// The page loads nothing: style, script and plots are inline.
 ///
 /// # Errors
-/// Those of writing text; writing to memory raises none.
+/// Errors of writing text; writing to memory raises none.
 pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
-    let title = "Machines side by side";
+    let title = "Comparison of machines";
     let mut page = Document::new(title, format!("<h1>{title}</h1>\n"));
     let names: Vec<String> = (comparison.runs.iter().enumerate())
         .map(|(index, run)| format!("{}: {}", Comparison::letter(index), run.machine()))
@@ -38,7 +38,7 @@ pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
     page.finish(&symbols)
 }
 
-/// A section with a legend and a plot for each thing measured, all on the same axes.
+/// Draws a section with a legend and one plot per measurement, all on the same axes.
 fn plots(page: &mut Document, name: &str, sections: &[Section], names: &[String]) -> fmt::Result {
     let all: Vec<(&Section, Vec<Line>)> = (sections.iter())
         .map(|section| (section, lines(section, names)))
@@ -60,7 +60,7 @@ fn plots(page: &mut Document, name: &str, sections: &[Section], names: &[String]
     Ok(())
 }
 
-/// A line for each run, at every size that it measured, and for each reference.
+/// Returns one curve per run, with every size that it measured, and one per reference.
 fn lines(section: &Section, names: &[String]) -> Vec<Line> {
     let mark = |at: u64, value: f64| Mark {
         at,

@@ -6,14 +6,14 @@ use std::fmt::{self, Write};
 const STYLE: &str = include_str!("../page.css");
 const SCRIPT: &str = include_str!("../page.js");
 
-/// What a browser may load for the page: nothing that is not in it.
+/// Content security policy: the browser loads nothing but the inline style and script.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
 /// A page under construction.
 pub(in crate::report) struct Document {
     title: String,
-    /// What stands above the contents: the first heading and what belongs to it.
+    /// HTML above the table of contents, with the first heading.
     head: String,
     sections: String,
     contents: Vec<Entry>,
@@ -23,7 +23,7 @@ pub(in crate::report) struct Document {
 struct Entry {
     id: String,
     title: String,
-    /// Whether it is a part of the section before it.
+    /// Whether the entry is a part of the section before it.
     is_part: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Tables, folded away; each scrolls within its own box.
+//! Folded tables, each in a box that scrolls horizontally.
 
 use super::Escaped;
 use crate::report::view::{Cell, Heading, View};
 use std::fmt::{self, Write};
 
-/// A table with its caption, folded behind its title.
+/// Writes a table with its caption, folded behind its title.
 pub(in crate::report) fn table(page: &mut String, view: &View) -> fmt::Result {
     let title = Escaped(&view.title);
     let rows = match view.rows.len() {

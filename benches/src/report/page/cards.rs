@@ -1,4 +1,4 @@
-//! The headline figures: those of the one-screen summary.
+//! Headline figures as cards, from the data of the one-screen summary.
 
 use super::super::html::{Document, Escaped};
 use super::super::schema::Report;
@@ -6,7 +6,7 @@ use super::super::summary::{self, Line};
 use super::super::text::significant;
 use std::fmt::{self, Write};
 
-/// A card for each headline figure; nothing if there is none.
+/// Writes one card per headline figure; nothing without figures.
 pub(super) fn section(page: &mut Document, report: &Report) -> fmt::Result {
     let lines = summary::lines(report);
     if lines.is_empty() {

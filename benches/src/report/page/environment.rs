@@ -1,4 +1,4 @@
-//! Where, when and with what a benchmark ran.
+//! The environment of a run: date, command, devices, libraries.
 
 use super::super::html::{Document, Escaped};
 use super::super::schema::Report;

@@ -1,4 +1,4 @@
-//! Times of single messages.
+//! Latencies of single messages: bars and a table.
 
 use super::super::html::{Document, table};
 use super::super::plot::{self, Bars, Group, Lane, Mark};
@@ -7,7 +7,7 @@ use super::super::statistics::Spread;
 use super::super::view;
 use std::fmt;
 
-/// The section of latencies; nothing if none was measured.
+/// Writes the section of latencies; nothing if none was measured.
 pub(super) fn section(page: &mut Document, report: &Report) -> fmt::Result {
     let Some(view) = view::latencies(report) else {
         return Ok(());

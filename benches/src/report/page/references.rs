@@ -1,4 +1,4 @@
-//! Figures that others published, with what keeps them from being compared.
+//! Published figures of others, with the reason why they cannot be compared directly.
 
 use super::super::html::{Document, Escaped, table};
 use super::super::published;

@@ -7,7 +7,7 @@ use super::super::text::{capital, decimal};
 use super::super::view;
 use std::fmt::{self, Write};
 
-/// The section of transfers; nothing if none was measured. `limit` is what the link of a pair can carry.
+/// Writes the section of transfers; nothing if none was measured. `limit` is the bandwidth of the link of a pair.
 pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>) -> fmt::Result {
     if report.points.is_empty() {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>
     Ok(())
 }
 
-/// What the columns are, where kernels ran.
+/// Explains the columns that ran kernels.
 fn explain(text: &mut String, report: &Report) -> fmt::Result {
     let sentences = Column::ALL.into_iter().filter_map(|column| {
         let what = match column {
@@ -75,7 +75,7 @@ fn explain(text: &mut String, report: &Report) -> fmt::Result {
     writeln!(text, "<p class=\"caption\">{}.</p>", sentences.join("; "))
 }
 
-/// A line for each column, of the slowest pair; what was wrong has no point.
+/// Returns one line per column with the slowest pair at each size; wrong results are left out.
 fn lines(report: &Report, direction: Direction, traffic: Traffic) -> Vec<Line> {
     let points = view::slowest_points(report, direction, traffic);
     let of = |column: Column| points.iter().filter(move |point| point.column == column);

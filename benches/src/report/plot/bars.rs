@@ -25,12 +25,11 @@ pub(in crate::report) struct Bars {
     pub groups: Vec<Group>,
 }
 
-/// Bars of the same thing.
+/// Bars under a common label.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::report) struct Group {
-    /// What they have in common.
     pub label: String,
-    /// Whether the label stands above the bars.
+    /// Whether the label is drawn above the bars; tooltips always have it.
     pub labelled: bool,
     pub lanes: Vec<Lane>,
 }
@@ -163,7 +162,7 @@ impl Bars {
     }
 }
 
-/// What fits left of a bar.
+/// Shortens a name to the width left of the bars.
 fn shortened(name: &str) -> String {
     match name.chars().count() {
         0..=18 => name.to_owned(),
@@ -171,7 +170,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A label in lines that fit a plot; no more than three.
+/// Breaks a label into at most three lines that fit the plot.
 fn lines(label: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in label.split_whitespace() {

@@ -1,5 +1,5 @@
-//! Rates over sizes: both axes logarithmic, a line for each contender with the band of its rounds, and the limit of
-//! the hardware as a line of its own.
+//! Rates over sizes on logarithmic axes: one line per contender with the min–max band of its rounds, and a line for the
+//! physical limit.
 
 use std::fmt::{self, Write};
 
@@ -14,7 +14,7 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 37.0;
 
-/// What the horizontal axis counts.
+/// Quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) enum Across {
     Bytes,
@@ -49,7 +49,7 @@ pub(in crate::report) struct Axes {
     y: Axis,
 }
 
-/// Whether a mark has logarithms.
+/// Whether a mark can be drawn on logarithmic axes.
 fn is_drawn(mark: &&Mark) -> bool {
     mark.at != 0 && mark.value.is_finite() && mark.value > 0.0
 }

@@ -1,4 +1,4 @@
-//! Collectives: their names, the memory by which ranks keep in step, what their kernels take.
+//! Collectives: operations, algorithms, the memory by which ranks synchronize, and the kernels' arguments.
 
 use super::forms::open_enum;
 use super::handles::DeviceAddress;
@@ -6,7 +6,8 @@ use super::limits::MAX_RANKS;
 use super::signals::Watch;
 
 open_enum!(
-    /// What an element of a reduction is. Half precision and narrower accumulate in f32.
+    /// Type of the elements that are reduced. f16, bf16 and fp8 accumulate in f32; an NVLS switch accumulates fp8 in
+    /// f16.
     ElementType {
         /// Signed, 8 bits.
         I8 = 1,
@@ -40,7 +41,7 @@ open_enum!(
 );
 
 impl ElementType {
-    /// Bytes of one element; 0 for a type from a newer version.
+    /// Bytes of one element; 0 for a type that this version does not know.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::I8 | Self::U8 | Self::F8_E4M3 | Self::F8_E5M2 => 1,
@@ -53,16 +54,16 @@ impl ElementType {
 }
 
 open_enum!(
-    /// How elements of all ranks become one. Always in rank order, so that every algorithm gives the
-    /// same bits.
+    /// Operator that combines the ranks' elements. symmem's own algorithms combine in rank order, so that all of them
+    /// give the same bits; an NVLS switch and NCCL or RCCL use an order of their own.
     ReduceOperation {
         /// Integers wrap.
         SUM = 1,
-        /// The sum, divided by the number of ranks before it is rounded; integers towards zero.
+        /// The sum divided by the number of ranks, then rounded; integers round towards zero.
         AVERAGE = 2,
-        /// NaN if any is NaN.
+        /// NaN if any element is NaN.
         MINIMUM = 3,
-        /// NaN if any is NaN.
+        /// NaN if any element is NaN.
         MAXIMUM = 4,
         /// Integers wrap.
         PRODUCT = 5,
@@ -70,84 +71,83 @@ open_enum!(
 );
 
 open_enum!(
-    /// An operation of a group of ranks.
+    /// A collective operation of a group of ranks.
     CollectiveOperation {
-        /// Nobody goes on before all are here.
+        /// No rank continues before all have arrived.
         BARRIER = 1,
-        /// One rank's elements to all.
+        /// Copies one rank's elements to all ranks.
         BROADCAST = 2,
-        /// Every rank's elements to all, in rank order.
+        /// Copies every rank's elements to all ranks, in rank order.
         ALL_GATHER = 3,
-        /// The same with a count for each rank.
+        /// All-gather with a count for each rank.
         ALL_GATHER_V = 4,
-        /// The ranks' elements, reduced, to one rank.
+        /// Reduces the ranks' elements to one rank.
         REDUCE = 5,
-        /// Reduced, a part to each rank.
+        /// Reduces, and leaves one part of the result at each rank.
         REDUCE_SCATTER = 6,
-        /// Reduced, to all.
+        /// Reduces to all ranks.
         ALL_REDUCE = 7,
-        /// A part from each to each.
+        /// Sends one part from each rank to each rank.
         ALL_TO_ALL = 8,
-        /// The same with counts for each pair.
+        /// All-to-all with a count for each pair of ranks.
         ALL_TO_ALL_V = 9,
-        /// Every rank's elements to one, in rank order.
+        /// Copies every rank's elements to one rank, in rank order.
         GATHER = 10,
-        /// A part of one rank's elements to each.
+        /// Sends one part of one rank's elements to each rank.
         SCATTER = 11,
-        /// Sends and receives, done at once.
+        /// Sends and receives that run concurrently.
         EXCHANGE = 12,
-        /// A product of matrices whose `A` is gathered.
+        /// GEMM whose `A` is all-gathered.
         ALL_GATHER_GEMM = 13,
     }
 );
 
 open_enum!(
-    /// How a collective is done. Not every algorithm fits every operation.
+    /// Algorithm of a collective. Each operation has only some of them.
     Algorithm {
-        /// Let the selector choose by operation, size and world.
+        /// The selector chooses by operation, size and world size.
         AUTOMATIC = 0,
-        /// Packets that carry their flag (the LL protocol): no barrier, twice the bytes. One-shot.
+        /// LL packets, which carry flags in the data: no barrier, but twice the bytes. One-shot.
         PACKETS = 1,
-        /// Packets twice: a reduce-scatter, then an all-gather of its results.
+        /// LL packets in two steps: a reduce-scatter, then an all-gather of the results.
         PACKETS_TWO_SHOT = 2,
-        /// Between two barriers every rank pulls all it needs and reduces it itself.
+        /// Between two barriers, every rank pulls all elements that it needs and reduces them itself.
         ONE_SHOT = 3,
-        /// Between two barriers every rank pulls and reduces its part and pushes it to all; a
+        /// Between two barriers, every rank pulls and reduces its part and pushes the result to all ranks. A
         /// broadcast scatters, then gathers.
         TWO_SHOT = 4,
-        /// Between two barriers every rank stores to its peers.
+        /// Between two barriers, every rank stores to its peers.
         PUSH = 5,
-        /// Between two barriers every rank loads from its peers.
+        /// Between two barriers, every rank loads from its peers.
         PULL = 6,
-        /// Copies by the copy engine, each step when the neighbour has finished the one before it. In an
-        /// all-reduce it gathers, once a kernel has reduced each rank's share.
+        /// The copy engine copies, each step after the neighbor has finished the step before. In an all-reduce it
+        /// gathers, after a kernel has reduced each rank's share.
         COPY_ENGINE = 7,
-        /// The vendor's library.
+        /// NCCL or RCCL.
         VENDOR = 8,
-        /// The receiver loads from the sender once both are there ([`CollectiveOperation::EXCHANGE`]).
+        /// The receiver loads from the sender once both have arrived ([`CollectiveOperation::EXCHANGE`]).
         RENDEZVOUS = 9,
-        /// Between two barriers the parts of each pair of ranks change places; each rank swaps half of
-        /// them. An all-to-all in place, and nothing else.
+        /// Between two barriers, each pair of ranks exchanges its two parts in place; each of the two ranks swaps
+        /// half of the bytes. Only for an all-to-all in place.
         SWAP = 10,
-        /// Between two barriers every rank loads its share from a multicast address, reduced on the way,
-        /// and stores it to one: a reduction in two shots, where every rank wants the result. An operation
-        /// that only reduces, or only hands out, does half of it.
+        /// Between two barriers, every rank loads its share from a multicast address, which reduces it, and stores
+        /// the result to a multicast address. An operation that only reduces or only distributes does one of the two.
         MULTICAST = 11,
-        /// Between two barriers every rank loads all it needs from a multicast address, reduced on the
-        /// way. Never in place.
+        /// Between two barriers, every rank loads all elements that it needs from a multicast address, which reduces
+        /// them. Never in place.
         MULTICAST_ONE_SHOT = 12,
     }
 );
 
 impl Algorithm {
-    /// Whether it goes by multicast addresses, or as if.
+    /// Whether the algorithm uses multicast addresses, or emulates them.
     pub const fn is_multicast(self) -> bool {
         matches!(self, Self::MULTICAST | Self::MULTICAST_ONE_SHOT)
     }
 }
 
 open_enum!(
-    /// A family of kernels behind collectives.
+    /// A family of collective kernels.
     CollectiveKernel {
         /// [`MoveArguments`].
         MOVE = 1,
@@ -165,233 +165,234 @@ open_enum!(
         REDUCE_PUSH = 7,
         /// [`MulticastArguments`](super::MulticastArguments) that reduce.
         MULTICAST_REDUCE = 8,
-        /// [`MulticastArguments`](super::MulticastArguments) that do not: bytes are bytes.
+        /// [`MulticastArguments`](super::MulticastArguments) that do not reduce, for any type of element.
         MULTICAST_MOVE = 9,
     }
 );
 
-/// Blocks that a collective's grid can have: a slot for each.
+/// Maximum number of blocks in a collective's grid; each block has a slot.
 pub const SLOT_BLOCKS: u32 = 320;
-/// Bytes of a block's slot; see [`CollectiveGroup`] for what is in it.
+/// Bytes of a block's slot. The `SLOT_*` offsets below say what is in it.
 pub const SLOT_BYTES: u64 = 4096;
-/// Blocks that a grid of packets can have: a region for each.
+/// Maximum number of blocks in a grid of LL packets; each block has a region.
 pub const PACKET_BLOCKS: u32 = 64;
-/// In a slot, the counters that only their owner uses, 32 bits each: barriers, uses of packets,
-/// sends, receipts.
+/// Offset in a slot, in bytes, of the 32-bit counters that only their owner uses: barriers, uses of packets, sends,
+/// receives.
 pub const SLOT_COUNTERS: u64 = 0;
-/// In a slot, a 32-bit word for each member, which that member raises at barriers.
+/// Offset in a slot, in bytes, of one 32-bit word per member, which that member raises at barriers.
 pub const SLOT_WORDS: u64 = 128;
-/// In a slot, a 32-bit word for each member, which that member raises when it has received.
+/// Offset in a slot, in bytes, of one 32-bit word per member, which that member raises when it has received.
 pub const SLOT_RECEIVED: u64 = 512;
-/// In a slot, 32 bytes for each member: four packets of 8 bytes in which it announces what it sends.
+/// Offset in a slot of 32 bytes per member: four 8-byte packets in which that member announces what it sends.
 pub const SLOT_ANNOUNCEMENTS: u64 = 1024;
 
-/// From one word of a channel of [`ReducePushArguments`] to the next.
+/// Bytes from one word of a channel of [`ReducePushArguments`] to the next.
 pub const PUSH_WORD_STRIDE: u64 = 32;
-/// Pieces start at multiples of this behind them.
+/// Alignment in bytes of the pieces, which follow the words of a channel.
 pub const PUSH_PIECES_ALIGNMENT: u64 = 128;
-/// Threads of a pair of warps, where warps are smallest; where they are larger a grid has fewer channels.
+/// Threads of a pair of 32-thread warps. With larger warps a grid has fewer channels.
 pub const PUSH_PAIR_THREADS: u32 = 64;
-/// Threads of a block that pushes are a multiple of this: a pair of warps on every device that there is.
+/// The number of threads in a pushing block is a multiple of this: a pair of warps of 32 or 64 threads.
 pub const PUSH_THREAD_STEP: u32 = 128;
 
-/// The ranks of one collective call, and the memory by which they keep in step.
+/// The ranks of one collective call, and the memory by which they synchronize.
 ///
-/// Each member has *slots*, zeroed before the first call: [`SLOT_BLOCKS`] of [`SLOT_BYTES`], then
-/// [`PACKET_BLOCKS`] regions of `packet_bytes` each. Block `b` of a grid uses slot and region `b` and
-/// talks to block `b` of its peers only, which have the same grid; so there is no barrier within a
-/// grid, and every block reaches every barrier. A region has two halves, used in turn, of `world`
-/// inboxes; the inbox of member `p` in half `h` is at
-/// `(h * world + p) * packet_capacity`, with `packet_capacity = packet_bytes / 2 / world`, rounded
-/// down to 16.
+/// Each member has *slots*, zeroed before the first call: [`SLOT_BLOCKS`] of [`SLOT_BYTES`], then [`PACKET_BLOCKS`]
+/// regions of `packet_bytes` each. All members launch the same grid. Block `b` uses slot and region `b` and
+/// communicates only with block `b` of its peers, so a grid needs no barrier of its own, and every block takes part
+/// in every barrier. A region has two halves, used alternately, of `world` inboxes each. The inbox of member `p` in
+/// half `h` is at `(h * world + p) * packet_capacity`, with `packet_capacity = packet_bytes / 2 / world`, rounded
+/// down to a multiple of 16.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveGroup {
-    /// Abort word, record and deadline; its rank is that of the communicator.
+    /// Abort word, record and deadline; its rank is the communicator's.
     pub watch: Watch,
-    /// Each member's slots, as this device addresses them; this rank's own among them.
+    /// Each member's slots as this device addresses them, this rank's own included.
     pub slots: [DeviceAddress; MAX_RANKS],
-    /// Bytes of a block's region for packets.
+    /// Bytes of a block's region for LL packets.
     pub packet_bytes: u64,
-    /// This rank's number in the group.
+    /// This rank in the group.
     pub rank: u32,
-    /// Ranks in the group.
+    /// Number of ranks in the group.
     pub world: u32,
-    /// The channel (for the record).
+    /// The channel, for the record.
     pub slot: u32,
-    /// The operation (for the record).
+    /// The operation, for the record.
     pub operation: CollectiveOperation,
-    /// The communicator's number of each member (for the record).
+    /// Each member's rank in the communicator, for the record.
     pub members: [u8; MAX_RANKS],
 }
 
-/// Copies, or swaps, between two barriers of a group: every member has reached the call before the first
-/// byte moves, and every member's bytes are where they belong, and visible, when the call ends. In a swap
-/// the sources are written as well, so no two swaps of the group have a byte in common.
+/// Arguments of copies, or swaps, between two barriers of a group. Every member has reached the call before the first
+/// byte moves, and every member's bytes are in place and visible when the call ends. A swap also writes the sources,
+/// so no two swaps of the group may overlap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MoveArguments {
-    /// Who takes part.
+    /// The participating ranks.
     pub group: CollectiveGroup,
-    /// First byte written of each copy.
+    /// First byte written by each copy.
     pub destinations: [DeviceAddress; MAX_RANKS],
-    /// First byte read.
+    /// First byte read by each copy.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// Bytes; may be 0. A copy onto itself is left out.
+    /// Bytes of each copy; may be 0. A copy onto itself is skipped.
     pub bytes: [u64; MAX_RANKS],
-    /// Copies.
+    /// Number of copies.
     pub copies: u32,
-    /// How many of them are under way at once: the blocks are dealt out among so many, and one group
-    /// of copies follows the other. At least 1.
+    /// Number of copies that run at a time, at least 1. The blocks are divided among that many; the others follow in
+    /// turn.
     pub concurrent: u32,
 }
 
-/// Bytes from every member to every member in packets, without a barrier: source and destination are
-/// memory of this rank, and free for use, as the bytes arrive, when the call ends.
+/// Arguments of a transfer from every member to every member in LL packets, without a barrier. Sources and
+/// destinations are memory of this rank, complete and free for reuse when the call ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketArguments {
-    /// Who takes part.
+    /// The participating ranks.
     pub group: CollectiveGroup,
-    /// What each member is sent (the own entry too: it is copied).
+    /// First byte that is sent to each member; the own entry is copied.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// Where what each member sends goes.
+    /// First byte that each member's data is written to.
     pub destinations: [DeviceAddress; MAX_RANKS],
-    /// Bytes sent to each member; may be 0. Equal to what that member expects.
+    /// Bytes sent to each member; may be 0. Must equal what that member expects.
     pub send_bytes: [u64; MAX_RANKS],
-    /// Bytes that each member sends; may be 0.
+    /// Bytes that each member sends to this rank; may be 0.
     pub receive_bytes: [u64; MAX_RANKS],
 }
 
-/// A reduction between two barriers: this rank reduces `count` elements of every member and stores
-/// the result at each destination.
+/// Arguments of a reduction between two barriers: this rank reduces `count` elements of every member and stores the
+/// result at each destination.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceArguments {
-    /// Who takes part.
+    /// The participating ranks.
     pub group: CollectiveGroup,
-    /// Each member's elements, as this device addresses them.
+    /// Each member's elements as this device addresses them.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// Where the result goes: an address of each member's memory, or 0 for none.
+    /// Destinations of the result: an address in each member's memory, or 0 for none.
     pub destinations: [DeviceAddress; MAX_RANKS],
-    /// Elements that this rank reduces; may be 0.
+    /// Number of elements that this rank reduces; may be 0.
     pub count: u64,
-    /// What they are.
+    /// Type of the elements.
     pub element: ElementType,
-    /// How they become one.
+    /// Reduction operator.
     pub reduce: ReduceOperation,
 }
 
-/// A reduction for which members push what each has to reduce into that one's inbox: the same as
-/// `reduce` between its barriers, but that each member stores what another one needs, in pieces.
+/// Arguments of a reduction in which each member pushes to every other member's inbox, in pieces, the elements that
+/// the other reduces. The result is that of `reduce`.
 ///
-/// An inbox has *channels*, zeroed before the first call, `channel_bytes` apart. A block has one for each
-/// pair of its warps, numbered through the grid, which talks to the channels of its number at the peers
-/// only. In a channel, at multiples of [`PUSH_WORD_STRIDE`]: a word for each member, which that member
-/// raises when it has pushed a piece; one for each, which that member raises when it has taken one; two
-/// counters of the owner's, pieces pushed and taken. Behind them, from a multiple of
-/// [`PUSH_PIECES_ALIGNMENT`] on: for each other member in turn `slots` pieces of `piece_bytes`. World,
-/// `channel_bytes`, `slots` and `piece_bytes` are alike in all calls on the same inboxes; grids need not be.
+/// An inbox has *channels*, zeroed before the first call, `channel_bytes` apart. Each pair of warps in the grid has
+/// one channel and communicates only with the channels of the same number at the peers. A channel holds, at multiples
+/// of [`PUSH_WORD_STRIDE`]: one word per member that the member raises when it has pushed a piece, one word per
+/// member that the member raises when it has taken a piece, and the owner's two counters of pieces pushed and taken.
+/// From the next multiple of [`PUSH_PIECES_ALIGNMENT`] on, it holds `slots` pieces of `piece_bytes` for each other
+/// member. All calls on the same inboxes have the same world size, `channel_bytes`, `slots` and `piece_bytes`; their
+/// grids may differ.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePushArguments {
-    /// Who takes part, this rank's share of every member, and where its result goes.
+    /// The participating ranks, this rank's share of every member's elements, and the destinations of its result.
     pub reduce: ReduceArguments,
-    /// In this rank's memory, its elements of each member's share.
+    /// This rank's elements of each member's share, in this rank's memory.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// Elements of each member's share; alike on all members, may be 0.
+    /// Number of elements in each member's share; equal on all members, may be 0.
     pub counts: [u64; MAX_RANKS],
-    /// Each member's inbox, as this device addresses it; this rank's own among them.
+    /// Each member's inbox as this device addresses it, this rank's own included.
     pub inboxes: [DeviceAddress; MAX_RANKS],
-    /// From one channel to the next, a multiple of [`PUSH_PIECES_ALIGNMENT`].
+    /// Bytes from one channel to the next, a multiple of [`PUSH_PIECES_ALIGNMENT`].
     pub channel_bytes: u64,
-    /// Channels of an inbox: the most that a grid can have.
+    /// Channels of an inbox, which is the most that a grid may use.
     pub channels: u32,
-    /// Pieces of one member that there is room for; a power of two.
+    /// Number of pieces per member that an inbox holds; a power of two.
     pub slots: u32,
     /// Bytes of a piece, a multiple of 16.
     pub piece_bytes: u32,
-    /// 1 if members store at each other: then all have reached the call before the first result is
+    /// 1 if members store results in each other's memory. All have then reached the call before the first result is
     /// stored, and all have stored when it ends.
     pub barriers: u32,
 }
 
-/// A reduction in packets, without a barrier: every member sends each other `counts[p]` elements from
-/// `sources[p]`, and reduces `counts[rank]` of every member.
+/// Arguments of a reduction in LL packets, without a barrier. Every member sends each other member `counts[p]`
+/// elements from `sources[p]`, and reduces `counts[rank]` elements of every member.
 ///
-/// With `two_shot` 0 the result goes to `destinations[rank]`. With 1 it is sent to every member in
-/// packets again, and what member `p` sends, `counts[p]` elements, goes to `destinations[p]`.
+/// With `two_shot` 0 the result goes to `destinations[rank]`. With 1 this rank also sends its result to every member
+/// in LL packets, and the `counts[p]` elements that member `p` sends go to `destinations[p]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePacketArguments {
-    /// Who takes part.
+    /// The participating ranks.
     pub group: CollectiveGroup,
-    /// In this rank's memory, what each member is to reduce; the own entry is its own share.
+    /// The elements that each member reduces, in this rank's memory; the own entry is this rank's share.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// In this rank's memory, where results go.
+    /// Destinations of the results, in this rank's memory.
     pub destinations: [DeviceAddress; MAX_RANKS],
-    /// Elements that each member reduces; alike on all members, may be 0.
+    /// Number of elements that each member reduces; equal on all members, may be 0.
     pub counts: [u64; MAX_RANKS],
-    /// What they are.
+    /// Type of the elements.
     pub element: ElementType,
-    /// How they become one.
+    /// Reduction operator.
     pub reduce: ReduceOperation,
-    /// 1 if results are sent to every member.
+    /// 1 if each member's result is sent to every member.
     pub two_shot: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// Marks an address of [`ExchangeArguments`] as absent.
+/// Token or address of an absent send or receive in [`ExchangeArguments`].
 pub const NO_TOKEN: u64 = u64::MAX;
 
-/// Sends and receives of one rank, at most one of each for a member, done at once: the receiver loads
-/// from the sender once both are there.
+/// Arguments of one rank's sends and receives, at most one of each per member, which run concurrently. The receiver
+/// loads from the sender once both have arrived.
 ///
-/// What is sent is named by a token: the number of the allocation's row in `table` times 2⁴⁸, plus
-/// the offset into it. A sender announces token and bytes to every block that receives; a receiver
-/// that expects another number of bytes gives up with a record.
+/// A token names what is sent: the row of the allocation in `table` times 2⁴⁸, plus the offset in bytes. A sender
+/// announces token and size to every block that receives. A receiver that expects another size gives up and fills the
+/// record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeArguments {
-    /// Who takes part. Its world times `blocks_per_peer`, plus one, is the grid.
+    /// The participating ranks. The grid has `world * blocks_per_peer + 1` blocks.
     pub group: CollectiveGroup,
-    /// What each member is sent, as a token; [`NO_TOKEN`] for nothing.
+    /// Token of what is sent to each member, or [`NO_TOKEN`].
     pub send_tokens: [u64; MAX_RANKS],
-    /// Bytes of it; may be 0.
+    /// Bytes sent to each member; may be 0.
     pub send_bytes: [u64; MAX_RANKS],
-    /// Where what each member sends goes; [`NO_TOKEN`] for nothing.
+    /// Address that each member's data is written to, or [`NO_TOKEN`].
     pub destinations: [u64; MAX_RANKS],
-    /// Bytes of it; may be 0.
+    /// Bytes received from each member; may be 0.
     pub receive_bytes: [u64; MAX_RANKS],
-    /// `[row][rank of the communicator]`: each rank's copy of an allocation, as this device addresses it.
+    /// Address table `[row][rank of the communicator]`: each rank's copy of an allocation as this device addresses
+    /// it.
     pub table: DeviceAddress,
-    /// Ranks of the communicator: the length of a row.
+    /// Length of a row of the table: the number of ranks in the communicator.
     pub table_ranks: u32,
-    /// Blocks that receive from each member; alike on all members.
+    /// Number of blocks that receive from each member; equal on all members.
     pub blocks_per_peer: u32,
 }
 
-/// A row of the selector: up to `bytes`, in worlds of at most `world`, do it like this.
+/// A row of the selector's table: the choice for calls of at most `bytes` in groups of at most `world` ranks.
 ///
-/// Bytes are the size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one rank's elements; of an
-/// all-gather, gather, reduce-scatter, scatter and all-to-all the whole buffer of a rank that has it.
+/// Bytes are the size that collective benchmarks state. For all-reduce, reduce and broadcast that is one rank's
+/// elements; for all-gather, gather, reduce-scatter, scatter and all-to-all it is the whole buffer of a rank that has
+/// it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectiveRow {
-    /// The row holds for this operation.
+    /// The operation that the row applies to.
     pub operation: CollectiveOperation,
-    /// And for groups of at most so many ranks.
+    /// Largest group, in ranks.
     pub world: u32,
-    /// And for at most so many bytes.
+    /// Largest size, in bytes.
     pub bytes: u64,
-    /// How to do it; [`Algorithm::AUTOMATIC`] ends the table.
+    /// The chosen algorithm; [`Algorithm::AUTOMATIC`] ends the table.
     pub algorithm: Algorithm,
     /// Blocks of the grid.
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,
-    /// Copies under way at once ([`MoveArguments::concurrent`]; by the copy engine 1, or 2 for all that
-    /// there can be); 0 for as many as there are, or as the size is worth.
+    /// Number of copies that run at a time ([`MoveArguments::concurrent`]); 0 for as many as there are, or as the
+    /// size justifies. For the copy engine, 1 for one and 2 for as many as possible.
     pub concurrent: u32,
 }

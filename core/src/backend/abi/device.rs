@@ -1,30 +1,30 @@
-//! A device, its memory and what core lends to a backend that opens it.
+//! A device, its memory, and what the program lends to a backend that opens it.
 
 use super::handles::DeviceAddress;
 use super::memory::ShareKind;
 use super::transfers::TransferRow;
 use std::ffi::c_void;
 
-/// Set in [`Capabilities::flags`]: kernels launched here can use [`Method::BULK`](super::Method::BULK).
+/// Bit of [`Capabilities::flags`]: kernels on this device can use [`Method::BULK`](super::Method::BULK).
 pub const CAPABILITY_BULK: u64 = 1 << 0;
-/// Streams can be captured into graphs.
+/// Bit: streams can be captured into graphs.
 pub const CAPABILITY_GRAPHS: u64 = 1 << 1;
-/// A stream can wait on a word without a kernel.
+/// Bit: a stream can wait for a word without a kernel.
 pub const CAPABILITY_STREAM_WAIT: u64 = 1 << 2;
-/// The device has the hardware for multicast. Says nothing about permission to use it.
+/// Bit: the device has multicast hardware. Says nothing about permission to use it.
 pub const CAPABILITY_MULTICAST_HARDWARE: u64 = 1 << 3;
-/// A copy engine exists apart from the compute units.
+/// Bit: a copy engine exists apart from the compute units.
 pub const CAPABILITY_COPY_ENGINE: u64 = 1 << 4;
-/// Kernels can be loaded and launched through [`crate::backend::Device::launch`].
+/// Bit: kernels can be loaded and launched through [`crate::backend::Device::launch`].
 pub const CAPABILITY_LAUNCH: u64 = 1 << 5;
 
-/// A device as a backend describes it.
+/// The identity and size of a device, known without opening it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceDescription {
-    /// The ordinal under the visibility variables in force.
+    /// The device's ordinal under the visibility variables in force.
     pub ordinal: u32,
-    /// Compute units (streaming multiprocessors, compute units, or processors).
+    /// Number of streaming multiprocessors, compute units, or processors.
     pub compute_units: u32,
     /// The number in the architecture's name, e.g. 90 or 942; 0 on the host.
     pub architecture: u32,
@@ -32,7 +32,7 @@ pub struct DeviceDescription {
     pub partition: u32,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// What the vendor identifies this very device by.
+    /// The vendor's unique identifier of the device.
     pub uuid: [u8; 16],
     /// The device's name, UTF-8, zero-padded.
     pub name: [u8; 64],
@@ -40,28 +40,28 @@ pub struct DeviceDescription {
     pub bus: [u8; 16],
 }
 
-/// What an open device can do.
+/// The capabilities of an open device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Capabilities {
-    /// `CAPABILITY_*`.
+    /// Bits `CAPABILITY_*`.
     pub flags: u64,
-    /// Strategies for sharing memory, best first, ended by 0.
+    /// Ways to share memory, best first, ended by 0.
     pub share_kinds: [ShareKind; 4],
-    /// Bytes that allocations to be shared are rounded up to.
+    /// Shared allocations are rounded up to a multiple of this many bytes.
     pub share_granularity: u64,
-    /// Most bytes of shared memory a block can have.
+    /// Maximum shared memory per block, in bytes.
     pub shared_memory_per_block: u32,
-    /// How many peers at once keep the links busy: 1 behind a switch, all of them in a mesh.
+    /// Number of concurrent peers that saturates the links: 1 behind a switch, all peers in a mesh.
     pub fanout: u32,
-    /// The transfer table for puts, ended by a row of `bytes == u64::MAX`.
+    /// The transfer table for puts, ended by a row with `bytes == u64::MAX`.
     pub put_rows: [TransferRow; 8],
-    /// The transfer table for gets.
+    /// The transfer table for gets, ended likewise.
     pub get_rows: [TransferRow; 8],
-    /// Version of the driver, as the vendor numbers it.
+    /// Version of the driver in the vendor's numbering.
     pub driver_version: u32,
-    /// Bytes that a rank should give for what the others push at it in reductions
-    /// ([`super::ReducePushArguments::inboxes`]); 0 where a reduction by pushing takes none.
+    /// Recommended size, in bytes, of a rank's inbox for reductions by push
+    /// ([`super::ReducePushArguments::inboxes`]); 0 if this backend needs none.
     pub reduce_inbox_bytes: u32,
 }
 
@@ -69,63 +69,63 @@ pub struct Capabilities {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryInformation {
-    /// Bytes an allocation could still get.
+    /// Bytes that can still be allocated.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// Host memory that both the host and the device address; pinned on a GPU.
+/// Host memory that the host and the device can address; pinned on a GPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostMemory {
-    /// The host's pointer.
+    /// The host's address.
     pub host: u64,
-    /// The same bytes as kernels and stream operations address them.
+    /// The address for kernels and stream operations.
     pub device: DeviceAddress,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A grid of blocks of threads.
+/// Dimensions of a grid and its blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Blocks along x, y, z.
     pub blocks: [u32; 3],
-    /// Threads of a block along x, y, z.
+    /// Threads per block along x, y, z.
     pub threads: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_memory: u32,
 }
 
-/// Services of the host program that a backend may call.
+/// Services of the program that a backend may call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct HostServices {
-    /// Bytes of this struct in the host's build.
+    /// Size of this struct in the program's build, in bytes.
     pub size: u32,
     /// Zero.
     pub reserved: u32,
-    /// Log `length` bytes of UTF-8 at `level` (1 error … 5 trace).
+    /// Logs `length` bytes of UTF-8 at `level` (1 error … 5 trace).
     pub log: Option<unsafe extern "C" fn(level: u32, text: *const u8, length: usize)>,
 }
 
-/// How to open a device.
+/// Arguments for opening a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OpenOptions {
-    /// Bytes of this struct in the host's build.
+    /// Size of this struct in the program's build, in bytes.
     pub size: u32,
-    /// The device's ordinal as probed.
+    /// The device's ordinal, as in [`DeviceDescription::ordinal`].
     pub ordinal: u32,
     /// This rank, for messages.
     pub rank: u32,
-    /// Ranks on this host, which a spinning host backend compares with its processors.
+    /// Number of ranks on this host; the host backend spins only if each has a processor.
     pub local_world: u32,
-    /// The host's services; outlives the instance.
+    /// The program's services, which outlive the instance.
     pub services: *const HostServices,
 }
 
-/// An open backend, owned by the table's `open` and `close`.
+/// An open backend; the table's `open` creates it and `close` destroys it.
 pub type Instance = *const c_void;

@@ -1,13 +1,13 @@
-//! Handles: what an open backend gives names to.
+//! The handles of an open backend's objects.
 
 use super::forms::handle;
 
 handle!(
-    /// An address a device (or, on the host backend, a processor) can load and store.
+    /// An address that a device (on the host backend, a processor) can load from and store to.
     DeviceAddress
 );
 handle!(
-    /// A queue of ordered work. On a GPU it is the driver's own stream handle.
+    /// A queue of ordered work. On a GPU it is the driver's stream handle.
     RawStream
 );
 handle!(
@@ -15,11 +15,11 @@ handle!(
     RawEvent
 );
 handle!(
-    /// Captured work, not yet launchable.
+    /// Captured work that is not yet instantiated.
     RawGraph
 );
 handle!(
-    /// Captured work, instantiated: launchable any number of times.
+    /// Instantiated captured work, which can be launched any number of times.
     RawGraphExec
 );
 handle!(
@@ -27,22 +27,22 @@ handle!(
     RawModule
 );
 handle!(
-    /// A kernel inside a loaded module.
+    /// A kernel in a loaded module.
     RawFunction
 );
 handle!(
-    /// Memory this process allocated to share it.
+    /// An allocation of this process that peers can map.
     RawAllocation
 );
 handle!(
-    /// A peer's allocation as this process sees it.
+    /// A peer's allocation, mapped into this process.
     RawMapping
 );
 handle!(
-    /// A communicator of the vendor's library of collectives.
+    /// A communicator of NCCL or RCCL.
     RawVendor
 );
 handle!(
-    /// A multicast object: one address behind which every member's memory lies.
+    /// A multicast object: one address that reaches the same bytes of every member.
     RawMulticast
 );

@@ -1,6 +1,6 @@
-//! Limits that both sides of the table are built with.
+//! Limits that are compiled into both sides of the table.
 
-/// Most ranks a node group can have; the length of every table of peers that a kernel takes by value.
+/// Maximum number of ranks in a group, and the length of every per-peer array that a kernel takes by value.
 ///
-/// 72 is the largest domain of links sold.
+/// 72 is the size of the largest NVLink domain sold (NVL72).
 pub const MAX_RANKS: usize = 72;

@@ -1,61 +1,61 @@
-//! Memory that ranks share, and how it is handed over.
+//! Memory that ranks share, and the handles by which peers map it.
 
 use super::forms::open_enum;
 use super::handles::{DeviceAddress, RawAllocation, RawMapping};
 
 open_enum!(
-    /// A way to hand memory to a peer. Strategies are tried in the order that the backend lists them.
+    /// A way to share memory with a peer. Ways are tried in the order in which the backend lists them.
     ShareKind {
-        /// A file descriptor that maps as ordinary memory (host backend).
+        /// A file descriptor that is mapped as ordinary memory (host backend).
         MEMORY_FILE = 1,
-        /// Virtual-memory-management handle exported as a POSIX file descriptor.
+        /// A handle of the virtual memory management API, exported as a POSIX file descriptor.
         VMM_FILE_DESCRIPTOR = 2,
-        /// The vendor's legacy inter-process handle: 64 bytes to the allocation's base.
+        /// The vendor's legacy IPC handle: 64 bytes that name the base of the allocation.
         LEGACY_IPC = 3,
-        /// The plain address: only between ranks that are threads of one process.
+        /// The plain address, for ranks that are threads of one process.
         SAME_PROCESS = 4,
     }
 );
 
-/// Memory allocated to be shared.
+/// An allocation that peers can map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedAllocation {
-    /// Names it in later calls.
+    /// The allocation's handle in later calls.
     pub handle: RawAllocation,
-    /// Its first byte on this device.
+    /// The address of its first byte on this device.
     pub address: DeviceAddress,
-    /// Bytes, after rounding up to the granularity.
+    /// Size in bytes, rounded up to the granularity.
     pub bytes: u64,
 }
 
-/// What a peer needs to map an allocation. Travels between ranks; a descriptor travels beside it.
+/// The data that a peer needs to map an allocation. Ranks send it to each other, with the descriptor beside it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExportedHandle {
-    /// The strategy that made it.
+    /// The kind of sharing that made it.
     pub kind: ShareKind,
-    /// The exporter's device ordinal (used by [`ShareKind::SAME_PROCESS`]).
+    /// The exporter's device ordinal, for [`ShareKind::SAME_PROCESS`].
     pub device: u32,
-    /// From the shared object's base to the first byte meant.
+    /// Bytes from the base of the shared object to the first exported byte.
     pub offset: u64,
-    /// Bytes of the whole shared object.
+    /// Size of the whole shared object, in bytes.
     pub bytes: u64,
-    /// The exporter's own address of the first byte meant ([`ShareKind::SAME_PROCESS`]).
+    /// The exporter's address of the first exported byte, for [`ShareKind::SAME_PROCESS`].
     pub address: u64,
-    /// The vendor's opaque handle ([`ShareKind::LEGACY_IPC`]).
+    /// The vendor's opaque handle, for [`ShareKind::LEGACY_IPC`].
     pub opaque: [u8; 64],
-    /// A file descriptor the receiver of this struct owns, or −1.
+    /// A file descriptor that the holder of this struct owns, or −1.
     pub descriptor: i32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// A peer's memory, mapped here.
+/// A peer's memory, mapped into this process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedMapping {
-    /// Names it in [`crate::backend::SymmetricMemory::unmap`].
+    /// The mapping's handle for [`crate::backend::SymmetricMemory::unmap`].
     pub handle: RawMapping,
     /// The peer's first byte as this device addresses it.
     pub address: DeviceAddress,

@@ -1,10 +1,9 @@
-//! Every type that crosses the boundary between core and a backend.
+//! Every type that crosses the boundary between the library and a backend.
 //!
-//! Only integers, pointers with lengths and `repr(C)` structs of those live here: a backend may be a
-//! shared object built by another compiler. Within a major version only structs that carry their size
-//! grow, at their end; every other layout is fixed. A snapshot test pins each. Arguments of kernels are also
-//! passed, by value, to kernels: `device/include/symmem/abi.h` declares the same layouts and both sides assert size
-//! and offsets.
+//! Only integers, pointers with lengths, and `repr(C)` structs of those: a backend may be a shared object built by
+//! another compiler. Within a major version, only structs that carry their size grow, at their end; all other layouts
+//! are fixed, and a snapshot test pins each. Kernels take the `*Arguments` structs by value:
+//! `device/include/symmem/abi.h` declares the same layouts, and both sides assert size and offsets.
 
 mod collectives;
 mod device;

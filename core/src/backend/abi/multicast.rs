@@ -1,5 +1,5 @@
-//! Multicast: one address behind which the same bytes of every member lie. A switch reduces what is loaded
-//! from it, and hands what is stored there to all.
+//! Multicast: one address that reaches the same bytes of every member. A switch reduces what is loaded from the
+//! address and copies what is stored there to all members.
 
 use super::collectives::{CollectiveGroup, ElementType, ReduceOperation};
 use super::forms::open_enum;
@@ -7,19 +7,19 @@ use super::handles::DeviceAddress;
 use super::limits::MAX_RANKS;
 
 open_enum!(
-    /// Whether collectives may go through multicast addresses.
+    /// Whether collectives can use multicast addresses.
     MulticastSupport {
-        /// The device has none, or it was not asked for, or something forbids it.
+        /// No: the device lacks it, nobody asked for it, or a setting forbids it.
         NONE = 0,
-        /// There are multicast objects.
+        /// Yes: there are multicast objects.
         HARDWARE = 1,
-        /// There are none: the kernels do by the peers' own addresses what a switch would do.
+        /// No multicast objects, but kernels do the switch's work through the peers' own addresses.
         EMULATED = 2,
     }
 );
 
 open_enum!(
-    /// Where a multicast kernel takes an element from.
+    /// The source that a multicast kernel loads from.
     MulticastLoad {
         /// This rank's own source.
         OWN = 1,
@@ -29,44 +29,44 @@ open_enum!(
 );
 
 open_enum!(
-    /// Where a multicast kernel stores an element.
+    /// The destination that a multicast kernel stores to.
     MulticastStore {
-        /// In this rank's own destination.
+        /// This rank's own destination.
         OWN = 1,
-        /// In every member's.
+        /// Every member's destination.
         ALL = 2,
     }
 );
 
-/// What a multicast kernel does between two barriers of a group, whose words are raised at all members at
-/// once: it loads `count` elements and stores them.
+/// Arguments of a multicast kernel: between two barriers of a group, whose words are raised at all members with one
+/// store, it loads `count` elements and stores them.
 ///
-/// Edges that no multicast access is narrow enough for, and everything where it is emulated, go by the
-/// members' own addresses; so these are always there.
+/// Edges that are too narrow for a multicast access, and all data if multicast is emulated, go through the members'
+/// own addresses, which are therefore always given.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MulticastArguments {
-    /// Who takes part.
+    /// The participating ranks.
     pub group: CollectiveGroup,
-    /// The members' slots under one address; 0 where multicast is emulated.
+    /// Multicast address of the members' slots; 0 if multicast is emulated.
     pub slots: DeviceAddress,
-    /// The members' sources under one address; 0 where multicast is emulated, or nothing is reduced.
+    /// Multicast address of the members' sources; 0 if multicast is emulated or nothing is reduced.
     pub source: DeviceAddress,
-    /// The members' destinations under one address; 0 where multicast is emulated, or only the own one is
+    /// Multicast address of the members' destinations; 0 if multicast is emulated or only the own destination is
     /// written.
     pub destination: DeviceAddress,
-    /// Each member's elements, as this device addresses them; where nothing is reduced, only this rank's.
+    /// Each member's source as this device addresses it; only this rank's if nothing is reduced.
     pub sources: [DeviceAddress; MAX_RANKS],
-    /// Each member's destination; where only the own one is written, only that.
+    /// Each member's destination; only this rank's if only that is written.
     pub destinations: [DeviceAddress; MAX_RANKS],
-    /// Elements that this rank handles; may be 0.
+    /// Number of elements that this rank handles; may be 0.
     pub count: u64,
-    /// What they are.
+    /// Type of the elements.
     pub element: ElementType,
-    /// How they become one.
+    /// Reduction operator.
     pub reduce: ReduceOperation,
-    /// Where they come from.
+    /// The source.
     pub load: MulticastLoad,
-    /// Where they go.
+    /// The destination.
     pub store: MulticastStore,
 }

@@ -1,46 +1,45 @@
-//! Signals, barriers and waits: what their kernels take, and the record of a wait that gave up.
+//! Signals, barriers and waits: the arguments of their kernels, and the record of a wait that gave up.
 
 use super::forms::open_enum;
 use super::handles::DeviceAddress;
 use super::limits::MAX_RANKS;
 
-/// Bytes between two signal words, so that two peers never write the same cache line.
+/// Bytes from one signal word to the next, so that two peers never write the same cache line.
 ///
-/// The 32 bits after a signal word are the backend's (the host backend counts sleepers there) and
-/// start as zero.
+/// The backend owns the 32 bits after a signal word, which start as zero; the host backend counts sleepers there.
 pub const SIGNAL_STRIDE: u64 = 128;
 
 open_enum!(
-    /// Where signal words live, and so what can wait on them.
+    /// Where signal words live, which determines what can wait for them.
     SignalPlacement {
-        /// In device memory of the rank that waits: kernels poll it. Epochs live on the device and
-        /// can be captured.
+        /// In device memory of the waiting rank: kernels poll it. Epochs live on the device, and calls can be
+        /// captured.
         DEVICE = 0,
-        /// In host memory shared by the ranks: a stream waits in hardware and no compute unit is
-        /// used. Epochs live on the host; eager calls only.
+        /// In host memory that the ranks share: a stream waits in hardware and occupies no compute unit. Epochs live
+        /// on the host, so calls cannot be captured.
         HOST = 1,
     }
 );
 
 open_enum!(
-    /// What is done to a word of symmetric memory, atomically and at system scope.
+    /// An atomic operation on a word of symmetric memory, at system scope.
     WordUpdate {
-        /// Only the old value is wanted.
+        /// Loads the word.
         FETCH = 0,
-        /// The operand is stored.
+        /// Stores the operand.
         SET = 1,
-        /// The operand is added, wrapping.
+        /// Adds the operand, wrapping.
         ADD = 2,
-        /// The operand replaces the value.
+        /// Replaces the word by the operand and returns the old value.
         SWAP = 3,
-        /// The operand replaces the value if that equals [`WordOperation::compare`].
+        /// Replaces the word by the operand if the word equals [`WordOperation::compare`].
         COMPARE_SWAP = 4,
     }
 );
 
 open_enum!(
-    /// When a wait for a word is over: the word, compared with the wait's value. The order is that of
-    /// epochs: wrapping, so that a word is greater if it is less than half the range ahead.
+    /// The condition that ends a wait: how the word must compare with the wait's value. Comparison wraps, as for
+    /// epochs: a word is greater if it is less than half the range ahead.
     Condition {
         /// Equal.
         EQUAL = 1,
@@ -57,26 +56,26 @@ open_enum!(
     }
 );
 
-/// Where a signal goes and what counts it.
+/// A signal: its word and its counter.
 ///
-/// The giver writes `++*epoch` to `word`. With `epoch` 0 it writes `value`.
+/// The giver writes `++*epoch` to `word`, or `value` if `epoch` is 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignalTarget {
     /// The peer's 32-bit word, as this device addresses it; 0 for no signal.
     pub word: DeviceAddress,
-    /// This rank's own 32-bit counter of signals given to that word; 0 if the host counts.
+    /// This rank's 32-bit counter of signals given to that word; 0 if the host counts.
     pub epoch: DeviceAddress,
-    /// A zeroed 32-bit word in this device's memory by which the blocks of one grid find the last
-    /// among them. It is zero again when the grid ends.
+    /// A zeroed 32-bit word in this device's memory with which the blocks of one grid find the last block to finish.
+    /// It is zero again when the grid ends.
     pub arrivals: DeviceAddress,
-    /// The value to write where `epoch` is 0.
+    /// The value to write if `epoch` is 0.
     pub value: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// What a waiting kernel watches besides its word.
+/// The bounds of a waiting kernel: abort word, record and deadline.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
@@ -84,7 +83,7 @@ pub struct Watch {
     pub abort: DeviceAddress,
     /// A [`WaitRecord`] in pinned host memory, filled by the first wait that gives up.
     pub record: DeviceAddress,
-    /// Nanoseconds from the kernel's start after which a wait gives up.
+    /// Nanoseconds from the kernel's start until a wait gives up.
     pub deadline_ns: u64,
     /// This rank.
     pub rank: u32,
@@ -92,8 +91,8 @@ pub struct Watch {
     pub reserved: u32,
 }
 
-/// A wait for a peer's signal: until `word` has reached `++*epoch`, compared with wrapping
-/// arithmetic. With `epoch` 0 the value waited for is `value`.
+/// A wait for a peer's signal, until `word` has reached `++*epoch` (or `value` if `epoch` is 0) in wrapping
+/// arithmetic.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignalWait {
@@ -103,28 +102,28 @@ pub struct SignalWait {
     pub epoch: DeviceAddress,
     /// Abort word, record and deadline.
     pub watch: Watch,
-    /// The value to reach where `epoch` is 0.
+    /// The value to reach if `epoch` is 0.
     pub value: u32,
-    /// Who is to give the signal (for the record).
+    /// The rank that gives the signal, for the record.
     pub peer: u32,
-    /// The channel (for the record).
+    /// The channel, for the record.
     pub slot: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// What the kernel of a pipeline's step takes: a signal to give, then one to wait for.
+/// Arguments of a pipeline step: a signal to give, then one to wait for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepArguments {
-    /// What is given.
+    /// The signal to give.
     pub target: SignalTarget,
-    /// What is waited for.
+    /// The signal to wait for.
     pub wait: SignalWait,
 }
 
-/// A barrier among `world` ranks: each writes its epoch into its word at every peer, then waits
-/// until every peer's word here has reached it.
+/// A barrier among `world` ranks. Each rank writes its epoch to its word at every peer, then waits until every peer's
+/// word here has reached that epoch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Barrier {
@@ -132,95 +131,94 @@ pub struct Barrier {
     pub watch: Watch,
     /// This rank's 32-bit counter of barriers on these words.
     pub epoch: DeviceAddress,
-    /// This rank's own words: the one that rank `p` writes is at `p *` [`SIGNAL_STRIDE`].
+    /// This rank's words; rank `p` writes the one at `p *` [`SIGNAL_STRIDE`].
     pub own: DeviceAddress,
-    /// At each peer the word that this rank writes, as this device addresses it.
+    /// The word that this rank writes at each peer, as this device addresses it.
     pub peers: [DeviceAddress; MAX_RANKS],
-    /// Ranks in the barrier.
+    /// Number of ranks in the barrier.
     pub world: u32,
-    /// The channel (for the record).
+    /// The channel, for the record.
     pub slot: u32,
 }
 
-/// An atomic operation on a word of symmetric memory, 32 or 64 bits, in order with its stream: what
-/// the stream did before is visible to whoever sees the new value.
+/// An atomic operation on a 32-bit or 64-bit word of symmetric memory, ordered on its stream: a reader that sees the
+/// new value sees the stream's earlier work.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordOperation {
     /// The word, as this device addresses it.
     pub word: DeviceAddress,
-    /// Where the value before is stored, in this rank's memory, as wide; 0 for nowhere.
+    /// Address in this rank's memory that the old value is stored to, of the same width; 0 for none.
     pub result: DeviceAddress,
     /// The operand.
     pub operand: u64,
-    /// What [`WordUpdate::COMPARE_SWAP`] compares with.
+    /// The value that [`WordUpdate::COMPARE_SWAP`] compares with.
     pub compare: u64,
-    /// What is done.
+    /// The operation.
     pub update: WordUpdate,
-    /// 32 or 64.
+    /// Width of the word in bits, 32 or 64.
     pub bits: u32,
 }
 
-/// A wait for words of this rank's own memory.
+/// A wait until words of this rank's own memory satisfy a condition.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordWait {
-    /// The first word.
+    /// Address of the first word.
     pub words: DeviceAddress,
     /// Bytes from one word to the next.
     pub stride: u64,
-    /// What words are compared with.
+    /// The value that the words are compared with.
     pub value: u64,
-    /// Where the index of the first word that was seen to satisfy the condition goes (32 bits); 0 for
-    /// nowhere.
+    /// Address that the index (32 bits) of the first satisfying word is stored to; 0 for none.
     pub index: DeviceAddress,
     /// Abort word, record and deadline.
     pub watch: Watch,
-    /// Words; at least 1.
+    /// Number of words; at least 1.
     pub count: u32,
-    /// When a word is as it should be.
+    /// The condition for each word.
     pub condition: Condition,
-    /// 1 if one word is enough, 0 if all are needed.
+    /// 1 if one satisfying word is enough, 0 if all words are needed.
     pub any: u32,
-    /// 32 or 64.
+    /// Width of the words in bits, 32 or 64.
     pub bits: u32,
 }
 
-/// What a user's own kernel takes, by value, to reach its peers: one symmetric buffer at every rank, and
+/// Arguments with which a user's own kernel reaches its peers, taken by value: a symmetric buffer at every rank, and
 /// the signals of one channel. `symmem/handle.h` has the functions that use it.
 ///
-/// Signals are counted by the same words and counters as those of [`crate::backend::Signals`] on that channel,
-/// so a kernel may wait for what a stream has signalled and the other way round.
+/// The words and counters are those of [`crate::backend::Signals`] on the same channel, so a kernel may wait for a
+/// signal that a stream gives, and vice versa.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
     /// Abort word, record and deadline.
     pub watch: Watch,
-    /// The buffer's first byte at each rank, as this device addresses it; this rank's own among them.
+    /// First byte of the buffer at each rank as this device addresses it, this rank's own included.
     pub bases: [DeviceAddress; MAX_RANKS],
-    /// At each rank the words that its peers raise: the one of giver `g` is at `g *` [`SIGNAL_STRIDE`].
+    /// The first signal word at each rank; rank `g` raises the one at `g *` [`SIGNAL_STRIDE`].
     pub signals: [DeviceAddress; MAX_RANKS],
-    /// This rank's counters of signals given, 32 bits for each peer.
+    /// This rank's counters of signals given: 32 bits per peer.
     pub given: DeviceAddress,
-    /// This rank's counters of signals waited for, 32 bits for each peer.
+    /// This rank's counters of signals waited for: 32 bits per peer.
     pub waited: DeviceAddress,
-    /// Zeroed 32-bit words, one for each peer, by which the blocks of a grid that signals find the last.
+    /// Zeroed 32-bit words, one per peer, with which the blocks of a signaling grid find the last block to arrive.
     pub arrivals: DeviceAddress,
-    /// The same for the blocks of a grid that waits.
+    /// Zeroed 32-bit words, one per peer, with the same purpose in a waiting grid.
     pub departures: DeviceAddress,
-    /// Bytes of the buffer at each rank.
+    /// Size of the buffer at each rank, in bytes.
     pub bytes: u64,
     /// This rank.
     pub rank: u32,
-    /// Ranks in the world.
+    /// Number of ranks in the world.
     pub world: u32,
-    /// The channel (for the record).
+    /// The channel, for the record.
     pub channel: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// Written once by the first wait that gave up; lives in host memory.
+/// The record of the first wait that gave up, written once; lives in host memory.
 ///
 /// `state` goes 0 → 1 (being written) → 2 (complete).
 #[repr(C)]
@@ -228,28 +226,31 @@ pub struct Handle {
 pub struct WaitRecord {
     /// 0 empty, 1 being written, 2 complete.
     pub state: u32,
-    /// 1 a signal wait, 2 a barrier, 3 a wait for words (`peer` is then the word's index), 4 a receipt
-    /// of another size than was sent (`expected` and `seen` are bytes, saturated), 5 a receipt from an
-    /// allocation that the receiver has given up;
-    /// [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`](super::CollectiveOperation) for a wait within one.
+    /// Kind of the wait:
+    /// - 1 a signal
+    /// - 2 a barrier
+    /// - 3 words; `peer` is the word's index
+    /// - 4 a receive whose size differs from the send's; `expected` and `seen` are bytes, saturated
+    /// - 5 a receive from an allocation that the receiving rank has released
+    /// - [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`](super::CollectiveOperation) for a wait within it
     pub kind: u32,
-    /// Who waited.
+    /// The rank that waited.
     pub rank: u32,
-    /// For whom.
+    /// The rank that it waited for.
     pub peer: u32,
-    /// On which channel.
+    /// The channel.
     pub slot: u32,
     /// The epoch waited for.
     pub expected: u32,
     /// The epoch seen when it gave up.
     pub seen: u32,
-    /// 1 the deadline passed, 2 the abort word was set.
+    /// 1 if the deadline passed, 2 if the abort word was set.
     pub reason: u32,
     /// Nanoseconds from the kernel's start until it gave up.
     pub elapsed_ns: u64,
 }
 
 impl WaitRecord {
-    /// What is added to a [`CollectiveOperation`](super::CollectiveOperation) to make a kind.
+    /// Added to a [`CollectiveOperation`](super::CollectiveOperation) to make a kind.
     pub const COLLECTIVE: u32 = 16;
 }

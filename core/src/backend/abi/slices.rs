@@ -1,11 +1,11 @@
-//! Bytes of the caller's, lent for one call.
+//! Bytes that the caller lends for one call.
 
-/// A range of bytes that the caller lends for one call: contents of a module, a name, a kernel's arguments.
+/// A range of bytes that the caller lends for one call: a module's contents, a name, or a kernel's arguments.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ByteSlice {
-    /// The first byte; may be null if there are none.
+    /// The first byte; may be null if `length` is 0.
     pub first: *const u8,
-    /// Bytes; may be 0.
+    /// Size in bytes; may be 0.
     pub length: u64,
 }

@@ -1,23 +1,23 @@
-//! What became of a call.
+//! The outcome of a call.
 
 use super::forms::open_enum;
 
 open_enum!(
-    /// What became of a call through the table. Anything but `OK` has a [`FailureRecord`].
+    /// The outcome of a call through the table. Every value except `OK` comes with a [`FailureRecord`].
     Status {
-        /// It worked.
+        /// The call succeeded.
         OK = 0,
-        /// The vendor's call failed; the record has its name and number.
+        /// A vendor call failed; the record has its name and error number.
         CALL_FAILED = 1,
         /// No memory of that kind is left on this device.
         OUT_OF_MEMORY = 2,
-        /// The backend, the device or the driver cannot do this.
+        /// The backend, the device or the driver does not support the call.
         UNSUPPORTED = 3,
-        /// An argument is outside what the contract allows.
+        /// An argument is outside the range that the contract allows.
         INVALID_ARGUMENT = 4,
         /// There is no such device.
         NO_DEVICE = 5,
-        /// A library or a symbol in it is missing.
+        /// A library, or a symbol in it, is missing.
         LIBRARY_MISSING = 6,
         /// This device cannot address that peer's memory.
         PEER_UNREACHABLE = 7,
@@ -28,7 +28,7 @@ open_enum!(
     }
 );
 
-/// What went wrong in the last failed call of this thread.
+/// The last failed call of this thread.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FailureRecord {
@@ -36,8 +36,8 @@ pub struct FailureRecord {
     pub status: Status,
     /// The vendor's error number, 0 if there is none.
     pub vendor_code: i32,
-    /// The failing call as the vendor spells it, UTF-8, zero-padded.
+    /// Name of the failed call, UTF-8, zero-padded: the vendor's, or the contract's method.
     pub call: [u8; 64],
-    /// What it said and what to do about it, UTF-8, zero-padded.
+    /// What the call reported and what to do about it, UTF-8, zero-padded.
     pub message: [u8; 952],
 }

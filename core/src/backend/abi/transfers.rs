@@ -1,58 +1,59 @@
-//! Moves of bytes, and what the kernels that make them take.
+//! Transfers, and the arguments of the kernels that make them.
 
 use super::forms::open_enum;
 use super::handles::DeviceAddress;
 use super::signals::{SignalTarget, Watch};
 
 open_enum!(
-    /// How bytes are moved.
+    /// Method of a transfer.
     Method {
-        /// Let the planner choose by direction and size.
+        /// The planner chooses by direction and size.
         AUTOMATIC = 0,
-        /// The copy engine: no compute unit is used.
+        /// The copy engine, which occupies no compute unit.
         COPY_ENGINE = 1,
-        /// A kernel of 16-byte loads and stores, unrolled.
+        /// A kernel of unrolled 16-byte loads and stores.
         VECTOR = 2,
         /// A kernel of bulk asynchronous copies through shared memory.
         BULK = 3,
-        /// Four warps, a quarter each, 4-byte loads unrolled by four: TileScale's published method.
+        /// A kernel of four warps that move a quarter each, with 4-byte loads unrolled by four: TileScale's published
+        /// method.
         UNROLLED = 4,
     }
 );
 
 open_enum!(
-    /// Which side of a transfer is remote.
+    /// The remote side of a transfer.
     Direction {
-        /// Store to the peer.
+        /// The destination: stores to the peer.
         PUT = 0,
-        /// Load from the peer.
+        /// The source: loads from the peer.
         GET = 1,
-        /// Neither: both are this rank's, in device or host memory.
+        /// Neither: both are this rank's device or host memory.
         LOCAL = 2,
     }
 );
 
-/// A row of a transfer table: up to `bytes`, move like this.
+/// A row of a transfer table: the choice for transfers of at most `bytes`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferRow {
-    /// The row holds for transfers of at most this many bytes.
+    /// Largest transfer, in bytes.
     pub bytes: u64,
-    /// How to move them.
+    /// Method of the transfer.
     pub method: Method,
     /// Blocks of the grid.
     pub blocks: u32,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
     /// Bulk copies in flight per block ([`Method::BULK`]).
     pub stages: u32,
-    /// Bytes of each bulk copy, a multiple of 16 ([`Method::BULK`]).
+    /// Size of each bulk copy in bytes, a multiple of 16 ([`Method::BULK`]).
     pub stage_bytes: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// A move of bytes between two addresses, ordered on a stream.
+/// A transfer between two addresses, ordered on a stream.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Transfer {
@@ -62,17 +63,17 @@ pub struct Transfer {
     pub source: DeviceAddress,
     /// Bytes; may be 0.
     pub bytes: u64,
-    /// The signal to give once every byte is visible to the peer; `word` 0 for none.
+    /// The signal to give once every byte is visible to the peer; `word` is 0 for none.
     pub signal: SignalTarget,
-    /// Which side is remote.
+    /// The remote side.
     pub direction: Direction,
-    /// Method, blocks, threads and bytes in flight; never [`Method::AUTOMATIC`].
+    /// Method, grid and bulk copies; never [`Method::AUTOMATIC`].
     pub row: TransferRow,
 }
 
 impl Transfer {
-    /// A copy of `bytes` by the copy engine, without a signal, between any two addresses of this rank's
-    /// that the device knows; or a peer's, where the direction is changed.
+    /// Returns a copy of `bytes` by the copy engine, without a signal, between two addresses of this rank that the
+    /// device can reach. For a peer's address, change the direction.
     pub fn by_engine(destination: DeviceAddress, source: DeviceAddress, bytes: u64) -> Self {
         Self {
             destination,
@@ -89,29 +90,29 @@ impl Transfer {
     }
 }
 
-/// A copy of a matrix of bytes to where its rows lie further apart, or closer.
+/// A copy of a matrix of bytes that may change the stride between its rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowsCopy {
     /// First byte written.
     pub destination: DeviceAddress,
-    /// Bytes from one row to the next there; at least `bytes`.
+    /// Bytes from one row of the destination to the next; at least `bytes`.
     pub destination_stride: u64,
     /// First byte read.
     pub source: DeviceAddress,
-    /// Bytes from one row to the next there; at least `bytes`.
+    /// Bytes from one row of the source to the next; at least `bytes`.
     pub source_stride: u64,
     /// Bytes of a row; may be 0.
     pub bytes: u64,
     /// Rows; may be 0.
     pub rows: u64,
-    /// Which side is remote, if one is.
+    /// The remote side, if there is one.
     pub direction: Direction,
     /// Zero.
     pub reserved: u32,
 }
 
-/// What the copy kernels take: the device's part of a [`Transfer`].
+/// Arguments of the copy kernels: the device's part of a [`Transfer`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransferArguments {
@@ -121,7 +122,7 @@ pub struct TransferArguments {
     pub source: DeviceAddress,
     /// Bytes; may be 0.
     pub bytes: u64,
-    /// The signal to give; `word` 0 for none.
+    /// The signal to give; `word` is 0 for none.
     pub signal: SignalTarget,
     /// Bulk copies in flight per block.
     pub stages: u32,
@@ -129,28 +130,28 @@ pub struct TransferArguments {
     pub stage_bytes: u32,
 }
 
-/// What the ping-pong kernels of the benchmark take (`symmem_latency_packet`,
-/// `symmem_latency_signal`): `rounds` round trips between two ranks inside one kernel.
+/// Arguments of the benchmark's ping-pong kernels (`symmem_latency_packet`, `symmem_latency_signal`), which make
+/// `rounds` round trips between two ranks in one kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatencyArguments {
-    /// This rank's inbox, aligned to 16 bytes: the flag at its start, two slots of payload from
+    /// This rank's inbox, aligned to 16 bytes: the flag at its start, then two payload slots from
     /// [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE) on.
     pub local: DeviceAddress,
     /// The peer's inbox.
     pub remote: DeviceAddress,
-    /// Bytes of payload put before each signal, a multiple of 8.
+    /// Payload put before each signal, in bytes, a multiple of 8.
     pub bytes: u64,
-    /// Where the nanoseconds of all rounds together are written (64 bits); all ones if a wait gave up.
+    /// Address that the time of all rounds is written to, in nanoseconds (64 bits); all ones if a wait gave up.
     pub result: DeviceAddress,
     /// Abort word, record and deadline.
     pub watch: Watch,
-    /// Round trips.
+    /// Number of round trips.
     pub rounds: u32,
     /// The flag's value before the first round.
     pub base: u32,
     /// 1 at the rank that sends first.
     pub first: u32,
-    /// The other rank (for the record).
+    /// The other rank, for the record.
     pub peer: u32,
 }

@@ -1,28 +1,28 @@
-//! The vendor's library of collectives.
+//! NCCL and RCCL.
 
 use super::collectives::{CollectiveOperation, ElementType, ReduceOperation};
 use super::handles::DeviceAddress;
 
-/// The vendor's library has symmetric windows.
+/// Bit of [`VendorDescription::flags`]: the library has symmetric windows.
 pub const VENDOR_WINDOWS: u32 = 1 << 0;
-/// It has an all-to-all of its own.
+/// Bit: the library has a native all-to-all.
 pub const VENDOR_ALL_TO_ALL: u32 = 1 << 1;
 
-/// The vendor's library of collectives.
+/// A loaded library of the vendor: NCCL, RCCL, cuBLASLt or hipBLASLt.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VendorDescription {
-    /// The vendor's name for it, zero-padded.
+    /// The library's name, zero-padded.
     pub name: [u8; 16],
-    /// The file it was loaded from, zero-padded.
+    /// The file that it was loaded from, zero-padded.
     pub file: [u8; 256],
-    /// As the library numbers it.
+    /// Version in the library's own numbering.
     pub version: u32,
-    /// `VENDOR_*`.
+    /// Bits `VENDOR_*`.
     pub flags: u32,
 }
 
-/// What ranks need to meet in the vendor's library; made by one, given to all.
+/// The identifier with which ranks meet in NCCL or RCCL; one rank creates it and sends it to all.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VendorIdentifier {
@@ -30,23 +30,23 @@ pub struct VendorIdentifier {
     pub bytes: [u8; 128],
 }
 
-/// One call of the vendor's library.
+/// One call of NCCL or RCCL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VendorCall {
-    /// What is sent.
+    /// First byte sent.
     pub source: DeviceAddress,
-    /// What is received.
+    /// First byte received.
     pub destination: DeviceAddress,
-    /// Elements, as the vendor's call counts them.
+    /// Number of elements, as the library's call counts them.
     pub count: u64,
-    /// The operation. A lone send or receipt is [`CollectiveOperation::EXCHANGE`] with only a source
-    /// or only a destination.
+    /// The operation. A single send or receive is [`CollectiveOperation::EXCHANGE`] with only a source or only a
+    /// destination.
     pub operation: CollectiveOperation,
-    /// What the elements are.
+    /// Type of the elements.
     pub element: ElementType,
-    /// How they become one, where they do.
+    /// Reduction operator; ignored by operations that do not reduce.
     pub reduce: ReduceOperation,
-    /// The root, or the peer of a send or receipt.
+    /// The root, or the peer of a send or receive.
     pub peer: u32,
 }

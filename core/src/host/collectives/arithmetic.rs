@@ -1,31 +1,30 @@
-//! How elements of several ranks become one.
+//! Arithmetic of reductions.
 //!
-//! Always in rank order, in a type wide enough, with one rounding at the end: so the result has the
-//! same bits whichever rank computes it and however the elements were cut into pieces. (The payload
-//! of a NaN is not promised.)
+//! Elements are combined in rank order, in a wide enough type, and rounded once at the end. So the result has the
+//! same bits whichever rank computes it and however the elements are divided into pieces (except the payload of a
+//! NaN).
 //!
-//! Elements are taken in blocks that stay in the first cache: the first two sources are combined into
-//! a block of wide numbers, the others are added to it, and its narrow form is copied to every
-//! destination. The block is the only memory the loops write, so the compiler need not fear that it
-//! overlaps with what they read, and vectorises them.
+//! A block of elements stays in the L1 cache: the first two sources are combined into a block of wide numbers, the
+//! other sources are combined with it, and the rounded block is copied to every destination. The loops write only to
+//! the block, so the compiler sees no aliasing with the sources and vectorizes them.
 
 use crate::backend::abi::{ElementType, ReduceOperation};
 use crate::float::{Bfloat, E4m3, E5m2, Half};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Elements of a block: 8 KiB of f32, 16 KiB of f64.
+/// Elements per block: 8 KiB of f32, 16 KiB of f64.
 const BLOCK: usize = 2048;
 
 /// Reduces `count` elements of each source, in order, and stores the result at each destination.
 ///
 /// # Safety
-/// Each source is readable and each destination writable for `count` elements, at any alignment. A
-/// destination may be one of the sources, and overlaps with none otherwise.
+/// Each source is readable and each destination writable for `count` elements, at any alignment. A destination may be
+/// the same range as a source, and overlaps no source otherwise.
 pub(crate) type Reduction =
     unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize);
 
-/// The reduction of a type by an operation, if there are such.
+/// Returns the reduction of an element type by an operator; `None` if either is unknown.
 pub(crate) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option<Reduction> {
     Some(match element {
         ElementType::I8 => of_type::<i8>(reduce)?,
@@ -57,15 +56,15 @@ fn of_type<T: Narrow>(reduce: ReduceOperation) -> Option<Reduction> {
     })
 }
 
-/// An element as it lies in memory.
+/// An element in memory.
 trait Narrow: Copy {
-    /// What it is reduced in.
+    /// The type in which it is reduced.
     type Wide: Number;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 }
 
-/// A number to reduce in.
+/// A number in the type of a reduction.
 trait Number: Copy {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
@@ -129,8 +128,8 @@ macro_rules! floats {
             fn product(self, other: Self) -> Self {
                 self * other
             }
-            // The standard library's leave NaN out, and these do not. Of zeros, the one with the
-            // sign is the smaller, as IEEE 754-2019 has it.
+            // The standard library's functions ignore NaN; these propagate it. -0 is less than +0, as in IEEE
+            // 754-2019.
             #[inline(always)]
             fn minimum(self, other: Self) -> Self {
                 let smaller = if self < other || self == other && self.is_sign_negative() {
@@ -194,7 +193,7 @@ narrow_floats! {
     F8E5m2(u8) as E5m2;
 }
 
-/// How two numbers become one, and what is done to the last.
+/// A reduction operator: how it combines two numbers, and what it does to the last one.
 trait Combine {
     fn combine<N: Number>(a: N, b: N) -> N;
     #[inline(always)]
@@ -228,21 +227,21 @@ impl Combine for Average {
     }
 }
 
-/// Element `index` of a range at any alignment.
+/// Reads element `index` of a range at any alignment.
 ///
 /// # Safety
-/// The element is readable.
+/// The element lies in mapped memory.
 #[inline(always)]
 unsafe fn element<T: Narrow>(source: *const u8, index: usize) -> T {
-    // SAFETY: the caller's word. As with any copy here, a peer may store to it at any time: members
-    // order themselves by epochs, and then nothing changes.
+    // SAFETY: the element is mapped, as this function requires. Members order their stores by epochs, so the bytes do
+    // not change during the read.
     unsafe { source.cast::<T>().add(index).read_unaligned() }
 }
 
-/// A [`Reduction`], with the widest vectors that every machine has.
+/// Runs a [`Reduction`] with the widest vectors of this processor.
 ///
 /// # Safety
-/// As [`Reduction`].
+/// As for [`Reduction`].
 unsafe fn run<T: Narrow, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
@@ -250,17 +249,17 @@ unsafe fn run<T: Narrow, C: Combine>(
 ) {
     #[cfg(target_arch = "x86_64")]
     if count >= 32 && std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the caller's word, and this processor has the instructions.
+        // SAFETY: the caller meets the conditions of [`Reduction`], and this processor has AVX2.
         return unsafe { run_avx2::<T, C>(sources, destinations, count) };
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller meets the conditions of [`Reduction`].
     unsafe { blocks::<T, C>(sources, destinations, count) }
 }
 
-/// The same with vectors of 32 bytes.
+/// Runs a [`Reduction`] with 32-byte vectors.
 ///
 /// # Safety
-/// As [`Reduction`].
+/// As for [`Reduction`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn run_avx2<T: Narrow, C: Combine>(
@@ -268,12 +267,12 @@ unsafe fn run_avx2<T: Narrow, C: Combine>(
     destinations: &[*mut u8],
     count: usize,
 ) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller meets the conditions of [`Reduction`].
     unsafe { blocks::<T, C>(sources, destinations, count) }
 }
 
 /// # Safety
-/// As [`Reduction`].
+/// As for [`Reduction`].
 #[inline(always)]
 unsafe fn blocks<T: Narrow, C: Combine>(
     sources: &[*const u8],
@@ -288,8 +287,8 @@ unsafe fn blocks<T: Narrow, C: Combine>(
         let now = (count - done).min(BLOCK);
         let at = done * size_of::<T>();
         let (wide, narrow) = (&mut wide[..now], &mut narrow[..now]);
-        // SAFETY: the caller's word: `done + now` elements are there. Each block is written before
-        // it is read, up to `now`.
+        // SAFETY: each source and destination has `count` elements, and `done + now` is at most that. The loops write
+        // the first `now` elements of each block before they read them.
         unsafe {
             match sources {
                 [only] => {

@@ -1,5 +1,4 @@
-//! The families that work between two barriers: copies, swaps, reductions, and what a switch would do of
-//! either.
+//! Collectives between two barriers: copies, swaps, reductions, and emulated multicast.
 
 use super::arithmetic::reduction;
 use super::members::{Members, Turn};
@@ -8,62 +7,62 @@ use crate::host::copies;
 use crate::host::progress::{Pending, Step};
 use std::ptr;
 
-/// Copies, between two barriers.
+/// Advances copies between two barriers.
 ///
 /// # Safety
-/// All memory that it names is live, and its numbers are in range.
+/// All memory in `arguments` is live, and [`super::Collective::check`] has passed.
 pub(crate) unsafe fn advance_move(
     arguments: &MoveArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: this function has the same conditions.
     unsafe { advance_each(arguments, pending, copies::copy) }
 }
 
-/// Swaps of destinations with sources, between two barriers.
+/// Advances swaps between two barriers, of each destination with its source.
 ///
 /// # Safety
-/// As [`advance_move`].
+/// As for [`advance_move`].
 pub(crate) unsafe fn advance_swap(
     arguments: &MoveArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: this function has the same conditions.
     unsafe { advance_each(arguments, pending, copies::swap) }
 }
 
-/// Calls `each(destination, source, bytes)` for all but copies onto themselves, between two barriers.
+/// Calls `each(destination, source, bytes)` between two barriers, for all copies except those onto themselves.
 ///
 /// # Safety
-/// As [`advance_move`]; that is all that `each` takes.
+/// As for [`advance_move`]; `each` may require that and no more.
 #[inline]
 unsafe fn advance_each(
     arguments: &MoveArguments,
     pending: &mut Option<Pending>,
     each: unsafe fn(DeviceAddress, DeviceAddress, u64),
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     between_barriers(members, pending, || {
         for copy in 0..arguments.copies as usize {
             let (to, from) = (arguments.destinations[copy], arguments.sources[copy]);
             if to != from {
-                // SAFETY: the caller's word.
+                // SAFETY: both ranges are live, as this function requires.
                 unsafe { each(to, from, arguments.bytes[copy]) };
             }
         }
     })
 }
 
-/// A reduction, between two barriers.
+/// Advances a reduction between two barriers.
 ///
 /// # Safety
-/// As [`advance_move`].
+/// As for [`advance_move`].
 pub(crate) unsafe fn advance_reduce(
     arguments: &ReduceArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     between_barriers(members, pending, || {
         let reduced = Reduced {
@@ -73,20 +72,20 @@ pub(crate) unsafe fn advance_reduce(
             sources: &arguments.sources,
             destinations: &arguments.destinations,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: sources and destinations are live, as this function requires.
         unsafe { reduced.run(members) };
     })
 }
 
-/// Loads and stores as by multicast addresses, between two barriers: by the members' own.
+/// Advances a multicast collective between two barriers, emulated through the members' own addresses.
 ///
 /// # Safety
-/// As [`advance_move`].
+/// As for [`advance_move`].
 pub(crate) unsafe fn advance_multicast(
     arguments: &MulticastArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     between_barriers(members, pending, || {
         let (rank, world) = (members.rank() as usize, members.world() as usize);
@@ -103,7 +102,7 @@ pub(crate) unsafe fn advance_multicast(
                 sources: &arguments.sources,
                 destinations: &destinations,
             };
-            // SAFETY: the caller's word.
+            // SAFETY: sources and destinations are live, as this function requires.
             unsafe { reduced.run(members) };
             return;
         }
@@ -114,7 +113,7 @@ pub(crate) unsafe fn advance_multicast(
         for member in (rank..world).chain(0..rank) {
             let to = destinations[member];
             if to.0 != 0 && to != from {
-                // SAFETY: the caller's word.
+                // SAFETY: source and destination are live, as this function requires.
                 unsafe { copies::copy(to, from, bytes) };
             }
         }
@@ -127,13 +126,13 @@ struct Reduced<'a> {
     reduce: ReduceOperation,
     count: u64,
     sources: &'a [DeviceAddress; MAX_RANKS],
-    /// An address of each member's memory, or 0 for none.
+    /// An address in each member's memory, or 0 for none.
     destinations: &'a [DeviceAddress; MAX_RANKS],
 }
 
 impl Reduced<'_> {
     /// # Safety
-    /// All memory that it names is live.
+    /// All sources and destinations are live for `count` elements.
     #[inline]
     unsafe fn run(&self, members: Members<'_>) {
         let Some(reduce) = reduction(self.element, self.reduce) else {
@@ -145,7 +144,8 @@ impl Reduced<'_> {
         for (source, address) in sources[..world].iter_mut().zip(self.sources) {
             *source = pointer(*address).cast_const();
         }
-        // The own first, then the next member's, so that not all store to the same one.
+        // Starts at the own destination and goes on with the next member's, so that not all ranks store to the same
+        // member.
         let rank = members.rank() as usize;
         let mut known = 0;
         for member in (rank..world).chain(0..rank) {
@@ -154,7 +154,7 @@ impl Reduced<'_> {
                 known += 1;
             }
         }
-        // SAFETY: the caller's word.
+        // SAFETY: all ranges have `count` live elements, as this function requires.
         unsafe {
             reduce(
                 &sources[..world],
@@ -165,13 +165,13 @@ impl Reduced<'_> {
     }
 }
 
-/// The pointer to an address.
+/// Converts an address to a pointer.
 #[inline]
 pub(crate) fn pointer(address: DeviceAddress) -> *mut u8 {
     ptr::with_exposed_provenance_mut(address.0 as usize)
 }
 
-/// Does `work` once all members are here, and ends when all have done theirs.
+/// Does `work` once all members have arrived, and ends when all have finished theirs.
 #[inline]
 fn between_barriers(
     members: Members<'_>,

@@ -1,11 +1,11 @@
-//! A collective as a stream is asked for it: which one, what is refused, which family does it.
+//! Collectives as a stream receives them: arguments, checks, and dispatch to a family.
 
 use super::{arithmetic, barriered, exchange, members, packets};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use crate::host::progress::{Pending, Step};
 
-/// The arguments of a collective. They are large, and copied only if the stream has to queue them.
+/// The arguments of a collective. They are large, so they are copied only if the stream queues the call.
 #[derive(Clone, Copy)]
 pub(crate) enum Collective<'a> {
     Move(&'a MoveArguments),
@@ -18,14 +18,13 @@ pub(crate) enum Collective<'a> {
 }
 
 impl Collective<'_> {
-    /// Goes on with it as far as it can without waiting.
+    /// Advances the collective as far as possible without waiting.
     ///
     /// # Safety
-    /// [`Collective::check`] has passed, all memory that it names is live, and no other thread
-    /// advances this progress.
+    /// [`Collective::check`] has passed, all memory in the arguments is live, and no other thread advances `pending`.
     #[inline]
     pub(crate) unsafe fn advance(self, pending: &mut Option<Pending>) -> Step {
-        // SAFETY: the caller's word.
+        // SAFETY: this function has the same conditions.
         unsafe {
             match self {
                 Self::Move(arguments) => barriered::advance_move(arguments, pending),
@@ -54,7 +53,7 @@ impl Collective<'_> {
         }
     }
 
-    /// The method of the contract that asks for it.
+    /// The contract's method for this collective.
     pub(crate) fn call(&self) -> &'static str {
         match self {
             Self::Move(_) => "collective_move",
@@ -67,24 +66,24 @@ impl Collective<'_> {
         }
     }
 
-    /// Refuses numbers out of range.
+    /// Checks that all numbers are in range.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`.
+    /// `INVALID_ARGUMENT` names the value that is out of range.
     pub(crate) fn check(&self) -> CallResult<()> {
         let refuse = |why: String| Err(Failure::new(Status::INVALID_ARGUMENT, self.call(), why));
         let group = self.group();
         let (rank, world) = (group.rank, group.world);
         if world == 0 || world as usize > MAX_RANKS || rank >= world {
             return refuse(format!(
-                "rank {rank} in a group of {world}: a group has 1 to {MAX_RANKS} ranks, numbered from 0"
+                "rank {rank} is not in a group of {world} ranks; a group has 1 to {MAX_RANKS} ranks, numbered from 0"
             ));
         }
         if matches!(self, Self::Packets(_) | Self::ReducePackets(_))
             && members::inbox_capacity(group) == 0
         {
             return refuse(format!(
-                "regions of {} bytes are too small for packets among {world} ranks; give at least {}",
+                "packet regions of {} bytes are too small for {world} ranks; give at least {} bytes",
                 group.packet_bytes,
                 u64::from(world) * 32
             ));
@@ -96,7 +95,7 @@ impl Collective<'_> {
                 if arguments.copies as usize > MAX_RANKS =>
             {
                 return refuse(format!(
-                    "{} copies are more than the {MAX_RANKS} of one call",
+                    "{} copies are more than one call can make, {MAX_RANKS}; split them into several calls",
                     arguments.copies
                 ));
             }
@@ -107,7 +106,7 @@ impl Collective<'_> {
                 (MulticastLoad::OWN, MulticastStore::OWN | MulticastStore::ALL) => None,
                 (load, store) => {
                     return refuse(format!(
-                        "load {} and store {} are of another version",
+                        "load {} or store {} is unknown to this version; use program and backend of the same release",
                         load.0, store.0
                     ));
                 }
@@ -118,7 +117,7 @@ impl Collective<'_> {
             && arithmetic::reduction(element, reduce).is_none()
         {
             return refuse(format!(
-                "element type {} ({}) and operation {} ({}) name no reduction of this version",
+                "no reduction of element type {} ({}) by operator {} ({}); use types and operators of this version",
                 element.name(),
                 element.0,
                 reduce.name(),

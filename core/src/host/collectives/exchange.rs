@@ -1,8 +1,7 @@
-//! Sends and receives: the sender announces where its bytes lie, the receiver loads them and says so.
+//! Sends and receives: the sender announces the address of its bytes; the receiver loads them and acknowledges.
 //!
-//! Only the two of a pair keep in step: each has a count of its sends to the other and of its
-//! receipts from it. A rank makes all its announcements before it waits for any, so that rings and
-//! exchanges with itself do not stand still.
+//! Only the two ranks of a pair synchronize: each counts its sends to the other and its receives from it. A rank
+//! makes all its announcements before it waits for any peer, so that rings and sends to itself do not deadlock.
 
 use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words};
 use crate::backend::abi::*;
@@ -10,11 +9,11 @@ use crate::host::copies;
 use crate::host::progress::{Pending, Step, long_at};
 use std::sync::atomic::Ordering;
 
-/// A row of the table is the upper bits of a token, the offset the lower.
+/// The bits of a token above these are the row of the table; the bits below are the offset.
 const OFFSET_BITS: u32 = 48;
-/// The kind of a record of a receipt of another size than was sent.
+/// [`WaitRecord::kind`]: the sizes of send and receive differ.
 const SIZE_DIFFERS: u32 = 4;
-/// The kind of a record of a receipt from an allocation that this rank has given up.
+/// [`WaitRecord::kind`]: the sent allocation has been released by this rank.
 const GIVEN_UP: u32 = 5;
 
 const ANNOUNCE: u32 = 0;
@@ -23,24 +22,24 @@ const WAIT_FOR_RECEIPTS: u32 = 2;
 
 const _: () = assert!(BESIDE_FLAG >= 16);
 
-/// Sends and receives. `resolve` says what an address of the table, or in it, is here; it gives up
-/// with `None`.
+/// Advances sends and receives. `resolve` maps an address in the table, or one read from it, to an address of this
+/// process for a number of bytes; `None` makes the receive give up.
 ///
 /// # Safety
-/// All memory that it names is live, tokens name rows of the table, and its numbers are in range.
+/// All memory in `arguments` is live, tokens name rows of the table, and [`super::Collective::check`] has passed.
 pub(crate) unsafe fn advance(
     arguments: &ExchangeArguments,
     pending: &mut Option<Pending>,
     mut resolve: impl FnMut(DeviceAddress, u64) -> Option<DeviceAddress>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     let pending = pending.get_or_insert_with(|| Pending::new(0));
     if pending.stage == ANNOUNCE {
         for member in 0..members.world() {
             let token = arguments.send_tokens[member as usize];
             if token != NO_TOKEN {
-                // SAFETY: the caller's word.
+                // SAFETY: this function has the same conditions.
                 unsafe {
                     announce(
                         members,
@@ -60,7 +59,7 @@ pub(crate) unsafe fn advance(
                 if arguments.destinations[member] == NO_TOKEN {
                     Turn::Go
                 } else {
-                    // SAFETY: the caller's word.
+                    // SAFETY: this function has the same conditions.
                     unsafe { receive(arguments, members, pending, &mut resolve) }
                 }
             } else if arguments.send_tokens[member] == NO_TOKEN {
@@ -83,15 +82,15 @@ pub(crate) unsafe fn advance(
     Step::Done
 }
 
-/// Tells a member where its bytes lie.
+/// Announces to a member where its bytes are.
 ///
-/// The announcement before was received: the call that made it waited for that.
+/// The member has received the previous announcement: the call that made it waited for that.
 ///
 /// # Safety
-/// As [`advance`].
+/// As for [`advance`].
 unsafe fn announce(members: Members<'_>, member: u32, token: u64, bytes: u64) {
     let announcement = members.beside_theirs(Words::Announced, member);
-    // SAFETY: 16 bytes behind a word, aligned to 8; only we write them.
+    // SAFETY: these 16 bytes follow a word, are aligned to 8, and only this rank writes them.
     unsafe {
         long_at(announcement).store(token, Ordering::Relaxed);
         long_at(DeviceAddress(announcement.0 + 8)).store(bytes, Ordering::Relaxed);
@@ -100,10 +99,10 @@ unsafe fn announce(members: Members<'_>, member: u32, token: u64, bytes: u64) {
     members.raise(Words::Announced, member, number);
 }
 
-/// Receives what the pending wait's peer sends, once it has been announced.
+/// Receives from the peer that `pending` waits for, once that peer has made its announcement.
 ///
 /// # Safety
-/// As [`advance`].
+/// As for [`advance`].
 unsafe fn receive(
     arguments: &ExchangeArguments,
     members: Members<'_>,
@@ -119,7 +118,7 @@ unsafe fn receive(
         other => return other,
     }
     let announcement = members.beside_own(Words::Announced, peer);
-    // SAFETY: as in `announce`; the peer raised its word behind them.
+    // SAFETY: these 16 bytes follow a word and are aligned to 8; the peer raised its word after it wrote them.
     let (token, sent) = unsafe {
         (
             long_at(announcement).load(Ordering::Relaxed),
@@ -144,10 +143,10 @@ unsafe fn receive(
     let Some(entry) = resolve(DeviceAddress(arguments.table.0 + 8 * number), 8) else {
         return Turn::GaveUp;
     };
-    // SAFETY: the caller's word: the row is one of the table, which nobody writes.
+    // SAFETY: `resolve` returned an address of this process for an entry of the table, which no rank writes now.
     let base = unsafe { long_at(entry) }.load(Ordering::Relaxed);
     if base == 0 && sent != 0 {
-        // Unmapped, so there is nothing to load: see `symmem/exchange.h`.
+        // This rank has unmapped the allocation, so there is nothing to load; see `symmem/exchange.h`.
         members.record(&WaitRecord {
             kind: GIVEN_UP,
             peer: members.number_of(peer),
@@ -161,7 +160,7 @@ unsafe fn receive(
     };
     let destination = DeviceAddress(arguments.destinations[peer as usize]);
     if source != destination {
-        // SAFETY: the caller's word.
+        // SAFETY: the destination is live, and `resolve` returned an address of this process for `sent` bytes.
         unsafe { copies::copy(destination, source, sent) };
     }
     members.raise(Words::Received, peer, pending.expected);

@@ -1,9 +1,8 @@
-//! How members of a group keep in step: where their words lie, the barrier, and inboxes.
+//! Synchronization of a group's members: the layout of their words, the barrier, and inboxes.
 //!
-//! A collective here has one block, so it has the slots and the regions of all blocks to itself, and
-//! spreads them out: each word that a member raises has a cache line of its own, with the count of
-//! sleepers behind it, as a signal word has. All ranks of a host lay them out alike, and nobody else
-//! looks.
+//! A collective on the host has one block, which therefore uses the slots and regions of all blocks. It spreads them
+//! out: each word that a member raises has cache lines of its own and is followed by a count of sleepers, like a
+//! signal word. All ranks of a host use this layout, and nothing else reads it.
 
 use crate::backend::abi::*;
 use crate::epoch;
@@ -13,26 +12,26 @@ use crate::host::progress::{
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The words that members raise, one array of each kind.
+/// Offset of the words that members raise: one array for each of [`Words`].
 const WORDS: u64 = SLOT_BYTES;
 /// Bytes of one array.
 const ARRAY: u64 = MAX_RANKS as u64 * SIGNAL_STRIDE;
-/// Behind all slots: the inboxes.
+/// Offset of the inboxes, which follow all slots.
 const INBOXES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES;
-/// Counters that only their owner uses, one for each peer: sends, receipts.
+/// Offset of the owner's counters, one of each per peer: sends, receives.
 const PAIR_COUNTERS: u64 = 512;
 
 const _: () = assert!(WORDS + 5 * ARRAY <= INBOXES);
 const _: () = assert!(PAIR_COUNTERS + 2 * 4 * MAX_RANKS as u64 <= WORDS);
 
-/// Bytes of a packet that lie beside its flag, in the same two cache lines.
+/// Bytes of a packet that fit beside its flag, in the same two cache lines.
 pub(crate) const BESIDE_FLAG: u64 = SIGNAL_STRIDE - size_of::<SignalWord>() as u64;
 
 /// An array of words that members raise.
 #[derive(Clone, Copy)]
 pub(crate) enum Words {
     Barrier,
-    /// The flags of one half's packets.
+    /// The flags of the packets in one half of the inbox.
     Packets {
         half: u32,
     },
@@ -40,7 +39,7 @@ pub(crate) enum Words {
     Received,
 }
 
-/// A counter of this rank's.
+/// A counter that only this rank uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Counter {
     Barriers,
@@ -49,25 +48,25 @@ pub(crate) enum Counter {
     ReceiptsFrom(u32),
 }
 
-/// What became of a wait.
+/// The outcome of a look at a wait.
 #[must_use]
 pub(crate) enum Turn {
-    /// It is over.
+    /// The wait is over.
     Go,
-    /// It goes on; this is how to sleep.
+    /// The wait continues; the value says how to sleep.
     Blocked(Sleep),
-    /// It gave up, and left a record.
+    /// The wait gave up and left a record.
     GaveUp,
 }
 
-/// Bytes from the start of a half to its next member's inbox.
+/// Returns the bytes from one member's inbox to the next in the same half.
 #[inline]
 pub(crate) fn inbox_capacity(group: &CollectiveGroup) -> u64 {
     let area = group.packet_bytes * u64::from(PACKET_BLOCKS);
     area / 2 / u64::from(group.world) / 16 * 16
 }
 
-/// The members of a group, and this rank among them.
+/// The members of a group, as seen by one of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Members<'a> {
     group: &'a CollectiveGroup,
@@ -75,25 +74,25 @@ pub(crate) struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// # Safety
-    /// The slots and the watch's words are live while this and its copies are used; `world` is at
-    /// most [`MAX_RANKS`] and `rank` less; `packet_bytes` is true.
+    /// The slots and the watch's words are live while this value and its copies are used. `world` is at most
+    /// [`MAX_RANKS`], `rank` is less than `world`, and the slots have regions of `packet_bytes`.
     pub(crate) unsafe fn new(group: &'a CollectiveGroup) -> Self {
         Self { group }
     }
 
-    /// This rank's number in the group.
+    /// This rank in the group.
     #[inline]
     pub(crate) fn rank(self) -> u32 {
         self.group.rank
     }
 
-    /// How many members there are.
+    /// Number of members.
     #[inline]
     pub(crate) fn world(self) -> u32 {
         self.group.world
     }
 
-    /// All members but this one; the next one first, so that not all begin with the same one.
+    /// All members except this one, starting with the next, so that not all ranks begin with the same member.
     #[inline]
     pub(crate) fn peers(self) -> impl Iterator<Item = u32> + Clone {
         let (rank, world) = (self.group.rank, self.group.world);
@@ -105,7 +104,7 @@ impl<'a> Members<'a> {
         DeviceAddress(self.group.slots[member as usize].0 + offset)
     }
 
-    /// The word, at member `at`, that member `from` raises.
+    /// The word at member `at` that member `from` raises.
     #[inline]
     fn word(self, words: Words, at: u32, from: u32) -> DeviceAddress {
         let array = match words {
@@ -124,32 +123,32 @@ impl<'a> Members<'a> {
         self.word(words, member, self.rank())
     }
 
-    /// What lies behind the word that this rank raises at a member: [`BESIDE_FLAG`] bytes.
+    /// The [`BESIDE_FLAG`] bytes after the word that this rank raises at a member.
     #[inline]
     pub(crate) fn beside_theirs(self, words: Words, member: u32) -> DeviceAddress {
         DeviceAddress(self.theirs(words, member).0 + SIGNAL_STRIDE - BESIDE_FLAG)
     }
 
-    /// What lies behind the word that a member raises here.
+    /// The [`BESIDE_FLAG`] bytes after the word that a member raises at this rank.
     #[inline]
     pub(crate) fn beside_own(self, words: Words, member: u32) -> DeviceAddress {
         DeviceAddress(self.word(words, self.rank(), member).0 + SIGNAL_STRIDE - BESIDE_FLAG)
     }
 
-    /// The inbox, at member `at`, for what member `from` sends in a half.
+    /// The inbox at member `at` for what member `from` sends in a half.
     #[inline]
     pub(crate) fn inbox(self, half: u32, at: u32, from: u32) -> DeviceAddress {
         let number = u64::from(half) * u64::from(self.world()) + u64::from(from);
         self.address(at, INBOXES + number * inbox_capacity(self.group))
     }
 
-    /// Counts one more.
+    /// Increments a counter and returns its new value.
     #[inline]
     pub(crate) fn count(self, counter: Counter) -> u32 {
         epoch::next(self.counter(counter))
     }
 
-    /// What was counted last.
+    /// Returns a counter's value.
     pub(crate) fn counted(self, counter: Counter) -> u32 {
         self.counter(counter).load(Ordering::Relaxed)
     }
@@ -165,14 +164,14 @@ impl<'a> Members<'a> {
             }
         };
         let address = self.address(self.rank(), offset);
-        // SAFETY: within this rank's slots, by `new`'s condition.
+        // SAFETY: the address is within this rank's slots, which `new` requires to be live.
         unsafe { word_at(address) }
     }
 
     /// Raises this rank's word at one member.
     #[inline]
     pub(crate) fn raise(self, words: Words, member: u32, value: u32) {
-        // SAFETY: within the member's slots, by `new`'s condition.
+        // SAFETY: the word is within the member's slots, which `new` requires to be live.
         unsafe { SignalWord::at(self.theirs(words, member)) }.publish(value);
     }
 
@@ -180,14 +179,14 @@ impl<'a> Members<'a> {
     #[inline]
     pub(crate) fn raise_all(self, words: Words, value: u32) {
         let theirs = self.peers().map(|peer| {
-            // SAFETY: as in `raise`.
+            // SAFETY: the word is within the peer's slots, which `new` requires to be live.
             let word = unsafe { SignalWord::at(self.theirs(words, peer)) };
             (&word.value, &word.sleepers)
         });
         epoch::publish_all(theirs, value, wake);
     }
 
-    /// Waits until the word that a member raises here has reached `pending.expected`.
+    /// Looks at the word that a member raises here: it must reach `pending.expected`.
     #[inline]
     pub(crate) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> Turn {
         let watch = &self.group.watch;
@@ -195,7 +194,7 @@ impl<'a> Members<'a> {
             abort: watch.abort,
             deadline: Some(Duration::from_nanos(watch.deadline_ns)),
         };
-        // SAFETY: within this rank's slots, by `new`'s condition.
+        // SAFETY: the word is within this rank's slots, which `new` requires to be live, as are the watch's words.
         match unsafe { look(self.word(words, self.rank(), member), &bounds, pending) } {
             Look::Reached => Turn::Go,
             Look::Blocked(sleep) => Turn::Blocked(sleep),
@@ -214,13 +213,13 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The communicator's number of a member.
+    /// A member's rank in the communicator.
     #[inline]
     pub(crate) fn number_of(self, member: u32) -> u32 {
         self.group.members[member as usize].into()
     }
 
-    /// Leaves a record, if nobody has; who waited and on which channel are filled in.
+    /// Leaves a record, if there is none yet, with this rank and the channel filled in.
     #[cold]
     pub(crate) fn record(self, record: &WaitRecord) {
         let record = WaitRecord {
@@ -228,11 +227,11 @@ impl<'a> Members<'a> {
             slot: self.group.slot,
             ..*record
         };
-        // SAFETY: the record is live, by `new`'s condition.
+        // SAFETY: `new` requires the record to be live.
         unsafe { fill_record(self.group.watch.record, &record) };
     }
 
-    /// Goes on with a barrier: tells every peer at its first step, then waits for one after the other.
+    /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
     #[inline]
     pub(crate) fn barrier(self, pending: &mut Pending) -> Turn {
         if pending.begin() {
@@ -242,7 +241,7 @@ impl<'a> Members<'a> {
         self.wait_for_all(Words::Barrier, pending)
     }
 
-    /// Waits for one peer after the other; then the pending wait is ready for the next.
+    /// Waits for one peer after another, then resets `pending` for the next step.
     #[inline]
     pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> Turn {
         while pending.peer < self.world() {

@@ -1,8 +1,7 @@
-//! Collectives on the host: one thread a rank does what a grid of one block would.
+//! Collectives on the host: one thread per rank does the work of a grid of one block.
 //!
-//! `members` is how ranks keep in step, `barriered` and `packets` the families, `exchange` sends and
-//! receives, `arithmetic` what reductions compute, `rows` which algorithm for which size, `call` what a stream
-//! is asked for.
+//! `members` synchronizes ranks; `barriered` and `packets` are the families of algorithms; `exchange` is send and
+//! receive; `arithmetic` computes reductions; `rows` is the selector's table; `call` is what a stream receives.
 
 pub(crate) mod arithmetic;
 mod barriered;

@@ -1,10 +1,10 @@
-//! The families of packets: each member stores into an inbox at every other, raises a flag, and waits
-//! for the others' flags. No barrier.
+//! Collectives in packets: each member stores to an inbox at every other member, raises a flag there, and waits for
+//! the others' flags. There is no barrier.
 //!
-//! Where a GPU has a flag in every packet, a processor's stores are ordered, so one flag a message is
-//! enough; few bytes lie beside their flag and come in the same cache line. A message larger than an
-//! inbox is sent in rounds. Every round, every member raises its flag at every other and waits for
-//! all of theirs, which is what makes two halves enough (see [`epoch::half_of`]).
+//! A GPU has a flag in every packet. A processor's stores are ordered, so one flag per message is enough, and a small
+//! message lies beside its flag in the same cache lines. A message larger than an inbox is sent in rounds. In each
+//! round every member raises its flag at every other and waits for all of theirs, so two halves of an inbox are
+//! enough (see [`epoch::half_of`]).
 
 use super::arithmetic::reduction;
 use super::barriered::pointer;
@@ -15,7 +15,7 @@ use crate::host::copies;
 use crate::host::progress::{Pending, Step};
 use std::ptr;
 
-/// A part of a message: one round's.
+/// The part of a message that one round sends.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u64,
@@ -23,7 +23,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// The piece of a message of `bytes` in a round, of at most `capacity`.
+    /// Returns the piece, of at most `capacity` bytes, that a round sends of a message of `bytes`.
     fn of(bytes: u64, round: u64, capacity: u64) -> Self {
         let offset = (round * capacity).min(bytes);
         Self {
@@ -33,7 +33,7 @@ impl Piece {
     }
 }
 
-/// One use of packets.
+/// One use of the inboxes: a round, or half of a two-shot round.
 #[derive(Clone, Copy)]
 struct Use<'a> {
     members: Members<'a>,
@@ -41,8 +41,8 @@ struct Use<'a> {
 }
 
 impl<'a> Use<'a> {
-    /// Begins the next use if `pending` is between two, or goes on with the one it is in. True if it
-    /// begins: the caller then sends.
+    /// Continues the use that `pending` is in, or begins the next one. Returns true if it begins; the caller then
+    /// sends.
     fn enter(members: Members<'a>, pending: &mut Pending) -> (Self, bool) {
         let begins = pending.begin();
         if begins {
@@ -56,21 +56,21 @@ impl<'a> Use<'a> {
         Words::Packets { half: self.half }
     }
 
-    /// Puts bytes into the inbox at a member. They are sent with its flag.
+    /// Puts a piece into the inbox at a member; raising the flag publishes it.
     ///
     /// # Safety
-    /// The source is readable, and `bytes` is at most the inbox's capacity.
+    /// The piece of the source is readable and not larger than the inbox.
     unsafe fn put(self, member: u32, source: DeviceAddress, piece: Piece) {
         let inbox = if piece.bytes <= BESIDE_FLAG {
             self.members.beside_theirs(self.words(), member)
         } else {
             self.members.inbox(self.half, member, self.members.rank())
         };
-        // SAFETY: the caller's word; the inbox is as large, and its owner has read what was in it.
+        // SAFETY: the source is readable and the piece fits; the inbox's owner has read the previous contents.
         unsafe { copies::copy(inbox, DeviceAddress(source.0 + piece.offset), piece.bytes) };
     }
 
-    /// Where what a member sent lies, once its flag has come.
+    /// Returns the address of what a member sent, which is valid once its flag has come.
     fn inbox_of(self, member: u32, bytes: u64) -> DeviceAddress {
         if bytes <= BESIDE_FLAG {
             self.members.beside_own(self.words(), member)
@@ -80,15 +80,15 @@ impl<'a> Use<'a> {
     }
 }
 
-/// Bytes from every member to every member.
+/// Advances a transfer of bytes from every member to every member.
 ///
 /// # Safety
-/// All memory that it names is live, and its numbers are in range.
+/// All memory in `arguments` is live, and [`super::Collective::check`] has passed.
 pub(crate) unsafe fn advance_packets(
     arguments: &PacketArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     let (own, world) = (members.rank() as usize, members.world() as usize);
     let capacity = inbox_capacity(&arguments.group);
@@ -105,13 +105,13 @@ pub(crate) unsafe fn advance_packets(
         if begins {
             for peer in members.peers() {
                 let sent = piece(arguments.send_bytes[peer as usize]);
-                // SAFETY: the caller's word; a piece fits.
+                // SAFETY: the source is live, and a piece is not larger than an inbox.
                 unsafe { this.put(peer, arguments.sources[peer as usize], sent) };
             }
             members.raise_all(this.words(), pending.expected);
             let (to, from) = (arguments.destinations[own], arguments.sources[own]);
             if round == 0 && to != from {
-                // SAFETY: the caller's word.
+                // SAFETY: source and destination are live, as this function requires.
                 unsafe { copies::copy(to, from, arguments.send_bytes[own]) };
             }
         }
@@ -123,7 +123,7 @@ pub(crate) unsafe fn advance_packets(
         for peer in members.peers() {
             let received = piece(arguments.receive_bytes[peer as usize]);
             let to = DeviceAddress(arguments.destinations[peer as usize].0 + received.offset);
-            // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
+            // SAFETY: the destination is live; the sender raised its flag after it wrote the bytes.
             unsafe { copies::copy(to, this.inbox_of(peer, received.bytes), received.bytes) };
         }
         pending.round += 1;
@@ -131,23 +131,23 @@ pub(crate) unsafe fn advance_packets(
     Step::Done
 }
 
-/// A reduction: every member sends each other what that one is to reduce; with `two_shot` it sends
-/// its result to all in a second use of the same round.
+/// Advances a reduction: every member sends each other member the elements that the other reduces. With `two_shot` it
+/// also sends its result to all, in a second use of the same round.
 ///
 /// # Safety
-/// As [`advance_packets`].
+/// As for [`advance_packets`].
 pub(crate) unsafe fn advance_reduce_packets(
     arguments: &ReducePacketArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
-    // SAFETY: the caller's word.
+    // SAFETY: the group's memory is live and its numbers are checked, as this function requires.
     let members = unsafe { Members::new(&arguments.group) };
     let (own, world) = (members.rank() as usize, members.world() as usize);
     let width = arguments.element.bytes();
     let Some(reduce) = reduction(arguments.element, arguments.reduce) else {
         return Step::Done;
     };
-    // A multiple of 16, so elements are not cut.
+    // A multiple of 16, so no element is cut.
     let capacity = inbox_capacity(&arguments.group);
     let bytes = |member: usize| arguments.counts[member] * width;
     let pending = pending.get_or_insert_with(|| {
@@ -164,7 +164,7 @@ pub(crate) unsafe fn advance_reduce_packets(
             if begins {
                 for peer in members.peers() {
                     let (source, sent) = (arguments.sources[peer as usize], piece(peer as usize));
-                    // SAFETY: the caller's word; a piece fits.
+                    // SAFETY: the source is live, and a piece is not larger than an inbox.
                     unsafe { this.put(peer, source, sent) };
                 }
                 members.raise_all(this.words(), pending.expected);
@@ -184,7 +184,8 @@ pub(crate) unsafe fn advance_reduce_packets(
                 *source = pointer(address).cast_const();
             }
             let count = (mine.bytes / width) as usize;
-            // SAFETY: the caller's word; all senders have raised their flags behind the bytes.
+            // SAFETY: the own source and the result are live; all senders raised their flags after they wrote their
+            // bytes.
             unsafe { reduce(&sources[..world], &[pointer(result)], count) };
             pending.stage = arguments.two_shot;
         }
@@ -193,7 +194,7 @@ pub(crate) unsafe fn advance_reduce_packets(
             if begins {
                 let sent = Piece { offset: 0, ..mine };
                 for peer in members.peers() {
-                    // SAFETY: the caller's word; a piece fits.
+                    // SAFETY: the result is live, and a piece is not larger than an inbox.
                     unsafe { this.put(peer, result, sent) };
                 }
                 members.raise_all(this.words(), pending.expected);
@@ -207,7 +208,7 @@ pub(crate) unsafe fn advance_reduce_packets(
                 let received = piece(peer as usize);
                 let to = arguments.destinations[peer as usize].0 + received.offset;
                 let inbox = this.inbox_of(peer, received.bytes);
-                // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
+                // SAFETY: the destination is live; the sender raised its flag after it wrote the bytes.
                 unsafe { copies::copy(DeviceAddress(to), inbox, received.bytes) };
             }
             pending.stage = 0;

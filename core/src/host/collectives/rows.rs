@@ -1,18 +1,17 @@
-//! Which algorithm for which size: the selector's table for the host.
+//! The selector's table for the host.
 //!
-//! Measured with `examples/host_collective_speed.rs` between two ranks: packets save a barrier and
-//! cost a copy, which pays up to about the size below. Beyond it the choice is what spreads the work:
-//! where one rank has what all want, each fetches its own; where each has its part, each gives it to
-//! the others.
+//! Measured with `examples/host_collective_speed.rs` between two ranks. Packets save a barrier and cost a copy, which
+//! pays up to about [`SMALL`]. Above that, the algorithm is the one that spreads the work: if one rank has what all
+//! need, each rank pulls what it needs; if each rank has a part, each pushes it to the others.
 
 use crate::backend::abi::*;
 
-/// Row `index` of the table; `None` past its end.
+/// Returns row `index` of the table; `None` past its end.
 pub(crate) fn row(index: u32) -> Option<CollectiveRow> {
     ROWS.get(index as usize).copied()
 }
 
-/// Most bytes that one rank sends another in packets rather than between barriers.
+/// Maximum bytes that one rank sends another in packets.
 const SMALL: u64 = 512;
 
 const fn row_of(operation: CollectiveOperation, bytes: u64, algorithm: Algorithm) -> CollectiveRow {
@@ -44,7 +43,7 @@ const ROWS: &[CollectiveRow] = &[
     large(CollectiveOperation::REDUCE_SCATTER, Algorithm::ONE_SHOT),
     small(CollectiveOperation::ALL_GATHER, 2 * SMALL),
     large(CollectiveOperation::ALL_GATHER, Algorithm::PUSH),
-    // In place no row serves a large one; then the selector swaps.
+    // No row covers a large all-to-all in place; the selector then uses `SWAP`.
     small(CollectiveOperation::ALL_TO_ALL, 2 * SMALL),
     large(CollectiveOperation::ALL_TO_ALL, Algorithm::PUSH),
     small(CollectiveOperation::BROADCAST, SMALL),

@@ -1,10 +1,10 @@
-//! A product as a stream is asked for it, and what is refused.
+//! A GEMM as a stream receives it, and the checks of its arguments.
 
 use super::product::{Panel, known, product};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 
-/// A product, with its matrices.
+/// A GEMM with its matrices.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
     pub(crate) shape: GemmShape,
@@ -12,14 +12,14 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// A product, if there is one of this shape.
+    /// Checks the shape and returns the GEMM.
     pub(crate) fn new(shape: GemmShape, operands: GemmOperands) -> CallResult<Self> {
         check(&shape, "gemm")?;
         Ok(Self { shape, operands })
     }
 
     /// # Safety
-    /// All matrices are live, with the shape's sizes.
+    /// All matrices are live and have the shape's sizes.
     pub(crate) unsafe fn run(&self) {
         let Self { shape, operands } = self;
         let whole = Panel {
@@ -28,64 +28,88 @@ impl Product {
             first: 0,
             columns: shape.k,
         };
-        // SAFETY: the caller's word; the shape was checked when it was prepared.
+        // SAFETY: the matrices are live and have the shape's sizes, and the shape was checked.
         unsafe { product(shape, &[whole], operands, 0..shape.m) };
     }
 }
 
-/// Refuses an argument, and says why.
+/// Fails with `INVALID_ARGUMENT` and a reason.
 pub(crate) fn refuse<T>(call: &'static str, why: String) -> CallResult<T> {
     Err(Failure::new(Status::INVALID_ARGUMENT, call, why))
 }
 
-/// Refuses a shape that there is no product of.
+/// Checks that the host backend can multiply this shape.
 pub(crate) fn check(shape: &GemmShape, call: &'static str) -> CallResult<()> {
     if !known(shape.element) {
         let (name, number) = (shape.element.name(), shape.element.0);
         return Err(Failure::new(
             Status::UNSUPPORTED,
             call,
-            format!("matrices of {name} ({number}); there are products of F16 and BF16"),
+            format!("matrices of {name} ({number}) cannot be multiplied; use F16 or BF16"),
         ));
     }
     let b_least = match shape.b_order {
         MatrixOrder::ROWS => shape.n,
         MatrixOrder::COLUMNS => shape.k,
-        other => return refuse(call, format!("{} is no order of a matrix", other.0)),
+        other => {
+            return refuse(
+                call,
+                format!("matrix order {} is unknown; use ROWS or COLUMNS", other.0),
+            );
+        }
     };
     if shape.a_stride < shape.k || shape.b_stride < b_least || shape.c_stride < shape.n {
         return refuse(
             call,
-            format!("strides are at least as long as what they stride over: {shape:?}"),
+            format!(
+                "a stride is shorter than the row or column that it spans; use longer strides: {shape:?}"
+            ),
         );
     }
     Ok(())
 }
 
-/// Refuses numbers out of range.
+/// Checks that all numbers are in range.
 pub(crate) fn check_gathered(arguments: &GatheredGemmArguments) -> CallResult<()> {
     const CALL: &str = "gathered_gemm";
     check(&arguments.shape, CALL)?;
     let (rank, world) = (arguments.group.rank, arguments.group.world);
     if world == 0 || world as usize > MAX_RANKS || rank >= world {
-        return refuse(CALL, format!("rank {rank} in a group of {world}"));
+        return refuse(
+            CALL,
+            format!(
+                "rank {rank} is not in a group of {world} ranks; a group has 1 to {MAX_RANKS} ranks, numbered from 0"
+            ),
+        );
     }
     let rows = match arguments.sharding {
         Sharding::ROWS => arguments.shard,
         Sharding::COLUMNS => arguments.shape.m,
-        other => return refuse(CALL, format!("{} is no way to divide a matrix", other.0)),
+        other => {
+            return refuse(
+                CALL,
+                format!("sharding {} is unknown; use ROWS or COLUMNS", other.0),
+            );
+        }
     };
     if arguments.chunk == 0 || u64::from(arguments.chunks) != rows.div_ceil(arguments.chunk) {
         return refuse(
             CALL,
             format!(
-                "{} chunks of {} rows are not the {rows} rows of a shard",
+                "{} chunks of {} rows do not cover the {rows} rows of a shard exactly; pass rows divided by chunk, \
+                 rounded up",
                 arguments.chunks, arguments.chunk
             ),
         );
     }
     if !(GatherMode::WAIT..=GatherMode::PUSH_AT_ONCE).contains(&arguments.mode) {
-        return refuse(CALL, format!("mode {} gathers nothing", arguments.mode.0));
+        return refuse(
+            CALL,
+            format!(
+                "gather mode {} is unknown; use one of this version",
+                arguments.mode.0
+            ),
+        );
     }
     Ok(())
 }

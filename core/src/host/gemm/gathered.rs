@@ -1,7 +1,6 @@
-//! The product that gathers its `A`: what a grid would do, by one thread.
+//! All-gather + GEMM: one thread does the work of a grid.
 //!
-//! Each chunk is multiplied as soon as it is here, in the order in which the ranks' copies go round: the
-//! own shard first, then that of the next rank.
+//! Each chunk is multiplied as soon as it has arrived, starting with the own shard and going on with the next rank's.
 
 use super::product::{Panel, product};
 use crate::backend::abi::*;
@@ -10,21 +9,21 @@ use crate::host::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Bytes of an element: all that can be multiplied have as many.
+/// Bytes per element of every type that can be multiplied.
 const ELEMENT: u64 = 2;
 
-/// Where a shard lies in the whole `A`.
+/// A shard's place in the whole `A`.
 #[derive(Clone, Copy)]
 struct Shard {
-    /// Its first row, and how many it has.
+    /// First row and number of rows.
     row: u64,
     rows: u64,
-    /// Its first column, and how many.
+    /// First column and number of columns.
     column: u64,
     columns: u64,
 }
 
-/// The arguments, with what follows from them.
+/// The arguments and values derived from them.
 struct Call<'a> {
     arguments: &'a GatheredGemmArguments,
     rank: usize,
@@ -56,28 +55,28 @@ impl Call<'_> {
         }
     }
 
-    /// First row, in the shard, and rows of a chunk.
+    /// Returns a chunk's first row in the shard and its number of rows.
     fn chunk(&self, shard: Shard, chunk: u64) -> (u64, u64) {
         let first = (chunk * self.arguments.chunk).min(shard.rows);
         (first, (shard.rows - first).min(self.arguments.chunk))
     }
 
-    /// The word that says at `member` that a chunk is there.
+    /// The arrival word of a chunk at `member`.
     fn word(&self, member: usize, shard: usize, chunk: u64) -> DeviceAddress {
         let index = shard as u64 * u64::from(self.arguments.chunks) + chunk;
         DeviceAddress(self.arguments.arrivals[member].0 + index * SIGNAL_STRIDE)
     }
 
-    /// Where a row of a shard lies in the gathered `A` of `member`.
+    /// The place of a shard's row in the gathered `A` of `member`.
     fn gathered(&self, member: usize, shard: Shard, row: u64) -> DeviceAddress {
         let element = (shard.row + row) * self.arguments.shape.a_stride + shard.column;
         DeviceAddress(self.arguments.gathered[member].0 + element * ELEMENT)
     }
 
-    /// Copies a chunk of a shard from where it is at its owner to the gathered `A` of `member`.
+    /// Copies a chunk of a shard from its owner to the gathered `A` of `member`.
     ///
     /// # Safety
-    /// Both are live.
+    /// Both ranges are live.
     unsafe fn copy(&self, owner: usize, member: usize, chunk: u64) {
         let shard = self.shard(owner);
         let (first, rows) = self.chunk(shard, chunk);
@@ -91,11 +90,11 @@ impl Call<'_> {
             rows,
             ..RowsCopy::default()
         };
-        // SAFETY: the caller's word.
+        // SAFETY: both ranges are live, as this function requires.
         unsafe { copies::copy_rows(&copy) };
     }
 
-    /// A chunk's columns of a shard, once they are here. Own ones are where the caller has them.
+    /// Returns a chunk of a shard that has arrived. An own chunk stays where the caller has it.
     fn panel(&self, member: usize, chunk: u64) -> Panel {
         let shard = self.shard(member);
         let (first, _) = self.chunk(shard, chunk);
@@ -115,40 +114,41 @@ impl Call<'_> {
         }
     }
 
-    /// The word that says at `member` that a rank has come to the call.
+    /// The word at `member` that says that `rank` has reached the call.
     fn entered(&self, member: usize, rank: usize) -> DeviceAddress {
         DeviceAddress(self.arguments.group.slots[member].0 + rank as u64 * SIGNAL_STRIDE)
     }
 
-    /// Of a product that is its own barrier: tells all that this rank has come, and waits until all have.
+    /// Synchronizes the ranks in `PUSH_AT_ONCE`: tells all peers that this rank has arrived, and waits until all
+    /// have.
     ///
     /// # Safety
-    /// As [`advance`].
+    /// As for [`advance`].
     unsafe fn enter(&self, pending: &mut Pending) -> Result<(), Step> {
         let peers = || (0..self.world).filter(|&peer| peer != self.rank);
         if pending.begin() {
             for peer in peers() {
-                // SAFETY: the caller's word.
+                // SAFETY: the members' slots are live, as this function requires.
                 unsafe { SignalWord::at(self.entered(peer, self.rank)).publish(pending.expected) };
             }
         }
         while (pending.peer as usize) < self.world {
             let peer = pending.peer as usize;
             if peer != self.rank {
-                // SAFETY: the caller's word.
+                // SAFETY: this rank's slots are live, as this function requires.
                 unsafe { self.wait(self.entered(self.rank, peer), peer, pending) }?;
             }
-            // All have been told already: the step goes on.
+            // Not `next_peer`: this rank has signaled all peers already, so the step continues.
             pending.peer += 1;
         }
         pending.end();
         Ok(())
     }
 
-    /// What is done before a chunk is waited for: what peers need, and the copy for the caller.
+    /// Does what no chunk has to arrive for: pushes to the peers, and copies the own shard for the caller.
     ///
     /// # Safety
-    /// As [`advance`].
+    /// As for [`advance`].
     unsafe fn begin(&self, epoch: u32) {
         let arguments = self.arguments;
         let chunks = u64::from(arguments.chunks);
@@ -156,7 +156,7 @@ impl Call<'_> {
             for step in 1..self.world {
                 let peer = (self.rank + self.world - step) % self.world;
                 for chunk in 0..chunks {
-                    // SAFETY: the caller's word.
+                    // SAFETY: the shards and arrival words are live, as this function requires.
                     unsafe {
                         self.copy(self.rank, peer, chunk);
                         SignalWord::at(self.word(peer, self.rank, chunk)).publish(epoch);
@@ -166,16 +166,16 @@ impl Call<'_> {
         }
         if arguments.mode != GatherMode::WAIT && arguments.keep != 0 {
             for chunk in 0..chunks {
-                // SAFETY: the caller's word.
+                // SAFETY: the own shard and gathered `A` are live, as this function requires.
                 unsafe { self.copy(self.rank, self.rank, chunk) };
             }
         }
     }
 
-    /// Makes sure that a chunk of a peer is here.
+    /// Pulls a chunk of a member, or waits for it. An error is the step with which the caller returns.
     ///
     /// # Safety
-    /// As [`advance`].
+    /// As for [`advance`].
     unsafe fn await_chunk(
         &self,
         member: usize,
@@ -190,21 +190,21 @@ impl Call<'_> {
         }
         let word = self.word(self.rank, member, chunk);
         if arguments.mode == GatherMode::PULL {
-            // SAFETY: the caller's word.
+            // SAFETY: the peer's shard and this rank's arrival words are live, as this function requires.
             unsafe {
                 self.copy(member, self.rank, chunk);
                 SignalWord::at(word).publish(pending.expected);
             }
             return Ok(());
         }
-        // SAFETY: the caller's word.
+        // SAFETY: this rank's arrival words are live, as this function requires.
         unsafe { self.wait(word, member, pending) }
     }
 
-    /// Until a word that a member raises is here.
+    /// Waits until a word that a member raises has reached its value.
     ///
     /// # Safety
-    /// As [`advance`].
+    /// As for [`advance`], and the word is live.
     unsafe fn wait(
         &self,
         word: DeviceAddress,
@@ -217,7 +217,7 @@ impl Call<'_> {
             abort: watch.abort,
             deadline: Some(Duration::from_nanos(watch.deadline_ns)),
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the word and the watch's words are live, as this function requires.
         match unsafe { look(word, &bounds, pending) } {
             Look::Reached => Ok(()),
             Look::Blocked(sleep) => Err(Step::Blocked(sleep)),
@@ -233,7 +233,7 @@ impl Call<'_> {
                     elapsed_ns: pending.elapsed_ns(),
                     ..WaitRecord::default()
                 };
-                // SAFETY: the caller's word.
+                // SAFETY: the record is live, as this function requires.
                 unsafe { fill_record(watch.record, &record) };
                 Err(Step::Done)
             }
@@ -241,10 +241,10 @@ impl Call<'_> {
     }
 }
 
-/// Goes on with a product as far as it can without waiting.
+/// Advances an all-gather + GEMM as far as possible without waiting.
 ///
 /// # Safety
-/// All memory that it names is live, and its numbers are in range.
+/// All memory in `arguments` is live, and [`super::check_gathered`] has passed.
 pub(crate) unsafe fn advance(
     arguments: &GatheredGemmArguments,
     pending: &mut Option<Pending>,
@@ -256,7 +256,7 @@ pub(crate) unsafe fn advance(
     };
     if pending.is_none() {
         let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
-        // SAFETY: the caller's word; the barrier before has raised it, or this call is the one that does.
+        // SAFETY: the word is live. The barrier before has raised it, or, in `PUSH_AT_ONCE`, this call does.
         let word = unsafe { word_at(arguments.epoch) };
         let epoch = match at_once {
             true => word.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
@@ -269,7 +269,7 @@ pub(crate) unsafe fn advance(
         begun.expected = epoch;
         begun.stage = u32::from(!at_once);
         if !at_once {
-            // SAFETY: the caller's word.
+            // SAFETY: this function has the same conditions.
             unsafe { call.begin(epoch) };
         }
         *pending = Some(begun);
@@ -278,25 +278,27 @@ pub(crate) unsafe fn advance(
         return Step::Done;
     };
     if pending.stage == 0 {
-        // SAFETY: the caller's word.
+        // SAFETY: this function has the same conditions.
         if let Err(step) = unsafe { call.enter(pending) } {
             return step;
         }
         pending.stage = 1;
-        // SAFETY: the caller's word; all have come, so that nobody reads any more what the last call gathered.
+        // SAFETY: this function has the same conditions; all ranks have arrived, so none still reads the last call's
+        // gathered `A`.
         unsafe { call.begin(pending.expected) };
     }
-    // SAFETY: the caller's word.
+    // SAFETY: this function has the same conditions.
     match unsafe { multiply(&call, pending) } {
         Ok(()) => Step::Done,
         Err(step) => step,
     }
 }
 
-/// A round is a chunk of `C`: one of a shard's rows, or, where each rank has columns, one of all of them.
+/// Multiplies in rounds. A round computes the rows of `C` of one chunk: of one shard if `A` is sharded by rows, of
+/// all shards together if it is sharded by columns.
 ///
 /// # Safety
-/// As [`advance`].
+/// As for [`advance`].
 unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
     let arguments = call.arguments;
     let operands = GemmOperands {
@@ -321,7 +323,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
         };
         while (pending.peer as usize) < needed {
             let member = (first + pending.peer as usize) % call.world;
-            // SAFETY: the caller's word.
+            // SAFETY: this function has the same conditions.
             unsafe { call.await_chunk(member, chunk, pending) }?;
             pending.next_peer();
         }
@@ -331,7 +333,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
         let shard = call.shard(first);
         let (row, rows) = call.chunk(shard, chunk);
         let rows = shard.row + row..shard.row + row + rows;
-        // SAFETY: the caller's word; every panel has these rows, and has arrived.
+        // SAFETY: the matrices are live, and every panel has arrived and has these rows.
         unsafe { product(&arguments.shape, &panels[..needed], &operands, rows) };
         pending.end();
         pending.round += 1;

@@ -1,4 +1,4 @@
-//! Products of matrices on the host: plain loops, and the kernel that multiplies what it gathers.
+//! GEMM on the host in plain loops, and all-gather + GEMM.
 
 mod call;
 pub(crate) mod gathered;

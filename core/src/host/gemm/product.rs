@@ -1,29 +1,29 @@
-//! The arithmetic of a product: narrow elements, sums in f32, one rounding.
+//! Arithmetic of a GEMM: narrow elements, sums in f32, one rounding.
 
 use crate::backend::abi::*;
 use crate::float::{Bfloat, Half};
 use std::ops::Range;
 use std::ptr;
 
-/// Rows and columns of `C` whose sums are kept at a time: they stay in the first-level cache, and each
-/// element of `B` that was widened serves all the rows.
+/// Rows and columns of `C` that are summed at a time: the sums stay in the L1 cache, and all rows use each widened
+/// element of `B`.
 const ROWS: usize = 16;
 const COLUMNS: usize = 64;
 
-/// Columns `columns` of some rows of `A`.
+/// Columns of some rows of `A`.
 #[derive(Clone, Copy)]
 pub(crate) struct Panel {
-    /// The first row's element of the first of these columns.
+    /// The first of these columns in the first row.
     pub(crate) address: DeviceAddress,
     /// Elements from one row to the next.
     pub(crate) stride: u64,
-    /// The first of these columns in the whole `A`.
+    /// The panel's first column in the whole `A`.
     pub(crate) first: u64,
-    /// How many; may be 0.
+    /// Number of columns; may be 0.
     pub(crate) columns: u64,
 }
 
-/// A format of 16 bits.
+/// A 16-bit format.
 trait Narrow {
     fn widen(bits: u16) -> f32;
     fn narrow(number: f32) -> u16;
@@ -45,21 +45,20 @@ macro_rules! narrow {
 }
 narrow!(Half, Bfloat);
 
-/// Rows `rows` of a product whose `A`, in those rows, is `panels`.
+/// Computes rows `rows` of `C`, where `panels` hold those rows of `A`.
 ///
-/// Peers may store near what is read here, never to it: as in `copies::copy`, nothing is behind a
-/// reference.
+/// Peers may store near these matrices but never to them, so, as in `copies::copy`, no reference points to them.
 ///
 /// # Safety
-/// All matrices are live, with the shape's sizes, and aligned to their elements; the panels have the rows
-/// of `rows`, and all columns of `A` once between them. The element type is one of [`known`].
+/// All matrices are live, have the shape's sizes, and are aligned to their elements. Each panel has the rows `rows`,
+/// and together they have every column of `A` once. The element type is [`known`].
 pub(crate) unsafe fn product(
     shape: &GemmShape,
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
 ) {
-    // SAFETY: the caller's word.
+    // SAFETY: this function has the same conditions.
     unsafe {
         match shape.element {
             ElementType::F16 => product_of::<Half>(shape, panels, operands, rows),
@@ -68,13 +67,13 @@ pub(crate) unsafe fn product(
     }
 }
 
-/// Whether there is a product of such elements.
+/// Whether the host backend can multiply this element type.
 pub(crate) fn known(element: ElementType) -> bool {
     matches!(element, ElementType::F16 | ElementType::BF16)
 }
 
 /// # Safety
-/// As [`product`].
+/// As for [`product`].
 unsafe fn product_of<F: Narrow>(
     shape: &GemmShape,
     panels: &[Panel],
@@ -89,7 +88,7 @@ unsafe fn product_of<F: Narrow>(
             for (column, start) in wide[..width].iter_mut().enumerate() {
                 *start = match operands.bias {
                     DeviceAddress::NULL => 0.0,
-                    // SAFETY: the bias has `n` elements.
+                    // SAFETY: the bias has `n` elements, and this index is less.
                     bias => unsafe { load::<F>(bias, left + column as u64) },
                 };
             }
@@ -127,20 +126,20 @@ unsafe fn product_of<F: Narrow>(
 }
 
 /// # Safety
-/// There is such an element.
+/// `index` is inside a live array at `address`, aligned to 2 bytes.
 #[inline(always)]
 unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
     let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
-    // SAFETY: the caller's word.
+    // SAFETY: the element exists and is aligned, as this function requires.
     F::widen(unsafe { elements.add(index as usize).read() })
 }
 
 /// # Safety
-/// As [`load`].
+/// As for [`load`].
 #[inline(always)]
 unsafe fn store<F: Narrow>(address: DeviceAddress, index: u64, number: f32) {
     let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
-    // SAFETY: the caller's word.
+    // SAFETY: the element exists and is aligned, as this function requires.
     unsafe { elements.add(index as usize).write(F::narrow(number)) };
 }
 
@@ -152,7 +151,7 @@ mod tests {
         DeviceAddress(elements.as_ptr().expose_provenance() as u64)
     }
 
-    /// Small whole numbers, which all of these formats and f32 hold exactly, sums too.
+    /// Small integers, which these formats and f32 hold exactly, sums included.
     fn number(seed: u64) -> f32 {
         (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
     }
@@ -185,7 +184,7 @@ mod tests {
                     c: DeviceAddress(c.as_mut_ptr().expose_provenance() as u64),
                     bias: address(&bias),
                 };
-                // `A` in two panels, the second one first.
+                // `A` in two panels, the second columns first.
                 let cut = k / 2;
                 let panel = |first: u64, columns| Panel {
                     address: DeviceAddress(operands.a.0 + 2 * first),

@@ -8,33 +8,32 @@ use crate::host::stream::Operation;
 
 impl HostBackend {
     /// # Safety
-    /// As [`Collectives::collective_move`].
+    /// As for [`Collectives::collective_move`].
     #[inline]
     unsafe fn collective(&self, collective: Collective<'_>, stream: RawStream) -> CallResult<()> {
         collective.check()?;
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, collective.call())? };
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(collective) }
     }
 }
 
 impl Collectives for HostBackend {
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "barrier")? };
         if barrier.world as usize > MAX_RANKS {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "barrier",
                 format!(
-                    "{} ranks are more than the {MAX_RANKS} that a node group can have",
+                    "{} ranks are more than a group can have, {MAX_RANKS}; use fewer ranks",
                     barrier.world
                 ),
             ));
         }
-        // SAFETY: the caller keeps the words alive until the stream has passed this point; `world`
-        // was checked.
+        // SAFETY: the caller keeps the words live until the stream has passed this point, and `world` was checked.
         unsafe { stream.submit(Operation::Barrier(*barrier)) }
     }
 
@@ -56,7 +55,7 @@ impl Collectives for HostBackend {
             CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
                 self.multicast == MulticastSupport::EMULATED
-                    // A switch sums floats of 8 bits in f16, which is not emulated; other bytes it does not reduce.
+                    // An NVLS switch sums fp8 in f16, which is not emulated, and reduces no 8-bit integers.
                     && element.bytes() > 1
                     && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
             }
@@ -76,7 +75,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Move(arguments), stream) }
     }
 
@@ -86,7 +85,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Swap(arguments), stream) }
     }
 
@@ -96,7 +95,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Packets(arguments), stream) }
     }
 
@@ -106,7 +105,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Reduce(arguments), stream) }
     }
 
@@ -116,7 +115,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::ReducePackets(arguments), stream) }
     }
 
@@ -126,7 +125,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Multicast(arguments), stream) }
     }
 
@@ -136,8 +135,8 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // A processor loads from its peers as fast as they would store: no inbox is needed.
-        // SAFETY: passed on from the caller.
+        // A processor loads from its peers as fast as they would store, so no inbox is needed.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Reduce(&arguments.reduce), stream) }
     }
 
@@ -147,7 +146,7 @@ impl Collectives for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Exchange(arguments), stream) }
     }
 }

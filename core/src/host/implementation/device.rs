@@ -1,4 +1,4 @@
-//! Streams, events, graphs and host memory. There is no device code to load or launch.
+//! Streams, events, graphs and host memory. The host backend cannot load or launch device code.
 
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Device, Failure};
@@ -14,7 +14,7 @@ fn no_device_code<T>(call: &str) -> CallResult<T> {
     Err(Failure::new(
         Status::UNSUPPORTED,
         call,
-        "the host backend runs no device code; use transfers, signals and barriers, or a GPU backend",
+        "the host backend cannot run device code; use transfers, signals and barriers, or a GPU backend",
     ))
 }
 
@@ -23,7 +23,10 @@ fn page_layout(bytes: u64, call: &str) -> CallResult<Layout> {
         Failure::new(
             Status::INVALID_ARGUMENT,
             call,
-            format!("{bytes} bytes of host memory cannot be allocated; ask for at least 1"),
+            format!(
+                "{bytes} bytes of host memory cannot be allocated; ask for at least 1 byte, and less than the \
+                address space"
+            ),
         )
     };
     let size = usize::try_from(bytes).map_err(|_| invalid())?;
@@ -31,7 +34,7 @@ fn page_layout(bytes: u64, call: &str) -> CallResult<Layout> {
     layout.ok().filter(|_| size > 0).ok_or_else(invalid)
 }
 
-/// The transfer table: one row, since the initiator's processor does every copy.
+/// Returns the transfer table: one row, because the initiator's processor makes every copy.
 fn transfer_rows() -> [TransferRow; 8] {
     let mut rows = [TransferRow::default(); 8];
     rows[0] = TransferRow {
@@ -74,31 +77,32 @@ impl Device for HostBackend {
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller gives up a stream of ours. Its thread, if there is one, holds a count.
+        // SAFETY: the caller gives up a stream that `stream_create` returned. Its thread, if there is one, holds a
+        // count.
         let stream = unsafe { handle::take_shared::<Stream>(stream.0, "stream_destroy")? };
         stream.close();
         Ok(())
     }
 
     unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<bool> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "stream_idle")? };
         stream.refuse_capture("stream_idle", "its work is not run; end the capture first")?;
         Ok(stream.poll())
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "stream_wait_event")? };
-        // SAFETY: the caller names a live event.
+        // SAFETY: the caller passes a live event.
         let event = unsafe { handle::borrow_shared::<Event>(event.0, "stream_wait_event")? };
         let number = event.last();
-        // SAFETY: the operation owns a count of its event and names no other memory.
+        // SAFETY: the operation owns a count of its event and uses no other memory.
         unsafe { stream.submit(Operation::WaitEvent(Arc::clone(&event), number)) }
     }
 
     unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<bool> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "stream_capturing")? };
         Ok(stream.is_capturing())
     }
@@ -109,19 +113,19 @@ impl Device for HostBackend {
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> CallResult<()> {
-        // SAFETY: the caller gives up an event of ours. Queued work holds counts of its own.
+        // SAFETY: the caller gives up an event that `event_create` returned. Queued work holds its own counts.
         drop(unsafe { handle::take_shared::<Event>(event.0, "event_destroy")? });
         Ok(())
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "event_record")? };
-        // SAFETY: the caller names a live event.
+        // SAFETY: the caller passes a live event.
         let event = unsafe { handle::borrow_shared::<Event>(event.0, "event_record")? };
         let number = (!stream.is_capturing()).then(|| event.number());
         let operation = Operation::Record(Arc::clone(&event), number);
-        // SAFETY: the operation owns a count of its event and names no other memory.
+        // SAFETY: the operation owns a count of its event and uses no other memory.
         unsafe { stream.submit(operation)? };
         if !event.is_reached() {
             let queue: Weak<Stream> = Arc::downgrade(&stream);
@@ -131,13 +135,13 @@ impl Device for HostBackend {
     }
 
     unsafe fn event_done(&self, event: RawEvent) -> CallResult<bool> {
-        // SAFETY: the caller names a live event.
+        // SAFETY: the caller passes a live event.
         let event = unsafe { handle::borrow_shared::<Event>(event.0, "event_done")? };
         Ok(event.done())
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
-        // SAFETY: the caller names two live events.
+        // SAFETY: the caller passes two live events.
         let (start, end) = unsafe {
             (
                 handle::borrow_shared::<Event>(start.0, "event_elapsed")?,
@@ -155,47 +159,46 @@ impl Device for HostBackend {
                 "the null stream cannot be captured; create a stream",
             ));
         }
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         unsafe { self.stream(stream, "capture_begin")? }.begin_capture()
     }
 
     unsafe fn capture_end(&self, stream: RawStream) -> CallResult<RawGraph> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let recording = unsafe { self.stream(stream, "capture_end")? }.end_capture()?;
         Ok(RawGraph(handle::give_shared(Arc::new(recording))))
     }
 
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> CallResult<RawGraphExec> {
-        // SAFETY: the caller gives up a graph of ours. A recording is launchable as it is.
+        // SAFETY: the caller gives up a graph that `capture_end` returned. A recording needs no instantiation.
         let recording = unsafe { handle::take_shared::<Recording>(graph.0, "graph_instantiate")? };
         Ok(RawGraphExec(handle::give_shared(recording)))
     }
 
     unsafe fn graph_launch(&self, graph: RawGraphExec, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "graph_launch")? };
-        // SAFETY: the caller names a live graph.
+        // SAFETY: the caller passes a live graph.
         let recording = unsafe { handle::borrow_shared::<Recording>(graph.0, "graph_launch")? };
-        // SAFETY: the caller keeps all memory that the recording names alive until the stream has
-        // passed this point.
+        // SAFETY: the caller keeps all memory in the recording live until the stream has passed this point.
         unsafe { stream.submit(Operation::Replay(Arc::clone(&recording))) }
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()> {
-        // SAFETY: the caller gives up a graph of ours.
+        // SAFETY: the caller gives up a graph that `graph_instantiate` returned.
         drop(unsafe { handle::take_shared::<Recording>(graph.0, "graph_destroy")? });
         Ok(())
     }
 
     fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
         let layout = page_layout(bytes, "host_allocate")?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout's size is not 0.
         let pointer = unsafe { alloc_zeroed(layout) };
         if pointer.is_null() {
             return Err(Failure::new(
                 Status::OUT_OF_MEMORY,
                 "host_allocate",
-                format!("no {bytes} bytes of host memory are left; allocate less"),
+                format!("{bytes} bytes of host memory are not available; allocate less"),
             ));
         }
         let host = pointer.expose_provenance() as u64;
@@ -209,7 +212,7 @@ impl Device for HostBackend {
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
         let layout = page_layout(memory.bytes, "host_free")?;
         let pointer = std::ptr::with_exposed_provenance_mut(memory.host as usize);
-        // SAFETY: the caller gives back what `host_allocate` made, with this layout.
+        // SAFETY: the caller gives back memory that `host_allocate` returned, with this layout.
         unsafe { dealloc(pointer, layout) };
         Ok(())
     }
@@ -220,7 +223,8 @@ impl Device for HostBackend {
                 Status::INVALID_ARGUMENT,
                 "host_register",
                 format!(
-                    "{bytes} bytes at {pointer:#x} are not whole pages of {} bytes; align them",
+                    "{bytes} bytes at {pointer:#x} cannot be registered; pass at least 1 byte at a multiple of the \
+                     page size, {} bytes",
                     page_size()
                 ),
             ));
@@ -243,14 +247,14 @@ impl Device for HostBackend {
         bytes: u64,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "memory_set")? };
         let operation = Operation::Fill {
             destination,
             value,
             bytes,
         };
-        // SAFETY: the caller keeps the range alive until the stream has passed this point.
+        // SAFETY: the caller keeps the range live until the stream has passed this point.
         unsafe { stream.submit(operation) }
     }
 

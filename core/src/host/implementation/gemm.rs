@@ -1,4 +1,4 @@
-//! Products of matrices on a stream of the host backend.
+//! GEMM and all-gather + GEMM on a stream of the host backend.
 
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
@@ -7,10 +7,10 @@ use crate::host::gemm::{Product, check, check_gathered, refuse};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
-/// Rows that core cuts chunks at: as many as are multiplied at a time.
+/// Rows of a chunk are a multiple of this: the rows that the GEMM computes at a time.
 const CHUNK_ALIGNMENT: u32 = 16;
 
-/// Most rows of `A` of a product that is its own barrier.
+/// Maximum rows of `A` for `PUSH_AT_ONCE`.
 const AT_ONCE_ROWS: u64 = 64;
 
 impl Gemm for HostBackend {
@@ -42,20 +42,25 @@ impl Gemm for HostBackend {
         operands: &GemmOperands,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live product.
+        // SAFETY: the caller passes a live GEMM.
         let shape = *unsafe { handle::borrow::<GemmShape>(gemm.0, "gemm") }?;
         if candidate != 0 {
-            return refuse("gemm", format!("there is no way {candidate}, but one"));
+            return refuse(
+                "gemm",
+                format!(
+                    "candidate {candidate} does not exist; use 0, the only one of the host backend"
+                ),
+            );
         }
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "gemm")? };
         let operands = *operands;
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(Operation::Multiply(Product { shape, operands })) }
     }
 
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
-        // SAFETY: the caller gives it up.
+        // SAFETY: the caller gives up a GEMM that `gemm_prepare` returned.
         unsafe { handle::take::<GemmShape>(gemm.0, "gemm_release") }.map(drop)
     }
 
@@ -68,7 +73,7 @@ impl Gemm for HostBackend {
         if check(shape, "gathered_gemm_limits").is_err() {
             return Ok(None);
         }
-        // Not for all, so that there is something to compare it with here, too.
+        // Not for every `m`, so that on the host, too, there are other modes to compare with.
         let at_once = match shape.m {
             ..=AT_ONCE_ROWS => GatherMode::PUSH_AT_ONCE.bit(),
             _ => 0,
@@ -95,9 +100,9 @@ impl Gemm for HostBackend {
         stream: RawStream,
     ) -> CallResult<()> {
         check_gathered(arguments)?;
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "gathered_gemm")? };
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(Operation::GatheredGemm(*arguments)) }
     }
 
@@ -107,9 +112,9 @@ impl Gemm for HostBackend {
         epoch: DeviceAddress,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "gathered_arrive")? };
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Arrive { word, epoch }) }
     }
 }

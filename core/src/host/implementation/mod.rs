@@ -1,4 +1,4 @@
-//! The traits of the contract, as the host backend implements them: a file for each.
+//! The contract's traits for the host backend, one per file.
 
 mod collectives;
 mod device;

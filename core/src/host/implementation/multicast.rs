@@ -1,12 +1,13 @@
-//! Multicast on the host: no objects, since a processor has no address behind which several memories lie.
-//! Its collectives can go by the peers' own addresses as if there were one, for those who ask for that.
+//! Multicast on the host: there are no objects, because a processor has no address that reaches several memories. On
+//! request, the collectives emulate it through the peers' own addresses.
 
 use crate::backend::WithoutMulticastObjects;
 use crate::backend::abi::MulticastSupport;
 use crate::host::backend::HostBackend;
 
 impl WithoutMulticastObjects for HostBackend {
-    const REASON: &'static str = "a processor has no multicast addresses; SYMMEM_MULTICAST=emulate has its collectives without them";
+    const REASON: &'static str = "a processor has no multicast addresses; SYMMEM_MULTICAST=emulate runs \
+        multicast collectives without them";
 
     fn support(&self) -> MulticastSupport {
         self.multicast

@@ -7,7 +7,7 @@ use crate::host::stream::Operation;
 
 impl RemoteAccess for HostBackend {
     unsafe fn transfer(&self, transfer: &Transfer, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "transfer")? };
         match transfer.row.method {
             Method::COPY_ENGINE | Method::VECTOR | Method::BULK | Method::UNROLLED => {}
@@ -16,7 +16,7 @@ impl RemoteAccess for HostBackend {
                     Status::INVALID_ARGUMENT,
                     "transfer",
                     format!(
-                        "method {} ({}) names no way to move bytes; the planner must choose one",
+                        "transfer method {} ({}) is automatic or unknown; let the planner choose one",
                         other.name(),
                         other.0
                     ),
@@ -27,14 +27,14 @@ impl RemoteAccess for HostBackend {
         if transfer.row.method == Method::COPY_ENGINE && signal.word.0 != 0 && signal.epoch.0 == 0 {
             stream.refuse_capture("transfer", "a copy engine's signal without an epoch would give the same value at every replay; use a device epoch")?;
         }
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(Operation::Transfer(*transfer)) }
     }
 
     unsafe fn transfer_rows(&self, copy: &RowsCopy, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "transfer_rows")? };
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(Operation::TransferRows(*copy)) }
     }
 }

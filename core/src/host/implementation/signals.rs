@@ -15,12 +15,12 @@ impl Signals for HostBackend {
         placement: SignalPlacement,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "signal_give")? };
         if placement == SignalPlacement::HOST {
             stream.refuse_capture("signal_give", FROZEN)?;
         }
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Give(*target)) }
     }
 
@@ -30,12 +30,12 @@ impl Signals for HostBackend {
         placement: SignalPlacement,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "signal_wait")? };
         if placement == SignalPlacement::HOST {
             stream.refuse_capture("signal_wait", FROZEN)?;
         }
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Wait(*wait, placement)) }
     }
 
@@ -45,25 +45,25 @@ impl Signals for HostBackend {
         wait: &SignalWait,
         stream: RawStream,
     ) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "signal_step")? };
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Step(*target, *wait)) }
     }
 
     unsafe fn word_update(&self, operation: &WordOperation, stream: RawStream) -> CallResult<()> {
         words::check_update(operation)?;
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "word_update")? };
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::UpdateWord(*operation)) }
     }
 
     unsafe fn word_wait(&self, wait: &WordWait, stream: RawStream) -> CallResult<()> {
         words::check_wait(wait)?;
-        // SAFETY: the caller names a live stream.
+        // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "word_wait")? };
-        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::WaitForWords(*wait)) }
     }
 }

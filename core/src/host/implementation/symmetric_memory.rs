@@ -17,7 +17,7 @@ fn only_memory_files(kind: ShareKind, call: &str) -> CallResult<()> {
         Status::UNSUPPORTED,
         call,
         format!(
-            "the host backend shares memory by MEMORY_FILE only, not by {}",
+            "the host backend shares memory only as MEMORY_FILE, not as {}; use MEMORY_FILE",
             kind.name()
         ),
     ))
@@ -42,7 +42,7 @@ impl SymmetricMemory for HostBackend {
             Failure::new(
                 Status::OUT_OF_MEMORY,
                 "allocate",
-                format!("{bytes} bytes are more than any address space has"),
+                format!("{bytes} bytes are more than the address space; allocate less"),
             )
         })?;
         let segment = Arc::new(Segment::create(bytes)?);
@@ -84,13 +84,13 @@ impl SymmetricMemory for HostBackend {
     }
 
     unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
-        // SAFETY: the caller gives up a live allocation. Its segment goes with the last of them.
+        // SAFETY: the caller gives up a live allocation. The last allocation of a segment frees it.
         drop(unsafe { handle::take::<Allocation>(allocation.0, "free")? });
         Ok(())
     }
 
     unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
-        // SAFETY: the caller names a live allocation.
+        // SAFETY: the caller passes a live allocation.
         let allocation = unsafe { handle::borrow::<Allocation>(allocation.0, "export")? };
         let segment = &allocation.segment;
         let file = rustix::io::fcntl_dupfd_cloexec(&segment.file, 0).map_err(|error| {
@@ -128,17 +128,20 @@ impl SymmetricMemory for HostBackend {
                 handle.offset, handle.bytes
             )));
         }
-        // SAFETY: the descriptor is the caller's and open through this call.
+        // SAFETY: the descriptor is the caller's and stays open during this call.
         let file = unsafe { BorrowedFd::borrow_raw(handle.descriptor) };
         let size = rustix::fs::fstat(file)
-            .map_err(|error| system_failure("fstat", error, "the peer's descriptor is not open"))?
+            .map_err(|error| {
+                system_failure("fstat", error, "pass an open descriptor from the peer")
+            })?
             .st_size as u64;
-        // Both together prove that no page of the mapping can vanish.
+        // The size and the seal together ensure that no page of the mapping can vanish.
         let sealed =
             rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if size < handle.bytes || !sealed {
             return Err(invalid(format!(
-                "descriptor {} is not a peer's shared memory of {} bytes (it has {size}, sealed: {sealed})",
+                "descriptor {} is not a peer's shared memory of {} bytes (it has {size}, sealed: {sealed}); pass the \
+                 descriptor that the peer exported",
                 file.as_raw_fd(),
                 handle.bytes
             )));
@@ -158,7 +161,7 @@ impl SymmetricMemory for HostBackend {
     }
 
     fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        // Processors' caches are coherent: all memory will do.
+        // Processors' caches are coherent, so ordinary memory is good enough.
         self.allocate(kind, bytes)
     }
 }

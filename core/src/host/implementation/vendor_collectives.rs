@@ -1,9 +1,9 @@
-//! The host backend has no vendor, and so no vendor's library.
+//! The host backend has neither NCCL nor RCCL.
 
 use crate::backend::WithoutVendorCollectives;
 use crate::host::backend::HostBackend;
 
 impl WithoutVendorCollectives for HostBackend {
     const REASON: &'static str =
-        "the host backend has no vendor, and so no vendor's library; use symmem's own algorithms";
+        "the host backend has neither NCCL nor RCCL; use symmem's own algorithms";
 }

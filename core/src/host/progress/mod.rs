@@ -1,4 +1,4 @@
-//! How work goes on, step by step, and how it waits.
+//! Steps of work, and how they wait.
 
 mod policy;
 mod step;

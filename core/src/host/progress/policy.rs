@@ -1,34 +1,34 @@
-//! Waiting: how long to spin before a sleep.
+//! How long a wait spins before it sleeps.
 
 use super::step::Step;
 use super::word::word_at;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the caller of a wait on an idle stream polls before the wait is queued. A thread hand-off
-/// costs about as much.
+/// How long a caller polls for a wait on an idle stream before it queues the wait; about the cost of a thread
+/// hand-off.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long the stream's thread leaves a wait to a caller who may be about to synchronise.
+/// How long the stream's thread leaves a wait to a caller that may be about to synchronize.
 pub(crate) const GRACE: Duration = Duration::from_micros(50);
-/// How long it keeps away after a caller has polled the stream.
+/// How long the stream's thread pauses after a caller has polled the stream.
 pub(crate) const HELPED: Duration = Duration::from_micros(100);
 
-/// Whether waiters of this instance may burn cycles.
+/// Whether waits of this instance may spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// Every rank on this host has a processor to itself.
+    /// Whether every rank on this host has a processor to itself.
     spin: bool,
 }
 
 impl Policy {
-    /// The policy for `ranks` on a machine with `processors`.
+    /// Returns the policy for `ranks` ranks on a machine with `processors` processors.
     pub(crate) fn new(ranks: u32, processors: u32) -> Self {
         Self {
             spin: ranks <= processors,
         }
     }
 
-    /// Polls for a short bounded time, if ranks have processors to themselves; true once `ready` is.
+    /// Polls for at most [`SPIN`], if ranks have processors to themselves; returns true once `ready` does.
     #[inline]
     pub(crate) fn spin(self, mut ready: impl FnMut() -> bool) -> bool {
         if !self.spin {
@@ -36,7 +36,7 @@ impl Policy {
         }
         let start = Instant::now();
         loop {
-            // Reading the clock costs more than looking at the word.
+            // Reading the clock costs more than a poll.
             for _ in 0..32 {
                 if ready() {
                     return true;
@@ -49,8 +49,8 @@ impl Policy {
         }
     }
 
-    /// Goes on with work until it is done, or has to wait. Where ranks have processors to
-    /// themselves it watches the word that the work waits for, a short bounded time.
+    /// Repeats `step` until it is done or has to wait. If ranks have processors to themselves, first polls the word
+    /// that the step waits for, for at most [`SPIN`].
     #[inline]
     pub(crate) fn spin_on(self, mut step: impl FnMut() -> Step) -> Step {
         let mut start = None;
@@ -61,9 +61,9 @@ impl Policy {
             if !self.spin || start.is_some_and(|start: Instant| start.elapsed() > SPIN) {
                 return Step::Blocked(sleep);
             }
-            // Reading the clock, or doing a step, costs more than looking at the word.
+            // Reading the clock, or a step, costs more than a look at the word.
             start.get_or_insert_with(Instant::now);
-            // SAFETY: the step has not ended, so what it waits for is live.
+            // SAFETY: the step has not ended, so the word that it waits for is live.
             let word = unsafe { word_at(sleep.word) };
             for _ in 0..64 {
                 if word.load(Ordering::Relaxed) != sleep.seen {
@@ -74,8 +74,7 @@ impl Policy {
         }
     }
 
-    /// Between two polls of a caller who synchronises: lets another rank run if it needs this
-    /// processor.
+    /// Yields between two polls of a synchronizing caller, if another rank may need this processor.
     pub(crate) fn between_polls(self) {
         if !self.spin {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! One step of work that may have to wait: what it waits for, for how long, and what it leaves when it gives up.
+//! One step of work: what it waits for, for how long, and the record that it leaves when it gives up.
 
 use super::word::{LONGEST_SLEEP, SignalWord, Sleep, long_at, word_at};
 use crate::backend::abi::{DeviceAddress, WaitRecord};
@@ -11,12 +11,12 @@ pub(crate) const DEADLINE_PASSED: u32 = 1;
 /// [`WaitRecord::reason`]: the abort word was set.
 pub(crate) const ABORT_WORD_SET: u32 = 2;
 
-/// What became of an attempt to do an operation.
+/// The outcome of a step.
 #[must_use]
 pub(crate) enum Step {
-    /// It is done, or has given up.
+    /// The work is done, or has given up.
     Done,
-    /// It waits; this is how to sleep on what it waits for.
+    /// The work waits; the value says how to sleep.
     Blocked(Sleep),
 }
 
@@ -24,26 +24,26 @@ pub(crate) enum Step {
 pub(crate) struct Pending {
     /// The epoch waited for.
     pub(crate) expected: u32,
-    /// The next peer, or the next word, to wait for.
+    /// The next peer or word to wait for.
     pub(crate) peer: u32,
-    /// Which of a collective's steps it is in.
+    /// The current step of a collective.
     pub(crate) stage: u32,
-    /// Whether that step has told the peers.
+    /// Whether that step has signaled the peers.
     begun: bool,
-    /// Rounds of packets that are done.
+    /// Number of rounds that are done.
     pub(crate) round: u64,
-    /// And how many there are.
+    /// Total number of rounds.
     pub(crate) rounds: u64,
-    /// Whether it was seen unsatisfied.
+    /// Whether the wait was seen unsatisfied.
     looked: bool,
-    /// When it was seen so for the second time: one that is satisfied soon reads no clock.
+    /// Time of the second such look, so that a short wait never reads the clock.
     since: Option<Instant>,
-    /// Whether the stream's thread has already left it to callers for a while.
+    /// Whether the stream's thread has already left this wait to callers for a while.
     graced: bool,
-    /// The word whose sleepers it is counted among.
+    /// The word on which this wait is counted as a sleeper.
     ///
-    /// The wait is counted, not the thread, so that whoever completes it can take the count back
-    /// while the memory is certainly alive.
+    /// The wait is counted and not the thread, so that whichever thread completes it can undo the count while the
+    /// memory is still live.
     asleep_on: Option<DeviceAddress>,
 }
 
@@ -63,7 +63,7 @@ impl Pending {
         }
     }
 
-    /// A collective of so many rounds.
+    /// Returns the start of a collective of `rounds` rounds.
     pub(crate) fn of_rounds(rounds: u64) -> Self {
         Self {
             rounds,
@@ -71,27 +71,27 @@ impl Pending {
         }
     }
 
-    /// True once a step: the first time.
+    /// Returns true once per step, the first time.
     #[inline]
     pub(crate) fn begin(&mut self) -> bool {
         !std::mem::replace(&mut self.begun, true)
     }
 
-    /// A step with this peer is over.
+    /// Ends the step with this peer.
     #[inline]
     pub(crate) fn next_peer(&mut self) {
         self.begun = false;
         self.peer += 1;
     }
 
-    /// A step with all peers is over.
+    /// Ends the step with all peers.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.begun = false;
         self.peer = 0;
     }
 
-    /// What is left of a deadline, now that the wait was seen unsatisfied once more.
+    /// Returns the rest of the deadline, after the wait was seen unsatisfied once more.
     pub(crate) fn left_of(&mut self, deadline: Duration) -> Duration {
         if !std::mem::replace(&mut self.looked, true) {
             return deadline;
@@ -99,36 +99,37 @@ impl Pending {
         deadline.saturating_sub(self.since.get_or_insert_with(Instant::now).elapsed())
     }
 
-    /// For how long it has waited.
+    /// Returns how long the wait has lasted, in nanoseconds.
     pub(crate) fn elapsed_ns(&self) -> u64 {
         self.since
             .map_or(0, |since| since.elapsed().as_nanos() as u64)
     }
 
-    /// True once: the first time that the stream's thread finds the wait unsatisfied.
+    /// Returns true once: the first time that the stream's thread finds the wait unsatisfied.
     pub(crate) fn grant_grace(&mut self) -> bool {
         !std::mem::replace(&mut self.graced, true)
     }
 
-    /// Announces a sleep on `word`.
+    /// Counts this wait as a sleeper on `word`.
     ///
     /// # Safety
-    /// `word` is the live word that this wait waits for.
+    /// `word` is the live word of this wait.
     pub(crate) unsafe fn announce_sleep(&mut self, word: DeviceAddress) {
         if self.asleep_on.is_none() {
-            // SAFETY: the caller's word.
+            // SAFETY: the word is live, as this function requires.
             epoch::register_sleeper(unsafe { &SignalWord::at(word).sleepers });
             self.asleep_on = Some(word);
         }
     }
 
-    /// Takes the announcement back. The giver has woken the sleeper; who gives up must do it.
+    /// Undoes [`Pending::announce_sleep`]. A giver has woken the sleepers; a wait that gives up must wake them
+    /// itself.
     ///
     /// # Safety
-    /// The word is live, as it is until the wait is over.
+    /// The word is live, which it is until the wait is over.
     unsafe fn end_sleep(&mut self, gave_up: bool) {
         if let Some(word) = self.asleep_on.take() {
-            // SAFETY: the caller's word.
+            // SAFETY: the word is live, as this function requires.
             let word = unsafe { SignalWord::at(word) };
             epoch::unregister_sleeper(&word.sleepers);
             if gave_up {
@@ -138,28 +139,28 @@ impl Pending {
     }
 }
 
-/// What bounds a wait. A null abort word is not read.
+/// The bounds of a wait. A null abort word is not read.
 pub(crate) struct Bounds {
     pub(crate) abort: DeviceAddress,
     pub(crate) deadline: Option<Duration>,
 }
 
-/// What a wait finds when it looks.
+/// The outcome of a look at a word.
 pub(crate) enum Look {
     Reached,
     Blocked(Sleep),
     GaveUp { seen: u32, reason: u32 },
 }
 
-/// Looks at a word once.
+/// Looks at a word once, and ends the sleep on it if the wait is over.
 ///
 /// # Safety
-/// The word and the abort word are live.
+/// The word is live, and the abort word is null or live.
 #[inline]
 pub(crate) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> Look {
-    // SAFETY: the caller's word.
+    // SAFETY: the word is live, as this function requires.
     let signal = unsafe { SignalWord::at(word) };
-    // SAFETY: as above, where there is one.
+    // SAFETY: the abort word is not null, and live, as this function requires.
     let abort = (bounds.abort.0 != 0).then(|| unsafe { word_at(bounds.abort) });
     let look = match epoch::look(&signal.value, pending.expected, abort) {
         Outlook::Reached => Look::Reached,
@@ -186,12 +187,12 @@ pub(crate) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pe
             }
         }
     };
-    // SAFETY: the word is live.
+    // SAFETY: the word is live, as this function requires.
     unsafe { pending.end_sleep(matches!(look, Look::GaveUp { .. })) };
     look
 }
 
-/// Fills the record, if there is one and nobody has.
+/// Fills the record, if there is one and no other wait has filled it.
 ///
 /// # Safety
 /// `address` is 0 or that of a live [`WaitRecord`].
@@ -199,7 +200,7 @@ pub(crate) unsafe fn fill_record(address: DeviceAddress, record: &WaitRecord) {
     if address.0 == 0 {
         return;
     }
-    // SAFETY: the caller's word; the record is made of 32-bit words, of which this is the first.
+    // SAFETY: the record is live and starts with this 32-bit word.
     let state = unsafe { word_at(address) };
     if !epoch::claim(state) {
         return;
@@ -216,11 +217,11 @@ pub(crate) unsafe fn fill_record(address: DeviceAddress, record: &WaitRecord) {
     const { assert!(size_of::<WaitRecord>() == 8 * 4 + 8) };
     for (index, field) in fields.into_iter().enumerate() {
         let word = DeviceAddress(address.0 + 4 * (index as u64 + 1));
-        // SAFETY: within the record, as asserted above.
+        // SAFETY: the word is within the record, as asserted above.
         unsafe { word_at(word) }.store(field, Ordering::Relaxed);
     }
     let elapsed = DeviceAddress(address.0 + std::mem::offset_of!(WaitRecord, elapsed_ns) as u64);
-    // SAFETY: as above.
+    // SAFETY: the field is within the record.
     unsafe { long_at(elapsed) }.store(record.elapsed_ns, Ordering::Relaxed);
     epoch::complete(state);
 }

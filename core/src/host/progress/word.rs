@@ -1,7 +1,7 @@
-//! The words that ranks raise and wait for, and how to sleep on one and be woken.
+//! The words that ranks raise and wait for, and sleeping on them.
 //!
-//! A signal word is followed by a 32-bit count of sleepers, which fits since signal words are
-//! [`SIGNAL_STRIDE`] apart. A giver calls the kernel only if that count is not zero.
+//! A signal word is followed by a 32-bit count of sleepers; signal words are [`SIGNAL_STRIDE`] apart, so there is
+//! room. A giver makes a system call only if that count is not zero.
 
 use crate::backend::abi::{DeviceAddress, SIGNAL_STRIDE};
 use crate::epoch;
@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// Longest sleep: nobody wakes a sleeper when the abort word is set, so it has to look.
+/// Longest sleep. Setting the abort word wakes no sleeper, so sleepers must look at it themselves.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
 /// A word that one side raises and another waits on, and the count of sleepers beside it.
@@ -18,25 +18,25 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 pub(crate) struct SignalWord {
     /// The epoch reached.
     pub(crate) value: AtomicU32,
-    /// How many waiters sleep, or are about to.
+    /// Number of waiters that sleep or are about to.
     pub(crate) sleepers: AtomicU32,
 }
 
 const _: () = assert!(size_of::<SignalWord>() as u64 <= SIGNAL_STRIDE);
 
 impl SignalWord {
-    /// The signal word at `address`.
+    /// Returns the signal word at `address`.
     ///
     /// # Safety
     /// The 8 bytes at `address` are mapped, 4-byte aligned, and accessed atomically only, for `'a`.
     #[inline]
     pub(crate) unsafe fn at<'a>(address: DeviceAddress) -> &'a Self {
-        // SAFETY: the caller's word. Both fields are atomics, which other threads and processes may
-        // change behind a shared reference.
+        // SAFETY: the bytes are mapped and aligned, as this function requires. Both fields are atomics, which other
+        // threads and processes may change behind a shared reference.
         unsafe { &*ptr::with_exposed_provenance(address.0 as usize) }
     }
 
-    /// Writes the word, and wakes who sleeps on it.
+    /// Writes the word and wakes its sleepers.
     #[inline]
     pub(crate) fn publish(&self, value: u32) {
         if epoch::publish(&self.value, &self.sleepers, value) {
@@ -44,7 +44,7 @@ impl SignalWord {
         }
     }
 
-    /// Writes the word unless it is further already, and wakes who sleeps on it.
+    /// Writes the word unless it is already further, and wakes its sleepers.
     #[inline]
     pub(crate) fn raise(&self, value: u32) {
         if epoch::raise(&self.value, &self.sleepers, value) {
@@ -58,50 +58,50 @@ impl SignalWord {
     }
 }
 
-/// Wakes all who sleep on a word.
+/// Wakes all sleepers on a word.
 #[cold]
 pub(crate) fn wake(word: &AtomicU32) {
     futex(word, FUTEX_WAKE, u32::MAX >> 1, None);
 }
 
-/// A plain 32-bit word: an epoch counter or an abort word.
+/// Returns the plain 32-bit word at `address`: an epoch counter or an abort word.
 ///
 /// # Safety
 /// The 4 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
 #[inline]
 pub(crate) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the bytes are mapped, aligned and accessed atomically only, as this function requires.
     unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
 
-/// A plain 64-bit word.
+/// Returns the plain 64-bit word at `address`.
 ///
 /// # Safety
 /// The 8 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
 #[inline]
 pub(crate) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the bytes are mapped, aligned and accessed atomically only, as this function requires.
     unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
 
-/// A sleep on a word, announced in its count of sleepers if it has one.
+/// A sleep on a word, announced in the word's count of sleepers if it has one.
 ///
-/// It holds an address, not a reference: while one thread sleeps, another may complete the wait and
-/// the memory may be unmapped.
+/// It holds an address and not a reference: while one thread sleeps, another may complete the wait, and the memory
+/// may be unmapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
     /// The word.
     pub(crate) word: DeviceAddress,
-    /// Its value when it was last looked at.
+    /// The word's value at the last look.
     pub(crate) seen: u32,
-    /// At most this long.
+    /// Longest duration.
     pub(crate) limit: Duration,
-    /// Whether there is a count of sleepers behind the word.
+    /// Whether a count of sleepers follows the word.
     pub(crate) counted: bool,
 }
 
 impl Sleep {
-    /// Sleeps until the word changes, someone wakes it, or the limit has passed. May return early.
+    /// Sleeps until the word changes, a thread wakes it, or the limit has passed. May return early.
     pub(crate) fn sleep(self) {
         let limit = self.limit.min(LONGEST_SLEEP);
         let word = ptr::with_exposed_provenance(self.word.0 as usize);
@@ -124,21 +124,21 @@ struct Timespec {
 }
 
 unsafe extern "C" {
-    // The safe wrappers of the field take the word by reference, which a sleeper here must not hold.
+    // Safe futex wrappers take the word by reference, which a sleeper here must not hold.
     fn syscall(number: c_long, ...) -> c_long;
 }
 
-/// futex(2), without the private flag, since words are shared between processes.
+/// Calls futex(2), without the private flag, because processes share the words.
 ///
-/// Its result is not looked at: whatever ended a sleep, the caller looks at the word again.
+/// The result is ignored: whatever ended a sleep, the caller looks at the word again.
 fn futex(word: *const AtomicU32, operation: c_int, value: u32, limit: Option<Duration>) {
     let limit = limit.map(|limit| Timespec {
         seconds: limit.as_secs() as i64,
         nanoseconds: i64::from(limit.subsec_nanos()),
     });
     let limit: *const Timespec = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the kernel reads the word itself and fails with EFAULT if it is not mapped; it writes
-    // nothing. `limit` is null or points to a timespec that lives through the call.
+    // SAFETY: the kernel reads the word itself, fails with EFAULT if it is not mapped, and writes nothing. `limit` is
+    // null or points to a timespec that lives through the call.
     unsafe { syscall(SYS_FUTEX, word, operation, value, limit) };
 }
 

@@ -1,4 +1,4 @@
-//! Events: points in a stream's work, with the time at which they were reached.
+//! Events: points in a stream's work, with the times at which they were reached.
 
 use crate::backend::abi::{DeviceAddress, Status};
 use crate::backend::{CallResult, Failure};
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-/// What reaches events: a queue of work, which a caller who asks for an event may help along.
+/// The queue that will reach an event; a caller that asks for the event can advance it.
 pub(crate) trait Recorder: Send + Sync {
-    /// Goes on with the queue as far as it goes without waiting for longer than a moment.
+    /// Advances the queue as far as possible, waiting at most for a moment.
     fn help(&self);
 }
 
-/// A point in a stream's work. Its records are numbered, and the number reached is a signal word,
-/// so that streams wait for an event as they wait for a peer.
+/// A point in a stream's work. Its records are numbered, and the number reached is a signal word, so that a stream
+/// waits for an event as it waits for a peer.
 pub(crate) struct Event {
     reached: SignalWord,
-    /// The number of the last record asked for.
+    /// Number of the last record enqueued.
     recorded: AtomicU32,
-    /// When it was last reached, in nanoseconds from `origin`.
+    /// Time of the last record reached, in nanoseconds from `origin`.
     time: AtomicU64,
     origin: Instant,
-    /// The queue that the last record is in, if there was one.
+    /// The queue of the last record, if there is one.
     recorder: Mutex<Option<Weak<dyn Recorder>>>,
 }
 
 impl Event {
-    /// An event that measures time from `origin`.
+    /// Creates an event that measures time from `origin`.
     pub(crate) fn new(origin: Instant) -> Self {
         Self {
             reached: SignalWord {
@@ -42,27 +42,27 @@ impl Event {
         }
     }
 
-    /// Where a stream waits for it.
+    /// The address at which a stream waits for the event.
     fn address(&self) -> DeviceAddress {
         DeviceAddress((&raw const self.reached).expose_provenance() as u64)
     }
 
-    /// Numbers a record that is about to be asked for.
+    /// Returns the number for a record that is about to be enqueued.
     pub(crate) fn number(&self) -> u32 {
         epoch::next(&self.recorded)
     }
 
-    /// The number of the last record asked for.
+    /// Returns the number of the last record enqueued.
     pub(crate) fn last(&self) -> u32 {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Says in whose queue the last record is.
+    /// Sets the queue of the last record.
     pub(crate) fn set_recorder(&self, recorder: Weak<dyn Recorder>) {
         *self.recorder.lock().unwrap_or_else(PoisonError::into_inner) = Some(recorder);
     }
 
-    /// The stream has come to the record; without a number, to one that a replay makes.
+    /// Marks a record as reached. Without a number it is a replayed record, which gets a new one.
     pub(crate) fn reach(&self, number: Option<u32>) {
         let number = number.unwrap_or_else(|| self.number());
         let time = self.origin.elapsed().as_nanos() as u64;
@@ -70,7 +70,7 @@ impl Event {
         self.reached.raise(number);
     }
 
-    /// Whether the last record has been reached. A caller who asks drives the stream itself.
+    /// Whether the last record has been reached. If not, the caller first advances the stream itself.
     pub(crate) fn done(&self) -> bool {
         if self.is_reached() {
             return true;
@@ -88,22 +88,21 @@ impl Event {
         epoch::reached(self.reached.value.load(Ordering::Acquire), self.last())
     }
 
-    /// Goes on with a wait for the numbered record. Nothing bounds it but the waits before that record, each
-    /// of which is bounded.
+    /// Advances a wait for the numbered record. The wait has no bounds of its own; the waits before that record have.
     pub(crate) fn advance_wait(&self, number: u32, pending: &mut Option<Pending>) -> Step {
         let pending = pending.get_or_insert_with(|| Pending::new(number));
         let bounds = Bounds {
             abort: DeviceAddress::NULL,
             deadline: None,
         };
-        // SAFETY: the event is live through this call, and there is no abort word.
+        // SAFETY: the event is live during this call, and the abort word is null.
         match unsafe { look(self.address(), &bounds, pending) } {
             Look::Blocked(sleep) => Step::Blocked(sleep),
             Look::Reached | Look::GaveUp { .. } => Step::Done,
         }
     }
 
-    /// Nanoseconds from `start` to this event, both reached.
+    /// Returns nanoseconds from `start` to this event. Both must have been reached.
     pub(crate) fn since(&self, start: &Self) -> CallResult<u64> {
         for (name, event) in [("start", start), ("end", self)] {
             if event.last() == 0 || !event.is_reached() {
@@ -111,7 +110,7 @@ impl Event {
                     Status::INVALID_ARGUMENT,
                     "event_elapsed",
                     format!(
-                        "the {name} event has not been recorded and reached; synchronise first"
+                        "the {name} event has not been recorded and reached; synchronize first"
                     ),
                 ));
             }

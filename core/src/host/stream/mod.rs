@@ -1,4 +1,4 @@
-//! Streams, what they are asked to do, and the events that they reach.
+//! Streams, their operations, and events.
 
 mod events;
 mod operation;

@@ -1,4 +1,4 @@
-//! What a stream can be asked to do, how far it has come with it, and lists of that: recordings.
+//! The operations of a stream, the progress of one, and recordings, which are lists of operations.
 
 use super::events::Event;
 use crate::backend::abi::*;
@@ -8,86 +8,86 @@ use crate::host::progress::{Pending, Step};
 use crate::host::{copies, signals, words};
 use std::sync::Arc;
 
-/// One item of a stream's work.
+/// One operation of a stream.
 #[derive(Clone)]
 #[allow(
     clippy::large_enum_variant,
-    reason = "a queued item must not allocate; an item is moved only when it is queued"
+    reason = "queueing must not allocate; an operation is moved only when it is queued"
 )]
 pub(crate) enum Operation {
-    /// Move bytes, then give a signal.
+    /// Copies bytes, then gives a signal.
     Transfer(Transfer),
-    /// Move rows of bytes.
+    /// Copies rows of bytes.
     TransferRows(RowsCopy),
-    /// Give a signal.
+    /// Gives a signal.
     Give(SignalTarget),
-    /// Wait for a signal.
+    /// Waits for a signal.
     Wait(SignalWait, SignalPlacement),
-    /// Give a signal, then wait for one.
+    /// Gives a signal, then waits for one.
     Step(SignalTarget, SignalWait),
-    /// Wait for all ranks.
+    /// Waits for all ranks.
     Barrier(Barrier),
-    /// An atomic operation on a word.
+    /// Updates a word atomically.
     UpdateWord(WordOperation),
-    /// Wait for words.
+    /// Waits for words.
     WaitForWords(WordWait),
     /// Copies between two barriers.
     Move(MoveArguments),
     /// Swaps between two barriers.
     Swap(MoveArguments),
-    /// Bytes in packets.
+    /// Transfers bytes in packets.
     Packets(PacketArguments),
-    /// A reduction between two barriers.
+    /// Reduces between two barriers.
     Reduce(ReduceArguments),
-    /// A reduction in packets.
+    /// Reduces in packets.
     ReducePackets(ReducePacketArguments),
-    /// Loads and stores as by multicast addresses, between two barriers.
+    /// Runs a multicast collective, emulated, between two barriers.
     Multicast(MulticastArguments),
     /// Sends and receives.
     Exchange(ExchangeArguments),
-    /// Multiply matrices.
+    /// Multiplies matrices.
     Multiply(Product),
-    /// Multiply matrices, one of which is gathered meanwhile.
+    /// Multiplies matrices while one of them is gathered.
     GatheredGemm(GatheredGemmArguments),
-    /// Copy an epoch to the word that says that a chunk has arrived.
+    /// Copies an epoch to the arrival word of a chunk.
     Arrive {
-        /// The word.
+        /// The arrival word.
         word: DeviceAddress,
-        /// Where the epoch is.
+        /// Address of the epoch.
         epoch: DeviceAddress,
     },
-    /// Fill memory with a byte.
+    /// Fills memory with a byte.
     Fill {
         /// First byte written.
         destination: DeviceAddress,
-        /// What is written.
+        /// The byte.
         value: u8,
-        /// Bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// Reach an event: the numbered record of it, or at replay a fresh one.
+    /// Reaches a record of an event: the numbered one, or in a replay a new one.
     Record(Arc<Event>, Option<u32>),
-    /// Wait for the numbered record of an event.
+    /// Waits for the numbered record of an event.
     WaitEvent(Arc<Event>, u32),
-    /// Do all that was recorded, in order.
+    /// Runs all recorded operations, in order.
     Replay(Arc<Recording>),
 }
 
-/// How far an operation has come.
+/// The progress of an operation.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Items of a recording that are done.
+    /// Number of operations of a recording that are done.
     replayed: usize,
     /// The wait that the operation is in.
     pub(crate) pending: Option<Pending>,
 }
 
-/// The operations that one stream was asked for while it was captured, in order.
+/// The operations that one stream recorded while it was captured, in order.
 #[derive(Default)]
 pub(crate) struct Recording(Vec<Operation>);
 
 impl Recording {
-    /// Adds an operation. Another recording is added item by item, so that none is nested.
+    /// Adds an operation. A recording is added operation by operation, so that none is nested.
     pub(crate) fn push(&mut self, operation: Operation) {
         match operation {
             Operation::Replay(recording) => self.0.extend_from_slice(recording.items()),
@@ -95,27 +95,26 @@ impl Recording {
         }
     }
 
-    /// The operations.
     fn items(&self) -> &[Operation] {
         &self.0
     }
 }
 
-/// What a stream is asked to do: an operation, or something that becomes one if it must be queued.
+/// Work for a stream: an operation, or a value that becomes one if it must be queued.
 pub(crate) trait Submission {
-    /// Goes on with the work as far as it can without waiting.
+    /// Advances the work as far as possible without waiting.
     ///
     /// # Safety
-    /// All memory that the work names is live, and no other thread advances this progress.
+    /// All memory that the work uses is live, and no other thread advances this progress.
     unsafe fn advance(&self, progress: &mut Progress) -> Step;
 
-    /// The same as an item of a queue.
+    /// Converts the work to an operation that can be queued.
     fn into_operation(self) -> Operation;
 }
 
 impl Submission for Collective<'_> {
     unsafe fn advance(&self, progress: &mut Progress) -> Step {
-        // SAFETY: the caller's word.
+        // SAFETY: this method has the same conditions, and the collective was checked before it was submitted.
         unsafe { Collective::advance(*self, &mut progress.pending) }
     }
 
@@ -136,7 +135,7 @@ impl Submission for Operation {
     unsafe fn advance(&self, progress: &mut Progress) -> Step {
         if let Self::Replay(recording) = self {
             while let Some(item) = recording.items().get(progress.replayed) {
-                // SAFETY: the caller's word, for all that the recording names.
+                // SAFETY: all memory in the recording is live, as this method requires.
                 if let Step::Blocked(sleep) = unsafe { item.advance_one(&mut progress.pending) } {
                     return Step::Blocked(sleep);
                 }
@@ -145,7 +144,7 @@ impl Submission for Operation {
             }
             return Step::Done;
         }
-        // SAFETY: the caller's word.
+        // SAFETY: this method has the same conditions.
         unsafe { self.advance_one(&mut progress.pending) }
     }
 
@@ -156,9 +155,9 @@ impl Submission for Operation {
 
 impl Operation {
     /// # Safety
-    /// As [`Submission::advance`].
+    /// As for [`Submission::advance`].
     unsafe fn advance_one(&self, pending: &mut Option<Pending>) -> Step {
-        // SAFETY: the caller's word, for each operation's own addresses.
+        // SAFETY: all memory that the operation uses is live, as this function requires; its numbers were checked.
         unsafe {
             match self {
                 Self::Wait(wait, placement) => {
@@ -199,7 +198,7 @@ impl Operation {
                     bytes,
                 } => copies::fill(*destination, *value, *bytes),
                 Self::Record(event, number) => event.reach(*number),
-                // A recording holds no recordings: capture flattens them.
+                // Never occurs: `Recording::push` flattens recordings.
                 Self::Replay(_) => {}
             }
         }

@@ -1,9 +1,9 @@
 //! Streams: queues of ordered work.
 //!
-//! An idle stream runs its work in the caller. Work that has to wait, and all that comes after it,
-//! is queued; a thread of the stream's own, started then, goes on with it. Whoever polls the stream
-//! takes part: the right to execute is a lock that nobody holds while a wait is unsatisfied, so a
-//! caller who synchronises sees the signal itself, with no hand-off between threads.
+//! An idle stream runs its work in the caller. Work that has to wait, and everything after it, is queued, and a
+//! thread of the stream, started then, continues with it. A caller that polls the stream takes part: the right to
+//! execute is a lock that no thread holds during a wait, so a caller that synchronizes sees the signal itself,
+//! without a hand-off between threads.
 
 use super::events::Recorder;
 use super::operation::{Operation, Progress, Recording, Submission};
@@ -19,21 +19,21 @@ use std::time::{Duration, Instant};
 /// A queue of ordered work.
 pub(crate) struct Stream {
     policy: Policy,
-    /// Operations asked for and queued, and not yet done. An operation that is done at once in its
-    /// caller is never counted.
+    /// Number of queued operations that are not done. An operation that its caller completes at once is never
+    /// counted.
     queued: AtomicUsize,
-    /// Who holds this executes; taken before `incoming`.
+    /// The holder of this lock executes; taken before `incoming`.
     execution: Mutex<Execution>,
     incoming: Mutex<Incoming>,
-    /// A caller has polled since the thread last looked.
+    /// Whether a caller has polled since the thread last looked.
     helped: AtomicBool,
-    /// The stream was given up: its thread ends when the queue is empty.
+    /// Whether the stream was destroyed: its thread ends when the queue is empty.
     closing: AtomicBool,
     capturing: AtomicBool,
     capture: Mutex<Recording>,
 }
 
-/// The operation that is being executed.
+/// The operation that is being executed, and its progress.
 #[derive(Default)]
 struct Execution {
     head: Option<Operation>,
@@ -46,13 +46,13 @@ struct Incoming {
     thread: Option<Thread>,
 }
 
-/// No code of ours panics while it holds a lock, and all states between are valid.
+/// Locks a mutex, poisoned or not: no code here panics while it holds a lock, and every intermediate state is valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stream {
-    /// An idle stream.
+    /// Creates an idle stream.
     pub(crate) fn new(policy: Policy) -> Arc<Self> {
         Arc::new(Self {
             policy,
@@ -66,19 +66,19 @@ impl Stream {
         })
     }
 
-    /// Does the work now if the stream is idle and it need not wait; else queues it. While the
-    /// stream is captured, records it.
+    /// Runs the work now if the stream is idle and the work need not wait; otherwise queues it. While the stream is
+    /// captured, records it.
     ///
     /// # Errors
-    /// The stream's thread could not be started; the work is then given up.
+    /// The stream's thread could not be started; the work is then dropped.
     ///
     /// # Safety
-    /// All memory that the work names is live until the stream has passed it, or while a recording
-    /// of it is replayed.
+    /// All memory that the work uses is live until the stream has passed it and, if it is recorded, during every
+    /// replay.
     pub(crate) unsafe fn submit(self: &Arc<Self>, work: impl Submission) -> CallResult<()> {
         if self.is_capturing() {
             let mut capture = lock(&self.capture);
-            // Another thread may have ended it meanwhile.
+            // Another thread may have ended the capture meanwhile.
             if self.is_capturing() {
                 capture.push(work.into_operation());
                 return Ok(());
@@ -86,11 +86,11 @@ impl Stream {
         }
         if self.is_empty()
             && let Some(mut execution) = self.try_execute()
-            // Somebody may have queued work before we got the right to execute.
+            // Another thread may have queued work before this one got the right to execute.
             && self.is_empty()
         {
             let mut progress = Progress::default();
-            // SAFETY: the caller's word; the right to execute is ours.
+            // SAFETY: the memory is live, as this function requires, and this thread has the right to execute.
             let step = || unsafe { work.advance(&mut progress) };
             if let Step::Done = self.policy.spin_on(step) {
                 return Ok(());
@@ -111,8 +111,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts an operation that was just queued; the first one wakes the thread. Later ones need
-    /// not: it comes to rest only after it has found the queue empty.
+    /// Counts an operation that was just queued, and wakes the thread for the first one. Later ones need not wake it,
+    /// because it rests only after it has found the queue empty.
     fn count_one(&self, incoming: &Incoming) {
         if self.queued.fetch_add(1, Ordering::AcqRel) == 0
             && let Some(thread) = &incoming.thread
@@ -135,7 +135,7 @@ impl Stream {
                     Status::CALL_FAILED,
                     "pthread_create",
                     error.raw_os_error().unwrap_or(0),
-                    format!("{error}; work that waits needs a thread, raise the limit on processes (ulimit -u)"),
+                    format!("{error}; work that waits needs a thread: raise the limit on processes (ulimit -u)"),
                 )
             })?;
         incoming.thread = Some(started.thread().clone());
@@ -155,8 +155,8 @@ impl Stream {
         }
     }
 
-    /// Executes until the queue is empty or an operation has to wait; then how to sleep on it. Of a
-    /// stream that moves, the next signal is a moment away, and worth watching for.
+    /// Executes until the queue is empty, or returns how to sleep on an operation that has to wait. Spins if an
+    /// operation was just completed, because the next signal is then probably near.
     fn execute(&self, execution: &mut Execution) -> Option<Sleep> {
         let mut moved = false;
         loop {
@@ -165,8 +165,8 @@ impl Stream {
                 execution.progress = Progress::default();
             }
             let head = execution.head.as_ref()?;
-            // SAFETY: `submit` demanded that the memory lives until this operation is done; the
-            // caller holds the right to execute.
+            // SAFETY: `submit` requires the memory to live until this operation is done, and the caller has the right
+            // to execute.
             let mut step = || unsafe { head.advance(&mut execution.progress) };
             let step = if moved {
                 self.policy.spin_on(step)
@@ -178,13 +178,13 @@ impl Stream {
             }
             moved = true;
             execution.head = None;
-            // Whoever finds the queue empty sees what the operation wrote.
+            // Release: a thread that sees the queue empty also sees what the operation wrote.
             self.queued.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// True if all work is done. If nobody executes, the caller goes on with the queue as far as it
-    /// goes without waiting for longer than a moment.
+    /// Returns whether all work is done. If no other thread executes, the caller first advances the queue as far as
+    /// possible, waiting at most for a moment.
     pub(crate) fn poll(&self) -> bool {
         let Some(mut execution) = self.try_execute() else {
             return false;
@@ -201,8 +201,8 @@ impl Stream {
         !blocked && self.is_empty()
     }
 
-    /// Blocks until all work is done, at most for `longest`; true if it is done. Spins a little if
-    /// ranks have processors to themselves, then sleeps on the word that the stream waits for.
+    /// Blocks until all work is done, at most for `longest`, and returns whether it is done. Spins briefly if ranks
+    /// have processors to themselves, then sleeps on the word that the stream waits for.
     pub(crate) fn block(&self, longest: Duration) -> bool {
         let start = Instant::now();
         if self.poll() || self.policy.spin(|| self.poll()) {
@@ -224,16 +224,16 @@ impl Stream {
         }
     }
 
-    /// What the stream's thread does.
+    /// The stream's thread.
     fn serve(&self) {
         loop {
             if self.helped.swap(false, Ordering::Relaxed) {
-                // A caller is at it, and sees the signal sooner than we would.
+                // A polling caller sees the signal sooner than this thread would.
                 thread::park_timeout(HELPED);
                 continue;
             }
             if self.is_empty() {
-                // Without a look at the lock: a caller who is at work must not find it taken.
+                // Takes no lock here, so that a working caller never finds one taken.
                 if self.closing.load(Ordering::Acquire) {
                     return;
                 }
@@ -256,7 +256,7 @@ impl Stream {
         }
     }
 
-    /// The stream is given up. Queued work is still done.
+    /// Lets the stream's thread end once the queue is empty. Queued work is still done.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         if let Some(thread) = &lock(&self.incoming).thread {
@@ -264,12 +264,12 @@ impl Stream {
         }
     }
 
-    /// Whether operations are recorded instead of run.
+    /// Whether operations are recorded and not run.
     pub(crate) fn is_capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire)
     }
 
-    /// From here on operations are recorded.
+    /// Begins to record operations.
     pub(crate) fn begin_capture(&self) -> CallResult<()> {
         let mut capture = lock(&self.capture);
         self.refuse_capture("capture_begin", "end that capture first")?;
@@ -278,7 +278,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the recording.
+    /// Ends the recording and returns it.
     pub(crate) fn end_capture(&self) -> CallResult<Recording> {
         let mut capture = lock(&self.capture);
         if !self.capturing.swap(false, Ordering::AcqRel) {
@@ -291,13 +291,13 @@ impl Stream {
         Ok(std::mem::take(&mut *capture))
     }
 
-    /// Whether queued work has needed a thread.
+    /// Whether the stream has started its thread.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn has_thread(&self) -> bool {
         lock(&self.incoming).thread.is_some()
     }
 
-    /// Fails if the stream is being captured, where `call` cannot be.
+    /// Fails with `UNSUPPORTED` if the stream is being captured.
     pub(crate) fn refuse_capture(&self, call: &str, advice: &str) -> CallResult<()> {
         if !self.is_capturing() {
             return Ok(());
@@ -316,12 +316,12 @@ impl Execution {
         pending.as_mut().is_some_and(|wait| wait.grant_grace())
     }
 
-    /// Announces a sleep on the word that the head waits for.
+    /// Counts the head's wait as a sleeper on its word.
     fn announce(&mut self, sleep: Sleep) {
         if sleep.counted
             && let Some(pending) = &mut self.progress.pending
         {
-            // SAFETY: the head is not done, so its word is live; nobody else executes.
+            // SAFETY: the head is not done, so its word is live, and no other thread executes.
             unsafe { pending.announce_sleep(sleep.word) };
         }
     }

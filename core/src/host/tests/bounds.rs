@@ -1,4 +1,4 @@
-//! Collectives that give up, that wrap around, that are captured, and that are beside each other.
+//! Collectives that give up, wrap around, are captured, or run beside each other.
 
 use super::collectives::*;
 use super::*;
@@ -19,7 +19,7 @@ fn sum(how: How, channel: u64) -> AllReduce {
     }
 }
 
-/// Puts other input at every rank and returns the sum.
+/// Writes different input at every rank and returns the expected sum.
 fn fill(ranks: &[Rank], call: &AllReduce, seed: u64) -> Vec<u8> {
     let inputs: Vec<_> = (0..)
         .zip(ranks)
@@ -59,7 +59,7 @@ const ALL: [How; 4] = [
 fn epochs_and_uses_of_packets_go_on_across_their_wrap(#[values(2, 3)] world: u32) {
     let ranks = ranks(world);
     let start = u32::MAX - 4;
-    // As after so many uses: own counters, and the words that peers have raised.
+    // Sets counters and raised words as if `start` uses had passed.
     for rank in &ranks {
         for word in 0..GROUP_SLOTS / 4 {
             let word = rank.at(rank.rank, SLOTS + 4 * word);
@@ -94,7 +94,7 @@ fn calls_one_after_the_other_do_not_mix(
     for round in 0..3 {
         let wanted = fill(&ranks, &call, round);
         let again = if cfg!(miri) { 3 } else { 200 };
-        // Ranks are up to as many calls apart as there are queued.
+        // The ranks may be as many calls apart as are queued.
         on_each(&ranks, |rank, stream| {
             for _ in 0..again {
                 call.enqueue(rank, stream);
@@ -116,7 +116,7 @@ fn streams_on_channels_of_their_own_do_not_wait_for_each_other() {
     on_each(&ranks, |rank, _| {
         let streams = [(); 3].map(|()| rank.stream());
         for _ in 0..20 {
-            // Each rank in another order: were they one after the other, they would stand still.
+            // Each rank uses another order; if the calls waited for each other, this would deadlock.
             let mut order = [0, 1, 2];
             order.rotate_left(rank.rank as usize);
             for index in order {
@@ -144,7 +144,7 @@ fn captured_calls_are_replayed_between_eager_ones() {
         .iter()
         .map(|rank| {
             let stream = rank.stream();
-            // SAFETY: the stream is live; all memory outlives the graph.
+            // SAFETY: the stream is live, and all memory outlives the graph.
             unsafe {
                 rank.backend.capture_begin(stream).unwrap();
                 for call in &calls {
@@ -241,7 +241,7 @@ fn numbers_out_of_range_are_refused() {
     let refused = |change: &dyn Fn(&mut ReduceArguments)| {
         let mut arguments = good;
         change(&mut arguments);
-        // SAFETY: it names no memory that is not live.
+        // SAFETY: all memory that the arguments name is live.
         let made = unsafe {
             rank.backend
                 .collective_reduce(&arguments, &GEOMETRY, RawStream::NULL)
@@ -265,7 +265,7 @@ fn numbers_out_of_range_are_refused() {
         send_bytes: [0; MAX_RANKS],
         receive_bytes: [0; MAX_RANKS],
     };
-    // SAFETY: as above.
+    // SAFETY: all memory that the arguments name is live.
     let made = unsafe {
         rank.backend
             .collective_packets(&packets, &GEOMETRY, RawStream::NULL)

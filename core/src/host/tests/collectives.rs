@@ -1,16 +1,16 @@
-//! Collectives of threads that are ranks, beside a naive reference.
+//! Collectives among threads as ranks, compared with a naive reference.
 
 use super::*;
 use crate::backend::Collectives;
 use half::{bf16, f16};
 use rstest::rstest;
 
-/// Bytes of a block's region for packets: small, so that few elements already need rounds.
+/// Bytes of a block's packet region: so small that few elements already need several rounds.
 const PACKET_BYTES: u64 = 64;
 pub(super) const GROUP_SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES;
 const GROUP_BYTES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
 const CHANNELS: u64 = 3;
-/// Where things lie in each rank's shared memory: slots of each channel, input, output.
+/// Layout of each rank's shared memory: slots of each channel, input, output.
 pub(super) const SLOTS: u64 = 64 * 1024;
 pub(super) const INPUT: u64 = SLOTS + CHANNELS * GROUP_BYTES;
 const BUFFER: u64 = 256 * 1024;
@@ -21,7 +21,7 @@ pub(super) fn ranks(count: u32) -> Vec<Rank> {
     world_with(count, BYTES)
 }
 
-/// Runs a rank in each thread; the test fails if it has not ended after a while.
+/// Runs each rank in a thread; the test fails if a rank does not end in time.
 pub(super) fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
     std::thread::scope(|scope| {
         for rank in ranks {
@@ -39,7 +39,7 @@ pub(super) fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
 
 pub(super) fn contents(at: DeviceAddress, count: u64) -> Vec<u8> {
     let start: *const u8 = std::ptr::with_exposed_provenance(at.0 as usize);
-    // SAFETY: tests name live ranges, which nobody writes at the time.
+    // SAFETY: tests pass live ranges that no thread writes at the time.
     (0..count as usize)
         .map(|index| unsafe { start.add(index).read() })
         .collect()
@@ -47,7 +47,7 @@ pub(super) fn contents(at: DeviceAddress, count: u64) -> Vec<u8> {
 
 pub(super) fn put_bytes(at: DeviceAddress, bytes: &[u8]) {
     let start: *mut u8 = std::ptr::with_exposed_provenance_mut(at.0 as usize);
-    // SAFETY: as above.
+    // SAFETY: tests pass live ranges that no thread uses at the time.
     unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
@@ -86,7 +86,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     shared_memory: 0,
 };
 
-/// How an all-reduce is done.
+/// Algorithm of an all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum How {
     OneShot,
@@ -95,7 +95,8 @@ pub(super) enum How {
     PacketsTwoShot,
 }
 
-/// Part `part` of `count` elements among `parts`: first element, elements.
+/// Returns the first element and the number of elements of part `part` when `count` elements are divided into
+/// `parts`.
 fn part(count: u64, parts: u64, part: u64) -> (u64, u64) {
     let (each, more) = (count / parts, count % parts);
     (part * each + part.min(more), each + u64::from(part < more))
@@ -106,7 +107,7 @@ pub(super) struct AllReduce {
     pub(super) element: ElementType,
     pub(super) reduce: ReduceOperation,
     pub(super) count: u64,
-    /// Where each rank's input and output begin.
+    /// Offsets of each rank's input and output.
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) channel: u64,
@@ -179,7 +180,7 @@ impl AllReduce {
                 two_shot,
                 reserved: 0,
             };
-            // SAFETY: as above.
+            // SAFETY: all memory outlives the test's streams.
             unsafe {
                 rank.backend
                     .collective_reduce_packets(&arguments, &GEOMETRY, stream)
@@ -189,7 +190,7 @@ impl AllReduce {
     }
 }
 
-/// Any bits, the same each time.
+/// A reproducible sequence of random bits.
 struct Bits(u64);
 
 impl Bits {
@@ -203,7 +204,7 @@ impl Bits {
     }
 }
 
-/// Elements of a type, as bytes: small numbers, so that products stay finite, and some of any bits.
+/// Returns elements of a type as bytes: mostly small numbers, so that products stay finite, and some random bits.
 pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
     let mut bits = Bits(seed);
     let mut bytes = Vec::new();
@@ -222,7 +223,7 @@ pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The definition of a reduction, element by element.
+/// Computes a reduction by definition, element by element.
 pub(super) fn reference(
     element: ElementType,
     reduce: ReduceOperation,
@@ -332,7 +333,7 @@ pub(super) fn reference(
     }
 }
 
-/// Where a pattern is a NaN of the type, a pattern that stands for all of them.
+/// Replaces every NaN by one pattern, because the payload is not promised.
 fn without_payload(element: ElementType, mut bytes: Vec<u8>) -> Vec<u8> {
     let width = element.bytes() as usize;
     for bytes in bytes.chunks_exact_mut(width) {
@@ -381,7 +382,7 @@ fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
     #[values(false, true)] in_place: bool,
 ) {
     if how == How::OneShot && in_place {
-        // Members still read what others would overwrite: core never asks for it.
+        // Members still read what others would overwrite; the library never asks for this.
         return;
     }
     let ranks = ranks(world);
@@ -393,7 +394,7 @@ fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
     for (number, element) in TYPES.into_iter().enumerate() {
         for reduce in OPERATIONS {
             for count in counts.iter().copied() {
-                // Elements at odd addresses too.
+                // Also tests elements at odd addresses.
                 let from = INPUT + count % 7;
                 let to = if in_place { from } else { OUTPUT + 1 };
                 let call = AllReduce {

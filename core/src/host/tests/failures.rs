@@ -1,4 +1,4 @@
-//! Deadlines, aborts, and calls that make no sense.
+//! Deadlines, aborts, and invalid calls.
 
 use super::*;
 use crate::backend::{Collectives, Failure, RemoteAccess};
@@ -34,7 +34,7 @@ fn a_wait_gives_up_at_its_deadline_says_why_and_the_stream_goes_on() {
     assert_eq!(
         read(me.mine(WAIT_EPOCH)),
         7,
-        "a wait that gave up is counted all the same"
+        "a wait that gave up still counts"
     );
 }
 
@@ -48,7 +48,7 @@ fn the_abort_word_ends_waits_that_run_and_those_that_come() {
     std::thread::sleep(Duration::from_millis(5));
     let start = Instant::now();
     write(me.mine(ABORT), 1);
-    // Nobody polls: the thread sees it by itself.
+    // No caller polls: the stream's thread must see the abort word itself.
     while me.record().state != 2 {
         assert!(start.elapsed() < LONG);
         std::thread::yield_now();
@@ -102,7 +102,7 @@ fn calls_that_make_no_sense_are_refused() {
     let ranks = world(1);
     let me = &ranks[0];
     let backend = &me.backend;
-    // SAFETY: none of the calls gets as far as using what it names.
+    // SAFETY: every call is refused before it uses its arguments.
     unsafe {
         let far = OpenOptions {
             ordinal: 1,

@@ -3,9 +3,9 @@
 use super::*;
 use crate::backend::{Failure, RemoteAccess};
 
-/// Captures what `work` asks of a stream.
+/// Captures the work that `work` enqueues on a stream.
 fn captured(me: &Rank, stream: RawStream, work: impl FnOnce()) -> RawGraphExec {
-    // SAFETY: the stream is live and the recording is given up once.
+    // SAFETY: the stream is live, and the recording is given up once.
     unsafe {
         me.backend.capture_begin(stream).unwrap();
         assert!(me.backend.stream_capturing(stream).unwrap());
@@ -17,7 +17,7 @@ fn captured(me: &Rank, stream: RawStream, work: impl FnOnce()) -> RawGraphExec {
 }
 
 fn launch(me: &Rank, graph: RawGraphExec, stream: RawStream) {
-    // SAFETY: both are live, and so is all memory of the tests.
+    // SAFETY: stream and graph are live, as is all memory of the tests.
     unsafe { me.backend.graph_launch(graph, stream).unwrap() };
 }
 
@@ -38,7 +38,7 @@ fn a_graph_runs_at_replay_only_in_order_and_its_epochs_go_on() {
         unsafe { me.backend.transfer(&put, stream).unwrap() };
         me.await_signal(1, LONG, stream);
     });
-    assert!(me.idle(stream), "recording runs nothing");
+    assert!(me.idle(stream), "a recording runs nothing");
     assert_eq!(read(peer.at(1, DATA)), 0);
     for round in 1..=3 {
         write(me.mine(1024), round);
@@ -56,7 +56,7 @@ fn a_graph_runs_at_replay_only_in_order_and_its_epochs_go_on() {
     launch(peer, reply, theirs);
     me.synchronize(stream);
     assert_eq!(read(me.wait(1, LONG).word), 5);
-    // SAFETY: none is running.
+    // SAFETY: none of the graphs is running.
     unsafe {
         me.backend.graph_destroy(graph).unwrap();
         peer.backend.graph_destroy(reply).unwrap();

@@ -6,13 +6,13 @@ use rstest::rstest;
 use rustix::fs::MemfdFlags;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What a rendezvous does: export here, import there, and each closes its descriptor.
+/// Does the work of a rendezvous: one side exports, the other imports, and each closes its descriptor.
 pub(in super::super) fn hand_over(
     exporter: &HostBackend,
     allocation: RawAllocation,
     importer: &HostBackend,
 ) -> SharedMapping {
-    // SAFETY: the allocation is live; the descriptor is ours.
+    // SAFETY: the allocation is live, and this function owns the descriptor.
     unsafe {
         let handle = exporter.export(allocation).unwrap();
         let _descriptor = OwnedFd::from_raw_fd(handle.descriptor);
@@ -43,7 +43,7 @@ fn an_allocation_is_whole_pages_of_zeros(#[values(1, 4096, 100_000)] bytes: u64)
     for offset in (0..allocation.bytes).step_by(4) {
         assert_eq!(read(DeviceAddress(allocation.address.0 + offset)), 0);
     }
-    // SAFETY: nobody uses it.
+    // SAFETY: nothing uses the allocation.
     unsafe { backend.free(allocation.handle).unwrap() };
 }
 
@@ -58,7 +58,7 @@ fn a_peer_sees_what_the_owner_stores_and_the_other_way_round() {
     assert_eq!(read(mapping.address), 7);
     write(mapping.address, 8);
     assert_eq!(read(allocation.address), 8);
-    // SAFETY: nobody uses either any more.
+    // SAFETY: nothing uses the allocation or the mapping after this.
     unsafe {
         owner.free(allocation.handle).unwrap();
         assert_eq!(
@@ -75,7 +75,7 @@ fn a_peer_sees_what_the_owner_stores_and_the_other_way_round() {
 fn nobody_can_shrink_what_others_map() {
     let backend = backend();
     let allocation = allocate(&backend, 4096);
-    // SAFETY: the allocation is live; the descriptor is ours.
+    // SAFETY: the allocation is live, and this function owns the descriptor.
     let file =
         unsafe { OwnedFd::from_raw_fd(backend.export(allocation.handle).unwrap().descriptor) };
     assert!(rustix::fs::ftruncate(&file, 0).is_err());
@@ -95,7 +95,7 @@ fn a_range_of_an_allocation_can_be_registered_and_shared_at_its_offset() {
         write(middle, 3);
         assert_eq!(read(mapping.address), 3);
         owner.free(range.handle).unwrap();
-        assert_eq!(read(middle), 3, "forgetting a registration frees nothing");
+        assert_eq!(read(middle), 3, "ending a registration frees nothing");
         peer.unmap(mapping.handle).unwrap();
     }
 }
@@ -140,7 +140,7 @@ fn what_cannot_be_had_is_refused_with_its_reason() {
 fn a_handle_that_is_not_a_peers_memory_is_refused() {
     let backend = backend();
     let allocation = allocate(&backend, 4096);
-    // SAFETY: the allocation is live; the descriptors are ours, open through the calls.
+    // SAFETY: the allocation is live, and the test's descriptors stay open during the calls.
     unsafe {
         let good = backend.export(allocation.handle).unwrap();
         let _descriptor = OwnedFd::from_raw_fd(good.descriptor);

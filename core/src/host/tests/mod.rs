@@ -1,4 +1,4 @@
-//! The host backend as its callers see it: ranks are instances that map each other's memory.
+//! The host backend as its callers use it: ranks are instances that map each other's memory.
 //!
 //! Under Miri, which has no memfd, the ranks share ordinary memory.
 
@@ -19,13 +19,13 @@ use crate::backend::{Device, Signals, SymmetricMemory};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Where things lie in each rank's shared memory.
+/// Offsets in each rank's shared memory.
 pub(super) const BARRIER_WORDS: u64 = 0;
 pub(super) const SIGNAL_WORDS: u64 = 16 * 1024;
 pub(super) const DATA: u64 = 32 * 1024;
 const SHARED_BYTES: u64 = 64 * 1024;
 
-/// Where things lie in each rank's own memory.
+/// Offsets in each rank's own memory.
 pub(super) const BARRIER_EPOCH: u64 = 0;
 pub(super) const GIVE_EPOCH: u64 = 4;
 pub(super) const WAIT_EPOCH: u64 = 8;
@@ -47,18 +47,18 @@ pub(super) fn options(local_world: u32) -> OpenOptions {
 pub(super) struct Rank {
     pub(super) backend: HostBackend,
     pub(super) rank: u32,
-    /// Every rank's shared memory, as this one addresses it.
+    /// Every rank's shared memory, as this rank addresses it.
     pub(super) bases: Vec<DeviceAddress>,
     /// This rank's own memory.
     pub(super) own: HostMemory,
 }
 
-/// `ranks` instances that have mapped each other's memory. It is not unmapped: the process ends.
+/// Opens `ranks` instances that have mapped each other's memory. Nothing is unmapped: the process ends.
 pub(super) fn world(ranks: u32) -> Vec<Rank> {
     world_with(ranks, SHARED_BYTES)
 }
 
-/// The same with so many bytes of shared memory each.
+/// Like [`world`], with `bytes` of shared memory per rank.
 pub(super) fn world_with(ranks: u32, bytes: u64) -> Vec<Rank> {
     let backends: Vec<_> = (0..ranks)
         .map(|_| HostBackend::open(&options(ranks)).unwrap())
@@ -103,12 +103,12 @@ pub(super) fn world_with(ranks: u32, bytes: u64) -> Vec<Rank> {
 }
 
 pub(super) fn read(address: DeviceAddress) -> u32 {
-    // SAFETY: tests name live words.
+    // SAFETY: tests pass live words.
     unsafe { word_at(address) }.load(Ordering::Acquire)
 }
 
 pub(super) fn write(address: DeviceAddress, value: u32) {
-    // SAFETY: tests name live words.
+    // SAFETY: tests pass live words.
     unsafe { word_at(address) }.store(value, Ordering::Release);
 }
 
@@ -227,7 +227,7 @@ impl Rank {
         }
     }
 
-    /// Whether work of the stream has needed a thread.
+    /// Whether the stream has started its thread.
     pub(super) fn has_thread(&self, stream: RawStream) -> bool {
         // SAFETY: the stream is live.
         unsafe { self.backend.stream(stream, "test").unwrap() }.has_thread()

@@ -1,18 +1,18 @@
-//! Copies, packets, and sends and receives of threads that are ranks.
+//! Copies, packets, and sends and receives among threads as ranks.
 
 use super::collectives::*;
 use super::*;
 use crate::backend::Collectives;
 use rstest::rstest;
 
-/// What rank `from` gives rank `to`: its bytes name both.
+/// Returns the bytes that rank `from` sends rank `to`; they depend on both.
 fn message(from: u32, to: u32, bytes: u64) -> Vec<u8> {
     (0..bytes)
         .map(|index| (index * 7 + u64::from(from) * 31 + u64::from(to) * 101 + 1) as u8)
         .collect()
 }
 
-/// Bytes from `from` to `to` in an all-to-all whose parts differ; none here and there.
+/// Returns the size of a message in an all-to-all with unequal parts, some of them empty.
 fn uneven(from: u32, to: u32, bytes: u64) -> u64 {
     match (from + 2 * to) % 3 {
         0 => 0,
@@ -60,7 +60,7 @@ fn every_member_gets_what_every_member_gives_it(
                 received[index] = uneven(peer, rank.rank, bytes);
             }
             let result = if packets {
-                // All have to agree on the rounds, so nobody may lack the longest.
+                // All ranks have to agree on the number of rounds, so each must have a message of the longest size.
                 let arguments = PacketArguments {
                     group,
                     sources,
@@ -80,7 +80,7 @@ fn every_member_gets_what_every_member_gives_it(
                         receive_bytes: received.map(|_| bytes),
                         ..arguments
                     };
-                    // SAFETY: as above.
+                    // SAFETY: all memory outlives the stream.
                     unsafe {
                         rank.backend
                             .collective_packets(&arguments, &GEOMETRY, stream)
@@ -95,7 +95,7 @@ fn every_member_gets_what_every_member_gives_it(
                     copies: world,
                     concurrent: 1,
                 };
-                // SAFETY: as above.
+                // SAFETY: all memory outlives the stream.
                 unsafe { rank.backend.collective_move(&arguments, &GEOMETRY, stream) }
             };
             result.unwrap();
@@ -115,7 +115,7 @@ fn every_member_gets_what_every_member_gives_it(
     }
 }
 
-/// The table of one allocation, the shared memory of each rank, and arguments that exchange nothing.
+/// Returns arguments that exchange nothing, with a table of allocations.
 fn exchange(rank: &Rank, table: &[u64]) -> ExchangeArguments {
     ExchangeArguments {
         group: rank.group(1, CollectiveOperation::EXCHANGE),
@@ -129,7 +129,7 @@ fn exchange(rank: &Rank, table: &[u64]) -> ExchangeArguments {
     }
 }
 
-/// Two rows, of which the second counts: a token of row 1 is an offset into shared memory.
+/// Returns a table of two rows. The second is used: a token of row 1 is an offset into shared memory.
 fn table(rank: &Rank) -> Vec<u64> {
     let absent = rank.bases.iter().map(|_| 0);
     absent.chain(rank.bases.iter().map(|base| base.0)).collect()
@@ -171,7 +171,7 @@ fn sends_meet_receives_in_a_ring_with_oneself_and_with_all(
                     arguments.receive_bytes[index] = bytes;
                 }
             }
-            // SAFETY: all memory outlives the stream, which is idle before the table goes.
+            // SAFETY: all memory outlives the stream, which is idle before the table is dropped.
             unsafe {
                 rank.backend
                     .collective_exchange(&arguments, &GEOMETRY, stream)
@@ -204,7 +204,7 @@ fn a_receiver_of_another_size_than_was_sent_says_both_sizes() {
             arguments.destinations[0] = rank.at(1, OUTPUT).0;
             arguments.receive_bytes[0] = 60;
         }
-        // SAFETY: as above.
+        // SAFETY: all memory outlives the stream, which is idle before the table is dropped.
         unsafe {
             rank.backend
                 .collective_exchange(&arguments, &GEOMETRY, stream)

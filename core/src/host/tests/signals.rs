@@ -1,4 +1,4 @@
-//! Signals, waits and barriers among ranks that run at the same time.
+//! Signals, waits and barriers among concurrent ranks.
 
 use super::*;
 use crate::backend::{Collectives, RemoteAccess};
@@ -9,7 +9,7 @@ fn rounds(many: u32) -> u32 {
     if cfg!(miri) { 5 } else { many }
 }
 
-/// Runs each rank in a thread of its own.
+/// Runs each rank in its own thread.
 fn each(ranks: &[Rank], work: impl Fn(&Rank) + Sync) {
     std::thread::scope(|scope| {
         for rank in ranks {
@@ -39,7 +39,8 @@ fn who_sees_the_signal_sees_the_data_across_the_wrap_of_the_epoch() {
             me.await_signal(peer, LONG, stream);
             me.synchronize(stream);
             assert_eq!(read(me.at(me.rank, DATA)), round);
-            // SAFETY: as above. The peer may put again only when this rank has read.
+            // SAFETY: all memory outlives the stream. The barrier lets the peer put again only after this rank has
+            // read.
             unsafe { me.backend.barrier(&me.barrier(LONG), stream).unwrap() };
             me.synchronize(stream);
         }
@@ -89,7 +90,7 @@ fn sixty_four_ranks_pass_on_few_processors(#[values(true, false)] block: bool) {
     });
     let each = start.elapsed() / 20;
     println!("barrier of 64 ranks: {each:?}, block: {block}");
-    assert!(each < Duration::from_millis(500), "{each:?} a barrier");
+    assert!(each < Duration::from_millis(500), "{each:?} per barrier");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Order, threads, help, events.
+//! Order of work, threads, polling callers, events.
 
 use super::*;
 use crate::backend::RemoteAccess;
@@ -66,7 +66,7 @@ fn queued_work_goes_on_although_nobody_polls() {
     let ranks = world(2);
     let (me, peer) = (&ranks[0], &ranks[1]);
     let (stream, reply) = (me.stream(), peer.wait(0, LONG).word);
-    // In the first round the stream's thread is started, in the second it has to be woken.
+    // The first round starts the stream's thread; the second has to wake it.
     for round in 1..=2 {
         me.await_signal(1, LONG, stream);
         me.give(1, stream);
@@ -76,10 +76,10 @@ fn queued_work_goes_on_although_nobody_polls() {
         peer.give(0, RawStream::NULL);
         let start = Instant::now();
         while read(reply) != round {
-            assert!(start.elapsed() < LONG, "nobody went on with the queue");
+            assert!(start.elapsed() < LONG, "no thread advanced the queue");
             std::thread::yield_now();
         }
-        // Long enough that it comes to rest.
+        // Long enough that the thread comes to rest.
         std::thread::sleep(Duration::from_millis(30));
     }
     let sleepers = DeviceAddress(me.wait(1, LONG).word.0 + 4);

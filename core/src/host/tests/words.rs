@@ -1,4 +1,4 @@
-//! Atomic operations on words, waits for words, steps.
+//! Atomic operations on words, waits for words, and steps.
 
 use super::*;
 use rstest::rstest;
@@ -35,7 +35,7 @@ fn an_update_does_what_it_says_and_gives_the_old_value(#[values(32, 64)] bits: u
             bits,
         };
         update(me, operation);
-        // The peer sees the same word, and nothing beside it has changed.
+        // The peer sees the same word, and the bytes after it have not changed.
         let seen = read_wide(ranks[1].at(1, WORDS)) & mask;
         assert_eq!(read(me.at(1, WORDS + u64::from(bits / 8))), 0);
         (read_wide(result) & mask, seen)
@@ -194,7 +194,7 @@ fn a_wait_ends_when_any_word_or_all_are_as_they_should_be(#[values(true, false)]
     assert_eq!(
         read(me.at(0, WORDS + 4)),
         0,
-        "what lies beside a word is not ours"
+        "the bytes after a word do not change"
     );
 }
 
@@ -240,7 +240,7 @@ fn what_is_not_aligned_or_unknown_is_refused() {
             .unwrap_err()
             .status
     };
-    // SAFETY: as above.
+    // SAFETY: all words are live.
     let not_waited = |wait: WordWait| unsafe {
         me.backend
             .word_wait(&wait, RawStream::NULL)
@@ -293,7 +293,7 @@ fn steps_go_to_and_fro_eager_and_replayed() {
                 let (target, wait) = (rank.target(other), rank.wait(other, LONG));
                 // SAFETY: all words outlive the streams.
                 let step = || unsafe { rank.backend.signal_step(&target, &wait, stream).unwrap() };
-                // SAFETY: as above.
+                // SAFETY: all words outlive the streams.
                 let graph = unsafe {
                     rank.backend.capture_begin(stream).unwrap();
                     step();
@@ -303,7 +303,7 @@ fn steps_go_to_and_fro_eager_and_replayed() {
                 };
                 for _ in 0..rounds {
                     step();
-                    // SAFETY: as above.
+                    // SAFETY: the graph and all words outlive the streams.
                     unsafe { rank.backend.graph_launch(graph, stream).unwrap() };
                 }
                 rank.synchronize(stream);

@@ -1,4 +1,4 @@
-//! The library as the backend uses it: opened by cudarc, under the driver's name.
+//! The library as the backend uses it: cudarc opens it by the driver's name.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use symmem_core::backend::abi::SignalTarget;
 
 use crate::support::{alone, ptx};
 
-/// Assert that a call worked.
+/// Asserts that a call succeeded.
 #[track_caller]
 fn ok(code: sys::CUresult) {
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
@@ -30,8 +30,8 @@ fn cudarc_drives_it() {
     }
     let path = directory.to_string_lossy().into_owned();
     alone(&[("LD_LIBRARY_PATH", &path)], || {
-        // SAFETY: every call has the arguments that the driver documents, of the types of its own
-        // header, and every address given is live.
+        // SAFETY: every call has the arguments that the driver documents, with the types of the header, and every
+        // address is live.
         unsafe {
             let (stream, from, to) = share_and_copy();
             launch(stream, to);
@@ -55,7 +55,7 @@ unsafe fn share_and_copy() -> (sys::CUstream, u64, u64) {
         MaybeUninit::uninit(),
     );
     let (mut from, mut to, mut handle, mut granularity, mut version) = (0, 0, 0, 0, 0);
-    // SAFETY: all are out parameters of the types that the header has.
+    // SAFETY: all arguments are out parameters of the header's types.
     unsafe {
         ok(sys::cuInit(0));
         ok(sys::cuDriverGetVersion(&mut version));
@@ -68,7 +68,7 @@ unsafe fn share_and_copy() -> (sys::CUstream, u64, u64) {
         ok(sys::cuMemAlloc_v2(&mut to, 64));
     }
     assert_eq!(version, 12080);
-    // SAFETY: all zero is a value of this C struct.
+    // SAFETY: all zeros is a valid value of this C struct.
     let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
     properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -76,7 +76,7 @@ unsafe fn share_and_copy() -> (sys::CUstream, u64, u64) {
         sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     let mut ipc = sys::CUipcMemHandle { reserved: [0; 64] };
     let (sent, mut received) = ([5u8; 64], [0u8; 64]);
-    // SAFETY: as above; both host buffers have 64 bytes.
+    // SAFETY: the arguments have the header's types, and both host buffers have 64 bytes.
     unsafe {
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         ok(sys::cuMemGetAllocationGranularity(
@@ -91,7 +91,7 @@ unsafe fn share_and_copy() -> (sys::CUstream, u64, u64) {
         assert_eq!(
             own,
             sys::CUresult::CUDA_ERROR_INVALID_CONTEXT,
-            "it is this process's own"
+            "the handle is from this process"
         );
         ok(sys::cuMemcpyHtoDAsync_v2(
             from,
@@ -119,7 +119,7 @@ unsafe fn launch(stream: sys::CUstream, word: u64) {
     target.word.0 = word;
     let mut parameters = [(&raw mut target).cast::<c_void>()];
     let mut seen = 0u32;
-    // SAFETY: zero-terminated PTX and name, one parameter, one word to read into.
+    // SAFETY: the PTX and the name are zero-terminated; there is one parameter, and one word to read into.
     unsafe {
         ok(sys::cuModuleLoadData(&mut module, image.as_ptr().cast()));
         ok(sys::cuModuleGetFunction(

@@ -1,4 +1,4 @@
-//! Collectives: what they do, and what a grid must not be.
+//! Collectives: their results, and the grids that the fake refuses.
 
 use symmem_core::backend::abi::{
     CollectiveGroup, CollectiveOperation, DeviceAddress, ElementType, MAX_RANKS, PACKET_BLOCKS,
@@ -42,7 +42,7 @@ fn zeroed(bytes: usize) -> u64 {
     address
 }
 
-/// A reduction of two ranks' floats by rank `rank` into its own result.
+/// Returns the arguments of rank `rank`, which reduces both ranks' floats into its own result.
 fn reduction(slots: &[u64], rank: u32, data: u64) -> ReduceArguments {
     let none = [DeviceAddress::NULL; MAX_RANKS];
     let (mut sources, mut destinations) = (none, none);

@@ -1,4 +1,4 @@
-//! Modules, launches, and what symmem's kernels do.
+//! Modules, launches, and the effects of symmem's kernels.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ use crate::support::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Launch with the argument passed by pointer.
+/// Launches a kernel with its argument passed by pointer.
 pub fn launch<T>(
     function: u64,
     blocks: u32,
@@ -27,7 +27,7 @@ pub fn launch<T>(
     argument: &T,
 ) -> i32 {
     let parameters = [std::ptr::from_ref(argument).cast::<u8>()];
-    // SAFETY: one parameter, of the type that the kernel takes.
+    // SAFETY: there is one parameter, of the type that the kernel takes.
     unsafe {
         cuLaunchKernel(
             function,
@@ -96,7 +96,7 @@ fn arguments_come_in_a_buffer_too() {
             (&raw const size).cast(),
             std::ptr::null(),
         ];
-        // SAFETY: the list has the buffer, its size and the end.
+        // SAFETY: the list has the buffer, its size and the end marker.
         ok(unsafe {
             cuLaunchKernel(
                 function,
@@ -213,7 +213,7 @@ fn a_wait_ends_with_the_signal_the_deadline_or_the_abort() {
         assert_eq!(read_record(), late);
         arguments.watch.deadline_ns = 60 * SECOND;
         ok(launch(wait, 1, 32, 0, waiter, &arguments));
-        // SAFETY: pinned memory is the host's to write.
+        // SAFETY: the word is live pinned memory, which the host may write.
         unsafe { (abort as *mut u32).write_volatile(1) };
         ok(cuStreamSynchronize(waiter));
         assert_eq!(
@@ -340,7 +340,7 @@ fn a_kernel_that_goes_astray_takes_its_context_with_it() {
         ok(launch(function, 1, 32, 0, 0, &astray));
         assert_eq!(cuCtxSynchronize(), 700);
         violated("runs out of its memory after 32 bytes");
-        assert_eq!(cuMemFree_v2(memory), 700, "every later call says so");
+        assert_eq!(cuMemFree_v2(memory), 700, "every later call fails with it");
         assert_eq!(launch(function, 1, 32, 0, 0, &astray), 700);
         ok(cuDevicePrimaryCtxRelease_v2(0));
         context(0);
@@ -404,7 +404,7 @@ fn launches_and_modules_that_cannot_be_are_refused() {
     alone(&[], || {
         context(0);
         let mut module = 0;
-        // SAFETY: zero-terminated texts, one of them no PTX.
+        // SAFETY: the texts are zero-terminated; one of them is not PTX.
         unsafe {
             assert_eq!(
                 cuModuleLoadData(Some(&mut module), c"not PTX".as_ptr().cast()),
@@ -417,7 +417,7 @@ fn launches_and_modules_that_cannot_be_are_refused() {
         }
         let (module, fill) = kernel("symmem_test_fill", 20);
         let mut function = 0;
-        // SAFETY: a zero-terminated name.
+        // SAFETY: the name is zero-terminated.
         let missing =
             unsafe { cuModuleGetFunction(Some(&mut function), module, c"symmem_wait".as_ptr()) };
         assert_eq!(missing, 500);

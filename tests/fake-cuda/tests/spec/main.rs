@@ -1,5 +1,5 @@
-//! What the fake driver promises, as tests. Each runs in a process of its own, since a driver's
-//! state is one per process.
+//! The rules of the fake driver, as tests. Each test runs in its own process because the driver's state exists once per
+//! process.
 
 mod binding;
 mod collectives;

@@ -45,7 +45,7 @@ fn give_access(base: u64, device: i32) -> i32 {
         },
         flags: 3,
     };
-    // SAFETY: one descriptor.
+    // SAFETY: the array has one descriptor.
     unsafe { cuMemSetAccess(base, MIB2, &access, 1) }
 }
 
@@ -120,11 +120,7 @@ fn a_mapping_needs_access_before_it_is_used() {
         ok(give_access(base, 0));
         write(base, b"mapped");
         ok(cuMemRelease(handle));
-        assert_eq!(
-            read(base, 6),
-            b"mapped",
-            "memory lives as long as it is mapped"
-        );
+        assert_eq!(read(base, 6), b"mapped", "mapped memory stays alive");
         ok(cuMemUnmap(base, MIB2));
         ok(cuMemAddressFree(base, MIB2));
         clean();
@@ -150,7 +146,7 @@ fn mappings_are_undone_in_order_and_once() {
         assert_eq!(cuMemRelease(handle), 1);
         violated("was destroyed before");
         assert_eq!(cuMemAddressFree(base, MIB2 * 2), 1);
-        violated("not all of it");
+        violated("not a whole reservation");
         ok(cuMemAddressFree(base, MIB2));
         assert_eq!(cuMemMap(base, MIB2, 0, handle, 0), 1);
         violated("was destroyed before");
@@ -186,12 +182,12 @@ fn only_memory_made_for_it_is_exported() {
         );
         violated("created without this handle type");
         assert_eq!(cuMemCreate(Some(&mut handle), 4096, Some(&private), 0), 1);
-        violated("no multiple of the granularity");
-        // SAFETY: standard input is no memory, and stays open.
+        violated("not a multiple of the granularity");
+        // SAFETY: standard input stays open, and is not memory.
         let imported =
             unsafe { cuMemImportFromShareableHandle(Some(&mut handle), std::ptr::null_mut(), 1) };
         assert_eq!(imported, 1);
-        violated("not of memory that was exported");
+        violated("does not refer to exported memory");
     });
 }
 
@@ -220,7 +216,7 @@ fn host_memory_is_registered_once_and_while_it_exists() {
         ok(cuMemHostUnregister(pointer as u64));
         assert_eq!(cuMemHostUnregister(pointer as u64), 713);
         violated("one of the host registrations");
-        // SAFETY: the call only asks whether anything is mapped there, and nothing is.
+        // SAFETY: the call only checks whether anything is mapped there, and nothing is.
         assert_eq!(unsafe { cuMemHostRegister_v2(4096 as *mut _, 4096, 0) }, 1);
         violated("not mapped in this process");
     });
@@ -241,7 +237,7 @@ fn what_is_left_in_a_context_is_reported_when_it_goes() {
     });
 }
 
-/// `rows` of `bytes`, between places with strides.
+/// Returns a copy of `rows` rows of `bytes` bytes. `to` and `from` give device address and stride.
 fn rows(to: (u64, usize), from: (u64, usize), bytes: usize, rows: usize) -> RowsCopy {
     let half = |(device, stride)| Rows {
         x_bytes: 0,
@@ -271,7 +267,7 @@ fn rows_are_copied_between_strides_and_stay_within_memory() {
             &std::array::from_fn::<u8, 64, _>(|index| index as u8),
         );
         let copy = |copy: &RowsCopy| cuMemcpy2DAsync_v2(Some(copy), stream);
-        // Three rows of two bytes, four apart, to where they are five apart.
+        // Three rows of two bytes, four bytes apart in the source and five in the destination.
         let good = rows((memory + 32, 5), (memory, 4), 2, 3);
         ok(copy(&good));
         ok(symmem_fake_cuda::streams::cuStreamSynchronize(stream));
@@ -283,7 +279,7 @@ fn rows_are_copied_between_strides_and_stay_within_memory() {
 
         assert_eq!(copy(&rows((memory + 32, 1), (memory, 4), 2, 3)), 1);
         violated("1 bytes apart");
-        // The last row ends a byte behind the allocation.
+        // The last row ends one byte past the allocation.
         assert_eq!(copy(&rows((memory + 53, 5), (memory, 4), 2, 3)), 1);
         violated("0x");
         let mut host = good;

@@ -1,4 +1,4 @@
-//! Multicast objects, by one process that has all devices.
+//! Multicast objects in one process that has all devices.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use symmem_fake_cuda::vmm::*;
 use crate::multicast_support::*;
 use crate::support::*;
 
-/// An object that has both devices.
+/// Returns an object with both devices added.
 #[track_caller]
 fn complete() -> u64 {
     let object = object(2);
@@ -21,7 +21,7 @@ fn complete() -> u64 {
     object
 }
 
-/// A test in a process of its own, where the devices have a switch.
+/// Runs a test in its own process, on devices with a switch.
 fn with_switch(body: impl FnOnce()) {
     alone(&[HARDWARE], || {
         context(0);
@@ -96,7 +96,7 @@ fn the_two_granularities_differ_and_the_smaller_is_required() {
         );
         let uneven = object_properties(2, UNIT + 4096);
         assert_eq!(cuMulticastCreate(Some(&mut 0), Some(&uneven)), 1);
-        violated("a size of 2101248 is no multiple of a multicast object's granularity");
+        violated("a size of 2101248 is not a multiple of a multicast object's granularity");
         let object = complete();
         let part = memory(0, 2);
         for (offset, memory_offset, bytes) in [(4096, 0, UNIT), (0, 4096, UNIT), (0, 0, 4096)] {
@@ -104,7 +104,7 @@ fn the_two_granularities_differ_and_the_smaller_is_required() {
                 cuMulticastBindMem(object, offset, part, memory_offset, bytes, 0),
                 1
             );
-            violated("of 4096 is no multiple");
+            violated("of 4096 is not a multiple");
         }
     });
 }
@@ -117,7 +117,7 @@ fn the_granularity_can_be_larger_than_that_of_memory() {
             context(0);
             let properties = object_properties(2, UNIT);
             assert_eq!(cuMulticastCreate(Some(&mut 0), Some(&properties)), 1);
-            violated("no multiple");
+            violated("not a multiple");
             let object = complete();
             let (part, mut base) = (memory(0, 2), 0);
             ok(cuMulticastBindMem(object, 0, part, 0, 2 * UNIT, 0));
@@ -188,7 +188,7 @@ fn binding_and_mapping_wait_for_all_devices() {
             ];
             std::thread::sleep(Duration::from_millis(100));
             assert!(calls.iter().all(|call| !call.is_finished()));
-            // What waits holds nothing that others need.
+            // Blocked calls hold nothing that others need.
             ok(cuMemRelease(memory(0, 1)));
             ok(cuMulticastAddDevice(object, 1));
         });
@@ -225,7 +225,7 @@ fn memory_stays_while_a_call_that_binds_it_waits() {
     });
 }
 
-/// What is made in a process of its own, in which a call never returns.
+/// Runs a test in its own process, where the first call of `symbol` never returns.
 fn with_a_call_that_never_returns(symbol: &str, body: impl FnOnce()) {
     let stall = format!("{symbol}:1:forever");
     alone(&[HARDWARE, ("FAKE_DEVICE_STALL", &stall)], || {
@@ -350,7 +350,7 @@ fn an_object_that_can_be_shared_takes_memory_that_can_be_exported() {
         let shared = complete();
         let private_memory = memory_for(0, 1, 0);
         assert_eq!(cuMulticastBindMem(shared, 0, private_memory, 0, UNIT, 0), 1);
-        violated("takes memory that can be exported");
+        violated("takes only exportable memory");
         let mut private = 0;
         let properties = ObjectProperties {
             handle_types: 0,
@@ -439,7 +439,7 @@ fn a_released_object_serves_its_mappings_and_nothing_else() {
         let text = symmem_fake_cuda::report::text();
         assert_eq!(text.matches("was destroyed before").count(), 5, "{text}");
         symmem_fake_cuda::report::fake_device_clear_violations();
-        // It can be had again from an address that it is mapped at.
+        // The handle can be retained again from an address where the object is mapped.
         let mut again = 0;
         ok(cuMemRetainAllocationHandle(Some(&mut again), base));
         ok(cuMulticastUnbind(again, 0, 0, UNIT));
@@ -447,7 +447,7 @@ fn a_released_object_serves_its_mappings_and_nothing_else() {
         ok(cuMemRelease(again));
         clean();
         ok(cuMemUnmap(base, 4 * UNIT));
-        violated("let go of while 1 ranges of this process are bound");
+        violated("is released while 1 ranges of this process are bound");
     });
 }
 
@@ -456,9 +456,9 @@ fn memory_is_no_object_and_an_object_no_memory() {
     with_switch(|| {
         let (object, part) = (complete(), memory(0, 1));
         assert_eq!(cuMulticastAddDevice(part, 0), 1);
-        violated("is memory, and no multicast object");
+        violated("is memory, not a multicast object");
         assert_eq!(cuMulticastBindMem(object, 0, object, 0, UNIT, 0), 1);
-        violated("is a multicast object, and no memory");
+        violated("is a multicast object, not memory");
         let mut properties = Properties::default();
         assert_eq!(
             cuMemGetAllocationPropertiesFromHandle(Some(&mut properties), object),
@@ -496,12 +496,12 @@ fn a_multicast_address_is_for_multimem_operations_alone() {
         }
         let base = mapped(object, 4, 0);
         assert_eq!(cuMemsetD32_v2(base, 1, 1), 1);
-        violated("is a multicast address, for multimem operations and nothing else");
+        violated("is a multicast address, which only multimem operations may access");
         let mut word = [0u8; 4];
-        // SAFETY: a buffer of that length.
+        // SAFETY: the buffer has four bytes.
         let copied = unsafe { cuMemcpyDtoH_v2(word.as_mut_ptr() as u64, base, 4) };
         assert_eq!(copied, 1);
-        violated("for multimem operations and nothing else");
+        violated("which only multimem operations may access");
     });
 }
 
@@ -510,7 +510,7 @@ fn the_host_cannot_load_from_a_multicast_address() {
     with_switch(|| {
         let object = complete();
         let base = mapped(object, 4, 0);
-        // Nothing is mapped there for the host, which would be told by a signal.
+        // The host has no access there; a load would raise a signal.
         let mut readable = false;
         for line in std::fs::read_to_string("/proc/self/maps")
             .expect("this process's memory")
@@ -538,7 +538,7 @@ fn access_is_set_for_members() {
             location: Location { kind: 1, id: 2 },
             flags: 3,
         };
-        // SAFETY: one descriptor.
+        // SAFETY: the array has one descriptor.
         assert_eq!(unsafe { cuMemSetAccess(base, 4 * UNIT, &access, 1) }, 101);
         let mut flags = 9;
         for (device, expected) in [(0, 0), (1, 3)] {
@@ -567,7 +567,7 @@ fn the_arguments_are_the_drivers() {
         size_of::<ObjectProperties>(),
         size_of::<CUmulticastObjectProp>()
     );
-    // SAFETY: both are C structs of integers, of one size.
+    // SAFETY: both are C structs of integers of one size.
     let ours: ObjectProperties = unsafe { std::mem::transmute(driver) };
     assert_eq!(
         (ours.devices, ours.bytes, ours.handle_types, ours.flags),

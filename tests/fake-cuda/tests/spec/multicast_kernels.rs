@@ -1,4 +1,4 @@
-//! Kernels over multicast addresses: what a switch does with the replicas that are bound.
+//! Kernels over multicast addresses: what a switch does with the bound replicas.
 
 use std::os::fd::AsRawFd;
 
@@ -18,21 +18,21 @@ use crate::multicast_sharing::{descriptor_of, exported, import};
 use crate::multicast_support::{HARDWARE, UNIT, memory, object};
 use crate::support::*;
 
-/// Where in each device's memory the elements lie, behind the slots.
+/// Offset of the elements in each device's memory, behind the slots.
 const DATA: u64 = 3 << 19;
 const RESULT: u64 = DATA + 4096;
 const _: () = assert!(SLOT_BLOCKS as u64 * SLOT_BYTES <= DATA);
 
-/// Two ranks: each with a unit of memory of its device, which is bound at a unit of an object.
+/// Two ranks. Each has a unit of its device's memory, which is bound at one unit of an object.
 struct World {
     object: u64,
-    /// Their memory, as addresses here.
+    /// Each rank's memory, as addresses in this process.
     bases: [u64; 2],
-    /// Both of them under one address.
+    /// The multicast address of both.
     both: u64,
 }
 
-/// Map a handle, open to both devices.
+/// Maps a handle with access for both devices.
 #[track_caller]
 fn open_to_both(handle: u64, units: usize) -> u64 {
     let (mut base, bytes) = (0, units * UNIT);
@@ -42,13 +42,13 @@ fn open_to_both(handle: u64, units: usize) -> u64 {
         location: Location { kind: 1, id },
         flags: 3,
     });
-    // SAFETY: two descriptors.
+    // SAFETY: the array has two descriptors.
     ok(unsafe { cuMemSetAccess(base, bytes, access.as_ptr(), 2) });
     base
 }
 
 impl World {
-    /// Both ranks in this process.
+    /// Sets up both ranks in this process.
     fn of_one_process() -> Self {
         let object = object(2);
         let parts = [0, 1].map(|device| memory(device, 1));
@@ -79,7 +79,7 @@ impl World {
         addresses
     }
 
-    /// What a rank is told that does its half of a two-shot all-reduce of 8 floats.
+    /// Returns the arguments of a rank that does its half of a two-shot all-reduce of 8 floats.
     fn all_reduce(&self, rank: u32) -> MulticastArguments {
         let half = 16 * u64::from(rank);
         MulticastArguments {
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// The same without multicast addresses.
+/// The same without multicast addresses, as in emulation.
 fn emulated(arguments: MulticastArguments) -> MulticastArguments {
     MulticastArguments {
         slots: DeviceAddress::NULL,
@@ -125,7 +125,7 @@ fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// One launch of a kernel by each rank of this process, to its end.
+/// Launches a kernel once by each rank of this process, and waits for the end.
 fn run(name: &str, contexts: [u64; 2], all: [MulticastArguments; 2]) -> [i32; 2] {
     let mut streams = [0; 2];
     for ((context, arguments), own) in contexts.into_iter().zip(all).zip(&mut streams) {
@@ -143,7 +143,7 @@ fn run(name: &str, contexts: [u64; 2], all: [MulticastArguments; 2]) -> [i32; 2]
     ends
 }
 
-/// A test of two ranks in a process of its own.
+/// Runs a test of two ranks in its own process.
 fn with_two_ranks(body: impl FnOnce([u64; 2], World)) {
     alone(&[HARDWARE], || {
         let contexts = [1, 0].map(context);
@@ -151,7 +151,7 @@ fn with_two_ranks(body: impl FnOnce([u64; 2], World)) {
     });
 }
 
-/// What one rank is told is wrong, and what is said about it: the other does not run.
+/// Gives one rank wrong arguments and checks the report. The other rank does not run.
 fn refused(change: impl Fn(&World, &mut MulticastArguments), what: &str) {
     refused_by("symmem_multicast_reduce_f32", change, what);
 }
@@ -167,7 +167,7 @@ fn refused_by(name: &str, change: impl Fn(&World, &mut MulticastArguments), what
     violated(what);
 }
 
-/// Each case loses the context, so each has a process of its own.
+/// Defines refusals. Each loses the context, so each runs in its own process.
 macro_rules! refusals {
     ($($name:ident: $change:expr, $what:literal;)*) => {$(
         #[test]
@@ -260,8 +260,8 @@ fn bytes_go_to_all_replicas_and_a_barrier_moves_none() {
     });
 }
 
-/// As the peer: rank 1, with an object of its own, which has both devices by and by. Its memory is bound
-/// and has these elements.
+/// Sets up rank 1 in the peer process. It creates the object, which gets both devices in time. Its memory is bound and
+/// holds `values`.
 fn peer_of_two(values: impl IntoIterator<Item = f32>) -> World {
     context(1);
     let (object, own) = (object(2), memory(1, 1));
@@ -278,7 +278,7 @@ fn peer_of_two(values: impl IntoIterator<Item = f32>) -> World {
     world
 }
 
-/// Rank 0, with the peer's object.
+/// Sets up rank 0 with the peer's object.
 fn first_of_two(peer: &mut Peer, values: impl IntoIterator<Item = f32>) -> World {
     context(0);
     let own = memory(0, 1);
@@ -301,7 +301,7 @@ fn first_of_two(peer: &mut Peer, values: impl IntoIterator<Item = f32>) -> World
     world
 }
 
-/// One launch by this rank, to its end.
+/// Launches one kernel by this rank and waits for the end.
 fn run_alone(rank: u32, world: &World) -> i32 {
     let name = "symmem_multicast_reduce_f32";
     let (stream, (_, function)) = (stream(), kernel(name, size_of::<MulticastArguments>()));
@@ -347,7 +347,7 @@ fn what_a_killed_process_bound_is_there_while_its_memory_is() {
         let mut peer = Peer::start(&[]);
         let world = first_of_two(&mut peer, [2.0; 8]);
         peer.kill();
-        // A member that nobody waits for any more: the barrier has a deadline, and what is bound stays.
+        // The other member is dead. The barrier has a deadline, and what is bound stays bound.
         let mut arguments = world.all_reduce(0);
         arguments.group.watch.deadline_ns = 50_000_000;
         let name = "symmem_multicast_reduce_f32";
@@ -387,7 +387,7 @@ fn what_a_killed_process_bound_is_lost_with_its_memory() {
 refusals! {
     an_address_that_is_no_multicast_address:
         |world, arguments| arguments.source = DeviceAddress(world.bases[0] + DATA),
-        "is no multicast address";
+        "is not a multicast address";
     bytes_behind_the_end_of_what_is_mapped:
         |world, arguments| arguments.source = DeviceAddress(world.both + 3 * UNIT as u64 - 8),
         "runs out of its memory after 8 bytes";
@@ -406,40 +406,40 @@ refusals! {
     an_access_that_was_taken_away:
         |world, _| {
             let access = Access { location: Location { kind: 1, id: 0 }, flags: 0 };
-            // SAFETY: one descriptor.
+            // SAFETY: the array has one descriptor.
             ok(unsafe { cuMemSetAccess(world.both - UNIT as u64, 4 * UNIT, &access, 1) });
         },
         "no access has been set for device 0";
     sources_that_are_not_those_behind_the_address:
         |_, arguments| arguments.sources[1].0 += 16,
-        "the members' sources are not what is bound";
+        "the members' sources are not the memory bound";
     destinations_that_are_not_those_behind_the_address:
         |_, arguments| arguments.destination.0 -= 16,
-        "the members' destinations are not what is bound";
+        "the members' destinations are not the memory bound";
     slots_that_are_not_those_behind_the_address:
         |_, arguments| arguments.slots.0 += 4096,
-        "the members' slots are not what is bound";
+        "the members' slots are not the memory bound";
     a_group_of_fewer_members_than_devices:
         |_, arguments| arguments.group.world = 1,
-        "the members' slots are not what is bound";
+        "the members' slots are not the memory bound";
     sources_without_a_multicast_address:
         |_, arguments| arguments.source = DeviceAddress::NULL,
-        "the sources have no multicast address, and the slots have one";
+        "the sources have no multicast address, but the slots have one";
     slots_without_a_multicast_address:
         |_, arguments| arguments.slots = DeviceAddress::NULL,
-        "the sources have a multicast address, and the slots have none";
+        "the sources have a multicast address, but the slots have none";
     a_multicast_address_for_one_member:
         |_, arguments| arguments.store = MulticastStore::OWN,
-        "the destinations have a multicast address, and are this member's alone";
+        "the destinations have a multicast address, but belong to this member alone";
     elements_of_another_type:
         |_, arguments| arguments.element = ElementType::I32,
         "is given elements of I32";
     a_reduction_that_no_switch_has:
         |_, arguments| arguments.reduce = ReduceOperation::MAXIMUM,
-        "no switch has MAXIMUM of F32";
+        "no switch computes MAXIMUM of F32";
     a_reduction_of_one_member:
         |_, arguments| arguments.load = MulticastLoad::OWN,
-        "loads are reduced, not";
+        "loads must be reduced, not";
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_move_that_is_no_barrier_goes_to_all() {
             arguments.source = DeviceAddress::NULL;
             arguments.store = MulticastStore::OWN;
         };
-        let what = "a barrier moves nothing, and all else goes to all members";
+        let what = "a barrier moves nothing; every other operation stores to all members";
         refused_by("symmem_multicast_move", change, what);
     });
 }
@@ -465,9 +465,9 @@ fn what_a_running_kernel_uses_is_neither_unbound_nor_unmapped() {
         let name = "symmem_multicast_reduce_f32";
         let (stream, (_, function)) = (stream(), kernel(name, size_of::<MulticastArguments>()));
         ok(cuFuncLoad(function));
-        // The other rank never comes.
+        // The other rank never arrives.
         ok(launch(function, 4, 128, 0, stream, &world.all_reduce(0)));
-        // It has begun once it has raised its word at the other.
+        // The kernel has begun once it has given its signal to the other rank.
         while read(world.bases[1], DATA as usize)
             .iter()
             .all(|byte| *byte == 0)
@@ -488,7 +488,7 @@ fn what_a_running_kernel_uses_is_neither_unbound_nor_unmapped() {
             let text = symmem_fake_cuda::report::text();
             assert!(text.contains(what), "{text}");
         }
-        // Either may wait for the device, which waits for the other rank.
+        // Either call may wait for the device, which waits for the other rank.
         let text = symmem_fake_cuda::report::text();
         assert_eq!(
             text.matches("which can wait for a peer").count(),
@@ -507,7 +507,7 @@ fn what_a_kernel_of_another_process_uses_is_not_unbound() {
             let name = "symmem_multicast_reduce_f32";
             let (stream, (_, function)) = (stream(), kernel(name, size_of::<MulticastArguments>()));
             ok(cuFuncLoad(function));
-            // The other rank never comes, until this one is killed.
+            // The other rank never arrives, until this one is killed.
             ok(launch(function, 4, 128, 0, stream, &world.all_reduce(1)));
             return say_and_wait("running");
         }

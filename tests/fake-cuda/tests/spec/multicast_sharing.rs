@@ -17,7 +17,7 @@ pub fn exported(handle: u64) -> OwnedFd {
     let mut descriptor = -1;
     let export = cuMemExportToShareableHandle(Some(&mut descriptor), handle, 1, 0);
     ok(export);
-    // SAFETY: the driver gave the descriptor to us.
+    // SAFETY: the driver has just returned this descriptor, which nothing else owns.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
@@ -31,13 +31,13 @@ pub fn import(descriptor: &OwnedFd) -> Result<u64, i32> {
     }
 }
 
-/// What the peer has exported, opened here as SCM_RIGHTS would hand it over.
+/// Opens the descriptor that the peer exported, as SCM_RIGHTS would pass it.
 pub fn heard_descriptor(peer: &mut Peer) -> OwnedFd {
     let number = peer.hear();
     descriptor_of(&peer.id().to_string(), &number)
 }
 
-/// A descriptor of another process, opened here.
+/// Opens a descriptor of another process in this process.
 pub fn descriptor_of(process: &str, number: &str) -> OwnedFd {
     let path = format!("/proc/{process}/fd/{number}");
     let mut options = File::options();
@@ -57,7 +57,7 @@ fn processes_add_bind_and_unbind_each_its_own() {
                 ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
             });
             std::thread::sleep(Duration::from_millis(50));
-            assert!(!binding.is_finished(), "a device is missing");
+            assert!(!binding.is_finished(), "a device has not been added");
             say_and_wait(&descriptor.as_raw_fd().to_string());
             binding.join().expect("the other process added its device");
             ok(cuMulticastUnbind(object, 0, 0, UNIT));
@@ -97,7 +97,7 @@ fn what_a_killed_process_added_stays_and_nobody_is_locked_out() {
             let object = object(2);
             ok(cuMulticastAddDevice(object, 0));
             let descriptor = exported(object);
-            // Killed at any time, also while it has the state locked.
+            // The process is killed at any time, also while it has the state locked.
             std::thread::spawn(move || {
                 loop {
                     let _ = cuMulticastAddDevice(object, 0);
@@ -141,7 +141,7 @@ fn a_call_that_waits_for_a_dead_process_waits_for_ever() {
         let call = std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
         std::thread::sleep(Duration::from_millis(200));
         assert!(!call.is_finished());
-        // The process can end all the same, as this test's does now.
+        // The process can end although a thread still waits, as this test's process does now.
         clean();
     });
 }
@@ -159,7 +159,7 @@ fn an_object_that_all_have_let_go_of_cannot_be_imported() {
         let mut peer = Peer::start(&[]);
         ok(cuInit(0));
         assert_eq!(import(&heard_descriptor(&mut peer)), Err(1));
-        violated("all that held it let go before this import");
+        violated("every process released it before this import");
         peer.release();
     });
 }
@@ -177,12 +177,12 @@ fn the_dead_hold_nothing_even_before_they_are_waited_for() {
         let descriptor = heard_descriptor(&mut peer);
         peer.kill_unseen();
         assert_eq!(import(&descriptor), Err(1));
-        violated("all that held it let go before this import");
+        violated("every process released it before this import");
         peer.kill();
     });
 }
 
-/// Binds and unbinds a device's memory again and again.
+/// Binds and unbinds a device's memory many times.
 fn bind_often(object: u64, device: i32) {
     let part = memory(device, 1);
     for _ in 0..3000 {
@@ -247,7 +247,7 @@ fn slots_are_counted_over_the_processes_of_a_ledger_and_come_back_from_the_dead(
         assert_eq!(
             cuMulticastBindMem(own, 0, part, 0, UNIT, 0),
             2,
-            "the peer has it"
+            "the peer has the slot"
         );
         peer.kill();
         ok(cuMulticastBindMem(own, 0, part, 0, UNIT, 0));

@@ -1,4 +1,4 @@
-//! What the tests of multicast share.
+//! Helpers of the multicast tests.
 
 use symmem_fake_cuda::multicast::*;
 use symmem_fake_cuda::vmm::*;
@@ -17,7 +17,7 @@ pub fn object_properties(devices: u32, bytes: usize) -> ObjectProperties {
     }
 }
 
-/// An object of 4 units for so many devices.
+/// Creates an object of 4 units for `devices` devices.
 #[track_caller]
 pub fn object(devices: u32) -> u64 {
     let mut handle = 0;
@@ -26,13 +26,13 @@ pub fn object(devices: u32) -> u64 {
     handle
 }
 
-/// Memory of a device, so many units of it.
+/// Creates `units` units of memory on a device.
 #[track_caller]
 pub fn memory(device: i32, units: usize) -> u64 {
     memory_for(device, units, 1)
 }
 
-/// The same, for export by these handle types.
+/// Like [`memory`], for export by these handle types.
 #[track_caller]
 pub fn memory_for(device: i32, units: usize, handle_types: u32) -> u64 {
     let mut handle = 0;
@@ -55,7 +55,7 @@ pub fn memory_for(device: i32, units: usize, handle_types: u32) -> u64 {
     handle
 }
 
-/// Map memory or an object, open to a device.
+/// Maps memory or an object with access for a device.
 #[track_caller]
 pub fn mapped(handle: u64, units: usize, device: i32) -> u64 {
     let mut base = 0;
@@ -69,7 +69,7 @@ pub fn mapped(handle: u64, units: usize, device: i32) -> u64 {
         },
         flags: 3,
     };
-    // SAFETY: one descriptor.
+    // SAFETY: the array has one descriptor.
     ok(unsafe { cuMemSetAccess(base, bytes, &access, 1) });
     base
 }

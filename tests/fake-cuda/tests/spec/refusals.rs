@@ -1,4 +1,4 @@
-//! Failures on order, machines without a driver, and the exported names.
+//! Injected failures, machines without a driver, and the exported names.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -32,7 +32,7 @@ fn a_symbol_fails_at_its_nth_call() {
             assert_eq!(cuMemAlloc_v2(Some(&mut address), 4), 2);
             ok(cuMemAlloc_v2(Some(&mut address), 4));
             assert_eq!(cuMemHostAlloc(Some(&mut address), 4, 0), 999);
-            // SAFETY: a zero-terminated name.
+            // SAFETY: the name is zero-terminated.
             unsafe { fake_device_fail_symbol(c"cuMemAlloc_v2".as_ptr(), 1, 304) };
             assert_eq!(cuMemAlloc_v2(Some(&mut address), 4), 304);
         },
@@ -102,7 +102,7 @@ fn a_call_never_returns_on_order_and_others_go_on() {
         let call = std::thread::spawn(bind);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!call.is_finished());
-        assert_eq!(live(Kind::MulticastBinding), 1, "it has not begun");
+        assert_eq!(live(Kind::MulticastBinding), 1, "the call has not begun");
         ok(bind());
         clean();
     });
@@ -146,7 +146,7 @@ fn each_multicast_call_fails_on_order() {
             ("cuMulticastGetGranularity", false),
         ] {
             let name = CString::new(symbol).expect("a name");
-            // SAFETY: a zero-terminated name.
+            // SAFETY: the name is zero-terminated.
             unsafe { fake_device_fail_symbol(name.as_ptr(), 1, 802) };
             let properties = object_properties(1, UNIT);
             let mut failed = Vec::new();
@@ -223,9 +223,9 @@ fn a_mig_instance_looks_like_one() {
     alone(&[("FAKE_CUDA_MIG", "1")], || {
         ok(cuInit(0));
         let (mut name, mut reaches) = ([0; 64], 1);
-        // SAFETY: a buffer of that length.
+        // SAFETY: the buffer has 64 bytes.
         ok(unsafe { cuDeviceGetName(name.as_mut_ptr(), 64, 0) });
-        // SAFETY: the driver ends names with a zero.
+        // SAFETY: the driver terminates names with a zero.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         assert!(name.to_string_lossy().contains("MIG"));
         ok(cuDeviceCanAccessPeer(Some(&mut reaches), 0, 1));
@@ -242,7 +242,7 @@ fn the_report_is_written_at_exit() {
         let memory = device_memory(4);
         assert_eq!(cuMemFree_v2(memory + 1), 1);
         let mut buffer = [0u8; 10];
-        // SAFETY: a buffer of that length.
+        // SAFETY: the buffer has 10 bytes.
         assert!(unsafe { fake_device_report(buffer.as_mut_ptr(), 10) } > 10);
         assert_eq!(&buffer, b"violation:");
     };
@@ -269,13 +269,13 @@ fn calls_are_traced() {
     alone(&[("FAKE_DEVICE_TRACE", &text)], || {
         ok(cuInit(0));
         assert_eq!(cuDeviceGet(Some(&mut 0), 9), 101);
-        // SAFETY: a zero-terminated name.
+        // SAFETY: the name is zero-terminated.
         unsafe { cuGetProcAddress_v2(c"cuNothing".as_ptr(), Some(&mut 0), 12000, 0, None) };
     });
     if !inside {
         let trace = std::fs::read_to_string(&path).expect("the trace");
         std::fs::remove_file(&path).expect("the trace can be removed");
-        // Behind the process's number and the thread's.
+        // Each line starts with the process and thread numbers.
         let calls: Vec<_> = trace
             .lines()
             .filter_map(|line| line.splitn(3, ' ').nth(2))
@@ -294,15 +294,15 @@ fn calls_are_traced() {
 
 #[test]
 fn every_name_is_exported() {
-    // The library beside this binary, as programs will open it.
+    // The library beside this test binary, opened as programs open it.
     let mut path = std::env::current_exe().expect("the test binary's path");
     path.pop();
     path.push("libsymmem_fake_cuda.so");
-    // SAFETY: the library's initialisers are Rust's own.
+    // SAFETY: the library runs no code but Rust's own when it is loaded.
     let library =
         unsafe { libloading::Library::new(&path) }.expect("the library was built with the tests");
     let exported = |name: &str| {
-        // SAFETY: the symbol is only looked for, never called.
+        // SAFETY: the symbol is only looked up, never called.
         unsafe { library.get::<*const ()>(CString::new(name).expect("a name").as_bytes()) }.is_ok()
     };
     for name in NAMES.iter().chain(&[
@@ -314,7 +314,7 @@ fn every_name_is_exported() {
     }
     let (mut found, mut status) = (0, 9);
     ok(cuInit(0));
-    // SAFETY: zero-terminated names.
+    // SAFETY: the names are zero-terminated.
     unsafe {
         ok(cuGetProcAddress_v2(
             c"cuMemAlloc".as_ptr(),

@@ -14,7 +14,7 @@ use crate::support::*;
 
 const MIB2: usize = GRANULARITY as usize;
 
-/// Export an allocation of device 0 with `text` in it, 16 bytes from its start.
+/// Exports an allocation of device 0 with `text` 16 bytes from its start.
 fn export_legacy(text: &[u8]) -> (u64, IpcHandle) {
     let memory = device_memory(4096);
     write(memory + 16, text);
@@ -48,7 +48,7 @@ fn a_legacy_handle_opens_in_another_process() {
         );
         ok(cuIpcOpenMemHandle_v2(Some(&mut mapped), handle, 1));
         ok(cuIpcOpenMemHandle(Some(&mut again), handle, 1));
-        assert_eq!(mapped, again, "a second time it is counted");
+        assert_eq!(mapped, again, "the second open is counted");
         assert_eq!(read(mapped + 16, 13), b"from the peer");
         write(mapped + 16, b"from us, too.");
         peer.release();
@@ -83,7 +83,7 @@ fn a_legacy_handle_is_for_other_processes_and_cu_mem_alloc() {
     });
 }
 
-/// Create and map memory of device 0, open to device `access` too.
+/// Maps a handle's memory with access for device `access`.
 fn map(handle: u64, access: i32) -> u64 {
     let mut base = 0;
     ok(cuMemAddressReserve(Some(&mut base), MIB2, MIB2, 0, 0));
@@ -95,12 +95,12 @@ fn map(handle: u64, access: i32) -> u64 {
         },
         flags: 3,
     };
-    // SAFETY: one descriptor.
+    // SAFETY: the array has one descriptor.
     ok(unsafe { cuMemSetAccess(base, MIB2, &access, 1) });
     base
 }
 
-/// The peer's descriptor, opened here as SCM_RIGHTS would hand it over.
+/// Opens the peer's descriptor, as SCM_RIGHTS would pass it.
 fn descriptor_of(peer: &Peer, number: i32) -> OwnedFd {
     let path = format!("/proc/{}/fd/{number}", peer.id());
     std::fs::File::options()
@@ -120,7 +120,7 @@ fn import(descriptor: BorrowedFd<'_>) -> u64 {
     handle
 }
 
-/// As the peer: export 2 MiB with a text at the start, and say the descriptor's number.
+/// Exports 2 MiB with a text at the start, and prints the descriptor's number; called by the peer.
 fn export_descriptor() -> (u64, OwnedFd) {
     context(0);
     let (mut handle, mut descriptor) = (0, -1);
@@ -135,7 +135,7 @@ fn export_descriptor() -> (u64, OwnedFd) {
     let base = map(handle, 0);
     ok(cuMemRelease(handle));
     write(base, b"from the peer");
-    // The released handle can be had again from an address that it is mapped at.
+    // The released handle can be retained again from an address where its memory is mapped.
     ok(cuMemRetainAllocationHandle(Some(&mut handle), base));
     ok(cuMemExportToShareableHandle(
         Some(&mut descriptor),
@@ -144,7 +144,7 @@ fn export_descriptor() -> (u64, OwnedFd) {
         0,
     ));
     ok(cuMemRelease(handle));
-    // SAFETY: the driver gave the descriptor to us.
+    // SAFETY: the driver has just returned this descriptor, which nothing else owns.
     (base, unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -201,11 +201,11 @@ fn memory_outlives_a_killed_exporter_while_it_is_mapped() {
             let base = map(import(descriptor_of(&peer, number).as_fd()), 0);
             let (mut free, mut total) = (0, 0);
             ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
-            assert_eq!(free, 2 * MIB2, "what the peer took counts here");
+            assert_eq!(free, 2 * MIB2, "the peer's allocations count here");
             peer.kill();
             assert_eq!(read(base, 13), b"from the peer");
             ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
-            assert_eq!(free, 3 * MIB2, "a dead process has given its memory back");
+            assert_eq!(free, 3 * MIB2, "a dead process's memory is free again");
             ok(cuCtxSynchronize());
             clean();
         },

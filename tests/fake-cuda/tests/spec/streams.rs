@@ -100,8 +100,8 @@ fn freeing_what_is_in_use_is_reported() {
         ok(cuMemsetD8Async(memory, 1, 64, waiter));
         let late = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
-            // Set the word as another process would.
-            // SAFETY: pinned memory is the host's to write.
+            // Another process would set the word like this.
+            // SAFETY: the word is live pinned memory, which the host may write.
             unsafe { (flag as *mut u32).write_volatile(1) };
         });
         ok(cuMemFree_v2(memory));
@@ -135,16 +135,16 @@ fn captured_work_runs_when_it_is_launched() {
         ok(cuMemsetD32Async(memory, 1, 1, origin));
         ok(cuEventRecord(fork, origin));
         ok(cuStreamWaitEvent(side, fork, 0));
-        // SAFETY: device memory only.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         ok(unsafe { cuMemcpyDtoDAsync_v2(memory + 4, memory, 4, side) });
         ok(cuEventRecord(join, side));
         ok(cuStreamWaitEvent(origin, join, 0));
-        // SAFETY: device memory only.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         ok(unsafe { cuMemcpyAsync(memory + 8, memory + 4, 4, origin) });
         ok(cuStreamEndCapture(origin, Some(&mut graph)));
         ok(cuGraphGetNodes(graph, None, Some(&mut nodes)));
         assert_eq!(nodes, 3);
-        assert_eq!(read_word(memory + 8), 0, "nothing ran yet");
+        assert_eq!(read_word(memory + 8), 0, "nothing has run yet");
         ok(cuGraphInstantiateWithFlags(Some(&mut executable), graph, 0));
         ok(cuGraphDestroy(graph));
         for _ in 0..2 {
@@ -171,7 +171,7 @@ fn branches_of_a_graph_run_beside_each_other() {
         ok(cuStreamBeginCapture_v2(origin, 2));
         ok(cuEventRecord(fork, origin));
         ok(cuStreamWaitEvent(side, fork, 0));
-        // The branch that waits is captured before the one that it waits for.
+        // The branch that waits is captured before the branch that it waits for.
         ok(cuStreamWaitValue32_v2(origin, flag, 3, 1));
         ok(cuStreamWriteValue32_v2(side, flag, 3, 0));
         ok(cuEventRecord(join, side));
@@ -184,7 +184,7 @@ fn branches_of_a_graph_run_beside_each_other() {
     });
 }
 
-/// Begin a capture, make `call`, and say what it and the capture's end came to.
+/// Makes `call` during a capture, and returns the results of the call and of ending the capture.
 fn spoilt_by(call: impl FnOnce(u64) -> i32) -> (i32, i32) {
     let (captured, mut graph) = (stream(), 0);
     ok(cuStreamBeginCapture_v2(captured, 0));

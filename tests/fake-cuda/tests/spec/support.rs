@@ -1,4 +1,4 @@
-//! What the tests share: a fresh process each, and short ways to the calls.
+//! Helpers: a fresh process for each test, and shortcuts to the calls.
 
 pub use fake_device::testing::*;
 use symmem_fake_cuda::allocations::{cuMemAlloc_v2, cuMemHostAlloc};
@@ -8,7 +8,7 @@ use symmem_fake_cuda::devices::cuInit;
 use symmem_fake_cuda::modules::{cuModuleGetFunction, cuModuleLoadData};
 use symmem_fake_cuda::streams::cuStreamCreate;
 
-/// Initialise and make the context of device `ordinal` current.
+/// Initializes the driver and makes the context of device `ordinal` current.
 #[track_caller]
 pub fn context(ordinal: i32) -> u64 {
     ok(cuInit(0));
@@ -25,7 +25,7 @@ pub fn device_memory(bytes: usize) -> u64 {
     address
 }
 
-/// Zeroed pinned memory.
+/// Allocates zeroed pinned memory.
 #[track_caller]
 pub fn host_memory(bytes: usize) -> u64 {
     let mut address = 0;
@@ -59,7 +59,7 @@ pub fn read_word(address: u64) -> u32 {
     u32::from_ne_bytes(read(address, 4).try_into().expect("four bytes"))
 }
 
-/// PTX with these entries, none of which declares parameters that the fake would check.
+/// Returns PTX with these entries, each with one parameter of the given size.
 pub fn ptx(entries: &[(&str, usize)]) -> String {
     let mut text = ".version 8.0\n.target sm_80\n.address_size 64\n".to_owned();
     for (name, bytes) in entries {
@@ -71,15 +71,15 @@ pub fn ptx(entries: &[(&str, usize)]) -> String {
     text
 }
 
-/// Load a module with one kernel and get it.
+/// Loads a module with one kernel and returns both.
 #[track_caller]
 pub fn kernel(name: &str, bytes: usize) -> (u64, u64) {
     let (mut module, mut function) = (0, 0);
     let image = ptx(&[(name, bytes)]);
-    // SAFETY: zero-terminated PTX.
+    // SAFETY: the PTX is zero-terminated.
     ok(unsafe { cuModuleLoadData(Some(&mut module), image.as_ptr().cast()) });
     let name = std::ffi::CString::new(name).expect("a name");
-    // SAFETY: a zero-terminated name.
+    // SAFETY: the name is zero-terminated.
     ok(unsafe { cuModuleGetFunction(Some(&mut function), module, name.as_ptr()) });
     (module, function)
 }

@@ -1,7 +1,7 @@
-//! Collectives, steps and operations on words.
+//! Collectives, step kernels and operations on words.
 //!
-//! A grid is emulated as the host backend does it, by one thread: only what it names is looked up, and
-//! what a GPU would not stand is a violation.
+//! One thread emulates a grid, as in the host backend. Only addresses that the arguments name are looked up, and what
+//! would break on a GPU is a violation.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ use crate::multicast::Accessing;
 use crate::report::violation;
 use crate::work::Runner;
 
-/// Finds what addresses are in this process, and keeps it mapped.
+/// Translates device addresses to addresses in this process and keeps the memory mapped.
 pub(super) struct Translation<'a> {
     runner: &'a Runner,
     kept: RefCell<Vec<Piece>>,
@@ -37,7 +37,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Where `bytes` from an address lie. No bytes lie anywhere.
+    /// Returns where `bytes` from an address lie. With zero bytes the address is returned unchecked.
     pub(super) fn find(&self, address: DeviceAddress, bytes: u64) -> Result<DeviceAddress> {
         if bytes == 0 {
             return Ok(address);
@@ -58,7 +58,7 @@ impl<'a> Translation<'a> {
         Ok(found)
     }
 
-    /// Where every member's bytes behind a multicast address lie, in the order of the switch.
+    /// Returns where each member's bytes behind a multicast address lie, in the order of the switch.
     pub(super) fn replicas(
         &self,
         address: DeviceAddress,
@@ -72,7 +72,7 @@ impl<'a> Translation<'a> {
         Ok(found)
     }
 
-    /// As [`Translation::find`], in place, unless the address is none.
+    /// Translates an address in place, as [`Translation::find`] does, unless it is null.
     pub(super) fn change(&self, address: &mut DeviceAddress, bytes: u64) -> Result {
         if address.0 != 0 {
             *address = self.find(*address, bytes)?;
@@ -89,7 +89,7 @@ impl<'a> Translation<'a> {
         self.watch(&mut group.watch)?;
         let bytes = slots_bytes(group, packets);
         let world = members(group)?;
-        // Others write into this rank's slots, which it polls.
+        // Peers write into this rank's slots, which it polls.
         if world > 1 {
             self.runner.check_polled(group.slots[group.rank as usize].0);
         }
@@ -99,7 +99,7 @@ impl<'a> Translation<'a> {
         Ok(())
     }
 
-    /// Runs it, and says what the driver would.
+    /// Runs the work and returns the error that the driver would report.
     pub(super) fn run(&self, launch: &Launch, work: Work<'_>) -> Result {
         let mut rounds = 0;
         let mut end = Ok(());
@@ -107,8 +107,8 @@ impl<'a> Translation<'a> {
             end = self.runner.pause(&mut rounds);
             end.is_ok()
         };
-        // SAFETY: every address was looked up, in the size that the kernel uses, and stays mapped
-        // while `self.kept` does.
+        // SAFETY: every address was looked up with the size that the kernel uses, and stays mapped while `self.kept`
+        // lives.
         let ran = unsafe { emulation::run(work, &mut pause) };
         if let Err(failure) = ran {
             violation(format!("{}: {}", launch.kernel.name, failure.message));
@@ -141,7 +141,7 @@ pub(super) fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
     u64::from(SLOT_BLOCKS) * SLOT_BYTES + regions
 }
 
-/// Has a grid of as many blocks as there are slots or regions for.
+/// Reports a grid with more blocks than there are slots or regions.
 pub(super) fn check_grid(launch: &Launch, most: u32) {
     let [blocks, y, z] = launch.blocks;
     if blocks > most || y != 1 || z != 1 {
@@ -152,7 +152,7 @@ pub(super) fn check_grid(launch: &Launch, most: u32) {
     }
 }
 
-/// Whether the type that a kernel's name ends with is the one it is given; else that is a violation.
+/// Whether the element type in a kernel's name is the one in its arguments; reports a violation if not.
 pub(super) fn check_element(launch: &Launch, prefix: &str, element: ElementType) -> bool {
     let named = launch.kernel.name.strip_prefix(prefix).unwrap_or_default();
     let same = named == element.name().to_ascii_lowercase();
@@ -198,7 +198,7 @@ pub(super) fn swap_bytes(launch: &Launch, runner: &Runner) -> Result {
     translation.run(launch, Work::Swap(&arguments))
 }
 
-/// Checks the grid, and makes addresses of this process of all that the arguments name.
+/// Checks the grid and translates all addresses in the arguments.
 fn translated<'a>(
     launch: &Launch,
     runner: &'a Runner,
@@ -210,13 +210,13 @@ fn translated<'a>(
     let copies = (arguments.copies as usize).min(MAX_RANKS);
     if arguments.concurrent == 0 {
         violation(format!(
-            "{} deals its blocks out among no copies",
+            "{} divides its blocks among no copies",
             launch.kernel.name
         ));
     }
     for index in 0..copies {
         let bytes = arguments.bytes[index];
-        // A copy onto itself is left out, and must stay recognisable as one.
+        // The kernel skips a copy onto itself, so equal addresses must stay equal.
         if arguments.destinations[index] == arguments.sources[index] {
             continue;
         }
@@ -304,12 +304,12 @@ fn loaded_ranges(arguments: &ReduceArguments) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Its meaning is that of `reduce`: what it pushes has to be there, and room for it, and is left alone.
+/// Has the same effect as `reduce`. Checks that the pushed data and the inboxes are mapped, and does not touch them.
 pub(super) fn reduce_push(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: ReducePushArguments = launch.arguments();
     check_grid(launch, SLOT_BLOCKS);
     check_element(launch, "symmem_reduce_push_", arguments.reduce.element);
-    // As core divides an inbox: with waves of 64 a grid uses half of it.
+    // As core divides an inbox: a grid with waves of 64 threads uses half of it.
     let pairs = launch.threads[0] / PUSH_PAIR_THREADS * launch.blocks[0];
     if pairs == 0 || pairs > arguments.channels {
         violation(format!(
@@ -324,7 +324,7 @@ pub(super) fn reduce_push(launch: &Launch, runner: &Runner) -> Result {
     reduce_loaded(launch, &translation, &mut arguments.reduce)
 }
 
-/// What a member pushes, and the inboxes.
+/// Returns the ranges that a member pushes, and the inboxes.
 fn pushed_ranges(arguments: &ReducePushArguments) -> Vec<(u64, u64)> {
     let world = (arguments.reduce.group.world as usize).min(MAX_RANKS);
     let size = arguments.reduce.element.bytes();
@@ -343,12 +343,12 @@ pub(super) fn reduce_push_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Bytes that a reduction in packets reads or writes at an entry of its own memory.
+/// Returns how many bytes a packet reduction reads or writes at an entry of this rank's memory.
 fn reduced_bytes(arguments: &ReducePacketArguments, member: usize) -> u64 {
     arguments.counts[member] * arguments.element.bytes()
 }
 
-/// Whether it stores anything at that entry.
+/// Whether this rank stores anything at that entry.
 fn stores(arguments: &ReducePacketArguments, member: usize) -> bool {
     arguments.two_shot == 1 || member == arguments.group.rank as usize
 }
@@ -463,7 +463,7 @@ pub(super) fn word_update_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     spans(&[operation.word, operation.result], |_| bytes).collect()
 }
 
-/// From the first byte of the first word to the last of the last.
+/// Returns the length in bytes from the start of the first word to the end of the last.
 fn words_bytes(wait: &WordWait) -> u64 {
     u64::from(wait.count.saturating_sub(1)) * wait.stride + u64::from(wait.bits / 8)
 }

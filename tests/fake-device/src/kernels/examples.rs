@@ -13,7 +13,7 @@ use crate::memory::Engine;
 use crate::report::violation;
 use crate::work::Runner;
 
-/// What it takes.
+/// Its arguments.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct RingArguments {
@@ -26,7 +26,7 @@ pub(super) struct RingArguments {
 unsafe impl Plain for RingArguments {}
 
 impl RingArguments {
-    /// The signal to the next rank and the wait for the one before.
+    /// Returns the signal to the next rank and the wait for the previous rank.
     fn signals(&self) -> (SignalTarget, SignalWait) {
         let (rank, world) = (self.inbox.rank, self.inbox.world);
         let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
@@ -56,7 +56,7 @@ impl RingArguments {
         (target, wait)
     }
 
-    /// The inboxes of this rank and the next.
+    /// Returns the inboxes of this rank and the next.
     fn inboxes(&self) -> (u64, u64) {
         let next = (self.inbox.rank + 1) % self.inbox.world;
         let base = |rank: u32| self.inbox.bases[rank as usize].0;

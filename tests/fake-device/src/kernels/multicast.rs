@@ -1,7 +1,7 @@
-//! Collectives over multicast addresses, or over the members' own where multicast is emulated.
+//! Collectives over multicast addresses, or over the members' own addresses where multicast is emulated.
 //!
-//! What a switch does is done on the replicas that are bound, in its order. The members' own addresses, by
-//! which kernels do edges, have to lead to the same bytes: then all that the kernel does between its
+//! The fake performs the switch's work on the bound replicas, in their order. Kernels handle the ends of a range
+//! through the members' own addresses, so these must lead to the same bytes. Then everything between a kernel's
 //! barriers is a reduction or a copy.
 
 use symmem_core::backend::abi::{
@@ -28,13 +28,13 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
     if !reduces(element, reduce) {
         return refuse(
             launch,
-            format!("no switch has {} of {}", reduce.name(), element.name()),
+            format!("no switch computes {} of {}", reduce.name(), element.name()),
         );
     }
     if arguments.load != MulticastLoad::REDUCED {
         return refuse(
             launch,
-            format!("loads are reduced, not {:?}", arguments.load),
+            format!("loads must be reduced, not {:?}", arguments.load),
         );
     }
     let translation = Translation::new(runner);
@@ -56,16 +56,16 @@ pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
         let (load, element) = (arguments.load, arguments.element.name());
         return refuse(
             launch,
-            format!("own bytes are loaded, not {load:?} of {element}"),
+            format!("the kernel loads its own bytes, not {load:?} of {element}"),
         );
     }
-    // Members that only meet do so once, the others at both ends.
+    // A barrier is one meeting; all other operations meet at both ends.
     let meets = arguments.store == MulticastStore::OWN;
     let barrier = arguments.group.operation == CollectiveOperation::BARRIER;
     if meets != barrier || meets && arguments.count != 0 {
         return refuse(
             launch,
-            "a barrier moves nothing, and all else goes to all members".into(),
+            "a barrier moves nothing; every other operation stores to all members".into(),
         );
     }
     let translation = Translation::new(runner);
@@ -87,7 +87,8 @@ fn refuse(launch: &Launch, why: String) -> Result {
     Err(Code::ILLEGAL_ADDRESS)
 }
 
-/// What `multimem.ld_reduce` has (PTX's table) and does as symmem promises; an average is a sum.
+/// Whether `multimem.ld_reduce` supports the combination (table in the PTX ISA) with the results that symmem promises;
+/// an average is a sum.
 fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
     use ElementType as E;
     match reduce {
@@ -104,12 +105,12 @@ fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
 
 type Addresses = [DeviceAddress; MAX_RANKS];
 
-/// The memory that a kernel names, as this process addresses it.
+/// The memory that a kernel names, as addresses of this process.
 struct Found {
     group: CollectiveGroup,
-    /// Reduced, in this order; or the own one.
+    /// What is reduced, in this order; or this rank's memory.
     sources: Addresses,
-    /// Written, where there is one.
+    /// What is written, if anything.
     destinations: Addresses,
 }
 
@@ -152,7 +153,7 @@ impl Found {
     }
 }
 
-/// How one member sees memory.
+/// One member's view of memory.
 struct View<'a> {
     launch: &'a Launch,
     translation: &'a Translation<'a>,
@@ -163,7 +164,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Memory of all members, which on hardware goes through a multicast address, or of this one.
+    /// Finds memory of all members, on hardware behind a multicast address, or memory of this member alone.
     fn find(
         &self,
         address: DeviceAddress,
@@ -179,9 +180,9 @@ impl View<'_> {
         let given = address.0 != 0;
         if given != (self.hardware && all) {
             let why = match (self.hardware, given) {
-                (false, _) => "have a multicast address, and the slots have none",
-                (true, true) => "have a multicast address, and are this member's alone",
-                (true, false) => "have no multicast address, and the slots have one",
+                (false, _) => "have a multicast address, but the slots have none",
+                (true, true) => "have a multicast address, but belong to this member alone",
+                (true, false) => "have no multicast address, but the slots have one",
             };
             return refuse(self.launch, format!("the {what} {why}")).map(|()| found);
         }
@@ -196,7 +197,7 @@ impl View<'_> {
         }
     }
 
-    /// The replicas behind a multicast address, which are to be the members' own memory.
+    /// Returns the replicas behind a multicast address, which must be the members' own memory.
     fn behind(
         &self,
         address: DeviceAddress,
@@ -213,7 +214,7 @@ impl View<'_> {
         let mut found = [DeviceAddress::NULL; MAX_RANKS];
         if sorted(&replicas) != sorted(&members[..self.world]) {
             let why = format!(
-                "the members' {what} are not what is bound behind multicast address {:#x}",
+                "the members' {what} are not the memory bound behind multicast address {:#x}",
                 address.0
             );
             return refuse(self.launch, why).map(|()| found);

@@ -1,7 +1,7 @@
-//! Products that gather their A meanwhile.
+//! Fused all-gather + GEMM kernels.
 //!
-//! NVIDIA's kernels are handed three tensor maps in front of the arguments. Here a map is what it was encoded
-//! from, so that one that says anything else than the arguments is found out.
+//! NVIDIA's kernels get three tensor maps in front of the arguments. In the fake, a map holds the values that it was
+//! encoded from, so a map that contradicts the arguments is caught.
 
 use symmem_core::backend::abi::{
     AT_ONCE_BLOCKS, DeviceAddress, ElementType, GatherMode, GatheredGemmArguments, MAX_RANKS,
@@ -18,15 +18,15 @@ use crate::work::Runner;
 
 const ELEMENT_BYTES: u64 = 2;
 
-/// What a tensor map was encoded from: a matrix of elements of two bytes in lines, and the boxes of it.
+/// The values that a tensor map was encoded from: a matrix of 2-byte elements in lines, and the boxes of it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TensorMap {
-    /// Its first element.
+    /// Address of its first element.
     pub address: u64,
-    /// Elements of a line.
+    /// Elements per line.
     pub length: u64,
-    /// Lines.
+    /// Number of lines.
     pub count: u64,
     /// Bytes from one line to the next.
     pub stride: u64,
@@ -41,7 +41,7 @@ pub struct TensorMap {
 }
 const _: () = assert!(size_of::<TensorMap>() == 128);
 
-/// What NVIDIA's kernels take.
+/// The arguments of NVIDIA's kernels.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(super) struct TensorGemmArguments {
@@ -50,12 +50,12 @@ pub(super) struct TensorGemmArguments {
     b: TensorMap,
     arguments: GatheredGemmArguments,
 }
-// SAFETY: a repr(C) struct of integers.
+// SAFETY: a repr(C) struct of integers, for which any bytes are a value.
 unsafe impl Plain for TensorGemmArguments {}
 // SAFETY: as above.
 unsafe impl Plain for GatheredGemmArguments {}
 
-/// First row and column of a shard, and how many it has of both.
+/// First row and column of a shard, and its number of rows and columns.
 struct Shard {
     rows: u64,
     columns: u64,
@@ -78,7 +78,7 @@ fn shard(arguments: &GatheredGemmArguments, member: usize) -> Shard {
     }
 }
 
-/// Bytes from the first element of a matrix to its last.
+/// Returns the bytes from the first element of a matrix to the end of the last.
 fn span(lines: u64, length: u64, stride: u64) -> u64 {
     match (lines, length) {
         (0, _) | (_, 0) => 0,
@@ -86,7 +86,7 @@ fn span(lines: u64, length: u64, stride: u64) -> u64 {
     }
 }
 
-/// Everything that a call touches: where, and how many bytes.
+/// Returns everything that a call touches: addresses, with lengths in bytes.
 fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u64)> {
     let known = *arguments;
     let (shape, rank) = (&known.shape, known.group.rank as usize);
@@ -156,7 +156,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
         }
     );
     if !name.contains(&named) {
-        violation(format!("{name} is given matrices of {named}"));
+        violation(format!("{name} is launched with matrices of {named}"));
     }
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
@@ -168,7 +168,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     }
     if blocks < arguments.movers + u32::from(!at_once) {
         violation(format!(
-            "{name}: of {blocks} blocks {} move, and none multiplies",
+            "{name}: {} of {blocks} blocks move A, and none multiplies",
             arguments.movers
         ));
     }
@@ -190,7 +190,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     translation.run(launch, Work::GatheredGemm(&arguments))
 }
 
-/// What is wrong with a map of a matrix that has elements.
+/// Reports a tensor map that differs from the expected one, if the matrix has elements.
 fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
     if expected.length == 0 || expected.count == 0 || *map == expected {
         return Ok(());
@@ -205,12 +205,13 @@ pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
     tiles(launch, runner, 128, 128)
 }
 
-/// The kernel for few rows: its name ends in the rows of a tile.
+/// Runs the split-K GEMM kernel for small M, whose name ends in the rows of a tile.
 pub(super) fn split_gemm<const ROWS: u32>(launch: &Launch, runner: &Runner) -> Result {
     tiles(launch, runner, ROWS, 128)
 }
 
-/// Checks the maps of a kernel that computes tiles of so many rows, by boxes of so many columns of B, and multiplies.
+/// Checks the tensor maps of a kernel with tiles of `tile_rows` rows and boxes of `box_columns` columns of B, and
+/// multiplies.
 fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> Result {
     let TensorGemmArguments {
         own,

@@ -1,4 +1,4 @@
-//! Signals given and awaited: alone, and as a barrier.
+//! Giving and awaiting signals, alone and as a barrier.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,12 +12,13 @@ use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::work::{Runner, Word};
 
-/// The value to give or to wait for: the next epoch, or the host's number where it counts.
+/// Returns the value to give or to wait for: the next epoch from the device's counter, or the host's number if the host
+/// counts.
 fn next(runner: &Runner, epoch: u64, value: u32) -> Result<u32> {
     if epoch == 0 {
         return Ok(value);
     }
-    // A counter belongs to one grid at a time, so no other adds in between.
+    // A counter belongs to one grid at a time, so no other grid adds in between.
     Ok(runner
         .word(epoch)?
         .atomic()
@@ -49,14 +50,14 @@ pub(super) fn signal_ranges(launch: &Launch) -> Vec<(u64, u64)> {
 
 // ---- waits ----
 
-/// A wait with what bounds it.
+/// A wait with its limits: timeout and abort flag.
 pub(super) struct Bounded<'a> {
     runner: &'a Runner,
     watch: Watch,
     abort: Option<Word>,
     record: Option<[Word; 10]>,
     pub started: Instant,
-    /// 1 a signal wait, 2 a barrier.
+    /// 1 is a signal wait, 2 a barrier.
     kind: u32,
     slot: u32,
 }
@@ -87,7 +88,7 @@ impl<'a> Bounded<'a> {
         })
     }
 
-    /// Wait until `reached` likes the word; false if the wait gave up, which is then recorded.
+    /// Waits until `reached` accepts the word. Returns false, and writes a record, if the wait gave up.
     pub fn until(
         &self,
         word: &Word,
@@ -126,7 +127,7 @@ impl<'a> Bounded<'a> {
         }
     }
 
-    /// Write the record, unless somebody has.
+    /// Writes the record unless another wait already has.
     fn give_up(&self, values: [u32; 9]) {
         let Some([state, fields @ ..]) = &self.record else {
             return;
@@ -152,7 +153,7 @@ pub(super) fn wait(launch: &Launch, runner: &Runner) -> Result {
     wait_for(runner, &launch.arguments()).map(drop)
 }
 
-/// Wait for a signal; a wait that gives up is no error, and false.
+/// Waits for a signal. Returns false if the wait gave up, which is not an error.
 pub(super) fn wait_for(runner: &Runner, wait: &SignalWait) -> Result<bool> {
     let bounded = Bounded::new(runner, wait.watch, 1, wait.slot)?;
     let word = runner.polled(wait.word.0)?;

@@ -1,4 +1,4 @@
-//! Copies, and the ping-pong that times them.
+//! Copies, and the ping-pong that measures latency.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) fn copy(launch: &Launch, runner: &Runner) -> Result {
     if target.word.0 != 0 && launch.blocks.iter().product::<u32>() > 1 {
         if target.arrivals.0 == 0 {
             violation(
-                "several blocks give one signal, with no word to find the last of them by".into(),
+                "several blocks give one signal, without a word that finds the last of them".into(),
             );
             return Err(Code::ILLEGAL_ADDRESS);
         }
@@ -47,7 +47,7 @@ pub(super) fn copy_bulk(launch: &Launch, runner: &Runner) -> Result {
         ..
     } = transfer;
     let (destination, source) = (transfer.destination.0, transfer.source.0);
-    // Bulk copies need both ends aligned to 16, which a common shift can give and no other.
+    // Bulk copies need both ends aligned to 16 bytes, so the two addresses must be equal modulo 16.
     if destination.wrapping_sub(source) % 16 != 0 {
         violation(format!(
             "a bulk copy from {source:#x} to {destination:#x}, which differ modulo 16"
@@ -89,7 +89,7 @@ pub(super) fn copy_ranges(launch: &Launch) -> Vec<(u64, u64)> {
 
 // ---- latency ----
 
-/// Play `rounds` of ping-pong: `send` a round's number, `receive` it.
+/// Plays `rounds` of ping-pong: `send` sends a round's number, `receive` waits for it.
 fn ping_pong(
     arguments: &LatencyArguments,
     runner: &Runner,
@@ -123,7 +123,7 @@ fn ping_pong(
     )
 }
 
-/// One packet of 8 bytes: data below, the round's number above.
+/// Sends one packet of 8 bytes: data in the lower word, the round's number in the upper.
 pub(super) fn latency_packet(launch: &Launch, runner: &Runner) -> Result {
     let arguments: LatencyArguments = launch.arguments();
     let send = |round: u32| {
@@ -138,7 +138,7 @@ pub(super) fn latency_packet(launch: &Launch, runner: &Runner) -> Result {
     ping_pong(&arguments, runner, send, receive)
 }
 
-/// The payload into one of two slots, then the flag.
+/// Writes the payload into one of two slots, then the flag.
 pub(super) fn latency_signal(launch: &Launch, runner: &Runner) -> Result {
     let arguments: LatencyArguments = launch.arguments();
     let send = |round: u32| {

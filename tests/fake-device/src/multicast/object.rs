@@ -17,21 +17,21 @@ use crate::ledger;
 use crate::physical::{Physical, Use, open_descriptor_of};
 use crate::report::violation;
 
-/// What only this process knows of it.
+/// What only this process knows of the object.
 #[derive(Default)]
 struct Here {
-    /// Bound here, with the memory, which so stays for those that look it up by its descriptor.
+    /// Ranges bound by this process, with the memory, which stays open so that others can look it up by its descriptor.
     bound: Vec<(Binding, Arc<Physical>)>,
-    /// Replicas that have been looked up, by what identifies them.
+    /// Replicas looked up so far, by inode.
     seen: BTreeMap<u64, Arc<Physical>>,
     /// Calls that have not returned, each with the memory that it binds.
     under_way: Vec<Option<Arc<Physical>>>,
 }
 
-/// What was looked for, or why it is not there.
+/// The result of a look-up, or why it failed.
 type Found<T> = std::result::Result<T, String>;
 
-/// Held by handles, by mappings, and by calls that are under way.
+/// A multicast object. Handles, mappings and unfinished calls hold it.
 pub(crate) struct Object {
     file: File,
     /// Identifies it in every process.
@@ -40,14 +40,14 @@ pub(crate) struct Object {
     here: Mutex<Here>,
 }
 
-/// A call on an object that has not returned, and may yet use it and the memory that it binds.
+/// An unfinished call on an object, which may still use the object and the memory that it binds.
 pub(crate) struct UnderWay {
     pub object: Arc<Object>,
     memory: Option<Arc<Physical>>,
 }
 
 impl UnderWay {
-    /// What it binds.
+    /// Returns the memory that the call binds.
     pub fn memory(&self) -> Result<&Arc<Physical>> {
         self.memory.as_ref().ok_or(Code::INVALID_VALUE)
     }
@@ -66,7 +66,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A kernel that runs and reaches every member's memory: no process may unbind it meanwhile.
+/// A running kernel that accesses every member's memory: no process may unbind it meanwhile.
 pub(crate) struct Accessing {
     object: Arc<Object>,
     access: Access,
@@ -82,7 +82,7 @@ impl Drop for Accessing {
 /// Every object of this process.
 static KNOWN: LazyLock<Mutex<Vec<Weak<Object>>>> = LazyLock::new(Mutex::default);
 
-/// Every object of this process.
+/// Returns every object of this process.
 pub(super) fn known() -> Vec<Arc<Object>> {
     lock(&KNOWN).iter().filter_map(Weak::upgrade).collect()
 }
@@ -97,7 +97,7 @@ impl Object {
         Self::hold(state::create(header)?)
     }
 
-    /// The object behind a descriptor; nothing if it is of something else.
+    /// Opens the object behind a descriptor; returns `None` if the descriptor is of something else.
     pub fn open(file: BorrowedFd<'_>) -> Result<Option<Arc<Self>>> {
         if !state::is_object(file) {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Object {
         let file = state::open_anew(file)?;
         if !State::lock(&file)?.holders().any(Process::is_alive) {
             violation(
-                "the multicast object is gone: all that held it let go before this import".into(),
+                "the multicast object is gone: every process released it before this import".into(),
             );
             return Err(Code::INVALID_VALUE);
         }
@@ -134,7 +134,7 @@ impl Object {
         Ok(object)
     }
 
-    /// A descriptor for another process.
+    /// Returns a descriptor for another process.
     pub fn export(&self) -> Result<OwnedFd> {
         if !self.header.exportable {
             violation("the multicast object was created without this handle type".into());
@@ -143,18 +143,18 @@ impl Object {
         Ok(state::open_anew(self.file.as_fd())?.into())
     }
 
-    /// Bytes that can be bound of each device.
+    /// Returns how many bytes can be bound of each device.
     pub fn bytes(&self) -> u64 {
         self.header.bytes
     }
 
-    /// Look at the state, or change it: this process's threads one after the other, then the processes.
+    /// Reads or changes the state, exclusively: first among this process's threads, then among the processes.
     fn with<T>(&self, act: impl FnOnce(&mut Here, &mut State<'_>) -> Result<T>) -> Result<T> {
         let mut here = lock(&self.here);
         act(&mut here, &mut State::lock(&self.file)?)
     }
 
-    /// Whether a physical device takes part.
+    /// Whether a physical device was added.
     pub fn has_member(&self, device: usize) -> Result<bool> {
         self.with(|_, state| Ok(state.members().any(|member| member.device == device)))
     }
@@ -181,7 +181,7 @@ impl Object {
         })
     }
 
-    /// Blocks until all devices were added: for ever, if one never is.
+    /// Blocks until all devices were added, for ever if one never is.
     pub fn wait_for_members(&self) -> Result {
         while self.with(|_, state| Ok(state.members().count()))? < self.header.devices {
             std::thread::sleep(Duration::from_millis(1));
@@ -189,26 +189,26 @@ impl Object {
         Ok(())
     }
 
-    /// A call on it begins, which binds this memory, if any.
+    /// Begins a call on the object, which binds `memory` if given.
     pub fn begin(self: &Arc<Self>, memory: Option<Arc<Physical>>) -> UnderWay {
         lock(&self.here).under_way.push(memory.clone());
         let object = self.clone();
         UnderWay { object, memory }
     }
 
-    /// Whether a call on it has not returned.
+    /// Whether a call on the object has not returned.
     pub fn is_in_use(&self) -> bool {
         !lock(&self.here).under_way.is_empty()
     }
 
-    /// Whether a call that binds memory has not returned.
+    /// Whether a call that binds `memory` has not returned.
     pub(super) fn binds(&self, memory: &Arc<Physical>) -> bool {
         let here = lock(&self.here);
         let mut bound = here.under_way.iter().flatten();
         bound.any(|other| Arc::ptr_eq(other, memory))
     }
 
-    /// A kernel begins to use so many bytes of every member's.
+    /// Marks `bytes` of every member as used by a kernel until the result is dropped.
     pub fn access(self: &Arc<Self>, offset: u64, bytes: u64) -> Result<Accessing> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let access = Access {
@@ -222,19 +222,19 @@ impl Object {
         Ok(Accessing { object, access })
     }
 
-    /// How many ranges are bound here.
+    /// Returns how many ranges this process has bound.
     pub fn bound(&self) -> usize {
         lock(&self.here).bound.len()
     }
 
-    /// Where memory is bound here, if it is.
+    /// Returns the offset at which this process has bound memory, if it has.
     pub(super) fn offset_of(&self, memory: &Arc<Physical>) -> Option<u64> {
         let here = lock(&self.here);
         let found = here.bound.iter().find(|(_, m)| Arc::ptr_eq(m, memory));
         found.map(|(binding, _)| binding.offset)
     }
 
-    /// Bind memory of a member. Everything about it has been checked but for what is bound already.
+    /// Binds memory of a member. The caller has checked everything but overlap with existing bindings.
     pub(super) fn bind(
         &self,
         offset: u64,
@@ -243,10 +243,7 @@ impl Object {
         bytes: u64,
     ) -> Result {
         if self.header.exportable && memory.made_for != Use::Exportable {
-            violation(
-                "an object that can be shared takes memory that can be exported, and no other"
-                    .into(),
-            );
+            violation("an exportable object takes only exportable memory".into());
             return Err(Code::INVALID_VALUE);
         }
         let binding = Binding {
@@ -279,7 +276,7 @@ impl Object {
         })
     }
 
-    /// Undo exactly one [`Object::bind`] of this process.
+    /// Undoes exactly one [`Object::bind`] of this process.
     pub(super) fn unbind(&self, device: usize, offset: u64, bytes: u64) -> Result {
         self.with(|here, state| {
             let same = |(binding, _): &(Binding, _)| {
@@ -291,7 +288,7 @@ impl Object {
                 ));
                 return Err(Code::INVALID_VALUE);
             };
-            // What this process's own streams have to do is known in full, and looked at apart.
+            // The caller looks at this process's own streams, whose pending work is known in full.
             let uses = |access: &Access| {
                 access.process != Process::own()
                     && access.offset < offset + bytes
@@ -309,7 +306,7 @@ impl Object {
         })
     }
 
-    /// What `bytes` from an offset are at each member, in the order in which they were added.
+    /// Returns where `bytes` from an offset lie at each member, in the order in which the members were added.
     pub fn replicas(&self, offset: u64, bytes: u64) -> Found<Vec<(Arc<Physical>, usize)>> {
         let found = self.with(|here, state| {
             let bindings: Vec<_> = state.bindings().collect();
@@ -327,7 +324,7 @@ impl Object {
                 let length = binding.offset + binding.bytes - offset;
                 if bytes > length {
                     return Err(format!(
-                        "what is bound of device {device} at {offset} ends after {length} bytes"
+                        "the memory of device {device} bound at {offset} ends after {length} bytes"
                     ));
                 }
                 let at = (binding.memory_offset + offset - binding.offset) as usize;
@@ -343,7 +340,7 @@ impl Object {
 }
 
 impl Here {
-    /// The memory of a binding, here.
+    /// Returns the memory of a binding in this process.
     fn memory(&mut self, binding: &Binding) -> Found<Arc<Physical>> {
         let Binding { inode, process, .. } = *binding;
         let own = self.bound.iter().map(|(_, memory)| memory);
@@ -354,7 +351,7 @@ impl Here {
         }
         if !process.is_alive() {
             return Err(format!(
-                "process {}, which bound it, is gone, and nobody here has the memory",
+                "process {}, which bound it, is gone, and this process does not have the memory",
                 process.number
             ));
         }
@@ -363,7 +360,7 @@ impl Here {
             .ok()
             .filter(|memory| memory.inode == inode);
         let memory = opened
-            .ok_or_else(|| format!("process {} has freed it while it is bound", process.number))?;
+            .ok_or_else(|| format!("process {} freed it while it was bound", process.number))?;
         self.seen.insert(inode, memory.clone());
         Ok(memory)
     }

@@ -1,8 +1,8 @@
-//! What all processes that hold a multicast object know of it: records in a memory file.
+//! What all processes share about a multicast object: records in a memory file.
 //!
-//! Whoever reads or changes them locks the file. The kernel lets go of the lock when its holder dies, and
-//! a change is one record, within a page, so a process that is killed has made it or has not. What the dead
-//! had done stays to be seen, with their process's number.
+//! Readers and writers lock the file. The operating system releases the lock when its holder dies, and each change is
+//! one record within a page, so a killed process has either made it or not. The records of dead processes stay visible
+//! with their process number.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,11 +14,11 @@ use rustix::io::retry_on_intr;
 use crate::error::{Code, Result};
 use crate::ledger::started;
 
-/// How the file is called, which is how it is told from memory.
+/// The file's name, which distinguishes it from a file of memory.
 const NAME: &str = "fake-device-multicast";
 
 const WORDS: usize = 8;
-/// Divides a page.
+/// Bytes of a record. A page is a multiple of it.
 const RECORD_BYTES: usize = WORDS * 8;
 type Record = [u64; WORDS];
 
@@ -27,10 +27,10 @@ const HOLDERS: usize = 64;
 const RECORDS: usize = 1024;
 const FIRST_HOLDER: usize = 1 + MEMBERS;
 const FIRST_BINDING: usize = FIRST_HOLDER + HOLDERS;
-/// Which word of the first record says how many have been used so far.
+/// The word of the first record that holds the number of records used so far.
 const USED: usize = 3;
 
-/// A process, told from others that have had its number.
+/// A process, distinguished from earlier ones with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub number: u64,
@@ -38,7 +38,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// This one.
+    /// Returns this process.
     pub fn own() -> Self {
         let number = std::process::id().into();
         let started = started(number).unwrap_or(0);
@@ -50,56 +50,56 @@ impl Process {
     }
 }
 
-/// What never changes.
+/// The part that never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// How many take part.
+    /// How many devices take part.
     pub devices: usize,
-    /// Bytes that can be bound of each.
+    /// Bytes that can be bound of each device.
     pub bytes: u64,
-    /// Whether there are descriptors of it.
+    /// Whether the object can be exported as a descriptor.
     pub exportable: bool,
 }
 
-/// Memory of a device, bound.
+/// A range of bound memory of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     pub offset: u64,
     pub bytes: u64,
     /// The physical device.
     pub device: usize,
-    /// Who bound it.
+    /// The process that bound it.
     pub process: Process,
-    /// The memory's file, in that process, and what identifies it anywhere.
+    /// The memory's descriptor in that process.
     pub descriptor: i32,
     pub inode: u64,
-    /// Where in the memory it begins.
+    /// Where in the memory the range begins.
     pub memory_offset: u64,
 }
 
-/// What a kernel uses of every member's memory while it runs.
+/// A range that a running kernel uses of every member's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     pub offset: u64,
     pub bytes: u64,
-    /// Whose kernel it is.
+    /// The process that runs the kernel.
     pub process: Process,
-    /// Tells it from that process's others.
+    /// Distinguishes it from other accesses of that process.
     pub number: u64,
 }
 
-/// In the last word of a record behind the holders: what it is of.
+/// Values of a record's last word, behind the holders: the kind of record.
 const BINDING: u64 = 0;
 const ACCESS: u64 = 1;
 
-/// A member: a physical device, and who added it.
+/// A member: a physical device, and the process that added it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub device: usize,
     pub process: Process,
 }
 
-/// The file of a new object.
+/// Creates the file of a new object.
 pub(super) fn create(header: Header) -> Result<File> {
     if header.devices > MEMBERS {
         return Err(Code::INVALID_VALUE);
@@ -131,7 +131,7 @@ pub(super) fn is_object(file: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// The same file, opened anew: locks belong to an opening, not to a file or a process.
+/// Opens the same file again: flock locks belong to an opening, not to a file or a process.
 pub(super) fn open_anew(file: BorrowedFd<'_>) -> Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let options = File::options().read(true).write(true).open(path);
@@ -144,8 +144,7 @@ fn write(file: &File, index: usize, record: Record) -> Result {
     written.map_err(|_| Code::OPERATING_SYSTEM)
 }
 
-/// The records, locked until it is dropped. One opening is locked by one thread at a time: that is the
-/// caller's part.
+/// The records, locked until this is dropped. The caller makes sure that one thread at a time locks an opening.
 pub(super) struct State<'a> {
     file: &'a File,
     records: Vec<Record>,
@@ -187,7 +186,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// In the order in which they were added.
+    /// Returns the members in the order in which they were added.
     pub fn members(&self) -> impl Iterator<Item = Member> {
         let records = &self.records[1..FIRST_HOLDER];
         records
@@ -223,7 +222,7 @@ impl<'a> State<'a> {
         self.put(1..FIRST_HOLDER, |_| false, record)
     }
 
-    /// In the place of the dead, if there are any.
+    /// Adds this process as a holder, in the place of a dead one if there is one.
     pub fn add_holder(&mut self) -> Result {
         let Process { number, started } = Process::own();
         let record = [1, number, started, 0, 0, 0, 0, 0];
@@ -241,7 +240,7 @@ impl<'a> State<'a> {
         let record = [
             binding.bytes,
             binding.offset,
-            // One record has no word left for each.
+            // A record has no room for a word each.
             (binding.device as u64) << 32 | u64::from(binding.descriptor as u32),
             binding.process.number,
             binding.process.started,
@@ -258,7 +257,7 @@ impl<'a> State<'a> {
         })
     }
 
-    /// In the place of one of the dead, if there are any.
+    /// Adds an access, in the place of a dead process's access if there is one.
     pub fn add_access(&mut self, new: Access) -> Result {
         let Process { number, started } = new.process;
         let record = [
@@ -274,7 +273,7 @@ impl<'a> State<'a> {
         })
     }
 
-    /// Write a record to the first place that is free or may be taken.
+    /// Writes a record to the first place that is free or that `taken` says may be overwritten.
     fn put(
         &mut self,
         mut places: std::ops::Range<usize>,
@@ -288,7 +287,7 @@ impl<'a> State<'a> {
         };
         let index = places.find(free).ok_or(Code::OUT_OF_MEMORY)?;
         if index == used {
-            // First this: a record that is counted and empty is none.
+            // The counter grows first: a record that is counted but empty means nothing.
             self.records.push([0; WORDS]);
             let mut first = self.records[0];
             first[USED] = self.records.len() as u64;
@@ -297,7 +296,7 @@ impl<'a> State<'a> {
         self.set(index, record)
     }
 
-    /// Empty the place of the record that is chosen, which is there.
+    /// Clears the chosen record, which exists.
     fn remove(
         &mut self,
         mut places: std::ops::Range<usize>,
@@ -319,7 +318,7 @@ impl<'a> State<'a> {
 
 impl Drop for State<'_> {
     fn drop(&mut self) {
-        // A lock that was taken can be let go of.
+        // Unlocking a lock that is held cannot fail.
         let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
     }
 }
@@ -329,7 +328,7 @@ fn holder(record: &Record) -> Process {
     Process { number, started }
 }
 
-/// Whether a record behind the holders is there and of this.
+/// Whether a record behind the holders is in use and of this kind.
 fn is_of(record: &Record, what: u64) -> bool {
     record[0] != 0 && record[WORDS - 1] == what
 }

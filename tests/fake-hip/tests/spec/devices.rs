@@ -21,7 +21,7 @@ fn attribute(number: u32) -> Option<c_int> {
 
 fn properties_name() -> String {
     let mut bytes = [0xffu8; 792];
-    // SAFETY: the struct of the oldest layout has so many bytes.
+    // SAFETY: the struct of the oldest layout has 792 bytes.
     ok(unsafe { hipGetDeviceProperties(bytes.as_mut_ptr(), 0) });
     let name = CStr::from_bytes_until_nul(&bytes[396..]).expect("a name");
     name.to_string_lossy().into_owned()
@@ -32,19 +32,23 @@ fn devices_are_used_without_being_made_ready() {
     alone(&[], || {
         let mut device = -1;
         ok(hipGetDevice(Some(&mut device)));
-        assert_eq!(device, 0, "the first, where none was chosen");
+        assert_eq!(device, 0, "device 0 if the thread has chosen none");
         ok(hipSetDevice(1));
         std::thread::spawn(|| {
             let mut device = -1;
             ok(hipGetDevice(Some(&mut device)));
-            assert_eq!(device, 0, "each thread chooses its own");
+            assert_eq!(device, 0, "each thread has its own device");
         })
         .join()
         .expect("the thread ends well");
         ok(hipGetDevice(Some(&mut device)));
         assert_eq!(device, 1);
         assert_eq!(hipSetDevice(2), 101);
-        assert_eq!(live(Kind::Context), 0, "nobody has to give it back");
+        assert_eq!(
+            live(Kind::Context),
+            0,
+            "an implicit context is never released"
+        );
     });
 }
 
@@ -53,7 +57,7 @@ fn no_device_has_two_numbers() {
     let environment = |release| [("FAKE_DEVICE_COUNT", "0"), ("FAKE_HIP_RELEASE", release)];
     for release in ["5.2", "7.1"] {
         alone(&environment(release), || {
-            // The test runs itself with one of the two at a time.
+            // The test's child process runs with one of the two releases at a time.
             let here = std::env::var("FAKE_HIP_RELEASE").expect("a release");
             assert_eq!(hipInit(0), if here == "5.2" { 101 } else { 100 });
             assert_eq!(device_count(), (100, 0));
@@ -105,7 +109,7 @@ fn an_older_release_lacks_what_came_later() {
         assert_eq!((attribute(89), attribute(10017)), (None, None));
         assert_eq!(attribute(63), Some(304));
         assert_eq!(hipGraphUpload(0, 0), 801);
-        violated("hipGraphUpload came with release 5.3");
+        violated("hipGraphUpload was added in release 5.3");
     });
 }
 

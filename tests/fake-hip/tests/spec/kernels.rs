@@ -1,4 +1,4 @@
-//! Code objects, and launches of what is in them. Each fault that the fake is to see is planted once.
+//! Code objects, and launches of their kernels. Each fault that the fake detects is planted once.
 
 use symmem_core::backend::abi::{DeviceAddress, SignalTarget};
 use symmem_fake_hip::devices::hipDeviceSynchronize;
@@ -35,7 +35,7 @@ fn a_launch_says_its_own_geometry() {
         let target = SignalTarget::default();
         let with = |ahead| launch(function, (1, 64), 0, ahead, &target);
         assert_eq!(with(Ahead::of(2, 64)), 1);
-        violated("say 2 blocks of 64 threads");
+        violated("give 2 blocks of 64 threads");
         let tick_ns = 40;
         assert_eq!(
             with(Ahead {
@@ -66,7 +66,7 @@ fn a_launch_keeps_to_what_the_kernel_is_compiled_for() {
     });
 }
 
-/// What loading comes to, and what the report says of it.
+/// Loads a code object, and checks the result and the report.
 fn refused(object: &CodeObject, code: i32, what: &str) {
     assert_eq!(object.load().0, code);
     if what.is_empty() {
@@ -99,10 +99,10 @@ fn an_image_for_something_else_is_refused() {
             ..object()
         };
         refused(&mislabelled, 200, "the metadata is for");
-        // SAFETY: what is no ELF file is looked at no further than its first four bytes.
+        // SAFETY: of an image that is not ELF, only the first four bytes are read.
         let code = unsafe { hipModuleLoadData(Some(&mut 0), b"PTX?".as_ptr().cast()) };
         assert_eq!(code, 200);
-        violated("no ELF file");
+        violated("not an ELF file");
     });
 }
 
@@ -135,7 +135,7 @@ fn a_damaged_code_object_is_refused() {
         for at in (64..good.len() - 64).step_by(7) {
             let mut image = good.clone();
             image[at] ^= 0xff;
-            // SAFETY: the table of sections is whole, so what is read stays in the image or is refused.
+            // SAFETY: the table of sections is whole, so every read is in the image or is refused.
             unsafe { hipModuleLoadData(Some(&mut 0), image.as_ptr().cast()) };
         }
         let said = fake_device::report::text();

@@ -1,5 +1,5 @@
-//! What the fake runtime promises where it is HIP's own, as tests. Each runs in a process of its own,
-//! since a runtime's state is one per process. What it shares is tested through `fake-cuda`.
+//! The rules of the fake runtime that are specific to HIP, as tests. Each test runs in its own process because the
+//! runtime's state exists once per process. The shared rules are tested through `fake-cuda`.
 
 mod devices;
 mod kernels;

@@ -1,4 +1,4 @@
-//! Memory: what is cached, copies, virtual memory management.
+//! Memory: caching, copies, virtual memory management.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,7 +17,7 @@ fn a_copy_says_which_way_it_goes() {
         let (device, mut host) = (device_memory(8), [0u8; 8]);
         write(device, b"8 bytes!");
         let place = host.as_mut_ptr() as u64;
-        // SAFETY: the host's place has eight bytes.
+        // SAFETY: the host buffer has eight bytes.
         let copy = |to, from, kind| unsafe { hipMemcpy(to, from, 8, kind) };
         ok(copy(place, device, 2));
         assert_eq!(&host, b"8 bytes!");
@@ -26,15 +26,15 @@ fn a_copy_says_which_way_it_goes() {
         assert_eq!(
             copy(device, device + 4, 1),
             1,
-            "device memory as the host's"
+            "device memory passed as host memory"
         );
-        violated("meant as the host's");
+        violated("passed as host memory");
     });
 }
 
 /// `hipMemcpyDeviceToDeviceNoCU`.
 fn copy_without_units(to: u64, from: u64) -> i32 {
-    // SAFETY: the tests name places of eight bytes.
+    // SAFETY: the tests pass addresses of eight bytes.
     unsafe { hipMemcpy(to, from, 8, 1024) }
 }
 
@@ -72,7 +72,7 @@ fn memory_is_uncached_where_release_and_processor_have_that() {
     };
     alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
         assert_eq!((allocate(0), allocate(1)), (0, 0));
-        assert_eq!(allocate(3), 1, "came with 5.5");
+        assert_eq!(allocate(3), 1, "added in 5.5");
         clean();
     });
 }
@@ -103,7 +103,7 @@ fn a_pointer_s_kind_is_numbered_by_the_release() {
     });
 }
 
-/// Memory without addresses, for export.
+/// Creates memory without addresses, for export.
 fn create() -> u64 {
     let location = Location { kind: 1, id: 0 };
     let properties = Properties {
@@ -125,7 +125,7 @@ fn export(handle: u64) -> OwnedFd {
         1,
         0,
     ));
-    // SAFETY: the descriptor is ours from now on.
+    // SAFETY: the runtime has just returned this descriptor, which nothing else owns.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
@@ -150,7 +150,7 @@ fn a_descriptor_is_imported_by_value_from_seven_one_on() {
         assert_ne!(
             import((&raw mut number).cast()),
             0,
-            "a pointer is no descriptor"
+            "a pointer is not a descriptor"
         );
         ok(hipMemRelease(handle));
     });
@@ -179,7 +179,7 @@ fn access_is_set_from_the_start_of_a_reservation() {
         ok(hipMemMap(base + UNIT as u64, UNIT, 0, other, 0));
         let location = Location { kind: 1, id: 0 };
         let access = [Access { location, flags: 3 }];
-        // SAFETY: one descriptor.
+        // SAFETY: the array has one descriptor.
         let set = |base, bytes| unsafe { hipMemSetAccess(base, bytes, access.as_ptr(), 1) };
         assert_eq!(set(base + UNIT as u64, UNIT), 1);
         violated("inside a reservation");
@@ -196,7 +196,7 @@ fn access_is_set_from_the_start_of_a_reservation() {
     });
 }
 
-/// Memory that was mapped and whose handle was given out again for its address.
+/// Maps memory and returns a handle retained from its address.
 fn found_by_its_address() -> u64 {
     let (handle, mut base, mut found) = (create(), 0, 0);
     ok(hipMemAddressReserve(Some(&mut base), UNIT, 0, 0, 0));
@@ -280,6 +280,6 @@ fn rows_are_copied_between_strides_whichever_way_they_are_said_to_go() {
         assert_eq!(copy(memory + 32, 1, memory, 4, 4), 1);
         violated("1 bytes apart");
         assert_eq!(copy(memory + 32, 5, memory, 4, 1), 1);
-        violated("meant as the host's");
+        violated("passed as host memory");
     });
 }

@@ -1,4 +1,4 @@
-//! The project's own code objects, as the runtime takes them.
+//! The project's own code objects, loaded as by the real runtime.
 
 use symmem_fake_hip::modules::*;
 use symmem_kernels_hip::Target;
@@ -14,7 +14,7 @@ fn every_code_object_of_the_project_is_taken() {
                 for target in Target::ALL {
                     let image = own.object(target).decompress().expect("a whole image");
                     let mut module = 0;
-                    // SAFETY: a whole code object.
+                    // SAFETY: the image is a whole code object.
                     let code =
                         unsafe { hipModuleLoadData(Some(&mut module), image.as_ptr().cast()) };
                     let wanted = if target.name() == here { 0 } else { 209 };

@@ -1,4 +1,4 @@
-//! Inter-process handles: the test binary runs itself as the peer.
+//! IPC handles: the test binary runs itself as the peer.
 
 use symmem_fake_hip::devices::hipSetDevice;
 use symmem_fake_hip::memory::hipFree;
@@ -30,7 +30,7 @@ fn a_handle_opens_at_the_base_of_the_allocation() {
             assert_eq!(hipIpcOpenMemHandle(Some(&mut mapped), handle, flags), 1);
         }
         ok(hipIpcOpenMemHandle(Some(&mut mapped), handle, 1));
-        assert_eq!(read(mapped, 4), b"base", "whatever part was exported");
+        assert_eq!(read(mapped, 4), b"base", "whichever part was exported");
         assert_eq!(read(mapped + 1024, 4), b"part");
         ok(hipIpcCloseMemHandle(mapped));
         peer.release();

@@ -1,4 +1,4 @@
-//! Streams: what is polled, and copies that are outstanding at once.
+//! Streams: polled words, and copies that are outstanding at once.
 
 use fake_device::outstanding::fake_device_most_copies;
 use symmem_fake_hip::devices::*;
@@ -8,7 +8,7 @@ use symmem_fake_hip::streams::*;
 
 use crate::support::*;
 
-/// Poll a word once, on device 0.
+/// Polls a word once, on device 0.
 fn poll(word: u64) {
     let waiter = stream();
     ok(hipStreamWaitValue32(waiter, word, 0, 0, u32::MAX));
@@ -47,7 +47,7 @@ fn copies_of_several_streams_are_outstanding_at_once() {
     alone(&[("FAKE_DEVICE_COPY_US", "50000")], || {
         let memory = device_memory(64);
         let copy = |stream, at| {
-            // SAFETY: no host memory takes part.
+            // SAFETY: both sides are device memory, so no host pointer is used.
             ok(unsafe { hipMemcpyDtoDAsync(memory + at, memory + 32 + at, 8, stream) });
         };
         let (one, other) = (stream(), stream());
@@ -57,7 +57,7 @@ fn copies_of_several_streams_are_outstanding_at_once() {
         assert_eq!(
             fake_device_most_copies(),
             1,
-            "a stream does one after the other"
+            "a stream runs one copy at a time"
         );
         copy(one, 0);
         copy(other, 8);
@@ -78,7 +78,7 @@ fn branches_of_a_graph_copy_at_once() {
         ok(hipStreamBeginCapture(origin, 1));
         ok(hipEventRecord(fork, origin));
         ok(hipStreamWaitEvent(side, fork, 0));
-        // SAFETY: no host memory takes part.
+        // SAFETY: both sides are device memory, so no host pointer is used.
         unsafe {
             ok(hipMemcpyDtoDAsync(memory, memory + 32, 8, origin));
             ok(hipMemcpyDtoDAsync(memory + 8, memory + 40, 8, side));
@@ -91,7 +91,7 @@ fn branches_of_a_graph_copy_at_once() {
             graph,
             0,
         ));
-        assert_eq!(fake_device_most_copies(), 0, "captured, not done");
+        assert_eq!(fake_device_most_copies(), 0, "captured, not run");
         ok(hipGraphLaunch(executable, origin));
         ok(hipStreamSynchronize(origin));
         assert_eq!(fake_device_most_copies(), 2);

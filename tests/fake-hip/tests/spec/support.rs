@@ -1,4 +1,4 @@
-//! What the tests share: short ways to the calls, and code objects made to measure.
+//! Helpers: shortcuts to the calls, and code objects built by the tests.
 
 pub use fake_device::testing::*;
 use symmem_fake_hip::memory::*;
@@ -12,7 +12,7 @@ pub fn device_memory(bytes: usize) -> u64 {
     address
 }
 
-/// Memory that no device caches.
+/// Allocates uncached memory.
 #[track_caller]
 pub fn uncached_memory(bytes: usize) -> u64 {
     let mut address = 0;
@@ -48,7 +48,7 @@ pub fn read(address: u64, bytes: usize) -> Vec<u8> {
     read
 }
 
-/// A code object with one kernel, made as the compiler would; the fields are what a test changes.
+/// A code object with one kernel, as the compiler would make it. Tests change its fields.
 pub struct CodeObject {
     pub machine: u16,
     pub abi_version: u8,
@@ -62,11 +62,11 @@ pub struct CodeObject {
     pub most_threads: u64,
 }
 
-/// Bytes of what stands in front of a kernel's arguments.
+/// Bytes that precede a kernel's arguments.
 pub const AHEAD: u64 = 16;
 
 impl CodeObject {
-    /// A good one for the fake's gfx942, of a kernel that takes one struct.
+    /// Returns a valid code object for the fake's gfx942, with a kernel that takes one struct.
     pub fn of(name: &'static str, bytes: usize) -> Self {
         Self {
             machine: 224,
@@ -107,7 +107,7 @@ impl CodeObject {
         out
     }
 
-    /// The file: a header, a note, and a table of sections.
+    /// Returns the file: a header, a note, and a table of sections.
     pub fn bytes(&self) -> Vec<u8> {
         let metadata = self.metadata();
         let mut image = vec![0; 64];
@@ -133,23 +133,23 @@ impl CodeObject {
         image
     }
 
-    /// Load it: the runtime's answer, and the module.
+    /// Loads it; returns the runtime's error number and the module.
     pub fn load(&self) -> (i32, u64) {
         let mut module = 0;
         let image = self.bytes();
-        // SAFETY: a whole code object.
+        // SAFETY: the image is a whole code object.
         let code = unsafe { hipModuleLoadData(Some(&mut module), image.as_ptr().cast()) };
         (code, module)
     }
 
-    /// Load it and get its kernel.
+    /// Loads it and returns its kernel.
     #[track_caller]
     pub fn kernel(&self) -> u64 {
         let (code, module) = self.load();
         ok(code);
         let mut function = 0;
         let name = std::ffi::CString::new(self.name).expect("a name");
-        // SAFETY: a zero-terminated name.
+        // SAFETY: the name is zero-terminated.
         ok(unsafe { hipModuleGetFunction(Some(&mut function), module, name.as_ptr()) });
         function
     }
@@ -166,7 +166,7 @@ fn number(out: &mut Vec<u8>, key: &str, number: u64) {
     out.extend(number.to_be_bytes());
 }
 
-/// What stands in front of a kernel's arguments.
+/// What precedes a kernel's arguments.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Ahead {
@@ -187,7 +187,7 @@ impl Ahead {
     }
 }
 
-/// Launch a kernel that takes one struct.
+/// Launches a kernel that takes one struct.
 pub fn launch<T>(function: u64, grid: (u32, u32), stream: u64, ahead: Ahead, own: &T) -> i32 {
     let parameters = [
         std::ptr::from_ref(&ahead).cast::<u8>(),
@@ -195,7 +195,7 @@ pub fn launch<T>(function: u64, grid: (u32, u32), stream: u64, ahead: Ahead, own
     ];
     let (list, extra) = (parameters.as_ptr(), std::ptr::null());
     let (blocks, threads) = grid;
-    // SAFETY: a pointer to each of the kernel's two parameters.
+    // SAFETY: there is a pointer to each of the kernel's two parameters.
     unsafe {
         hipModuleLaunchKernel(
             function, blocks, 1, 1, threads, 1, 1, 0, stream, list, extra,

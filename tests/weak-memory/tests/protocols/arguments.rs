@@ -1,9 +1,9 @@
-//! Arguments of kernels: the structs of `symmem/abi.h`, written field by field. Their sizes are checked against
-//! those that `symmem-kernels-hip` knows, which are checked against the structs of the host.
+//! Arguments of kernels: the structs of `symmem/abi.h`, written field by field. Their sizes are checked against those
+//! in `symmem-kernels-hip`, which are checked against the structs of the host.
 
-/// Length of every table in them.
+/// The length of every table in the arguments.
 const MOST_RANKS: usize = 72;
-/// Longer than any run.
+/// Longer than any run, in nanoseconds.
 const DEADLINE_NS: u64 = 1 << 62;
 
 /// A struct of naturally aligned fields.
@@ -33,14 +33,14 @@ impl Arguments {
         self
     }
 
-    /// A value for each rank; `rest` for those there could be.
+    /// Appends a table with a value for each rank, and `rest` for ranks that do not exist.
     pub fn table(self, values: &[u64], rest: u64) -> Self {
         let mut table = [rest; MOST_RANKS];
         table[..values.len()].copy_from_slice(values);
         self.longs(&table)
     }
 
-    /// `ReduceArguments`
+    /// Appends a `ReduceArguments`.
     pub fn reduce(self, sources: &[u64], destinations: &[u64], count: u64, how: [u32; 2]) -> Self {
         self.table(sources, 0)
             .table(destinations, 0)
@@ -48,18 +48,18 @@ impl Arguments {
             .words(&how)
     }
 
-    /// `Watch`
+    /// Appends a `Watch`.
     pub fn watch(self, abort: u64, rank: usize) -> Self {
         self.longs(&[abort, 0, DEADLINE_NS])
             .words(&[rank as u32, 0])
     }
 
-    /// `SignalTarget`, where the host counts.
+    /// Appends a `SignalTarget` for a value that the host counts.
     pub fn signal(self, word: u64, arrivals: u64, value: u32) -> Self {
         self.longs(&[word, 0, arrivals]).words(&[value, 0])
     }
 
-    /// `CollectiveGroup`
+    /// Appends a `CollectiveGroup`.
     pub fn group(self, abort: u64, slots: &[u64], packet_bytes: u64, rank: usize) -> Self {
         let mut group = self
             .watch(abort, rank)

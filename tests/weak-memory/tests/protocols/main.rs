@@ -1,5 +1,5 @@
-//! The protocols of symmem's kernels for AMD GPUs hold under an adversary, and faults planted in their machine
-//! code are found.
+//! The protocols of symmem's kernels for AMD GPUs hold under an adversary, and faults planted in the machine code are
+//! found.
 
 mod arguments;
 mod scenarios;
@@ -14,7 +14,7 @@ use symmem_weak_memory::Error;
 use symmem_weak_memory::operation::Operation;
 use symmem_weak_memory::program::{self, Instruction};
 
-/// Whether llvm-objdump is there; without it a test is left out, and says so. CI has it.
+/// Whether llvm-objdump is installed. Without it a test is skipped with a message, and fails in CI.
 fn installed() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
@@ -24,7 +24,7 @@ fn installed() -> bool {
             "CI installs llvm-22"
         );
         if !found {
-            // Past the harness, which keeps to itself what a test that passes says.
+            // Write to stderr itself: the harness hides the output of tests that pass.
             let _ = writeln!(
                 std::io::stderr(),
                 "skipped: protocols under a weak memory model: no llvm-objdump"
@@ -34,7 +34,7 @@ fn installed() -> bool {
     })
 }
 
-/// How many schedules each protocol is run under: a sample, or many with `SYMMEM_TEST_FULL=1`.
+/// Returns how many schedules each protocol runs under: a sample, or many with `SYMMEM_TEST_FULL=1`.
 fn seeds() -> u64 {
     if std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0") {
         1000
@@ -81,7 +81,7 @@ protocols! {
     a_product_of_what_is_gathered_holds: 7,
 }
 
-/// An instruction that is taken away. A wait for memory that also waits for scalar loads still does that.
+/// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.
 fn removed(operation: &Operation) -> Operation {
     match *operation {
         Operation::Wait { scalar, .. } => Operation::Wait {
@@ -92,7 +92,7 @@ fn removed(operation: &Operation) -> Operation {
     }
 }
 
-/// Instructions taken from a kernel are missed.
+/// Asserts that a violation is reported if the instructions that `fault` selects are removed.
 fn finds(
     scenario: &Scenario,
     kernel: &str,
@@ -107,7 +107,7 @@ fn finds(
     );
 }
 
-/// A fault planted in a kernel is found on each target: some seed reports a violation with all these words.
+/// Asserts that a planted fault is found on each target: some seed reports a violation with all `words`.
 fn finds_changed(
     scenario: &Scenario,
     kernel: &str,
@@ -132,7 +132,7 @@ fn finds_changed(
                 true
             }
             Err(other) => {
-                // Another sign of the same fault, such as a wrong result.
+                // Another symptom of the same fault, such as a wrong result.
                 let _ = writeln!(others, "seed {seed}: {other}");
                 false
             }
@@ -150,7 +150,7 @@ fn is_write_back(code: &[Instruction], index: usize) -> bool {
     code[index].is("buffer_wbl2")
 }
 
-/// What R2 of the lint is about: the wait between a write-back and the flag.
+/// Selects the wait between a write-back and the flag (rule R2 of the lint).
 fn is_wait_behind_write_back(code: &[Instruction], index: usize) -> bool {
     let waits = |each: &&Instruction| matches!(each.operation, Operation::Wait { .. });
     code[index].drains()
@@ -161,7 +161,7 @@ fn is_wait_behind_write_back(code: &[Instruction], index: usize) -> bool {
             .is_some_and(|before| before.is("buffer_wbl2"))
 }
 
-/// What R1 of the lint is about: each wave's release before the block's barrier.
+/// Selects each wave's release before the block's barrier (rule R1 of the lint).
 fn is_release_before_barrier(code: &[Instruction], index: usize) -> bool {
     let orders = |each: &Instruction| each.is("buffer_wbl2") || each.drains();
     let ends = |each: &&Instruction| {
@@ -278,7 +278,7 @@ fn an_exchange_without_an_invalidation_behind_the_wait_is_found() {
     );
 }
 
-/// Which of the two is found first is chance: the inbox where it is cached, or the results.
+/// Which of the two is found first is chance: the inbox if it is cached, or the results.
 #[test]
 fn a_pushed_reduction_that_does_not_write_back_is_found() {
     finds(

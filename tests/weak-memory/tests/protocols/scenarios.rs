@@ -1,4 +1,4 @@
-//! Programs of several ranks around each protocol. Each stores, tells, and lets the other load.
+//! Programs of several ranks for each protocol. In each, a rank stores and signals, and the other loads.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,11 +13,11 @@ use crate::arguments::Arguments;
 
 mod product;
 
-/// A program.
+/// A program for several ranks.
 pub struct Scenario {
     pub name: &'static str,
     pub kernels: &'static [&'static str],
-    /// With a seed.
+    /// Runs the program with a seed.
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
@@ -69,7 +69,7 @@ pub const SCENARIOS: [Scenario; 8] = [
     },
 ];
 
-/// The kernels of a scenario on a target.
+/// The kernels of a scenario, compiled for a target.
 pub struct Kernels {
     target: Target,
     programs: HashMap<String, Rc<Program>>,
@@ -86,7 +86,7 @@ impl Kernels {
         Ok(Self { target, programs })
     }
 
-    /// Changes instructions of a kernel and returns how many.
+    /// Changes instructions of a kernel and returns how many were changed.
     pub fn plant(
         &mut self,
         kernel: &str,
@@ -101,21 +101,21 @@ impl Kernels {
 const RANKS: usize = 2;
 const BLOCKS: usize = 2;
 const THREADS: usize = 128;
-/// More than a row of vectors of the grid, and no multiple of 16.
+/// More than one row of vectors of the grid, and not a multiple of 16.
 const BYTES: usize = 4140;
 const SLOT_BLOCKS: u64 = 320;
 const SLOT_BYTES: u64 = 4096;
 const NO_TOKEN: u64 = !0;
 /// Bytes between two signal words.
 const STRIDE: u64 = 128;
-/// In a rank's signals: what its barriers have counted.
+/// The offset of the barrier's epoch counter in a rank's signals.
 const EPOCH: u64 = 16 * STRIDE;
 /// `ElementType::u32`, `ReduceOperation::sum`
 const SUM_OF_U32: [u32; 2] = [6, 1];
 /// `ElementType::f32`, `ReduceOperation::sum`
 const SUM_OF_F32: [u32; 2] = [11, 1];
 
-/// Ranks with a word that nobody sets, and signals.
+/// Ranks with signals, and an abort word that nobody sets.
 struct World<'a> {
     kernels: &'a Kernels,
     machine: Machine,
@@ -137,7 +137,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Memory of each rank.
+    /// Allocates memory for each rank.
     fn each(&mut self, name: &str, bytes: u64, uncached: bool) -> Vec<u64> {
         let memory = self.machine.memory();
         (0..RANKS)
@@ -145,7 +145,7 @@ impl<'a> World<'a> {
             .collect()
     }
 
-    /// Memory of each rank with bytes that tell the rank and the place.
+    /// Allocates memory for each rank and fills it with bytes that identify rank and position.
     fn filled(&mut self, name: &str, bytes: usize, salt: usize) -> Vec<u64> {
         let bases = self.each(name, bytes as u64, false);
         for (rank, base) in bases.iter().enumerate() {
@@ -185,7 +185,7 @@ impl<'a> World<'a> {
         );
     }
 
-    /// A copy, and a signal behind it: its word, the word that counts blocks, and the value.
+    /// Enqueues a copy followed by a signal: its word, the word that counts blocks, and the value.
     fn copy(
         &mut self,
         rank: usize,
@@ -209,7 +209,7 @@ impl<'a> World<'a> {
         self.launch(rank, "symmem_wait", 1, 64, arguments);
     }
 
-    /// The barrier of both ranks.
+    /// Enqueues a rank's part of the barrier of both ranks.
     fn meet(&mut self, rank: usize) {
         let remote = self.signals[1 - rank] + rank as u64 * STRIDE;
         let words: Vec<u64> = (0..RANKS)
@@ -223,7 +223,7 @@ impl<'a> World<'a> {
         self.launch(rank, "symmem_barrier", 1, 128, arguments);
     }
 
-    /// Runs all, and compares memory with what it should be.
+    /// Runs everything and compares memory with `expected`.
     fn run(mut self, expected: &[(u64, Vec<u8>)]) -> Result<(), Error> {
         self.machine.run()?;
         for (base, bytes) in expected {
@@ -249,7 +249,7 @@ fn pattern(bytes: usize, rank: usize, salt: usize) -> Vec<u8> {
 
 const NO_SIGNAL: (u64, u64, u32) = (0, 0, 0);
 
-/// Rank 0 puts twice into the same inbox; rank 1 waits, takes, and says that it has.
+/// Rank 0 puts twice into the same inbox; rank 1 waits, copies the data out, and answers with a signal.
 fn put(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
     let inbox = world.each("inbox", BYTES as u64, false)[1];
@@ -281,7 +281,8 @@ fn put(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Each puts to the other; a barrier; each takes what it was put. Twice, a barrier in between.
+/// Each rank puts to the other, meets it in a barrier, and copies out what it received. Twice, with a barrier in
+/// between.
 fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
     let inboxes = world.each("inbox", BYTES as u64, false);
@@ -301,7 +302,7 @@ fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// An all-gather by loads from peers, of data that a kernel before has stored. Twice, of the same memory.
+/// An all-gather by loads from peers, of data that an earlier kernel stored. Twice, with the same memory.
 fn copies(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
     let slots = world.slots(0);
@@ -330,7 +331,7 @@ fn copies(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Sums of little-endian numbers at the same place of all ranks.
+/// Returns the sums over all ranks of the little-endian numbers at the same position.
 fn sums(bytes: usize, salt: usize) -> Vec<u8> {
     let all: Vec<Vec<u8>> = (0..RANKS).map(|rank| pattern(bytes, rank, salt)).collect();
     let number = |bytes: &[u8], at: usize| {
@@ -347,7 +348,7 @@ fn sums(bytes: usize, salt: usize) -> Vec<u8> {
         .collect()
 }
 
-/// An all-reduce: each loads its share of all, and stores the sums at all. Each then takes its result.
+/// An all-reduce: each rank loads its share from all, stores the sums at all, and copies its result out.
 fn reduction(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const SHARE: usize = 2064;
     let mut world = World::new(kernels, seed);
@@ -382,7 +383,7 @@ fn reduction(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// All-reduces in packets, two-shot, in more rounds than there are halves.
+/// Two-shot all-reduces in packets, more often than there are halves of the packet buffer.
 fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const SHARE: usize = 520;
     const PACKET_BYTES: u64 = 2 * RANKS as u64 * 512;
@@ -412,7 +413,7 @@ fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Each sends to the other what a kernel before has stored. Twice, of the same memory.
+/// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory.
 fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const BLOCKS_PER_PEER: usize = 1;
     let mut world = World::new(kernels, seed);
@@ -455,20 +456,20 @@ fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Small whole numbers, whose sums have no rounding.
+/// Returns small whole numbers, whose sums are exact.
 fn number(at: usize, rank: usize, salt: usize) -> f32 {
     ((at * 7 + rank * 1009 + salt * 37) % 4096) as f32
 }
 
-/// All-reduces by pushing: each stores the other's share into its inbox, reduces its own from there, and stores
-/// the sums at all. There are more pieces than slots, which are so used again; twice, so that the
-/// counters go on.
+/// All-reduces by push: each rank stores the other's share into its inbox, reduces its own share from there, and stores
+/// the sums at all ranks. There are more pieces than slots, so slots are reused. It runs twice, so that the counters
+/// continue.
 fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const NUMBERS: usize = 500;
     const SHARE: usize = 4 * NUMBERS;
     const PIECE_BYTES: u64 = 256;
     const SLOTS: u64 = 2;
-    /// Words of 32 bytes, to the next multiple of 128.
+    /// Words of 32 bytes each, rounded up to a multiple of 128.
     const WORDS: u64 = ((2 * RANKS as u64 + 1) * 32).next_multiple_of(128);
     const CHANNEL_BYTES: u64 = WORDS + (RANKS as u64 - 1) * SLOTS * PIECE_BYTES;
     let mut world = World::new(kernels, seed);

@@ -1,16 +1,16 @@
-//! Products that gather their A meanwhile: what a mover has brought is loaded by a block that waited for its word.
+//! Fused all-gather + GEMM: a block that waited for its word loads what a mover block stored.
 
 use half::f16;
 
 use super::*;
 
-/// By the order of B.
+/// The kernels by order of B.
 pub const KERNELS: [&str; 2] = [
     "symmem_gathered_gemm_f16_rows",
     "symmem_gathered_gemm_f16_columns",
 ];
 
-/// Small whole numbers, of which products and sums are exact in f16.
+/// Returns small whole numbers, whose products and sums are exact in f16.
 fn halves(count: usize, salt: usize) -> Vec<u8> {
     let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
     numbers.flat_map(f16::to_le_bytes).collect()
@@ -20,13 +20,13 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
 }
 
-/// How a product is asked for.
+/// The options of a GEMM.
 struct Way {
     kernel: &'static str,
     b_in_columns: bool,
-    /// A is divided by columns.
+    /// Whether A is sharded by columns.
     by_columns: bool,
-    /// Blocks store their own shard at the other, where they do not load the other's.
+    /// Whether blocks push their own shard to the other rank, instead of pulling the other's.
     push: bool,
 }
 
@@ -42,10 +42,10 @@ impl Way {
     }
 }
 
-/// Products of an A of which each has a part: one block moves it, the other multiplies what has arrived. Twice in
-/// the same memory. How is decided by the seed.
+/// Multiplies an A that is sharded over both ranks: one block moves A, the other multiplies the tiles that have
+/// arrived. It runs twice in the same memory. The seed selects the options.
 pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    // No multiples of eight elements, but for the lines of A.
+    // Not multiples of eight elements, except for the rows of A.
     const M: usize = 10;
     const N: usize = 20;
     const K: usize = 40;
@@ -115,12 +115,12 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
                 .longs(&[M, N, K, K, b_stride, N].map(|side| side as u64))
                 .words(&[F16, 1 + u32::from(way.b_in_columns), 0, 0])
-                // One chunk, by one mover; the own shard is not kept.
+                // One chunk, moved by one block; this rank's own shard is not kept.
                 .longs(&[shard as u64, 128])
                 .words(&[1, 1 + u32::from(way.by_columns), 2 + u32::from(way.push)])
                 .words(&[1, 0, 0]);
             world.launch(rank, way.kernel, 2, 256, arguments);
-            // The other may still load from here.
+            // The other rank may still load this rank's shard.
             world.meet(rank);
             expected.push((c[rank], result.clone()));
         }
