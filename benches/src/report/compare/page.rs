@@ -1,14 +1,15 @@
 //! A comparison as one self-contained HTML page.
 
 use super::comparison::Comparison;
+use super::published::{REFERENCES, Reference};
 use super::section::Section;
 use super::{sections, view};
 use crate::report::html::{Document, table};
 use crate::report::plot::{self, Across, Axes, Line, Mark};
 use std::fmt;
 
-/// Legend position of published figures: after all runs, drawn as a baseline.
-const PUBLISHED: usize = usize::MAX;
+/// Series of the first published source; further sources count down from here, runs count up from 0.
+const PUBLISHED: usize = 9;
 
 /// Returns the whole page: one plot per measurement with one curve per machine, and every table.
 ///
@@ -60,6 +61,14 @@ fn plots(page: &mut Document, name: &str, sections: &[Section], names: &[String]
     Ok(())
 }
 
+/// Returns the series of a published source, the same in every plot.
+fn series(reference: &Reference) -> usize {
+    let mut sources: Vec<&str> = REFERENCES.iter().map(|one| one.by).collect();
+    sources.dedup();
+    let place = sources.iter().position(|by| *by == reference.by);
+    PUBLISHED.saturating_sub(place.unwrap_or(0))
+}
+
 /// Returns one curve per run, with every size that it measured, and one per reference.
 fn lines(section: &Section, names: &[String]) -> Vec<Line> {
     let mark = |at: u64, value: f64| Mark {
@@ -78,7 +87,7 @@ fn lines(section: &Section, names: &[String]) -> Vec<Line> {
         }
     });
     let references = section.references.iter().map(|reference| Line {
-        series: PUBLISHED,
+        series: series(reference),
         ours: false,
         name: format!("published, not measured here: {}", reference.by),
         marks: (reference.rates.iter())
