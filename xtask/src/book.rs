@@ -1,11 +1,11 @@
-//! Checks the README and the book: size, links, code blocks, chapters, the table of variables and those of results; and
-//! the links of the rendered book.
+//! `cargo xtask book`: checks README and book (size, links, code blocks, chapters, the table of variables, the tables of
+//! results), or the links of the rendered book.
 
 mod links;
 mod rendered;
 mod table;
-/// The library's own table, compiled here too: a dependency on the library would make every maintainers' command
-/// compile it.
+/// The library's table. It is compiled here, since a dependency would make every maintainers' command compile the
+/// library.
 #[path = "../../src/base/variables.rs"]
 mod variables;
 
@@ -14,7 +14,7 @@ use crate::readme;
 use crate::tools::root;
 use std::path::{Path, PathBuf};
 
-/// A visitor of the repository's page reads this much, and no more.
+/// Bytes that a visitor of the repository's page reads at most.
 const README_BYTES: usize = 12_288;
 /// The page with the table of variables.
 const VARIABLES_PAGE: &str = "docs/src/variables.md";
@@ -23,10 +23,10 @@ const END: &str = "<!-- variables:end -->";
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Write the table of variables and those of results into their pages first.
+    /// Write the table of variables and the tables of results into their pages first
     #[arg(long)]
     write: bool,
-    /// Check the links and anchors of the HTML that mdBook rendered into this folder instead.
+    /// Check the links and anchors of the HTML that mdBook rendered into this folder instead
     #[arg(long, value_name = "DIR", conflicts_with = "write")]
     rendered: Option<PathBuf>,
 }
@@ -52,14 +52,14 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Replaces what is between two marks; `None` without the marks.
+/// Replaces the text between two marks; `None` if the marks are missing.
 fn between(page: &str, begin: &str, end: &str, text: &str) -> Option<String> {
     let (head, rest) = page.split_once(begin)?;
     let (_, tail) = rest.split_once(end)?;
     Some(format!("{head}{begin}{text}{end}{tail}"))
 }
 
-/// Everything that is wrong with the pages, one line each.
+/// Returns the problems of the pages, one line each.
 fn problems(root: &Path) -> Result<Vec<String>> {
     let mut problems = links::problems(root)?;
     let read = |name: &str| {
@@ -75,7 +75,7 @@ fn problems(root: &Path) -> Result<Vec<String>> {
     let page = read(VARIABLES_PAGE)?;
     if between(&page, BEGIN, END, &table::all()).as_deref() != Some(page.as_str()) {
         problems.push(format!(
-            "{VARIABLES_PAGE}: the table is not the one of src/base/variables.rs; run `cargo xtask book --write`"
+            "{VARIABLES_PAGE}: the table is not that of src/base/variables.rs; run `cargo xtask book --write`"
         ));
     }
     for page in readme::stale(root)? {
@@ -102,7 +102,7 @@ fn problems(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The book's files, in alphabetical order.
+/// Returns the book's files in alphabetical order.
 fn chapters(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join("docs/src");
     let mut files = Vec::new();

@@ -20,7 +20,7 @@ use crate::tools::root;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Where a file of the repository is on the web, before its path.
+/// The URL of the repository's files, before their paths.
 pub const SOURCE: &str = "https://github.com/symmem/symmem/blob/main/";
 
 const BEGIN: &str = "<!-- results:begin ";
@@ -33,11 +33,11 @@ const FOLDER: &str = "benches/results";
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The benchmark's JSON, in benches/results.
+    /// The benchmark's JSON file, in benches/results
     report: PathBuf,
 }
 
-/// Shows a file where the pages show one of the same name with another date.
+/// Replaces files of the same name and another date in the comments, and makes the tables again.
 pub fn run(options: &Options) -> Result<()> {
     let root = root();
     let name = options.report.file_name().unwrap_or_default();
@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The name of a file without its date: `collectives-4xh200.json`.
+/// Returns the name of a file without its date: `collectives-4xh200.json`.
 fn series(name: &str) -> &str {
     name.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-')
 }
@@ -84,7 +84,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Pages with a table that is not the one its file makes.
+/// Returns the pages with a table that is not the one its file makes.
 pub fn stale(root: &Path) -> Result<Vec<&'static str>> {
     let mut stale = Vec::new();
     for page in PAGES {
@@ -105,7 +105,7 @@ fn remade(root: &Path, path: &Path, page: &str) -> Result<String> {
     })
 }
 
-/// What a comment asks for.
+/// Kind and file that a comment names.
 struct Table {
     kind: Kind,
     file: String,
@@ -197,7 +197,7 @@ fn read(root: &Path, name: &str) -> Result<Value> {
     serde_json::from_str(&text).map_err(|source| Error::Manifest { path, source })
 }
 
-/// How many ranks took part.
+/// Returns the number of ranks of a run.
 fn ranks(report: &Value) -> u64 {
     let worlds = ["collectives", "ag_gemm"].map(|part| report[part]["world"].as_u64());
     let devices = report["environment"]["devices"].as_array().map(Vec::len);
@@ -205,7 +205,7 @@ fn ranks(report: &Value) -> u64 {
     world.unwrap_or(devices.unwrap_or_default() as u64)
 }
 
-/// Where a table's figures come from, for the end of its caption.
+/// Returns device, date, commit and file of a report, for the end of a caption.
 fn origin(report: &Value, name: &str, folder: &str) -> String {
     let environment = &report["environment"];
     format!(
@@ -236,7 +236,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn figure(rate: f64) -> String {
     match rate {
         rate if rate < 10.0 => format!("{rate:.2}"),
@@ -245,12 +245,12 @@ fn figure(rate: f64) -> String {
     }
 }
 
-/// A ratio, or a dash.
+/// Formats a ratio; a dash if there is none.
 fn times(ratio: Option<f64>) -> String {
     ratio.map_or("–".into(), |ratio| format!("{ratio:.2}×"))
 }
 
-/// The lines of a table's head. The first columns are names, the others numbers.
+/// Returns the header of a table: columns of names, then right-aligned columns of numbers.
 fn head(names: &[&str], numbers: &[&str]) -> String {
     let titles: Vec<&str> = names.iter().chain(numbers).copied().collect();
     format!(

@@ -1,4 +1,4 @@
-//! Links and anchors of the HTML that mdBook writes.
+//! Checks links and anchors of the HTML that mdBook writes.
 //!
 //! The check of the sources cannot see what mdBook makes of them: which anchors its headings get, which pages it writes
 //! and which files it copies. Links into the repository on the web are looked up in the working tree.
@@ -8,18 +8,18 @@ use crate::readme::SOURCE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Where a reader edits a file of the repository, before its path.
+/// The URL at which a reader edits a file of the repository, before its path.
 const EDIT: &str = "https://github.com/symmem/symmem/edit/main/";
 
-/// What one page has.
+/// A rendered page.
 struct Page {
-    /// What its links are relative to.
+    /// The folder to which its links are relative.
     base: PathBuf,
     links: Vec<String>,
     anchors: BTreeSet<String>,
 }
 
-/// Links that lead nowhere, one line each.
+/// Returns the links that lead nowhere, one line each.
 pub fn problems(root: &Path, folder: &Path) -> Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     collect(folder, folder, &mut pages)?;
@@ -82,7 +82,7 @@ impl Page {
     }
 }
 
-/// What is between `<` and `>`, without comments and scripts.
+/// Returns the text of each tag, without comments and the contents of scripts.
 fn tags(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -103,7 +103,7 @@ fn tags(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The attributes of a tag that have a value between quotation marks, with entities replaced.
+/// Returns the attributes of a tag that have a quoted value, with entities replaced.
 fn attributes(tag: &str) -> impl Iterator<Item = (&str, String)> {
     let mut rest = tag;
     std::iter::from_fn(move || {
@@ -119,7 +119,7 @@ fn attributes(tag: &str) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// What is wrong with a link.
+/// Returns what is wrong with a link.
 fn problem(
     root: &Path,
     folder: &Path,
@@ -156,7 +156,7 @@ fn problem(
     }
 }
 
-/// The path without `.` and `..`; `None` if it leads out.
+/// Returns the path without `.` and `..`; `None` if it leads out of the book.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -1,10 +1,10 @@
-//! A recorded benchmark of collectives, as the book and the README show it.
+//! The texts about a recorded benchmark of collectives, for the book and the README.
 
 use super::{SOURCE, head, origin, size, times, word};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Columns of baselines: the table's head, and the names in reports. Of two ways of one library the faster counts.
+/// Columns of baselines: header, and names in reports, of which the faster counts.
 const BASELINES: [(&str, &[&str]); 7] = [
     ("NCCL, µs", &["nccl"]),
     ("NCCL windows, µs", &["nccl windows"]),
@@ -18,7 +18,7 @@ const BASELINES: [(&str, &[&str]); 7] = [
     ("gloo, µs", &["gloo"]),
 ];
 
-/// How it was measured, and a table for each operation: graph replays, out of place, beside every baseline.
+/// Returns the method and a table per operation: out-of-place graph replays, with every baseline.
 pub fn section(report: &Value, name: &str) -> String {
     let measured = &report["collectives"];
     let points = array(&measured["points"]);
@@ -104,7 +104,7 @@ pub fn section(report: &Value, name: &str) -> String {
     text
 }
 
-/// The baselines that took part, with their versions.
+/// Returns the measured baselines with their versions.
 fn versions(measured: &Value) -> Vec<String> {
     let baselines = array(&measured["baselines"]).iter();
     let version = |one: &Value| {
@@ -121,7 +121,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The time of the best baseline over symmem's, out of place.
+/// Returns the best baseline's time divided by symmem's, out of place.
 fn ratio(measured: &Value, operation: &str, bytes: &Value) -> Option<f64> {
     let mut ratios = array(&measured["summary"]["ratios"]).iter();
     let found = ratios.find(|ratio| {
@@ -132,7 +132,7 @@ fn ratio(measured: &Value, operation: &str, bytes: &Value) -> Option<f64> {
     found?["ratio"].as_f64()
 }
 
-/// The operations of the points, each once, in their order.
+/// Returns the distinct operations of the points, in their order.
 fn operations(points: &[Value]) -> Vec<&str> {
     let mut operations: Vec<&str> = Vec::new();
     for operation in points.iter().map(|point| word(&point["collective"])) {
@@ -146,7 +146,7 @@ fn operations(points: &[Value]) -> Vec<&str> {
 /// The sizes that the summary shows.
 const SUMMARY_SIZES: [u64; 4] = [8 << 10, 1 << 20, 64 << 20, 1 << 30];
 
-/// A table with a row for each operation: symmem's time at a few sizes, and its ratio to the best baseline.
+/// Returns a table with a row per operation: symmem's time at a few sizes, and its ratio to the best baseline.
 pub fn summary(report: &Value, name: &str) -> String {
     let measured = &report["collectives"];
     let points = array(&measured["points"]);
@@ -191,7 +191,7 @@ pub fn summary(report: &Value, name: &str) -> String {
     text
 }
 
-/// A point's time: of what was right only.
+/// Returns a point's time, if its results were right.
 fn nanoseconds(point: &Value) -> Option<f64> {
     let placed = match &point["out_of_place"] {
         Value::Null => &point["in_place"],
@@ -202,7 +202,7 @@ fn nanoseconds(point: &Value) -> Option<f64> {
     found.filter(|_| placed["wrong"] == 0)
 }
 
-/// nccl-tests' busbw over algbw.
+/// Returns the ratio busbw / algbw of nccl-tests.
 fn factor(operation: &str, world: f64) -> f64 {
     match operation {
         "all_reduce" => 2.0 * (world - 1.0) / world,

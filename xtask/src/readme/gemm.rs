@@ -1,10 +1,10 @@
-//! A recorded benchmark of all-gather + GEMM, as the book shows it.
+//! The text about a recorded benchmark of all-gather + GEMM, for the book.
 
 use super::{SOURCE, figure, head, origin, times, word};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// The shapes of a report whose A is sharded so, in bf16.
+/// Returns the bf16 shapes of a report with this sharding of A.
 fn products<'a>(report: &'a Value, sharding: &'a str) -> impl Iterator<Item = &'a Value> {
     let measured = report["ag_gemm"]["products"].as_array();
     measured.into_iter().flatten().filter(move |measured| {
@@ -12,7 +12,7 @@ fn products<'a>(report: &'a Value, sharding: &'a str) -> impl Iterator<Item = &'
     })
 }
 
-/// A table with a row for each shape, and how far the selector was from symmem's fastest algorithm.
+/// Returns a table with a row per shape, and how far the selector's choice was behind symmem's fastest algorithm.
 pub fn section(report: &Value, name: &str, sharding: &str) -> String {
     let libraries = report["ag_gemm"]["baselines"].as_array();
     let versions: Vec<&str> = libraries
@@ -100,7 +100,7 @@ fn entry<'a>(measured: &'a Value, by: &str) -> Option<&'a Value> {
     entries.find(|entry| entry["by"] == by && entry["wrong"] == 0)
 }
 
-/// The entry of the algorithm that the selector picks: reports name it with what moves A, or earlier without.
+/// Returns the entry of the selector's choice. Earlier reports name it without the transport.
 fn chosen(measured: &Value) -> Option<&Value> {
     let chosen = word(&measured["chosen"]);
     let mut entries = measured["entries"].as_array()?.iter();
@@ -114,13 +114,13 @@ fn chosen(measured: &Value) -> Option<&Value> {
     })
 }
 
-/// The time of a replay, else of single calls.
+/// Returns the time of a replay, or else of single calls.
 fn headline(entry: &Value) -> Option<f64> {
     let times = [&entry["graph"]["ns"], &entry["time"]["ns"]];
     times.into_iter().find_map(Value::as_f64)
 }
 
-/// One time over another: two replays, or else two single calls.
+/// Returns the ratio of two times: of replays, or else of single calls.
 fn over(one: &Value, other: &Value) -> Option<f64> {
     let of = |by: &str| Some(one[by]["ns"].as_f64()? / other[by]["ns"].as_f64()?);
     of("graph").or_else(|| of("time"))

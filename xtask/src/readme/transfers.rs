@@ -1,10 +1,10 @@
-//! A recorded benchmark of transfers between two ranks, as the book shows it.
+//! The text about a recorded benchmark of transfers between two ranks, for the book.
 
 use super::{SOURCE, figure, head, origin, size, times, word};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// The columns shown: in the report, and in the table's head.
+/// The shown columns: name in the report, and header.
 const COLUMNS: [(&str, &str); 5] = [
     ("block128", "one block of 128 threads, GB/s"),
     ("nvshmem", "NVSHMEM, the same block, GB/s"),
@@ -13,7 +13,7 @@ const COLUMNS: [(&str, &str); 5] = [
     ("copy_engine", "copy engine, GB/s"),
 ];
 
-/// What was measured and how, a table for each direction, and one of latencies.
+/// Returns the method, a table per direction, and one of latencies.
 pub fn section(report: &Value, name: &str) -> String {
     let environment = &report["environment"];
     let libraries = &environment["libraries"];
@@ -103,7 +103,7 @@ fn sizes(report: &Value, direction: &str) -> Vec<u64> {
     sizes
 }
 
-/// The slowest rank's looped rate.
+/// Returns the slowest rank's looped rate.
 fn rate(report: &Value, direction: &str, bytes: u64, column: &str) -> Option<f64> {
     points(report, direction)
         .filter(|point| point["bytes"] == bytes && point["column"] == column)
