@@ -220,7 +220,9 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     };
     let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
-        error.ends_with("possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"),
+        error.ends_with(
+            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"
+        ),
         "{error}"
     );
     let error = refuse(&all_reduce, AlgorithmCode::VENDOR);
