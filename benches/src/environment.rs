@@ -150,6 +150,11 @@ fn output(command: &mut Command) -> Option<String> {
     (status.success() && !text.is_empty()).then(|| text.to_owned())
 }
 
+/// Returns the time for a file name, in UTC: `2026-11-22T231906Z`.
+pub fn file_time() -> String {
+    rfc3339(SystemTime::now()).replace(':', "")
+}
+
 /// Formats a time by RFC 3339, in UTC, to the second.
 fn rfc3339(time: SystemTime) -> String {
     let seconds = time

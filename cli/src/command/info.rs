@@ -1,6 +1,6 @@
 //! `symmem info`: lists backends, devices, links and libraries, and why a backend cannot start. Opens no device.
 
-use super::common::{Backend as BackendOption, RANKS, RESULTS};
+use super::common::{Backend as BackendOption, Force, RANKS, RESULTS};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
 use crate::output;
@@ -22,11 +22,13 @@ pub struct Options {
     /// Write the information as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Prints every backend or the named one, and writes the same as JSON if asked.
 pub fn info(options: &Options) -> Result<ExitCode> {
-    options.json.as_ref().map(Target::check).transpose()?;
+    let target = options.force.checked(options.json.clone())?;
     let backend = BackendOption {
         backend: options.backend.clone(),
     };
@@ -47,7 +49,7 @@ pub fn info(options: &Options) -> Result<ExitCode> {
         backends.push(backend.json(probe));
     }
     let mut written = Written::default();
-    if let Some(file) = &options.json {
+    if let Some(file) = &target {
         let all = json!({ "schema": "symmem-info/1", "backends": backends });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;

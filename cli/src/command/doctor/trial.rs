@@ -201,7 +201,7 @@ impl Launcher<'_> {
         let task = Task {
             backend: self.selection.to_string(),
             kind: Kind::Doctor(part),
-            json: Some(Target::File(file.clone())),
+            json: Some(Target::Replaced(file.clone())),
             html: None,
             keeps_output_for_data: output::is_kept_for_data(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
