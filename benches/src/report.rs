@@ -11,6 +11,7 @@ mod limits;
 pub mod page;
 mod plot;
 pub mod published;
+mod ratio;
 mod schema;
 mod statistics;
 pub mod summary;

@@ -2,6 +2,7 @@
 
 use super::ag_gemm::{self, Products};
 use super::collectives::{CollectivePoint, Collectives, OURS, Placement, Time};
+use super::ratio::Ratio;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{capital, counted, decimal, size};
 use serde::{Deserialize, Serialize};
@@ -33,31 +34,6 @@ pub(super) struct Line {
     pub of_limit: Option<f64>,
     /// A baseline's name, and its time divided by symmem's; above 1, symmem is faster.
     pub ratio: Option<(String, Ratio)>,
-}
-
-/// A ratio, and whether it is noise because the rounds of both overlap.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
-    pub value: f64,
-    pub noise: bool,
-}
-
-impl Ratio {
-    /// The baseline's time divided by symmem's.
-    fn of(ours: Time, theirs: Time) -> Option<Self> {
-        let value = theirs.ns / ours.ns;
-        value.is_finite().then_some(Self {
-            value,
-            noise: ours.min <= theirs.max && theirs.min <= ours.max,
-        })
-    }
-
-    fn text(self) -> String {
-        match self.noise {
-            true => format!("{:.2}× (noise)", self.value),
-            false => format!("{:.2}×", self.value),
-        }
-    }
 }
 
 /// Returns a report for one screen: at most 45 lines of 100 characters.
@@ -184,10 +160,7 @@ fn latency(report: &Report) -> Option<Line> {
     let spread = found.one_way_ns;
     let ratio = found.baseline.as_ref().and_then(|baseline| {
         let value = baseline.one_way_ns.median / spread.median;
-        // Round trips are not grouped in rounds; a difference within 3 % counts as noise.
-        let noise = (0.97..=1.03).contains(&value);
-        let ratio = Ratio { value, noise };
-        value.is_finite().then(|| (baseline.name.clone(), ratio))
+        Some((baseline.name.clone(), Ratio::of_latencies(value)?))
     });
     Some(Line {
         what: "put_signal 8 B to wait_signal".into(),
@@ -315,7 +288,8 @@ fn draw(text: &mut String, lines: &[Line]) {
         let ratio = line.ratio.as_ref().map(|(name, ratio)| {
             // Without the version, which is in the files.
             let name = name.split(' ').next().unwrap_or(name);
-            format!("{name} {}", ratio.text())
+            let noise = if ratio.noise { " (noise)" } else { "" };
+            format!("{name} {:.2}×{noise}", ratio.value)
         });
         let compared: Vec<String> = of_limit.into_iter().chain(ratio).collect();
         let row = format!(
@@ -399,18 +373,6 @@ mod tests {
         ] {
             assert!(text.contains(word), "{word}: {text}");
         }
-    }
-
-    #[test]
-    fn a_ratio_of_rounds_that_overlap_is_noise() {
-        let time = |ns: f64| Time {
-            ns,
-            min: ns * 0.9,
-            max: ns * 1.1,
-        };
-        assert!(Ratio::of(time(100.0), time(105.0)).unwrap().noise);
-        let ratio = Ratio::of(time(100.0), time(200.0)).unwrap();
-        assert!(!ratio.noise && ratio.value == 2.0);
     }
 
     #[test]

@@ -67,8 +67,8 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         bring_up: up,
     };
     let told = run.measure(measurement);
-    // Finalize even if the result could not be printed, so that the peers do not see a failed rank.
-    if let Ok(_) | Err(CommandError::Output(_)) = &told {
+    // Finalize even if the result could not be printed or written, so that the peers do not see a failed rank.
+    if let Ok(_) | Err(CommandError::Output(_) | CommandError::System { .. }) = &told {
         communicator.finalize()?;
     }
     told
