@@ -1,6 +1,6 @@
 //! Collects the environment of a run: machine, time, versions and variables.
 
-use crate::report::{Environment, Host};
+use crate::report::{Environment, Host, links};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -52,6 +52,9 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
         host: host(),
         backend: chosen.name.clone(),
         devices: Vec::new(),
+        links: links::text(chosen.devices as usize, |from, to| {
+            libraries.get(&links::key(from, to)).map(String::as_str)
+        }),
         driver: libraries.get("driver_version").cloned(),
         clocks: (chosen.name == "cuda").then(clocks).flatten(),
         multicast,

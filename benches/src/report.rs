@@ -8,6 +8,7 @@ pub mod collectives;
 pub mod compare;
 mod html;
 mod limits;
+pub mod links;
 pub mod page;
 mod plot;
 pub mod published;

@@ -19,6 +19,8 @@ pub struct Circumstances {
     pub chosen: Option<String>,
     /// The kernel's one-minute load average at the start of the run.
     pub load: Option<f64>,
+    /// Number of processors that were busy just before the run, of those that the ranks may use.
+    pub busy: Option<f64>,
     /// Lines to print at the end, for example how to get the tables and where the files are.
     pub hints: Vec<String>,
 }
@@ -77,6 +79,9 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
     let driver = driver.map_or(String::new(), |driver| format!(", driver {driver}"));
     let host = &environment.host;
     let _ = writeln!(text, "{}{driver}", counted(&environment.devices));
+    if let Some(links) = &environment.links {
+        let _ = writeln!(text, "links: {links}");
+    }
     let _ = writeln!(
         text,
         "host: {} processors, Linux {}",
@@ -90,7 +95,18 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
             host.cores
         );
     }
-    if let Some(load) = circumstances.load.filter(|load| *load > 0.5 * cores) {
+    let disturbs = |processors: &f64| {
+        // A single busy processor matters if the ranks need all others.
+        let needed = processors + ranks as f64;
+        *processors > 0.5 * cores || *processors >= 0.5 && needed > cores
+    };
+    if let Some(busy) = circumstances.busy.filter(disturbs) {
+        let _ = writeln!(
+            text,
+            "warning: other programs keep {busy:.1} of {} processors busy; they disturb the results",
+            host.cores
+        );
+    } else if let Some(load) = circumstances.load.filter(|load| *load > 0.5 * cores) {
         let _ = writeln!(
             text,
             "warning: load {load:.1} on {} processors before the run; other programs disturb the results",
@@ -351,6 +367,7 @@ mod tests {
         let circumstances = Circumstances {
             chosen: Some("no GPU was found".into()),
             load: Some(12.0),
+            busy: None,
             hints: vec!["tables: symmem --details".into()],
         };
         summary(report, &circumstances)
@@ -365,6 +382,7 @@ mod tests {
         }
         for word in [
             "Cuda backend, 2 ranks (no GPU was found)",
+            "\nlinks: peer access between both devices\n",
             "put 64 MiB",
             "nvshmem ",
             "warning: load",
@@ -373,6 +391,33 @@ mod tests {
         ] {
             assert!(text.contains(word), "{word}: {text}");
         }
+    }
+
+    #[test]
+    fn busy_processors_and_more_ranks_than_processors_are_warned_of() {
+        let mut report = fixture::cuda();
+        report.environment.backend = "host".into();
+        report.environment.host.cores = 4;
+        let said = |report: &Report, busy: f64, load: f64| {
+            let circumstances = Circumstances {
+                busy: Some(busy),
+                load: Some(load),
+                ..Circumstances::default()
+            };
+            let text = summary(report, &circumstances);
+            let warnings = text.lines().filter(|line| line.starts_with("warning: "));
+            warnings.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let other = "other programs keep 2.5 of 4 processors busy";
+        assert!(said(&report, 2.5, 3.0)[0].contains(other));
+        // Two ranks leave two processors to others.
+        assert_eq!(said(&report, 1.5, 1.0).len(), 0);
+        assert!(said(&report, 0.0, 3.0)[0].contains("load 3.0 on 4 processors"));
+        report.environment.devices = vec!["a processor".into(); 4];
+        assert_eq!(said(&report, 0.8, 0.1).len(), 1, "no processor is left");
+        report.environment.devices.push("a processor".into());
+        let told = said(&report, 0.0, 0.0);
+        assert!(told[0].contains("5 ranks share 4 processors"), "{told:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::common::{
 };
 use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
+use super::processors;
 use super::run::default_ranks;
 use super::start::start_ranks;
 use super::task::{Files, Kind, Measurement, Task};
@@ -186,6 +187,7 @@ fn circumstances() -> Circumstances {
     Circumstances {
         chosen: None,
         load,
+        busy: processors::busy(),
         hints: vec!["all tables: symmem --details; single benchmarks: symmem bench --help".into()],
     }
 }

@@ -1,5 +1,7 @@
 //! `symmem info`: lists backends, devices, links and libraries, and why a backend cannot start. Opens no device.
 
+mod brief;
+
 use super::common::{Backend as BackendOption, Force, RANKS, RESULTS};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
@@ -10,8 +12,9 @@ use std::process::ExitCode;
 use symmem::BackendSource;
 use symmem::backend::abi::DeviceDescription;
 use symmem::backend::read_text;
-use symmem::backends::Probe;
+use symmem::backends::{Probe, Selection};
 use symmem::host::HostBackend;
+use symmem_bench::report::links;
 
 /// The arguments of `symmem info`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +22,9 @@ pub struct Options {
     /// Backend: host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else all]
     #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
     backend: Option<String>,
+    /// Print every device, link, library file and kernel
+    #[arg(long)]
+    details: bool,
     /// Write the information as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
@@ -36,20 +42,26 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     let probes = BackendOption::probe(&selection)?;
     let works = |probe: &&Probe| matches!(probe.devices, Ok(1..)) && probe.source.is_some();
     let chosen = probes.iter().find(works).map(|probe| &*probe.name);
-    let mut text = format!(
-        "symmem {}: `{selection}` selects {}\n",
+    let headline = format!(
+        "symmem {}: `{selection}` selects {}",
         env!("CARGO_PKG_VERSION"),
-        chosen.unwrap_or("no backend; the reasons:")
+        choice(&selection, &probes, chosen)
     );
-    let mut backends = Vec::new();
-    for probe in &probes {
-        let backend = Backend::look(probe);
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n{probe}\n{}", backend.text());
-        backends.push(backend.json(probe));
-    }
+    let backends: Vec<(&Probe, Backend)> = (probes.iter())
+        .map(|probe| (probe, Backend::look(probe)))
+        .collect();
+    let text = match options.details {
+        true => {
+            let all = backends.iter();
+            let all = all.map(|(probe, backend)| format!("\n{probe}\n{}", backend.text()));
+            format!("{headline}\n{}", all.collect::<String>())
+        }
+        false => brief::text(&headline, &backends),
+    };
     let mut written = Written::default();
     if let Some(file) = &target {
+        let backends = backends.iter().map(|(probe, backend)| backend.json(probe));
+        let backends: Vec<Value> = backends.collect();
         let all = json!({ "schema": "symmem-info/1", "backends": backends });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;
@@ -62,6 +74,22 @@ pub fn info(options: &Options) -> Result<ExitCode> {
         Some(_) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
+}
+
+/// Returns the selected backend, and for `auto` the reason.
+fn choice(selection: &Selection, probes: &[Probe], chosen: Option<&str>) -> String {
+    let Some(chosen) = chosen else {
+        return "no backend; the reasons:".into();
+    };
+    let before = probes.iter().map(|probe| &*probe.name);
+    let before: Vec<&str> = before.take_while(|name| *name != chosen).collect();
+    match (selection, before.is_empty()) {
+        (Selection::Auto, true) => format!("{chosen}, the first backend, because it can start"),
+        (Selection::Auto, false) => {
+            format!("{chosen}, because {} cannot start", before.join(" and "))
+        }
+        _ => chosen.into(),
+    }
 }
 
 /// A backend's devices and libraries.
@@ -101,7 +129,7 @@ impl Backend {
 
     /// Returns the link from one device to another, if the backend reports it.
     fn link(&self, from: usize, to: usize) -> Option<&str> {
-        let name = format!("link_{from}_{to}");
+        let name = links::key(from, to);
         let line = self.lines.iter().find(|(key, _)| *key == name);
         line.map(|(_, value)| value.as_str())
     }
@@ -177,11 +205,11 @@ fn describe(device: &DeviceDescription) -> String {
         // Writing to a String cannot fail.
         let _ = write!(text, ", architecture {}", device.architecture);
     }
-    let gib = device.memory_bytes as f64 / f64::from(1 << 30);
     let _ = write!(
         text,
-        ", {} compute units, {gib:.1} GiB",
-        device.compute_units
+        ", {} compute units, {}",
+        device.compute_units,
+        gib(device)
     );
     let bus = read_text(&device.bus);
     if !bus.is_empty() {
@@ -192,6 +220,12 @@ fn describe(device: &DeviceDescription) -> String {
         text += ", MIG partition: not supported";
     }
     text
+}
+
+/// Formats a device's memory.
+fn gib(device: &DeviceDescription) -> String {
+    let gib = device.memory_bytes as f64 / f64::from(1 << 30);
+    format!("{gib:.1} GiB")
 }
 
 /// Formats a UUID in the groups that nvidia-smi prints.
