@@ -262,15 +262,10 @@ fn read(file: &Path) -> Result<Vec<Product>> {
 
 /// Writes one JSON file per shape, and the page of all.
 pub fn write(files: &Files, report: &Report, written: &mut Written) -> Result<()> {
-    let directory = &*files.out;
-    let target = |name: &str| Target::file(directory.join(name), files.force);
+    let target = |name: &str| Target::file(files.out.join(name), files.force);
     let Some(section) = &report.ag_gemm else {
         return Ok(());
     };
-    std::fs::create_dir_all(directory).map_err(|error| CommandError::System {
-        what: format!("creating {}", directory.display()),
-        error,
-    })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     for measured in &section.products {
         let mut only = Products {

@@ -144,6 +144,11 @@ fn numbered(file: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(file.to_owned()).chain((2..=u32::MAX).map(with))
 }
 
+/// Creates the directory of a file, unless it exists.
+fn create_parent(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)
+}
+
 /// Writes a file that does not exist yet and returns its name, which has a number if the given one was taken.
 /// A file that cannot be written whole is removed. Writes to pipes and devices as they are.
 fn create(file: &Path, text: &str) -> io::Result<PathBuf> {
@@ -214,8 +219,14 @@ impl Written {
     pub fn write_to(&mut self, target: &Target, text: &str) -> Result<()> {
         match target {
             Target::Standard => output::data(text)?,
-            Target::New(file) => self.note(file, create(file, text)),
-            Target::Replaced(file) => self.replace(file, text),
+            Target::New(file) => {
+                let written = create_parent(file).and_then(|()| create(file, text));
+                self.note(file, written);
+            }
+            Target::Replaced(file) => {
+                let written = create_parent(file).and_then(|()| std::fs::write(file, text));
+                self.note(file, written.map(|()| file.to_owned()));
+            }
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
     ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
-    let report = report(&directory.join("symmem-p2p.json"));
+    let report = report(&only_result(&directory, ".json"));
     is_whole(&report, &[Column::Block128, Column::Memcpy]);
     let section = collectives(&report);
     assert_eq!(section.points.len(), 4 * 3, "four operations, three sizes");
@@ -56,7 +56,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
             .iter()
             .any(|note| note.contains("initialization"))
     );
-    let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
+    let page = std::fs::read_to_string(only_result(&directory, ".html")).unwrap();
     assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));
 }
 

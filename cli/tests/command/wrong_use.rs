@@ -117,6 +117,8 @@ enum Wrong {
     JsonInADirectory,
     JsonWhereNothingCanBeMade,
     PageOverADirectory,
+    JsonOverAFile,
+    PageOverAFile,
 }
 
 use Wrong::*;
@@ -139,6 +141,8 @@ fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str
             "--json|a directory",
         ),
         JsonWhereNothingCanBeMade => (vec!["--json", "/proc/x.json"], "--json|/proc/x.json"),
+        JsonOverAFile => (vec!["--json", "broken.json"], "--json|broken.json exists"),
+        PageOverAFile => (vec!["--html", "broken.json"], "--html|broken.json exists"),
         PageOverADirectory => (vec!["--html", "."], "--html|. cannot be written"),
     })
 }
@@ -209,7 +213,9 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
         BrokenJson,
         JsonInADirectory,
         JsonWhereNothingCanBeMade,
-        PageOverADirectory
+        PageOverADirectory,
+        JsonOverAFile,
+        PageOverAFile
     )]
     wrong: Wrong,
 ) {
