@@ -67,13 +67,13 @@ const SHAPE: &str = "One shape instead of --config";
 #[derive(Debug, Args)]
 struct Shape {
     /// Rows of A and C
-    #[arg(short, long, value_name = "M", value_parser = extent, help_heading = SHAPE)]
+    #[arg(short, long, value_name = "M", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
     m: Option<usize>,
     /// Columns of B and C on each rank. The number of ranks is --ranks
-    #[arg(short, long, value_name = "N", value_parser = extent, help_heading = SHAPE)]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
     n: Option<usize>,
     /// Columns of A, rows of B
-    #[arg(short, long, value_name = "K", value_parser = extent, help_heading = SHAPE)]
+    #[arg(short, long, value_name = "K", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
     k: Option<usize>,
     /// Element type: float16 or bfloat16 [default: bfloat16]
     #[arg(long, value_name = "TYPE", value_parser = word::<MatrixElement>, help_heading = SHAPE)]
@@ -244,15 +244,23 @@ impl Arguments {
     }
 }
 
+/// A file of shapes.
+const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"#;
+
 /// Reads a file's list of shapes.
 fn read(file: &Path) -> Result<Vec<Product>> {
-    let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
-        what: format!("reading {}", file.display()),
-        error,
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        CommandError::Said(format!(
+            "{} cannot be read ({error}); name a file of shapes, or one shape by -m M -n N -k K",
+            file.display()
+        ))
     })?;
     let wrong = |what: String| CommandError::Said(format!("{}: {what}", file.display()));
-    let products: Vec<Product> =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let products: Vec<Product> = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!(
+            "not a list of shapes: {error}; write as in {EXAMPLE}"
+        ))
+    })?;
     if products.is_empty() {
         return Err(wrong("no shapes in the list; add at least one".into()));
     }

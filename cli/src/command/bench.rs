@@ -10,7 +10,7 @@ use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
 use super::processors;
 use super::run::default_ranks;
-use super::start::start_ranks;
+use super::start::{command_line, start_ranks};
 use super::task::{Files, Kind, Measurement, Task};
 use crate::output::is_kept_for_data;
 use clap::{Args, Subcommand, ValueEnum};
@@ -284,7 +284,7 @@ fn start(
         json: results.json,
         html: results.html,
         keeps_output_for_data: is_kept_for_data(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: command_line(),
         summary,
     };
     start_ranks(&task, ranks, Vec::new())

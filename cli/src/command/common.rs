@@ -129,7 +129,12 @@ pub struct Results {
 impl Results {
     /// Returns the targets. Fails if one is not writable, or if both are the same.
     pub fn checked(self) -> Result<Self> {
-        if self.json.is_some() && self.json == self.html {
+        let whole = |target: &Option<Target>| match target {
+            Some(Target::New(file)) => std::path::absolute(file).ok(),
+            _ => None,
+        };
+        let is_same = self.json == self.html || whole(&self.json) == whole(&self.html);
+        if self.json.is_some() && self.html.is_some() && is_same {
             let is_standard = self.json.as_ref().is_some_and(Target::is_standard);
             return Err(CommandError::Said(match is_standard {
                 true => "--json and --html cannot both write to standard output; name a file for one of them"

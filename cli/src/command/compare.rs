@@ -26,9 +26,10 @@ pub fn compare(options: &Options) -> Result<ExitCode> {
     let html = options.force.checked(options.html.clone())?;
     let runs = options.reports.iter().map(|file| {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
-            what: format!("reading {name}"),
-            error,
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            CommandError::Said(format!(
+                "{name} cannot be read ({error}); name a report that `--json` wrote"
+            ))
         })?;
         Ok(Run::parse(&name, &text)?)
     });

@@ -57,6 +57,11 @@ impl Target {
                 Ok(Self::Standard)
             }
             Self::New(file) | Self::Replaced(file) => {
+                if file.as_os_str().is_empty() {
+                    return Err(CommandError::Said(
+                        "an empty file name; name a file, or write - for standard output".into(),
+                    ));
+                }
                 // Links without a target count, too.
                 let there = std::fs::symlink_metadata(&file).is_ok();
                 let is_replaced = there && !is_device(&file) && !file.is_dir();

@@ -272,6 +272,28 @@ fn output_that_cannot_be_written_is_one_line_and_a_closed_pipe_is_none(
     );
 }
 
+#[rstest]
+fn a_word_that_is_not_unicode_is_one_line(
+    #[values(EVERYTHING, INFO, P2P, AG_GEMM, ENQUEUE, COMPARE, SELFTEST)] of: Use,
+) {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = directory(&format!("no-unicode-{}", of.command.join("-")));
+    let mut command = used(&directory, of, &[]);
+    let name = std::ffi::OsStr::from_bytes(b"--html=\xff/x.html");
+    command.arg(name);
+    says_one_line(&mut command, 2, &["--html|cannot be written"]);
+    if of.command.first() == Some(&"bench") || of.command.is_empty() {
+        let mut command = used(&directory, of, &[]);
+        // Ranks get their task as JSON, which has no such names.
+        command
+            .arg("--json")
+            .arg(std::ffi::OsStr::from_bytes(b"\xff.json"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr).lines().count(), 1);
+    }
+}
+
 #[test]
 fn ranks_that_write_for_ever_end_with_the_pipe_that_they_write_to() {
     for plain in [&[][..], &["--plain"]] {

@@ -6,7 +6,7 @@ use super::part::Part;
 use crate::command::error::{CommandError, INTERRUPTED, Result};
 use crate::command::files::Target;
 use crate::command::selftest::with_bar;
-use crate::command::start::start_ranks;
+use crate::command::start::{command_line, start_ranks};
 use crate::command::task::{Kind, Task};
 use crate::doctor::{Coming, Steps, Trial};
 use crate::output;
@@ -204,7 +204,7 @@ impl Launcher<'_> {
             json: Some(Target::Replaced(file.clone())),
             html: None,
             keeps_output_for_data: output::is_kept_for_data(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line(),
             summary: None,
         };
         let environment = [&self.variables[..], &also[..]].concat();
