@@ -177,6 +177,33 @@ fn create(file: &Path, text: &str) -> io::Result<PathBuf> {
     Err(ErrorKind::AlreadyExists.into())
 }
 
+/// Writes a file, over what it had before. If that fails, the file is as before, unless its directory takes no files.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let directly = || std::fs::write(file, text);
+    // What a link names is replaced, not the link.
+    let Ok(whole) = file.canonicalize() else {
+        return directly();
+    };
+    let there = std::fs::metadata(&whole)?;
+    let unfinished = whole.with_file_name(format!(".symmem-{}-unfinished", std::process::id()));
+    if !there.is_file() {
+        return directly();
+    }
+    let mut opened = match File::create_new(&unfinished) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return directly(),
+        opened => opened?,
+    };
+    let written = opened
+        .write_all(text.as_bytes())
+        .and_then(|()| opened.set_permissions(there.permissions()))
+        .and_then(|()| std::fs::rename(&unfinished, &whole));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written
+}
+
 /// Returns whether the name is of something that is neither a file nor a directory, such as a pipe.
 fn is_device(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|there| !there.is_file() && !there.is_dir())
@@ -229,7 +256,7 @@ impl Written {
                 self.note(file, written);
             }
             Target::Replaced(file) => {
-                let written = create_parent(file).and_then(|()| std::fs::write(file, text));
+                let written = create_parent(file).and_then(|()| replace(file, text));
                 self.note(file, written.map(|()| file.to_owned()));
             }
         }
@@ -238,7 +265,7 @@ impl Written {
 
     /// Writes a file, over what it had before.
     pub fn replace(&mut self, file: &Path, text: &str) {
-        let written = std::fs::write(file, text);
+        let written = replace(file, text);
         self.note(file, written.map(|()| file.to_owned()));
     }
 
@@ -295,6 +322,24 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "1");
         assert!(create(&directory.join("no/a.json"), "4").is_err());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_permissions_and_a_link_stays_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = std::env::temp_dir().join(format!("symmem-over-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (file, link) = (directory.join("t.json"), directory.join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
