@@ -12,6 +12,9 @@ use std::fmt::Write as _;
 /// both directions).
 const NVLINK_4: f64 = 450.0;
 
+/// The most characters of a line.
+const COLUMNS: usize = 100;
+
 /// Facts about a run that are not in its report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
@@ -78,9 +81,10 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
     let driver = environment.driver.as_deref();
     let driver = driver.map_or(String::new(), |driver| format!(", driver {driver}"));
     let host = &environment.host;
-    let _ = writeln!(text, "{}{driver}", counted(&environment.devices));
+    let devices = format!("{}{driver}", counted(&environment.devices));
+    let _ = writeln!(text, "{}", fitted(&devices));
     if let Some(links) = &environment.links {
-        let _ = writeln!(text, "links: {links}");
+        let _ = writeln!(text, "{}", fitted(&format!("links: {links}")));
     }
     let _ = writeln!(
         text,
@@ -114,6 +118,14 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
         );
     }
     text
+}
+
+/// Cuts a line that is wider than the screen; the files have it whole.
+fn fitted(line: &str) -> String {
+    match line.char_indices().nth(COLUMNS) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
+    }
 }
 
 /// Returns the one-way link bandwidth of each device in GB/s, if known.
@@ -391,6 +403,19 @@ mod tests {
         ] {
             assert!(text.contains(word), "{word}: {text}");
         }
+    }
+
+    #[test]
+    fn a_machine_of_many_kinds_of_devices_and_links_fits_the_screen() {
+        let mut report = fixture::cuda();
+        report.environment.devices = (0..8).map(|one| format!("a device, model {one}")).collect();
+        report.environment.links = Some("peer access: 0–1; ".repeat(20));
+        let text = drawn(&report);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+        assert_eq!(text.matches('…').count(), 2, "{text}");
     }
 
     #[test]
