@@ -1,6 +1,6 @@
 //! `symmem info` without options: what was chosen, devices, links, versions, and what is missing or forbidden.
 
-use super::{Backend, gib};
+use super::backend::{Backend, gib};
 use std::fmt::Write;
 use symmem::backend::abi::DeviceDescription;
 use symmem::backend::read_text;
