@@ -7,7 +7,7 @@ use super::run::Run;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
 use crate::common::Common;
-use crate::outcome::not_here;
+use crate::outcome::no_vendor_here;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::ag_gemm::{MatrixElement, Product, Products};
@@ -104,7 +104,7 @@ fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) 
 /// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
     let opened = communicator.open_vendor(false).map_err(Into::into);
-    let opened = not_here(opened)?;
+    let opened = no_vendor_here(opened)?;
     Ok(BaselineState {
         name: "collectives library".into(),
         version: opened.as_ref().ok().map(|library| {
