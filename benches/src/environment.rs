@@ -1,6 +1,6 @@
 //! Collects the environment of a run: machine, time, versions and variables.
 
-use crate::report::{Environment, Host};
+use crate::report::{Environment, Host, links};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -52,6 +52,9 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
         host: host(),
         backend: chosen.name.clone(),
         devices: Vec::new(),
+        links: links::text(chosen.devices as usize, |from, to| {
+            libraries.get(&links::key(from, to)).map(String::as_str)
+        }),
         driver: libraries.get("driver_version").cloned(),
         clocks: (chosen.name == "cuda").then(clocks).flatten(),
         multicast,
@@ -148,6 +151,11 @@ fn output(command: &mut Command) -> Option<String> {
     let text = std::io::read_to_string(child.stdout.take()?).ok()?;
     let text = text.trim();
     (status.success() && !text.is_empty()).then(|| text.to_owned())
+}
+
+/// Returns the time for a file name, in UTC: `2026-11-22T231906Z`.
+pub fn file_time() -> String {
+    rfc3339(SystemTime::now()).replace(':', "")
 }
 
 /// Formats a time by RFC 3339, in UTC, to the second.

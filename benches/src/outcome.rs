@@ -26,3 +26,12 @@ pub(super) fn not_here<V>(result: Result<V>) -> Result<Outcome<V>> {
         Err(error) => Err(error),
     }
 }
+
+/// Like [`not_here`], for NCCL or RCCL. Rank 0 alone asks the library for its identifier, so a refusal is unsupported
+/// there and [`Error::PeerFailed`] elsewhere. If rank 0 cannot go on, it leaves, and the next collective says so.
+pub(super) fn no_vendor_here<V>(result: Result<V>) -> Result<Outcome<V>> {
+    match not_here(result) {
+        Err(BenchError::Symmem(Error::PeerFailed { reason, .. })) => Ok(Err(reason)),
+        outcome => outcome,
+    }
+}

@@ -19,6 +19,7 @@ use super::collectives::session::{ResolvedAlgorithm, Session};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
 use super::common::SharedLimits;
+use super::outcome::no_vendor_here;
 use super::progress::Progress;
 use super::{BenchError, Result, exchange};
 use crate::report::{Collective, Placement, Time};
@@ -94,7 +95,7 @@ fn tune(
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
         present: Features {
-            vendor: possible(communicator.open_nccl(false).map_err(Into::into))?.is_some(),
+            vendor: no_vendor_here(communicator.open_nccl(false).map_err(Into::into))?.is_ok(),
             multicast: has_switch && session.is_in_multicast(),
         },
         session,

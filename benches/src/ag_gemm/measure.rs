@@ -7,7 +7,7 @@ use super::run::Run;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
 use crate::common::SharedLimits;
-use crate::outcome::not_here;
+use crate::outcome::no_vendor_here;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::ag_gemm::{AgGemmResults, GemmProblem, MatrixElement};
@@ -108,7 +108,7 @@ fn one<T: MatrixFloat>(
 /// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
     let opened = communicator.open_nccl(false).map_err(Into::into);
-    let opened = not_here(opened)?;
+    let opened = no_vendor_here(opened)?;
     Ok(BaselineState {
         name: "collectives library".into(),
         version: opened.as_ref().ok().map(|library| {

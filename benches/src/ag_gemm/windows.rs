@@ -5,7 +5,7 @@ use super::element::MatrixFloat;
 use super::library::Library;
 use super::reference::part;
 use super::session::Session;
-use crate::outcome::{Outcome, agree, not_here};
+use crate::outcome::{Outcome, agree, no_vendor_here};
 use crate::report::ag_gemm::{GemmProblem, Sharding};
 use crate::{BenchError, Result};
 use symmem::backend::RemoteAccess;
@@ -24,7 +24,7 @@ impl<'a, T: MatrixFloat> Windows<'a, T> {
     pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
         let communicator = session.communicator;
         let opened = communicator.open_nccl(true).map_err(Into::into);
-        if let Err(reason) = agree(communicator, not_here(opened)?)? {
+        if let Err(reason) = agree(communicator, no_vendor_here(opened)?)? {
             return Ok(Err(reason));
         }
         let all = session.a.len() * communicator.world_size();
@@ -35,7 +35,7 @@ impl<'a, T: MatrixFloat> Windows<'a, T> {
         let to = blocks.as_ref().unwrap_or(&session.whole);
         let windows = session.a.register_with_nccl();
         let windows = windows.and_then(|()| to.register_with_nccl());
-        let windows = agree(communicator, not_here(windows.map_err(Into::into))?)?;
+        let windows = agree(communicator, no_vendor_here(windows.map_err(Into::into))?)?;
         Ok(windows.map(|()| Self { library, blocks }))
     }
 

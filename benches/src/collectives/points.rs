@@ -8,7 +8,7 @@ use super::options::Options;
 use super::session::Session;
 use super::shape::{ROOT, Shape};
 use crate::by_caller::is_by_caller;
-use crate::outcome::{Outcome, agree, not_here};
+use crate::outcome::{Outcome, agree, no_vendor_here, not_here};
 use crate::report::{Collective, CollectivePoint, Placement, PlacementResults, SingleShot, Time};
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
             format!("{} {major}.{minor}.{}", found.name, found.version % 100)
         };
-        Ok(not_here(opened.map_err(Into::into))?.map(version))
+        Ok(no_vendor_here(opened.map_err(Into::into))?.map(version))
     }
 
     /// Ends the programs, frees the buffers and returns the notes. Collective.

@@ -56,6 +56,9 @@ pub struct Environment {
     pub backend: String,
     /// Device name of each rank.
     pub devices: Vec<String>,
+    /// The links between the machine's devices, if it has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<String>,
     /// Driver version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,

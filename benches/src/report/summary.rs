@@ -2,6 +2,7 @@
 
 use super::ag_gemm::{self, AgGemmResults};
 use super::collectives::{CollectivePoint, CollectiveResults, OURS, Placement, Time};
+use super::ratio::Ratio;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{capital, counted, decimal, size};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use std::fmt::Write as _;
 /// both directions).
 const NVLINK_4: f64 = 450.0;
 
+/// The most characters of a line.
+const COLUMNS: usize = 100;
+
 /// Facts about a run that are not in its report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunContext {
@@ -18,6 +22,8 @@ pub struct RunContext {
     pub chosen: Option<String>,
     /// The kernel's one-minute load average at the start of the run.
     pub load: Option<f64>,
+    /// Number of processors that were busy just before the run, of those that the ranks may use.
+    pub busy: Option<f64>,
     /// Lines to print at the end, for example how to get the tables and where the files are.
     pub hints: Vec<String>,
 }
@@ -33,31 +39,6 @@ pub(super) struct Line {
     pub of_limit: Option<f64>,
     /// A baseline's name, and its time divided by symmem's; above 1, symmem is faster.
     pub ratio: Option<(String, Ratio)>,
-}
-
-/// A ratio, and whether it is noise because the rounds of both overlap.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
-    pub value: f64,
-    pub noise: bool,
-}
-
-impl Ratio {
-    /// The baseline's time divided by symmem's.
-    fn of(ours: Time, theirs: Time) -> Option<Self> {
-        let value = theirs.ns / ours.ns;
-        value.is_finite().then_some(Self {
-            value,
-            noise: ours.min <= theirs.max && theirs.min <= ours.max,
-        })
-    }
-
-    fn text(self) -> String {
-        match self.noise {
-            true => format!("{:.2}× (noise)", self.value),
-            false => format!("{:.2}×", self.value),
-        }
-    }
 }
 
 /// Returns a report for one screen: at most 45 lines of 100 characters.
@@ -100,7 +81,11 @@ fn heading(report: &Report, run_context: &RunContext) -> String {
     let driver = environment.driver.as_deref();
     let driver = driver.map_or(String::new(), |driver| format!(", driver {driver}"));
     let host = &environment.host;
-    let _ = writeln!(text, "{}{driver}", counted(&environment.devices));
+    let devices = format!("{}{driver}", counted(&environment.devices));
+    let _ = writeln!(text, "{}", fitted(&devices));
+    if let Some(links) = &environment.links {
+        let _ = writeln!(text, "{}", fitted(&format!("links: {links}")));
+    }
     let _ = writeln!(
         text,
         "host: {} processors, Linux {}",
@@ -114,7 +99,18 @@ fn heading(report: &Report, run_context: &RunContext) -> String {
             host.cores
         );
     }
-    if let Some(load) = run_context.load.filter(|load| *load > 0.5 * cores) {
+    let disturbs = |processors: &f64| {
+        // A single busy processor matters if the ranks need all others.
+        let needed = processors + ranks as f64;
+        *processors > 0.5 * cores || *processors >= 0.5 && needed > cores
+    };
+    if let Some(busy) = run_context.busy.filter(disturbs) {
+        let _ = writeln!(
+            text,
+            "warning: other programs keep {busy:.1} of {} processors busy; they disturb the results",
+            host.cores
+        );
+    } else if let Some(load) = run_context.load.filter(|load| *load > 0.5 * cores) {
         let _ = writeln!(
             text,
             "warning: load {load:.1} on {} processors before the run; other programs disturb the results",
@@ -122,6 +118,14 @@ fn heading(report: &Report, run_context: &RunContext) -> String {
         );
     }
     text
+}
+
+/// Cuts a line that is wider than the screen; the files have it whole.
+fn fitted(line: &str) -> String {
+    match line.char_indices().nth(COLUMNS) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
+    }
 }
 
 /// Returns the one-way link bandwidth of each device in GB/s, if known.
@@ -184,10 +188,7 @@ fn latency(report: &Report) -> Option<Line> {
     let spread = found.one_way_ns;
     let ratio = found.baseline.as_ref().and_then(|baseline| {
         let value = baseline.one_way_ns.median / spread.median;
-        // Round trips are not grouped in rounds; a difference within 3 % counts as noise.
-        let noise = (0.97..=1.03).contains(&value);
-        let ratio = Ratio { value, noise };
-        value.is_finite().then(|| (baseline.name.clone(), ratio))
+        Some((baseline.name.clone(), Ratio::of_latencies(value)?))
     });
     Some(Line {
         what: "put_signal 8 B to wait_signal".into(),
@@ -315,7 +316,8 @@ fn draw(text: &mut String, lines: &[Line]) {
         let ratio = line.ratio.as_ref().map(|(name, ratio)| {
             // Without the version, which is in the files.
             let name = name.split(' ').next().unwrap_or(name);
-            format!("{name} {}", ratio.text())
+            let noise = if ratio.noise { " (noise)" } else { "" };
+            format!("{name} {:.2}×{noise}", ratio.value)
         });
         let compared: Vec<String> = of_limit.into_iter().chain(ratio).collect();
         let row = format!(
@@ -377,6 +379,7 @@ mod tests {
         let run_context = RunContext {
             chosen: Some("no GPU was found".into()),
             load: Some(12.0),
+            busy: None,
             hints: vec!["tables: symmem --details".into()],
         };
         summary(report, &run_context)
@@ -391,6 +394,7 @@ mod tests {
         }
         for word in [
             "Cuda backend, 2 ranks (no GPU was found)",
+            "\nlinks: peer access between both devices\n",
             "put 64 MiB",
             "nvshmem ",
             "warning: load",
@@ -402,15 +406,43 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_rounds_that_overlap_is_noise() {
-        let time = |ns: f64| Time {
-            ns,
-            min: ns * 0.9,
-            max: ns * 1.1,
+    fn a_machine_of_many_kinds_of_devices_and_links_fits_the_screen() {
+        let mut report = fixture::cuda();
+        report.environment.devices = (0..8).map(|one| format!("a device, model {one}")).collect();
+        report.environment.links = Some("peer access: 0–1; ".repeat(20));
+        let text = drawn(&report);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+        assert_eq!(text.matches('…').count(), 2, "{text}");
+    }
+
+    #[test]
+    fn busy_processors_and_more_ranks_than_processors_are_warned_of() {
+        let mut report = fixture::cuda();
+        report.environment.backend = "host".into();
+        report.environment.host.cores = 4;
+        let said = |report: &Report, busy: f64, load: f64| {
+            let circumstances = Circumstances {
+                busy: Some(busy),
+                load: Some(load),
+                ..Circumstances::default()
+            };
+            let text = summary(report, &circumstances);
+            let warnings = text.lines().filter(|line| line.starts_with("warning: "));
+            warnings.map(str::to_owned).collect::<Vec<_>>()
         };
-        assert!(Ratio::of(time(100.0), time(105.0)).unwrap().noise);
-        let ratio = Ratio::of(time(100.0), time(200.0)).unwrap();
-        assert!(!ratio.noise && ratio.value == 2.0);
+        let other = "other programs keep 2.5 of 4 processors busy";
+        assert!(said(&report, 2.5, 3.0)[0].contains(other));
+        // Two ranks leave two processors to others.
+        assert_eq!(said(&report, 1.5, 1.0).len(), 0);
+        assert!(said(&report, 0.0, 3.0)[0].contains("load 3.0 on 4 processors"));
+        report.environment.devices = vec!["a processor".into(); 4];
+        assert_eq!(said(&report, 0.8, 0.1).len(), 1, "no processor is left");
+        report.environment.devices.push("a processor".into());
+        let told = said(&report, 0.0, 0.0);
+        assert!(told[0].contains("5 ranks share 4 processors"), "{told:?}");
     }
 
     #[test]

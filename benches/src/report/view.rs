@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ratio::Ratio;
 use super::schema::{Column, Direction, Matrix, Point, Report, Traffic};
 use super::text::{capital, fine_microseconds, microseconds, range, rate, size};
 
@@ -34,6 +35,8 @@ pub(super) enum Cell {
     Figure(String),
     /// A figure over its baseline.
     Ratio(f64),
+    /// A ratio that is noise.
+    NoDifference(f64),
     /// Not measured.
     Absent,
     /// Measured, and the bytes were wrong.
@@ -41,10 +44,20 @@ pub(super) enum Cell {
 }
 
 impl Cell {
+    /// Returns the cell of a ratio that is a figure only if it is no noise.
+    pub fn compared(ratio: Option<Ratio>) -> Self {
+        match ratio {
+            Some(ratio) if ratio.noise => Self::NoDifference(ratio.value),
+            Some(ratio) => Self::Ratio(ratio.value),
+            None => Self::Absent,
+        }
+    }
+
     pub fn text(&self) -> String {
         match self {
             Self::Name(text) | Self::Figure(text) => text.clone(),
             Self::Ratio(ratio) => format!("{ratio:.2}×"),
+            Self::NoDifference(_) => "no difference".to_owned(),
             Self::Absent => "–".to_owned(),
             Self::Wrong(_) => "wrong".to_owned(),
         }

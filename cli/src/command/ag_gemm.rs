@@ -2,12 +2,16 @@
 
 use super::common::{MEASUREMENT, RESULTS, effort};
 use super::error::{CommandError, Result};
-use super::files::Written;
+use super::files::{Target, Written};
+use super::task::Files;
 use clap::Args;
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
-use symmem_bench::report::ag_gemm::{ALGORITHMS, AgGemmResults, GemmProblem};
+use symmem_bench::report::ag_gemm::{
+    ALGORITHMS, AgGemmResults, GemmProblem, MatrixElement, MatrixOrder, Sharding,
+};
 use symmem_bench::report::{Report, page};
 
 /// Arguments of the benchmark.
@@ -15,8 +19,10 @@ use symmem_bench::report::{Report, page};
 pub struct Arguments {
     /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or columns,
     /// "b_order": row-major or column-major, "bias"}; may be given more than once
-    #[arg(long, value_name = "FILE", required = true, help_heading = MEASUREMENT)]
+    #[arg(long, value_name = "FILE", help_heading = MEASUREMENT)]
     config: Vec<PathBuf>,
+    #[command(flatten)]
+    shape: Shape,
     /// Measure only these algorithms of symmem: baseline, pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all", help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
@@ -46,8 +52,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
     /// Directory for the results: one JSON file per shape, and ag-gemm.html
-    #[arg(long, value_name = "DIR", default_value = "results", help_heading = RESULTS)]
-    pub out: PathBuf,
+    /// [default: symmem-results/ag-gemm- and the time]
+    #[arg(long, value_name = "DIR", help_heading = RESULTS)]
+    pub out: Option<PathBuf>,
     /// Tuning table for SYMMEM_TUNING: add a row per shape with symmem's fastest algorithm and its cuBLASLt or
     /// hipBLASLt heuristic candidates; other rows stay. Needs all algorithms, implies -v and -b, and writes nothing
     /// if a result is wrong
@@ -55,9 +62,120 @@ pub struct Arguments {
     pub tune: Option<PathBuf>,
 }
 
+/// A heading in the help.
+const SHAPE: &str = "One shape instead of --config";
+
+/// One shape.
+#[derive(Debug, Args)]
+struct Shape {
+    /// Rows of A and C
+    #[arg(short, long, value_name = "M", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
+    m: Option<usize>,
+    /// Columns of B and C on each rank. The number of ranks is --ranks
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
+    n: Option<usize>,
+    /// Columns of A, rows of B
+    #[arg(short, long, value_name = "K", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
+    k: Option<usize>,
+    /// Element type: float16 or bfloat16 [default: bfloat16]
+    #[arg(long, value_name = "TYPE", value_parser = word::<MatrixElement>, help_heading = SHAPE)]
+    r#type: Option<MatrixElement>,
+    /// Division of A among the ranks: rows or columns [default: rows]
+    #[arg(long, value_name = "DIVISION", value_parser = word::<Sharding>, help_heading = SHAPE)]
+    sharding: Option<Sharding>,
+    /// MatrixOrder of B: row-major or column-major [default: row-major]
+    #[arg(long, value_name = "ORDER", value_parser = word::<MatrixOrder>, help_heading = SHAPE)]
+    b_order: Option<MatrixOrder>,
+    /// Add a bias to each row of C
+    #[arg(long, help_heading = SHAPE)]
+    bias: bool,
+}
+
+/// The most bytes of a matrix; no device has so much memory.
+const MOST_BYTES: u128 = 1 << 40;
+
+/// Parses a number of rows or columns.
+fn extent(text: &str) -> std::result::Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number != 0);
+    number.ok_or_else(|| "not a number of rows or columns; write 1 or more".into())
+}
+
+/// Parses a word that stands for a value in shape files.
+fn word<T: DeserializeOwned>(text: &str) -> std::result::Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
+impl Shape {
+    /// Returns the shape; `None` if no option of a shape was given.
+    fn problem(&self) -> Result<Option<GemmProblem>> {
+        let sizes = [("-m", self.m), ("-n", self.n), ("-k", self.k)];
+        let extra = [
+            ("--type", self.r#type.is_some()),
+            ("--sharding", self.sharding.is_some()),
+            ("--b-order", self.b_order.is_some()),
+            ("--bias", self.bias),
+        ];
+        if let [(_, Some(m)), (_, Some(n)), (_, Some(k))] = sizes {
+            let problem = GemmProblem {
+                m,
+                n,
+                k,
+                dtype: self.r#type.unwrap_or(MatrixElement::Bf16),
+                sharding: self.sharding.unwrap_or_default(),
+                b_order: self.b_order.unwrap_or_default(),
+                bias: self.bias,
+            };
+            return check(&problem)
+                .map(|()| Some(problem))
+                .map_err(CommandError::Said);
+        }
+        let given = sizes.map(|(name, size)| (name, size.is_some()));
+        let given = given.into_iter().chain(extra).filter(|(_, given)| *given);
+        let given: Vec<&str> = given.map(|(name, _)| name).collect();
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let absent = sizes.iter().filter(|(_, size)| size.is_none());
+        let absent: Vec<&str> = absent.map(|(name, _)| *name).collect();
+        // Elsewhere, -n is the number of ranks.
+        let ranks = match *given {
+            ["-n"] => "; the number of ranks is --ranks here",
+            _ => "",
+        };
+        Err(CommandError::Said(format!(
+            "{} without {}: one shape needs -m, -n and -k{ranks}",
+            given.join(" "),
+            absent.join(" ")
+        )))
+    }
+}
+
+/// Fails with a reason if the benchmark cannot make a shape.
+fn check(problem: &GemmProblem) -> std::result::Result<(), String> {
+    let shape = problem.shape();
+    let GemmProblem { m, n, k, .. } = *problem;
+    if m == 0 || n == 0 || k == 0 {
+        return Err(format!(
+            "{shape} has no elements; m, n and k must be at least 1"
+        ));
+    }
+    // Both types have two bytes.
+    let bytes = |rows: usize, columns: usize| 2 * rows as u128 * columns as u128;
+    for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
+        if bytes > MOST_BYTES {
+            return Err(format!(
+                "{shape}: {name} would have {bytes} bytes; a matrix can have at most {MOST_BYTES}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 const ALL: &str = "all";
 const PYTORCH: &str = "pytorch";
 const NONE: &str = "none";
+/// The benchmark's name in file names.
+pub const NAME: &str = "ag-gemm";
 /// The page of all shapes.
 const PAGE: &str = "ag-gemm.html";
 
@@ -74,10 +192,7 @@ fn named(text: &str) -> std::result::Result<String, String> {
 impl Arguments {
     /// Reads the shapes and returns the benchmark's options.
     pub fn options(self) -> Result<Options> {
-        let mut problems = Vec::new();
-        for file in &self.config {
-            problems.extend(read(file)?);
-        }
+        let problems = self.problems()?;
         if self.tune.is_some() {
             self.check_all_take_part()?;
         }
@@ -100,6 +215,23 @@ impl Arguments {
 }
 
 impl Arguments {
+    /// Returns the shapes of the files, or the one shape of the command line.
+    fn problems(&self) -> Result<Vec<GemmProblem>> {
+        match (self.shape.problem()?, &*self.config) {
+            (Some(shape), []) => Ok(vec![shape]),
+            (Some(_), _) => Err(CommandError::Said(
+                "--config names shapes, and -m, -n and -k one shape; give one of both".into(),
+            )),
+            (None, []) => Err(CommandError::Said(
+                "no shape; name one by -m M -n N -k K, or a file by --config FILE".into(),
+            )),
+            (None, files) => {
+                let all: Result<Vec<_>> = files.iter().map(|file| read(file)).collect();
+                Ok(all?.concat())
+            }
+        }
+    }
+
     /// Fails if `--algorithm` or `--transport` excludes an algorithm from the tuning.
     fn check_all_take_part(&self) -> Result<()> {
         let left_out =
@@ -114,39 +246,36 @@ impl Arguments {
     }
 }
 
+/// A file of shapes.
+const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"#;
+
 /// Reads a file's list of shapes.
 fn read(file: &Path) -> Result<Vec<GemmProblem>> {
-    let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
-        what: format!("reading {}", file.display()),
-        error,
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        CommandError::Said(format!(
+            "{} cannot be read ({error}); name a file of shapes, or one shape by -m M -n N -k K",
+            file.display()
+        ))
     })?;
     let wrong = |what: String| CommandError::Said(format!("{}: {what}", file.display()));
-    let problems: Vec<GemmProblem> =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let problems: Vec<GemmProblem> = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!(
+            "not a list of shapes: {error}; write as in {EXAMPLE}"
+        ))
+    })?;
     if problems.is_empty() {
         return Err(wrong("no shapes in the list; add at least one".into()));
     }
-    match problems
-        .iter()
-        .find(|problem| problem.m * problem.n * problem.k == 0)
-    {
-        Some(problem) => Err(wrong(format!(
-            "{} has no elements; m, n and k must be at least 1",
-            problem.shape()
-        ))),
-        None => Ok(problems),
-    }
+    problems.iter().try_for_each(check).map_err(wrong)?;
+    Ok(problems)
 }
 
 /// Writes one JSON file per shape, and the page of all.
-pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result<()> {
+pub fn write(files: &Files, report: &Report, written: &mut Written) -> Result<()> {
+    let target = |name: &str| Target::file(files.out.join(name), files.force);
     let Some(section) = &report.ag_gemm else {
         return Ok(());
     };
-    std::fs::create_dir_all(directory).map_err(|error| CommandError::System {
-        what: format!("creating {}", directory.display()),
-        error,
-    })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     for measured in &section.products {
         let mut only = AgGemmResults {
@@ -159,11 +288,11 @@ pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result
             ..report.clone()
         };
         let name = measured.problem.file_name();
-        let file = directory.join(format!("ag-gemm-{name}-{}-ranks.json", section.world));
-        written.write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
+        let file = target(&format!("{NAME}-{name}-{}-ranks.json", section.world));
+        written.write_to(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
     }
     let page = page::html(report).map_err(|error| unwritable(&error))?;
-    written.write(&directory.join(PAGE), &page)
+    written.write_to(&target(PAGE), &page)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 ///
 /// Without a command, symmem starts one rank per GPU (two on the host) and runs the peer-to-peer benchmark and short
 /// benchmarks of the collectives and of all-gather + GEMM. It prints one screen (all tables with --details) and
-/// writes symmem-p2p.json and symmem-p2p.html.
+/// writes a JSON file and an HTML page to symmem-results/ in the current directory, with the time in their names.
 #[derive(Debug, Parser)]
 #[command(name = "symmem", version)]
 pub struct Arguments {

@@ -3,11 +3,14 @@
 
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
-use super::common::{Backend, MEASUREMENT, RANKS, RESULTS, Ranks, Results, effort, ranks};
+use super::common::{
+    Backend, Force, MEASUREMENT, RANKS, RESULTS, Ranks, RanksByName, Results, effort, ranks,
+};
 use super::error::{CommandError, Result};
-use super::files::{Target, check_directory, check_table};
+use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
+use super::processors;
 use super::run::default_ranks;
-use super::start::start_ranks;
+use super::start::{command_line, start_ranks};
 use super::task::{Files, Kind, Measurement, Task};
 use crate::output::is_kept_for_data;
 use clap::{Args, Subcommand, ValueEnum};
@@ -88,7 +91,7 @@ pub struct CollectivesArguments {
 #[derive(Debug, Args)]
 pub struct AgGemmArguments {
     #[command(flatten)]
-    ranks: Ranks,
+    ranks: RanksByName,
     #[command(flatten)]
     arguments: ag_gemm::Arguments,
     #[command(flatten)]
@@ -109,6 +112,8 @@ pub struct EnqueueArguments {
     /// Write the result as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// The arguments of `symmem tune`.
@@ -130,13 +135,9 @@ pub enum Pairs {
 }
 
 /// Runs `symmem` without a command: the peer-to-peer benchmark and short benchmarks of the collectives and of
-/// all-gather + GEMM. Writes their files to the current directory.
+/// all-gather + GEMM. Writes their files to `symmem-results/` in the current directory.
 pub fn everything(asked: DefaultArguments) -> Result<ExitCode> {
-    let file = |name: &str| Some(Target::File(name.into()));
-    let results = Results {
-        json: asked.results.json.or_else(|| file("symmem-p2p.json")),
-        html: asked.results.html.or_else(|| file("symmem-p2p.html")),
-    };
+    let results = default_files(asked.results.checked()?)?;
     let pairs = p2p::Options {
         effort: asked.transfers.effort(),
         every_pair: false,
@@ -151,6 +152,34 @@ pub fn everything(asked: DefaultArguments) -> Result<ExitCode> {
     start(asked.ranks, results, measurement, summary)
 }
 
+/// Names the files that the user did not name.
+fn default_files(mut results: Results) -> Result<Results> {
+    if results.json.is_some() && results.html.is_some() {
+        return Ok(results);
+    }
+    check_directory(
+        Path::new(DIRECTORY),
+        "change to another directory, or name files: --json FILE --html FILE",
+    )?;
+    let both = |name: &Path| ["json", "html"].map(|extension| named(name, extension));
+    let name = default_name(EVERYTHING, |name| {
+        both(name).iter().any(|file| file.exists())
+    });
+    let [json, html] = both(&name).map(Target::New);
+    results.json.get_or_insert(json);
+    results.html.get_or_insert(html);
+    Ok(results)
+}
+
+/// The name of `symmem` without a command, in file names.
+const EVERYTHING: &str = "symmem";
+
+fn named(name: &Path, extension: &str) -> PathBuf {
+    let mut file = name.as_os_str().to_owned();
+    file.push(format!(".{extension}"));
+    file.into()
+}
+
 /// Returns what the one-screen summary shows besides the measurements.
 fn run_context() -> RunContext {
     let load = std::fs::read_to_string("/proc/loadavg").ok();
@@ -158,6 +187,7 @@ fn run_context() -> RunContext {
     RunContext {
         chosen: None,
         load,
+        busy: processors::busy(),
         hints: vec!["all tables: symmem --details; single benchmarks: symmem bench --help".into()],
     }
 }
@@ -177,23 +207,30 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
                 every_pair: asked.pairs == Pairs::All,
                 baseline: find_baseline(asked.baseline)?,
             });
-            start(asked.ranks, asked.results, measurement, None)
+            start(asked.ranks, asked.results.checked()?, measurement, None)
         }
         BenchCommand::Collectives(asked) => {
             let measurement = Measurement::Collectives(asked.arguments.options());
-            start(asked.ranks, asked.results, measurement, None)
+            start(asked.ranks, asked.results.checked()?, measurement, None)
         }
         BenchCommand::AllGatherGemm(asked) => {
+            let results = asked.results.checked()?;
+            let out = asked
+                .arguments
+                .out
+                .clone()
+                .unwrap_or_else(|| default_name(ag_gemm::NAME, |directory| directory.exists()));
+            check_directory(&out, "name a writable directory: --out DIR")?;
             let files = Files {
-                out: asked.arguments.out.clone(),
+                out,
+                force: results.force.force,
                 tune: asked.arguments.tune.clone(),
             };
-            check_directory(&files.out)?;
             if let Some(file) = &files.tune {
                 check_table(file)?;
             }
             let measurement = Measurement::AllGatherGemm(asked.arguments.options()?, files);
-            start(asked.ranks, asked.results, measurement, None)
+            start(asked.ranks.into(), results, measurement, None)
         }
         BenchCommand::Enqueue(asked) => {
             let ranks = Ranks {
@@ -202,8 +239,8 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
                 ranks: asked.ranks.or(Some(2)),
             };
             let results = Results {
-                json: asked.json,
-                html: None,
+                json: asked.force.checked(asked.json)?,
+                ..Results::default()
             };
             let measurement = Measurement::Enqueue(effort(asked.quick, false));
             start(ranks, results, measurement, None)
@@ -231,7 +268,6 @@ fn start(
     measurement: Measurement,
     mut summary: Option<RunContext>,
 ) -> Result<ExitCode> {
-    results.check()?;
     let selection = asked.backend.selection()?;
     let chosen = Backend::choose(&selection)?;
     if let Some(summary) = &mut summary {
@@ -248,7 +284,7 @@ fn start(
         json: results.json,
         html: results.html,
         keeps_output_for_data: is_kept_for_data(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: command_line(),
         summary,
     };
     start_ranks(&task, ranks, Vec::new())

@@ -82,6 +82,37 @@ pub struct Ranks {
     pub ranks: Option<u32>,
 }
 
+/// [`Ranks`] of a command in which `-n` is something else.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RanksByName {
+    #[command(flatten)]
+    backend: Backend,
+    /// Number of ranks [default: one per GPU, at least 2]
+    #[arg(long, value_name = "N", value_parser = ranks::<2>, help_heading = RANKS)]
+    ranks: Option<u32>,
+}
+
+impl From<RanksByName> for Ranks {
+    fn from(RanksByName { backend, ranks }: RanksByName) -> Self {
+        Self { backend, ranks }
+    }
+}
+
+/// The option that allows to replace files.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Force {
+    /// Replace files that exist
+    #[arg(long, help_heading = RESULTS)]
+    pub force: bool,
+}
+
+impl Force {
+    /// Returns the target that the user asked for. Fails if it cannot be written; see [`Target::checked`].
+    pub fn checked(self, target: Option<Target>) -> Result<Option<Target>> {
+        target.map(|target| target.checked(self.force)).transpose()
+    }
+}
+
 /// The options that name the files of a report.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Results {
@@ -91,21 +122,31 @@ pub struct Results {
     /// Write the report as one self-contained HTML page; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub html: Option<Target>,
+    #[command(flatten)]
+    pub force: Force,
 }
 
 impl Results {
-    /// Fails if a named file is not writable.
-    pub fn check(&self) -> Result<()> {
-        if self.json.as_ref().is_some_and(Target::is_standard) && self.html == self.json {
-            return Err(CommandError::Said(
-                "--json and --html cannot both write to standard output; name a file for one of them"
+    /// Returns the targets. Fails if one is not writable, or if both are the same.
+    pub fn checked(self) -> Result<Self> {
+        let whole = |target: &Option<Target>| match target {
+            Some(Target::New(file)) => std::path::absolute(file).ok(),
+            _ => None,
+        };
+        let is_same = self.json == self.html || whole(&self.json) == whole(&self.html);
+        if self.json.is_some() && self.html.is_some() && is_same {
+            let is_standard = self.json.as_ref().is_some_and(Target::is_standard);
+            return Err(CommandError::Said(match is_standard {
+                true => "--json and --html cannot both write to standard output; name a file for one of them"
                     .into(),
-            ));
+                false => "--json and --html name the same file; name two files".into(),
+            }));
         }
-        [&self.json, &self.html]
-            .into_iter()
-            .flatten()
-            .try_for_each(Target::check)
+        Ok(Self {
+            json: self.force.checked(self.json)?,
+            html: self.force.checked(self.html)?,
+            force: self.force,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ mod trial;
 pub use ranks::rank;
 
 use super::collectives::{Operations, chosen, operation, size};
-use super::common::{Backend, RANKS, RESULTS, effort, ranks};
+use super::common::{Backend, Force, RANKS, RESULTS, effort, ranks};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
 use crate::doctor::{Machine, Report, Steps};
@@ -60,11 +60,13 @@ pub struct Arguments {
     /// Write all findings as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Describes the machine and the test, and runs the test with `--i-own-this-machine`; blocks until it has ended.
 pub fn doctor(DoctorCommand::Multicast(arguments): DoctorCommand) -> Result<ExitCode> {
-    arguments.json.as_ref().map(Target::check).transpose()?;
+    let json = arguments.force.checked(arguments.json.clone())?;
     let backend = Backend {
         backend: arguments.backend.clone(),
     };
@@ -111,11 +113,11 @@ pub fn doctor(DoctorCommand::Multicast(arguments): DoctorCommand) -> Result<Exit
             }
         }
     };
-    if let Some(file) = &arguments.json {
-        let json = serde_json::to_string_pretty(&report)
+    if let Some(file) = &json {
+        let text = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
         let mut written = Written::default();
-        written.write_to(file, &(json + "\n"))?;
+        written.write_to(file, &(text + "\n"))?;
         written.tell()?;
     }
     Ok(code)

@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod info;
 mod logging;
+mod processors;
 mod rank;
 mod run;
 mod selftest;

@@ -67,8 +67,8 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         bring_up: up,
     };
     let told = run.measure(measurement);
-    // Finalize even if the result could not be printed, so that the peers do not see a failed rank.
-    if let Ok(_) | Err(CommandError::Output(_)) = &told {
+    // Finalize even if the result could not be printed or written, so that the peers do not see a failed rank.
+    if let Ok(_) | Err(CommandError::Output(_) | CommandError::System { .. }) = &told {
         communicator.finalize()?;
     }
     told
@@ -142,7 +142,7 @@ impl Run<'_> {
         let mut written = Written::default();
         if first {
             if let Ok(report) = &measured {
-                super::ag_gemm::write(&files.out, report, &mut written)?;
+                super::ag_gemm::write(files, report, &mut written)?;
             }
             for plan in &told.plans {
                 output::text(format_args!("{plan}\n"))?;
@@ -229,7 +229,8 @@ fn write_over(file: &Path, table: tune::Table, written: &mut Written) -> Result<
     let table = table.over(files::read_table(file)?);
     let text = table.to_json();
     let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
-    written.write(file, &text).map(|()| table)
+    written.replace(file, &text);
+    Ok(table)
 }
 
 fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `symmem selftest`: the conformance suite on this machine.
 
-use super::common::{Backend, RANKS, RESULTS, ranks};
+use super::common::{Backend, Force, RANKS, RESULTS, ranks};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
 use crate::output::{self, Stream, color_argument};
@@ -39,6 +39,8 @@ pub struct Options {
     /// Write every case and its outcome as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
+    #[command(flatten)]
+    force: Force,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -63,7 +65,7 @@ impl From<Part> for Subject {
 
 /// Runs the suite, prints what failed and the counts, and writes the report; blocks until all cases are done.
 pub fn run(asked: &Options) -> Result<ExitCode> {
-    asked.json.as_ref().map(Target::check).transpose()?;
+    let json = asked.force.checked(asked.json.clone())?;
     let selection = asked.backend.selection()?;
     Backend::check(&selection)?;
     let options = SelftestOptions {
@@ -82,10 +84,10 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
         other => other,
     })?;
     let mut written = Written::default();
-    if let Some(file) = &asked.json {
-        let json = serde_json::to_string_pretty(&report)
+    if let Some(file) = &json {
+        let text = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
-        written.write_to(file, &(json + "\n"))?;
+        written.write_to(file, &(text + "\n"))?;
     }
     output::text(text(&report, asked.soak))?;
     written.tell()?;

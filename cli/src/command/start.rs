@@ -10,6 +10,16 @@ use crate::output::color_argument;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// Returns the user's command, for reports.
+pub fn command_line() -> String {
+    let words = std::env::args_os();
+    // `std::env::args` panics at a word that is not Unicode.
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    words.join(" ")
+}
+
 /// Starts this program once per rank, with these additional variables; blocks until all ranks have ended.
 pub fn start_ranks(
     task: &Task,

@@ -36,6 +36,8 @@ pub struct Task {
 pub struct Files {
     /// The directory for results.
     pub out: PathBuf,
+    /// Whether results replace files of the same name.
+    pub force: bool,
     /// The tuning table that gets a row per shape.
     pub tune: Option<PathBuf>,
 }

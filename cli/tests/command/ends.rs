@@ -115,6 +115,7 @@ fn survivors_say_which_peer_died_before_they_are_stopped() {
 #[case::run_that_catches_it(&["run", "-n", "2", "--", "sh", "-c", "trap 'exit 0' INT; while :; do sleep 0.02; done"])]
 #[case::transfers(&["bench", "p2p", "--backend", "host", "--full"])]
 #[case::collectives(&["bench", "collectives", "--backend", "host", "--full"])]
+#[case::products(&["bench", "ag-gemm", "--backend", "host", "-m", "512", "-n", "512", "-k", "512"])]
 #[case::enqueue(&["bench", "enqueue", "--backend", "host"])]
 #[case::tune(&["tune", "--backend", "host", "--full"])]
 #[case::selftest(&["selftest", "--backend", "host", "--full"])]

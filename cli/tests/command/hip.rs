@@ -9,7 +9,7 @@ const RELEASE_5: &str = "libamdhip64.so.5";
 
 /// Returns `symmem info` for the HIP backend, with `libraries` first in its library search.
 fn info(name: &str, libraries: &Path) -> Command {
-    let mut command = symmem(&directory(name), &["info"]);
+    let mut command = symmem(&directory(name), &["info", "--details"]);
     command
         .env("SYMMEM_BACKEND", "hip")
         .env("SYMMEM_LIBRARY_PATH", libraries)

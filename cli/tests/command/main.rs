@@ -11,8 +11,10 @@ mod compare;
 mod doctor;
 mod ends;
 mod hip;
+mod info;
 mod options;
 mod products;
+mod results;
 mod transfers;
 mod tune;
 mod wrong_use;
@@ -107,6 +109,18 @@ fn bytes_of(element: &str) -> u64 {
     }
 }
 
+/// Returns the only result in `symmem-results/` whose name ends like this.
+#[track_caller]
+fn only_result(directory: &Path, end: &str) -> PathBuf {
+    let entries = std::fs::read_dir(directory.join("symmem-results")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = paths
+        .filter(|path| path.to_str().unwrap().ends_with(end))
+        .collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
 /// Writes a script that stands in for another program.
 fn program(directory: &Path, script: &str) -> PathBuf {
     let file = directory.join("stand-in");
@@ -138,40 +152,6 @@ fn the_cost_of_a_call_stands_beside_what_lies_below_it() {
     let put = rows.iter().find(put).unwrap();
     assert!(put["above"]["call"].as_str().unwrap().contains("launch"));
     assert!(put["ns"]["median"].as_f64().unwrap() > 0.0);
-}
-
-#[test]
-fn info_says_what_starts_and_why_the_rest_does_not() {
-    let directory = directory("info");
-    let mut command = symmem(&directory, &["info", "--json", "info.json"]);
-    command.env("SYMMEM_LIBRARY_PATH", &directory);
-    let output = text(&succeed(command).stdout);
-    assert!(output.contains("host (built in): 1 device(s)"), "{output}");
-    assert!(output.contains("`auto` selects host\n"), "{output}");
-    assert!(output.lines().count() <= 25, "{output}");
-    let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
-    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["schema"], "symmem-info/1");
-
-    let output = succeed(on_fake_driver(
-        &directory,
-        2,
-        &["info", "--backend", "cuda"],
-    ));
-    let output = text(&output.stdout);
-    for part in [
-        "`cuda` selects cuda\n",
-        "Fake NVIDIA H200",
-        "peer",
-        "libcuda.so.1",
-        "driver_version",
-        "multicast",
-    ] {
-        assert!(output.contains(part), "{part} is missing in\n{output}");
-    }
-    let mut apart = on_fake_driver(&directory, 2, &["info", "--backend", "cuda"]);
-    apart.env("FAKE_DEVICE_NO_PEER", "1");
-    assert!(text(&succeed(apart).stdout).contains("no"));
 }
 
 #[test]

@@ -19,22 +19,22 @@ fn options(command: &[&str]) -> Vec<String> {
 }
 
 #[rstest]
-#[case(&[], "backend details full html json quick ranks")]
-#[case(&["info"], "backend json")]
+#[case(&[], "backend details force full html json quick ranks")]
+#[case(&["info"], "backend details force json")]
 #[case(&["run"], "backend plain ranks reaction")]
-#[case(&["bench", "p2p"], "backend baseline full html json pairs quick ranks")]
+#[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
 #[case(
     &["bench", "collectives"],
-    "algorithm backend baseline concurrent full html json max-bytes min-bytes op quick ranks rounds type"
+    "algorithm backend baseline concurrent force full html json max-bytes min-bytes op quick ranks rounds type"
 )]
 #[case(
     &["bench", "ag-gemm"],
-    "algorithm backend baseline benchmark config ddlb explain html json out quick ranks rounds transport tune validate"
+    "algorithm b-order backend baseline benchmark bias config ddlb explain force html json k m n out quick ranks rounds sharding transport tune type validate"
 )]
-#[case(&["bench", "enqueue"], "backend json quick ranks")]
+#[case(&["bench", "enqueue"], "backend force json quick ranks")]
 #[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
-#[case(&["compare"], "html")]
-#[case(&["selftest"], "backend full json only quick ranks share soak")]
+#[case(&["compare"], "force html")]
+#[case(&["selftest"], "backend force full json only quick ranks share soak")]
 #[case(&["completions"], "")]
 fn a_command_has_the_options_that_it_honours(#[case] command: &[&str], #[case] expected: &str) {
     assert_eq!(options(command).join(" "), expected);
@@ -43,7 +43,7 @@ fn a_command_has_the_options_that_it_honours(#[case] command: &[&str], #[case] e
 #[test]
 #[cfg(feature = "cuda")]
 fn the_doctor_has_the_options_that_it_honours() {
-    let expected = "backend full i-own-this-machine json max-bytes op quick ranks";
+    let expected = "backend force full i-own-this-machine json max-bytes op quick ranks";
     assert_eq!(options(&["doctor", "multicast"]).join(" "), expected);
 }
 
@@ -120,6 +120,15 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench"], "needs one of p2p, collectives, ag-gemm, enqueue")]
 #[case(&["selftset"], "unrecognized subcommand 'selftset'; did you mean selftest?")]
 #[case(&["-n", "1", "--backend", "host"], "write --ranks 2 to --ranks 72")]
+#[case(&["bench", "ag-gemm", "-n", "2"], "the number of ranks is --ranks here")]
+#[case(&["bench", "ag-gemm"], "no shape; name one by -m M -n N -k K")]
+#[case(&["bench", "ag-gemm", "-m", "0", "-n", "1", "-k", "1"], "write 1 or more")]
+#[case(&["bench", "ag-gemm", "-m", "-1", "-n", "1", "-k", "1"], "write 1 or more")]
+#[case(&["bench", "enqueue", "--json", ""], "an empty file name")]
+#[case(&["--json", "x", "--html", "./x"], "name the same file")]
+#[case(&["bench", "ag-gemm", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
+#[case(&["bench", "ag-gemm", "--type", "f32"], "expected one of")]
+#[case(&["bench", "ag-gemm", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
 fn a_wrong_word_is_answered_with_the_right_one(#[case] arguments: &[&str], #[case] part: &str) {
     let directory = directory("wrong-word");
     let error = fail(symmem(&directory, arguments));

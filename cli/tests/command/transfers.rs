@@ -42,7 +42,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
     ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
-    let report = report(&directory.join("symmem-p2p.json"));
+    let report = report(&only_result(&directory, ".json"));
     is_whole(&report, &[Column::Block128, Column::Memcpy]);
     let section = collectives(&report);
     assert_eq!(section.points.len(), 4 * 3, "four operations, three sizes");
@@ -56,7 +56,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
             .iter()
             .any(|note| note.contains("initialization"))
     );
-    let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
+    let page = std::fs::read_to_string(only_result(&directory, ".html")).unwrap();
     assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));
 }
 
@@ -81,6 +81,39 @@ fn without_a_command_one_screen_says_backend_ranks_figures_and_whether_all_was_r
     ] {
         assert!(screen.contains(part), "{part} is missing in\n{screen}");
     }
+}
+
+/// NCCL may use multicast, so symmem opens it only if a variable permits that: none does by default.
+#[test]
+fn links_are_recorded_and_a_library_that_is_not_permitted_is_left_out() {
+    let directory = directory("screen-cuda");
+    let libraries = support::fake_driver_and_libraries();
+    let on_fakes = |arguments: &[&str]| {
+        let mut command = on_fake_driver(&directory, 2, arguments);
+        command
+            .env("SYMMEM_LIBRARY_PATH", libraries)
+            .env("LD_LIBRARY_PATH", libraries);
+        for name in ["SYMMEM_MULTICAST", "NCCL_NVLS_ENABLE", "VIRTUAL_ENV"] {
+            command.env_remove(name);
+        }
+        command
+    };
+    let few = ["--quick", "--op", "all_reduce", "--max-bytes", "1K"];
+    let bench = ["bench", "collectives", "--json", "c.json"];
+    succeed(on_fakes(&[&bench[..], &few].concat()));
+    let report = report(&directory.join("c.json"));
+    let links = report.environment.links.as_deref();
+    assert_eq!(links, Some("peer access between both devices"));
+    let baselines = &collectives(&report).baselines;
+    let nccl = baselines.iter().find(|one| one.name == "nccl").unwrap();
+    let why = nccl.absent.as_deref().unwrap_or_default();
+    assert!(why.contains("NCCL_NVLS_ENABLE=0"), "{nccl:?}");
+
+    succeed(on_fakes(&[&["tune"][..], &few].concat()));
+    let shape = [
+        "bench", "ag-gemm", "-m", "8", "-n", "8", "-k", "8", "--rounds", "1",
+    ];
+    succeed(on_fakes(&shape));
 }
 
 #[test]

@@ -117,6 +117,8 @@ enum Wrong {
     JsonInADirectory,
     JsonWhereNothingCanBeMade,
     PageOverADirectory,
+    JsonOverAFile,
+    PageOverAFile,
 }
 
 use Wrong::*;
@@ -139,6 +141,8 @@ fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str
             "--json|a directory",
         ),
         JsonWhereNothingCanBeMade => (vec!["--json", "/proc/x.json"], "--json|/proc/x.json"),
+        JsonOverAFile => (vec!["--json", "broken.json"], "--json|broken.json exists"),
+        PageOverAFile => (vec!["--html", "broken.json"], "--html|broken.json exists"),
         PageOverADirectory => (vec!["--html", "."], "--html|. cannot be written"),
     })
 }
@@ -209,7 +213,9 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
         BrokenJson,
         JsonInADirectory,
         JsonWhereNothingCanBeMade,
-        PageOverADirectory
+        PageOverADirectory,
+        JsonOverAFile,
+        PageOverAFile
     )]
     wrong: Wrong,
 ) {
@@ -264,6 +270,28 @@ fn output_that_cannot_be_written_is_one_line_and_a_closed_pipe_is_none(
         (Some(0), ""),
         "{command:?}"
     );
+}
+
+#[rstest]
+fn a_word_that_is_not_unicode_is_one_line(
+    #[values(EVERYTHING, INFO, P2P, AG_GEMM, ENQUEUE, COMPARE, SELFTEST)] of: Use,
+) {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = directory(&format!("no-unicode-{}", of.command.join("-")));
+    let mut command = used(&directory, of, &[]);
+    let name = std::ffi::OsStr::from_bytes(b"--html=\xff/x.html");
+    command.arg(name);
+    says_one_line(&mut command, 2, &["--html|cannot be written"]);
+    if of.command.first() == Some(&"bench") || of.command.is_empty() {
+        let mut command = used(&directory, of, &[]);
+        // Ranks get their task as JSON, which has no such names.
+        command
+            .arg("--json")
+            .arg(std::ffi::OsStr::from_bytes(b"\xff.json"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr).lines().count(), 1);
+    }
 }
 
 #[test]

@@ -81,9 +81,10 @@ impl Comparison {
             if placed.wrong != 0 {
                 return Some(Value::wrong(point.bytes, placed.wrong));
             }
-            let ns = section.headline(placed)?.ns;
-            let (_, busbw) = point.bandwidths(section.world, ns);
-            Some(Value::right(point.bytes, busbw, ns))
+            let time = section.headline(placed)?;
+            let busbw = |ns: f64| point.bandwidths(section.world, ns).1;
+            let spread = (busbw(time.max), busbw(time.min));
+            Some(Value::right(point.bytes, busbw(time.ns), time.ns, spread))
         })
         .collect()
     }

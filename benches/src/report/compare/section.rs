@@ -3,6 +3,7 @@
 use super::comparison::Comparison;
 use super::published::{REFERENCES, Reference, Subject};
 use super::value::Value;
+use crate::report::ratio::Ratio;
 use crate::report::text::{decimal, rate, size};
 use crate::report::view::{Cell, View, heading};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,7 +129,10 @@ impl Section {
         let first = &self.sides[0];
         columns.extend(self.sides.iter().skip(1).map(|side| {
             let ratio = |value: &Value| match first.values.get(&value.bytes) {
-                Some(first) if first.wrong == 0 => Cell::Ratio(value.gbps / first.gbps),
+                Some(first) if first.wrong == 0 => {
+                    let ratio = value.gbps / first.gbps;
+                    Cell::compared(Ratio::of_spreads(ratio, value.spread, first.spread))
+                }
                 _ => Cell::Absent,
             };
             let name = format!("{}/{}", side.letter(), first.letter());

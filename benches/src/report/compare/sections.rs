@@ -7,6 +7,7 @@ use super::run::Run;
 use super::section::{Section, Side};
 use super::value::Value;
 use crate::report::collectives::Collective;
+use crate::report::ratio::Ratio;
 use crate::report::schema::{Column, Direction, Traffic};
 use crate::report::text::capital;
 use crate::report::text::fine_microseconds;
@@ -79,7 +80,10 @@ fn pairs(
         let values = sizes.into_iter().filter_map(|bytes| {
             let point = run.report.slowest(direction, traffic, bytes, column)?;
             Some(match point.wrong_bytes {
-                0 => Value::right(bytes, point.looped.gbps, point.looped.ns),
+                0 => {
+                    let looped = point.looped;
+                    Value::right(bytes, looped.gbps, looped.ns, (looped.min, looped.max))
+                }
                 wrong => Value::wrong(bytes, wrong),
             })
         });
@@ -167,7 +171,9 @@ fn latencies(comparison: &Comparison) -> Option<View> {
                 .iter()
                 .skip(1)
                 .map(|median| match (medians[0], median) {
-                    (Some(first), Some(median)) => Cell::Ratio(first / median),
+                    (Some(first), Some(median)) => {
+                        Cell::compared(Ratio::of_latencies(first / median))
+                    }
                     _ => Cell::Absent,
                 }),
         );

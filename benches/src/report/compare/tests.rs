@@ -24,7 +24,9 @@ fn two_machines() -> Comparison {
     let first = of_device("h200.json", "NVIDIA H200");
     let mut second = of_device("mi300x.json", "AMD Instinct MI300X");
     for point in &mut second.report.points {
-        point.looped.gbps /= 2.0;
+        let looped = &mut point.looped;
+        (looped.ns, looped.gbps) = (2.0 * looped.ns, looped.gbps / 2.0);
+        (looped.min, looped.max) = (looped.min / 2.0, looped.max / 2.0);
     }
     for latency in &mut second.report.latencies {
         latency.one_way_ns.median *= 1.5;
@@ -92,6 +94,37 @@ fn what_was_published_is_always_called_so_with_its_source() {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
     }
+}
+
+#[test]
+fn a_ratio_within_the_noise_of_both_runs_is_no_difference_and_is_counted() {
+    let first = of_device("a.json", "NVIDIA H200");
+    let mut second = of_device("b.json", "NVIDIA H200");
+    for point in &mut second.report.points {
+        // Slightly faster, with rounds that overlap those of the first run.
+        point.looped.gbps *= 1.001;
+        point.looped.max *= 1.002;
+    }
+    let same = Comparison::new(vec![first, second]).unwrap();
+    let title = "Push, both ways at once: grid best";
+    assert_eq!(row(&same, title, "64 MiB")[3], "no difference");
+    assert_eq!(
+        row(&same, "Latency", "put, release, signal")[3],
+        "no difference"
+    );
+    let counted = |text: &str| {
+        let line = text.lines().find(|line| line.contains("No difference: "));
+        let numbers: Vec<usize> = (line.unwrap().split_whitespace())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        (numbers[0], numbers[1])
+    };
+    let (noise, ratios) = counted(&terminal(&same));
+    assert!(noise == ratios && noise > 0, "{noise} of {ratios}");
+    assert!(html(&same).unwrap().contains("no difference"));
+    // Half the rate is a difference in every point of a transfer; the collectives stay the same.
+    let (fewer, all) = counted(&terminal(&two_machines()));
+    assert!(fewer < noise && all == ratios, "{fewer} of {all}");
 }
 
 #[test]

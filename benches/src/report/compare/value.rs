@@ -7,16 +7,19 @@ pub(super) struct Value {
     pub gbps: f64,
     /// Time of one transfer or call.
     pub ns: f64,
+    /// Lowest and highest rate over the rounds, in GB/s.
+    pub spread: (f64, f64),
     /// Number of wrong bytes or elements; if not 0, the tables show nothing else.
     pub wrong: u64,
 }
 
 impl Value {
-    pub fn right(bytes: u64, gbps: f64, ns: f64) -> Self {
+    pub fn right(bytes: u64, gbps: f64, ns: f64, spread: (f64, f64)) -> Self {
         Self {
             bytes,
             gbps,
             ns,
+            spread,
             wrong: 0,
         }
     }
@@ -24,7 +27,7 @@ impl Value {
     pub fn wrong(bytes: u64, wrong: u64) -> Self {
         Self {
             wrong,
-            ..Self::right(bytes, 0.0, 0.0)
+            ..Self::right(bytes, 0.0, 0.0, (0.0, 0.0))
         }
     }
 }

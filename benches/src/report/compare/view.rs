@@ -24,12 +24,30 @@ pub fn terminal(comparison: &Comparison) -> String {
 /// Returns every table.
 pub(super) fn views(comparison: &Comparison) -> Vec<View> {
     let found = sections(comparison);
-    let mut views = vec![machines(comparison)];
-    views.extend(found.transfers.iter().map(Section::view));
-    views.extend(found.latencies.clone());
-    views.extend(found.collectives.iter().map(Section::view));
+    let mut compared: Vec<View> = found.transfers.iter().map(Section::view).collect();
+    compared.extend(found.latencies.clone());
+    compared.extend(found.collectives.iter().map(Section::view));
+    let mut machines = machines(comparison);
+    machines.caption.push(noise(&compared));
+    let mut views = vec![machines];
+    views.extend(compared);
     views.extend(means(comparison));
     views
+}
+
+/// Returns how many ratios of the tables are noise.
+fn noise(views: &[View]) -> String {
+    let cells = || views.iter().flat_map(|view| view.rows.iter().flatten());
+    let noise = cells().filter(|cell| matches!(cell, Cell::NoDifference(_)));
+    let noise = noise.count();
+    let ratios = cells()
+        .filter(|cell| matches!(cell, Cell::Ratio(_)))
+        .count()
+        + noise;
+    format!(
+        "No difference: {noise} of {ratios} ratios. The rounds of both runs overlap there, or two medians of a latency \
+         are within 3 %."
+    )
 }
 
 /// Explanation of all tables, shown once, below the machines.

@@ -78,6 +78,11 @@ fn cell(page: &mut String, cell: &Cell) -> fmt::Result {
             let class = if *ratio >= 1.0 { "ahead" } else { "behind" };
             write!(page, "<td class=\"{class}\">{}</td>", Escaped(&text))
         }
+        Cell::NoDifference(ratio) => write!(
+            page,
+            "<td title=\"{ratio:.2}×, noise\">{}</td>",
+            Escaped(&text)
+        ),
         Cell::Absent => write!(page, "<td class=\"absent\">{}</td>", Escaped(&text)),
         Cell::Wrong(count) => write!(
             page,

@@ -35,6 +35,7 @@ fn environment(report: &Report) -> Vec<(String, String)> {
     add("command", &environment.command);
     add("backend", &environment.backend);
     add("devices", &counted(&environment.devices));
+    add("links", environment.links.as_deref().unwrap_or_default());
     add("driver", environment.driver.as_deref().unwrap_or_default());
     for (name, version) in &environment.libraries {
         add(name, version);

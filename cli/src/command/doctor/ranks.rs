@@ -81,7 +81,7 @@ fn measure(task: &Task, selection: Selection, options: &collectives::Options) ->
 
 /// Writes the findings so far to the task's file, atomically: the file is complete whenever this rank ends.
 fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
-    let Some(Target::File(file)) = &task.json else {
+    let Some(Target::Replaced(file)) = &task.json else {
         return Ok(());
     };
     let found = serde_json::to_string(found)

@@ -6,7 +6,7 @@ use super::part::Part;
 use crate::command::error::{CommandError, INTERRUPTED, Result};
 use crate::command::files::Target;
 use crate::command::selftest::with_bar;
-use crate::command::start::start_ranks;
+use crate::command::start::{command_line, start_ranks};
 use crate::command::task::{Kind, Task};
 use crate::doctor::{BringUp, Steps, Trial};
 use crate::output;
@@ -201,10 +201,10 @@ impl Launcher<'_> {
         let task = Task {
             backend: self.selection.to_string(),
             kind: Kind::Doctor(part),
-            json: Some(Target::File(file.clone())),
+            json: Some(Target::Replaced(file.clone())),
             html: None,
             keeps_output_for_data: output::is_kept_for_data(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line(),
             summary: None,
         };
         let environment = [&self.variables[..], &also[..]].concat();

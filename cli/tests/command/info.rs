@@ -1,0 +1,106 @@
+//! `symmem info`: the short form over the fakes, and `--details`.
+
+use super::*;
+use crate::support::hip::{Release, fake_hip};
+use rstest::rstest;
+
+/// Asserts that the text is short, and that it has these parts.
+#[track_caller]
+fn is_short(output: &str, parts: &[&str]) {
+    assert!(output.lines().count() <= 25, "{output}");
+    for line in output.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    for part in parts {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+}
+
+#[test]
+fn info_says_what_starts_and_why_the_rest_does_not() {
+    let directory = directory("info");
+    let mut command = symmem(&directory, &["info", "--json", "info.json"]);
+    command.env("SYMMEM_LIBRARY_PATH", &directory);
+    let output = text(&succeed(command).stdout);
+    let parts = [
+        "`auto` selects host, because cuda",
+        "cannot start\n",
+        "cuda: cannot start: ",
+        "host: 1 × ",
+        "symmem info --details",
+    ];
+    is_short(&output, &parts);
+    let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "symmem-info/1");
+}
+
+#[rstest]
+#[case(2, "links: peer access between both devices")]
+#[case(8, "links: peer access between all 8 devices")]
+fn equal_devices_and_links_are_one_line_each(#[case] devices: u32, #[case] links: &str) {
+    let directory = directory(&format!("info-cuda-{devices}"));
+    let libraries = support::fake_driver_and_libraries();
+    let mut command = on_fake_driver(&directory, devices, &["info"]);
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries);
+    for name in ["SYMMEM_MULTICAST", "NCCL_NVLS_ENABLE"] {
+        command.env_remove(name);
+    }
+    let output = text(&succeed(command).stdout);
+    let counted = format!("cuda: {devices} × Fake NVIDIA H200, ");
+    let parts = [
+        "`auto` selects cuda, the first backend, because it can start\n",
+        &*counted,
+        links,
+        "versions: driver 12.8, NCCL 2.28.9, cuBLASLt 12.8.5",
+        "forbidden: NCCL: ",
+        "multicast: ",
+        "host: 1 × ",
+    ];
+    is_short(&output, &parts);
+
+    let mut command = on_fake_driver(&directory, devices, &["info"]);
+    command.env("FAKE_DEVICE_NO_PEER", "1");
+    let apart = text(&succeed(command).stdout);
+    is_short(
+        &apart,
+        &["links: no peer access between ", "missing: libcublasLt"],
+    );
+
+    let libraries = fake_hip(Release::Seven);
+    let mut command = symmem(&directory, &["info", "--backend", "hip"]);
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_COUNT", devices.to_string());
+    let output = text(&succeed(command).stdout);
+    let counted = format!("hip: {devices} × Fake AMD Instinct MI300X, ");
+    let over = links.replace("access", "access over xGMI");
+    is_short(
+        &output,
+        &["`hip` selects hip\n", &counted, &over, "RCCL 2.28.9"],
+    );
+}
+
+#[test]
+fn details_name_every_device_link_and_file() {
+    let directory = directory("info-details");
+    let arguments = ["info", "--details", "--backend", "cuda"];
+    let output = text(&succeed(on_fake_driver(&directory, 2, &arguments)).stdout);
+    for part in [
+        "`cuda` selects cuda\n",
+        "device 1: Fake NVIDIA H200",
+        "links from device (row) to device (column):",
+        "peer",
+        "libcuda.so.1",
+        "driver_version",
+        "device_1_multicast",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    let mut apart = on_fake_driver(&directory, 2, &arguments);
+    apart.env("FAKE_DEVICE_NO_PEER", "1");
+    assert!(text(&succeed(apart).stdout).contains("no"));
+}
