@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures two builds of the command in turn and says where they differ.
+"""Measures two builds of the command in turn and reports where they differ.
 
     benches/interleave.py OLD NEW --out DIR [--rounds N] [--control] -- bench p2p [-- bench collectives ...]
 
-OLD and NEW are `symmem` binaries. Each round runs every benchmark with one build and then with the other; which one
-goes first alternates. A point's figure is its median over the rounds, its ratio is old time over new time: 1.02 is 2 %
-faster than before. Prints each benchmark's geometric mean, its worst point and, of those below 0.97, all. The JSON of
-every run stays in DIR, with a summary.
+OLD and NEW are `symmem` binaries. Each round runs every benchmark with both builds, in alternating order. A point's
+time is its median over the rounds, and its ratio is old time / new time: 1.02 means that NEW is 2 % faster. Prints each
+benchmark's geometric mean, its worst ratio and all points below 0.97. The JSON of every run stays in DIR, with a
+summary.
 
-With --control the old build takes part a second time, as if it were a third one: as many points as are below 0.97
-between the old build and itself are there by noise.
+With --control, the old build is measured a second time: the number of points below 0.97 between the old build and
+itself shows the noise.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import sys
 
 
 def points(report):
-    """Times in ns by name."""
+    """Returns the times of a report in ns, by name."""
     found = {}
     for point in report.get("points") or []:
         name = " ".join(str(point[key]) for key in ("direction", "traffic", "column", "bytes"))
@@ -49,7 +49,7 @@ def points(report):
                     found[f"ag-gemm {name} {entry['by']} {entry.get('how', '')} {kind}"] = entry[kind]["ns"]
     for row in report.get("rows") or []:
         if isinstance(row.get("ns"), dict):
-            # The call's name before its options went by `with`.
+            # Maps a call's name in older reports to its current name.
             call = row["call"].replace("Stream::put_with", "Queue::put")
             found[f"enqueue {call}"] = row["ns"]["median"]
     return found
@@ -68,7 +68,7 @@ def run(binary, arguments, file):
 
 
 def compare(old, new):
-    """Old time over new time, of the medians, by name."""
+    """Returns old / new of the median times, by name."""
     ratios = {}
     for name, before in old.items():
         after = new.get(name)
@@ -99,7 +99,7 @@ def main():
     for number, arguments in enumerate(benchmarks):
         times = {which: {} for which in binaries}
         for turn in range(options.rounds):
-            # Each goes first, and last, as often as the others.
+            # Rotates the order, so that each build goes first equally often.
             first = turn % len(binaries)
             order = [*binaries][first:] + [*binaries][:first]
             for which in order:
@@ -107,7 +107,7 @@ def main():
                 for name, ns in run(binaries[which], arguments, file).items():
                     times[which].setdefault(name, []).append(ns)
         ratios = compare(times["old"], times["new"])
-        # How far the old build is from itself, for a sense of the noise.
+        # Spread of the old build over its rounds, as a measure of the noise.
         noise = [max(old) / min(old) for old in times["old"].values() if min(old) > 0 and len(old) > 1]
         label = " ".join(arguments)
         if not ratios:

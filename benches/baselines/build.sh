@@ -3,11 +3,11 @@
 #
 # Needs a CUDA 13 nvcc, a host C++ compiler and NVSHMEM's wheel:
 #   python3 -m pip install 'nvidia-nvshmem-cu13==3.4.5'
-# nvcc may be the toolkit's or the wheel's (nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-nvvm,
-# nvidia-cuda-runtime, nvidia-cuda-cccl).
+# nvcc may come from the toolkit or from wheels (nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-nvvm,
+# nvidia-cuda-runtime, nvidia-cuda-cccl). Variables, with their defaults:
 #
-#   PYTHON  the interpreter that sees the wheels   (python3)
-#   NVCC    the compiler                           (found on PATH, under CUDA_HOME, in the wheels)
+#   PYTHON  interpreter that has the wheels        (python3)
+#   NVCC    compiler                               (found on PATH, under CUDA_HOME, in the wheels)
 #   ARCH    compute capability without the dot     (90)
 set -eu
 
@@ -22,7 +22,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 python=${PYTHON:-python3}
 arch=${ARCH:-90}
 
-# Where a namespace package of the wheels lies, or nothing.
+# Prints the folder of a namespace package of the wheels, or nothing.
 package() {
     "$python" -c "import $1 as package; print(list(package.__path__)[0])" 2>/dev/null || true
 }
@@ -42,16 +42,16 @@ nvcc=${NVCC:-$(command -v nvcc || true)}
         break
     fi
 done
-[ -n "$nvcc" ] || die "no nvcc; install nvidia-cuda-nvcc, or set NVCC"
-# The wheel keeps its libraries in lib, which its nvcc does not search.
+[ -n "$nvcc" ] || die "nvcc not found; install nvidia-cuda-nvcc, or set NVCC"
+# The wheel's nvcc does not search the wheel's lib folder.
 case $nvcc in
 "$toolkit"/*) set -- -L"$toolkit/lib" ;;
 *) set -- ;;
 esac
 
 mkdir -p "$out"
-# The device library by its path: named with -l: the device linker does not see it. The host library
-# by its versioned name, because the wheel has no other. Device code calls across objects: -rdc.
+# The device library is given by its path, since the device linker does not find it by `-l`. The host
+# library has its versioned name, since the wheel has no other. Device code calls across objects: -rdc.
 "$nvcc" -std=c++17 -O3 -rdc=true -gencode "arch=compute_$arch,code=sm_$arch" \
     -I"$nvshmem/include" "$here/nvshmem_p2p.cu" -o "$out/nvshmem_p2p" "$@" \
     "$nvshmem/lib/libnvshmem_device.a" -L"$nvshmem/lib" \

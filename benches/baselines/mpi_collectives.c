@@ -1,22 +1,22 @@
-// Collectives of an MPI library on one host, as a baseline to measure beside.
+// Collectives of an MPI library on one host, as a baseline.
 //
 //   mpirun -n RANKS mpi_collectives [OP[,OP...] [MIN [MAX]]]
 //
-// OP is all_reduce (float, sum), all_gather, reduce_scatter (float, sum) or all_to_all; all of them if
-// none is named. Every power of two from MIN (8) to MAX (16 MiB) bytes that has a whole element for
-// each rank is measured. Bytes are nccl-tests' size: of an all-reduce one rank's elements, else the
-// whole buffer of a rank that has it. Rank 0 prints a line for each:
+// OP is all_reduce (float, sum), all_gather, reduce_scatter (float, sum) or all_to_all; default: all.
+// Measures every power of two from MIN (8) to MAX (16 MiB) bytes that divides into whole elements per
+// rank. Bytes are nccl-tests' size: one rank's elements for an all-reduce, otherwise the buffer with
+// one part per rank. Rank 0 prints one line per measurement:
 //
 //   {"op":"all_reduce","bytes":8,"world":2,"us":0.4,"us_apart":0.4,"wrong":0,"library":"..."}
 //
 //   mpirun -n RANKS mpi_collectives serve LARGEST
 //
-// Commands on standard input of rank 0, for up to LARGEST bytes, an answer each; the protocol is at the
-// head of src/bench/collectives/external.rs. Between commands the ranks sleep.
+// Serves commands from standard input of rank 0, for up to LARGEST bytes, with one answer each. The
+// head of benches/src/collectives/external.rs describes the protocol. Between commands the ranks sleep.
 //
-// `us` is the mean over calls one after the other. `us_apart` is as the OSU micro-benchmarks measure:
-// the mean over calls with a barrier after each, which is not timed. Both are those of the slowest
-// rank. `wrong` counts wrong elements of a call before the timed ones, over all ranks.
+// `us` is the mean time of calls back to back. `us_apart` is the mean time of calls with an untimed
+// barrier before each, as in the OSU micro-benchmarks. Both are those of the slowest rank. `wrong`
+// counts the wrong elements of one call before the timed ones, over all ranks.
 
 #include <mpi.h>
 #include <stdint.h>
@@ -47,7 +47,7 @@ static void call(int op, const float *source, float *destination, int count) {
     }
 }
 
-// What rank `from` has at an index; small whole numbers, whose sums are exact in any order.
+// Element of rank `from` at an index: small whole numbers, whose sums are exact in any order.
 static float given(int from, int index) { return (float)((index * 7 + from * 13) % 101); }
 
 static float wanted(int op, int index, int part) {
@@ -103,7 +103,7 @@ static void measure(int op, long bytes, float *source, float *destination) {
         char library[MPI_MAX_LIBRARY_VERSION_STRING];
         int length;
         MPI_Get_library_version(library, &length);
-        // Its first part names it; what follows is no business of a line of JSON.
+        // Keeps only the name, without characters that JSON would have to escape.
         library[strcspn(library, ",\"\\\n")] = 0;
         printf("{\"op\":\"%s\",\"bytes\":%ld,\"world\":%d,\"us\":%.4f,\"us_apart\":%.4f,"
                "\"wrong\":%ld,\"library\":\"%s\"}\n",
@@ -114,19 +114,19 @@ static void measure(int op, long bytes, float *source, float *destination) {
 
 // ---- serve: commands of `symmem bench collectives` ----
 
-// nccl-tests' names. What MPI cannot add has no type of its own and is moved as bytes.
+// Element types by nccl-tests' names. Types that MPI cannot reduce have MPI_DATATYPE_NULL and are moved as bytes.
 typedef struct {
     const char *name;
     MPI_Datatype type;
     int width;
-    char kind; // 'f' and 'd' are float and double, everything else is a whole number of its width
+    char kind; // 'f': float, 'd': double, otherwise an integer of `width` bytes
 } Element;
 
 typedef struct {
     int op;
     const Element *element;
     int in_place;
-    int whole, part; // elements; of what has no parts both are the same
+    int whole, part; // elements; equal for operations without parts
 } Task;
 
 enum { GUARD = 4096, ROOT = 0, BROADCAST = OPS, REDUCE, COMMAND = 256 };
@@ -143,7 +143,7 @@ static void put(const Element *element, char *buffer, long index, long value) {
     double twice = (double)value;
     if (element->kind == 'f') memcpy(at, &single, sizeof single);
     else if (element->kind == 'd') memcpy(at, &twice, sizeof twice);
-    else memcpy(at, &value, (size_t)element->width); // little-endian, as all that we run on
+    else memcpy(at, &value, (size_t)element->width); // requires a little-endian host
 }
 
 static long value_of(int from, long index) { return (index * 7 + from * 13) % 31; }
@@ -247,7 +247,7 @@ static void single_calls(const Task *task, long samples, char *answer) {
     }
 }
 
-// Reads a command's words; a reason if it cannot be obeyed.
+// Parses a command; returns the reason if it is not supported.
 static const char *parse(char *line, const Element *elements, int kinds, Task *task, char **verb) {
     *verb = strtok(line, " ");
     char *library = strtok(NULL, " "), *op = strtok(NULL, " "), *kind = strtok(NULL, " ");
@@ -259,11 +259,11 @@ static const char *parse(char *line, const Element *elements, int kinds, Task *t
         if (!strcmp(op, more_names[index])) task->op = index;
     for (int index = 0; index < kinds; index++)
         if (!strcmp(kind, elements[index].name)) task->element = &elements[index];
-    if (task->op < 0 || !task->element) return "no such operation or type here";
-    if (task_reduces(task->op) && task->element->type == MPI_DATATYPE_NULL) return "MPI cannot add such elements";
+    if (task->op < 0 || !task->element) return "operation or element type not supported";
+    if (task_reduces(task->op) && task->element->type == MPI_DATATYPE_NULL) return "MPI does not reduce this type";
     task->in_place = !strcmp(placement, "in");
-    if (task->in_place && task->op == 2) return "in place MPI puts every part at the start";
-    if (!task->in_place && task->op == BROADCAST) return "MPI broadcasts in place only";
+    if (task->in_place && task->op == 2) return "MPI's in-place reduce-scatter puts the result at the start";
+    if (!task->in_place && task->op == BROADCAST) return "MPI has only an in-place broadcast";
     long elements_in_all = atol(bytes) / task->element->width;
     task->part = (int)(task_has_parts(task->op) ? elements_in_all / world : elements_in_all);
     task->whole = task_has_parts(task->op) ? task->part * world : task->part;
@@ -292,7 +292,7 @@ static int serve(long largest) {
     for (;;) {
         char line[COMMAND] = "quit";
         if (rank == ROOT && !fgets(line, sizeof line, stdin)) strcpy(line, "quit");
-        // A broadcast that waits would spin, beside whom we are compared with.
+        // Polls with sleeps: a blocking broadcast would spin and slow down the library that is measured.
         MPI_Request request;
         int done = 0;
         MPI_Ibcast(line, sizeof line, MPI_CHAR, ROOT, MPI_COMM_WORLD, &request);
@@ -307,12 +307,12 @@ static int serve(long largest) {
         char *verb;
         const char *reason = parse(line, elements, (int)(sizeof elements / sizeof *elements), &task, &verb);
         char *first = strtok(NULL, " "), *second = strtok(NULL, " ");
-        if (!reason && !strcmp(verb, "time") && first && !strcmp(first, "graph")) reason = "MPI captures nothing";
+        if (!reason && !strcmp(verb, "time") && first && !strcmp(first, "graph")) reason = "MPI has no graph capture";
         if (reason) sprintf(answer, "absent %s", reason);
         else if (!strcmp(verb, "check")) check_task(&task, answer);
         else if (!strcmp(verb, "time") && second) time_task(&task, atol(second), answer);
         else if (!strcmp(verb, "single") && first) single_calls(&task, atol(first), answer);
-        else sprintf(answer, "absent no such command");
+        else sprintf(answer, "absent unknown command");
         if (rank == ROOT) {
             puts(answer);
             fflush(stdout);
@@ -331,7 +331,7 @@ int main(int argc, char **argv) {
     long least = argc > 2 ? atol(argv[2]) : 8, most = argc > 3 ? atol(argv[3]) : 16L << 20;
     float *source = malloc((size_t)most), *destination = malloc((size_t)most);
     if (!source || !destination || least < 1) {
-        fprintf(stderr, "mpi_collectives: no memory for two buffers of %ld bytes, or a MIN below 1\n", most);
+        fprintf(stderr, "mpi_collectives: not enough memory for two buffers of %ld bytes, or MIN is below 1\n", most);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     for (int op = 0; op < OPS; op++) {

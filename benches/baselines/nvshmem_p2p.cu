@@ -1,24 +1,24 @@
-// NVSHMEM's one-sided put and get between two GPUs of a node, as a baseline to measure beside.
+// NVSHMEM's one-sided put and get between two GPUs of a node, as a baseline.
 //
-// Two processes, one for each rank of a pair, are driven line by line through stdin and stdout, so
-// that a benchmark can interleave them with its own measurements. NVSHMEM's own output goes to
-// stderr; stdout carries nothing but answers.
+// A benchmark controls two processes, one per rank of a pair, line by line through stdin and stdout,
+// so that it can interleave them with its own measurements. NVSHMEM's output goes to stderr; stdout
+// carries answers only.
 //
 //   nvshmem_p2p --rank 0|1 --device ORDINAL --bytes MAX [--deadline SECONDS]
 //
-//   both < (rank 1 only) uid HEX           the line that rank 0 printed
-//   both > (rank 0 only) uid HEX
+//   rank 1 < uid HEX                       the line that rank 0 printed
+//   rank 0 > uid HEX
 //   both > ready VERSION
 //   both < measure put|get BYTES BLOCKS THREADS WARMUPS REPEATS both|one
-//   both > result NANOSECONDS WRONG        nanoseconds a launch; 0 on a rank that launched nothing
+//   both > result NANOSECONDS WRONG        nanoseconds per launch; 0 on a rank that launched nothing
 //   both < latency BYTES THREADS WARMUPS ROUNDS
 //   both > latency MEDIAN MIN P99          nanoseconds one way
 //   both < quit
-//   both > error TEXT                      and the process ends, with a status that is not 0
+//   both > error TEXT                      then the process exits with a nonzero status
 //
-// Both ranks get the same commands in the same order. With `one`, rank 0 moves the bytes and rank 1
-// stands by. WRONG counts the wrong bytes at this rank of a transfer into memory that held none of
-// the expected bytes before. Multicast is switched off, whatever the environment says.
+// Both ranks get the same commands in the same order. With `one`, rank 0 moves the bytes and rank 1 is
+// idle. WRONG counts the wrong bytes at this rank after a transfer into memory in which every byte was
+// wrong before. Multicast is always disabled, whatever the environment says.
 
 #include <algorithm>
 #include <atomic>
@@ -53,17 +53,17 @@ __attribute__((format(printf, 1, 2))) void answer(const char *format, ...) {
     va_end(arguments);
     length = std::clamp(length, 0, static_cast<int>(sizeof line) - 2);
     line[length] = '\n';
-    // One write a line: an answer shorter than PIPE_BUF is never torn, also beside the watchdog's.
+    // One write per line: an answer shorter than PIPE_BUF is never mixed with the watchdog's.
     for (char *at = line, *end = line + length + 1; at < end;) {
         ssize_t written = write(answers, at, end - at);
         if (written <= 0) {
-            _exit(1); // nobody listens any more
+            _exit(1); // the benchmark is gone
         }
         at += written;
     }
 }
 
-// Ends the process at once: no destructor and no collective call may wait for a peer that is gone.
+// Ends the process at once, since a destructor or a collective call could wait for a peer that is gone.
 template <typename... Arguments>
 [[noreturn]] void fail(const char *format, Arguments... arguments) {
     char text[768];
@@ -106,7 +106,7 @@ void watch(int64_t deadline_ms) {
 
 // ---- kernels ----
 
-// A random byte for each place; the same on both ranks for the same seed (SplitMix64's finaliser).
+// A random byte per place, the same on both ranks for the same seed (SplitMix64's finalizer).
 __device__ unsigned char pattern(uint64_t seed, uint64_t place) {
     uint64_t word = place + seed * 0x9e3779b97f4a7c15ull;
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -134,7 +134,7 @@ __global__ void count_wrong(const unsigned char *data, size_t bytes, uint64_t se
     }
 }
 
-// A block's share of a transfer, cut at multiples of 16 bytes so that no block loses vector access.
+// A block's share of a transfer, split at multiples of 16 bytes so that every block can use vector accesses.
 struct Share {
     size_t begin;
     size_t bytes;
@@ -159,7 +159,7 @@ __global__ void get(char *destination, const char *source, size_t bytes, int pee
     }
 }
 
-// Rank 0 serves, rank 1 returns. A rank's sample is the time from one arrival to the next: a round.
+// Rank 0 sends first, rank 1 answers. A sample is the time between two arrivals at a rank: one round trip.
 __global__ void ping_pong(char *destination, const char *source, size_t bytes, uint64_t *signal,
                           uint64_t epoch, unsigned rounds, int rank, int peer, long long *cycles,
                           unsigned long long *nanoseconds) {
@@ -191,7 +191,7 @@ __global__ void ping_pong(char *destination, const char *source, size_t bytes, u
     if (threadIdx.x == 0) {
         unsigned long long end_ns;
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(end_ns));
-        // The global timer ticks too coarsely for one round; over all of them it gives the clock.
+        // The global timer is too coarse for one round; over all rounds it calibrates the cycle counter.
         nanoseconds[0] = end_ns - begin_ns;
         nanoseconds[1] = static_cast<unsigned long long>(clock64() - begin);
     }
@@ -254,7 +254,7 @@ void measure(Pair &pair, const std::string &direction, size_t bytes, unsigned bl
     float milliseconds = 0;
     CHECK(cudaEventElapsedTime(&milliseconds, pair.begin, pair.end));
 
-    // Every byte is made wrong, then moved once more: what is right now was moved by this launch.
+    // Make every byte wrong, then transfer once more: every correct byte comes from this launch.
     fill<<<fill_blocks, fill_threads, 0, pair.stream>>>(destination, bytes, peer_seed, 0xff);
     CHECK(cudaMemsetAsync(pair.wrong, 0, sizeof *pair.wrong, pair.stream));
     barrier(pair, "checking");
@@ -271,7 +271,7 @@ void measure(Pair &pair, const std::string &direction, size_t bytes, unsigned bl
         CHECK(cudaMemcpyAsync(&wrong, pair.wrong, sizeof wrong, cudaMemcpyDeviceToHost,
                               pair.stream));
     }
-    // Nobody may begin the next command, and fill its source, while a peer still counts.
+    // No rank may begin the next command, which fills its source, while a peer still counts.
     barrier(pair, "checking");
     double nanoseconds = launches ? milliseconds * 1e6 / repeats : 0.0;
     answer("result %.3f %llu", nanoseconds, wrong);
@@ -305,7 +305,7 @@ void latency(Pair &pair, size_t bytes, unsigned threads, unsigned warmups, unsig
            samples[std::min<size_t>(rounds - 1, rounds * size_t{99} / 100)] * one_way);
 }
 
-// Runs one line; false for `quit`.
+// Runs one command; returns false for `quit`.
 bool obey(Pair &pair, const std::string &line) {
     char word[16] = "", direction[8] = "", traffic[8] = "";
     unsigned long long bytes = 0;
@@ -349,7 +349,7 @@ bool obey(Pair &pair, const std::string &line) {
 
 // ---- start ----
 
-// Reads a line of stdin; false at its end.
+// Reads a line from stdin; returns false at its end.
 bool read_line(std::string &line) {
     line.clear();
     for (int byte; (byte = getchar()) != EOF;) {
@@ -358,19 +358,19 @@ bool read_line(std::string &line) {
         }
         line.push_back(static_cast<char>(byte));
         if (line.size() > 4096) {
-            fail("a line of more than 4096 bytes");
+            fail("a command is longer than 4096 bytes");
         }
     }
     return false;
 }
 
-// Rank 0 makes the identifier by which the pair finds itself; the benchmark carries it to rank 1.
+// Rank 0 creates the identifier with which the processes meet; the benchmark passes it to rank 1.
 void exchange(int rank, nvshmemx_uniqueid_t &id) {
     auto *bytes = reinterpret_cast<unsigned char *>(&id);
     if (rank == 0) {
         if (nvshmemx_get_uniqueid(&id) != 0) {
-            fail("nvshmemx_get_uniqueid failed; is the interface named by "
-                 "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME there?");
+            fail("nvshmemx_get_uniqueid failed; check that the interface named by "
+                 "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME exists");
         }
         std::string text;
         for (size_t i = 0; i < sizeof id; ++i) {
@@ -383,7 +383,7 @@ void exchange(int rank, nvshmemx_uniqueid_t &id) {
     }
     std::string line;
     if (!read_line(line)) {
-        _exit(0); // rank 0 never came up and the benchmark has left
+        _exit(0); // rank 0 did not start, and the benchmark is gone
     }
     if (line.size() != 4 + 2 * sizeof id || line.compare(0, 4, "uid ") != 0) {
         fail("expected 'uid ' and %zu hexadecimal digits first", 2 * sizeof id);
@@ -433,13 +433,13 @@ Options parse(int count, char **words) {
 }
 
 void set_environment(size_t bytes) {
-    // Multicast stays off: this baseline runs on machines where it must not be touched.
+    // Multicast stays disabled: this baseline runs on machines on which it must not be used.
     setenv("NVSHMEM_DISABLE_NVLS", "1", 1);
     setenv("NVSHMEM_REMOTE_TRANSPORT", "none", 1);
     setenv("NVSHMEM_DISABLE_NCCL", "1", 1);
-    // Two processes of one machine need no more than loopback.
+    // The processes run on one machine, so loopback suffices.
     setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0);
-    // Room for both buffers; the heap grows on its own where memory is virtual, elsewhere it is fixed.
+    // Room for both buffers: without CUDA's virtual memory, the heap has a fixed size.
     setenv("NVSHMEM_SYMMETRIC_SIZE", std::to_string(2 * bytes + (size_t{256} << 20)).c_str(), 0);
 }
 
@@ -454,20 +454,20 @@ int main(int count, char **words) {
     set_environment(options.bytes);
     std::thread(watch, options.deadline_s * 1000).detach();
 
-    // NVSHMEM keeps a pointer to the identifier: it lives as long as main.
+    // NVSHMEM keeps a pointer to the identifier, so it lives as long as main.
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     busy("exchanging the identifier");
     exchange(options.rank, id);
-    busy("initialising NVSHMEM");
-    // The device first: NVSHMEM binds to the current one.
+    busy("initializing NVSHMEM");
+    // Set the device first, since NVSHMEM binds to the current one.
     CHECK(cudaSetDevice(options.device));
     nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
     if (nvshmemx_set_attr_uniqueid_args(options.rank, 2, &id, &attributes) != 0) {
         fail("nvshmemx_set_attr_uniqueid_args failed");
     }
     if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes) != 0) {
-        fail("nvshmemx_init_attr failed on rank %d, device %d; NVSHMEM_DEBUG=INFO says why on "
-             "stderr, NVSHMEM_DISABLE_CUDA_VMM=1 may help in a container",
+        fail("nvshmemx_init_attr failed on rank %d, device %d; set NVSHMEM_DEBUG=INFO for the reason on "
+             "stderr; NVSHMEM_DISABLE_CUDA_VMM=1 may help in a container",
              options.rank, options.device);
     }
 
@@ -490,7 +490,7 @@ int main(int count, char **words) {
     CHECK(cudaEventCreate(&pair.begin));
     CHECK(cudaEventCreate(&pair.end));
     CHECK(cudaMalloc(&pair.wrong, sizeof *pair.wrong));
-    // Loaded before the first measurement: a lazy load would fall into it, or wait for a kernel.
+    // Load the kernels now: a lazy load would disturb the first measurement, or wait for a running kernel.
     cudaFuncAttributes loaded;
     CHECK(cudaFuncGetAttributes(&loaded, put));
     CHECK(cudaFuncGetAttributes(&loaded, get));
@@ -506,14 +506,14 @@ int main(int count, char **words) {
     std::string line;
     for (;;) {
         if (!read_line(line)) {
-            _exit(1); // the benchmark has left without `quit`: the peer may be gone as well
+            _exit(1); // the benchmark ended without `quit`, so the peer may be gone too
         }
         if (!obey(pair, line)) {
             break;
         }
         idle();
     }
-    busy("finalising");
+    busy("finalizing");
     nvshmem_barrier_all();
     nvshmem_free(pair.signal);
     nvshmem_free(pair.destination);

@@ -1,15 +1,15 @@
-"""All-gather and GEMM of PyTorch, measured on command: `fused_all_gather_matmul`, gather then matmul, and
+"""PyTorch's all-gather + GEMM, measured on command: `fused_all_gather_matmul`, all-gather then matmul, and
 Transformer Engine's overlap.
 
-One process a rank: RANK WORLD DEVICE, where DEVICE is a CUDA ordinal or `cpu` (gloo: the plain way only).
-Commands come on standard input, a line each, and each has one line of answer; the protocol is at the head of
-src/bench/ag_gemm/torch.rs. Times are of this rank, in nanoseconds.
+One process per rank, with the arguments RANK WORLD DEVICE. DEVICE is a CUDA ordinal or `cpu` (gloo, `plain` only).
+Commands come on standard input, one per line, with one line of answer each; the head of
+benches/src/ag_gemm/torch.rs describes the protocol. Times are of this rank, in nanoseconds.
 """
 
 import os
 import sys
 
-# Libraries print to standard output, Python's and C's: that goes to standard error, and answers go where it went.
+# Libraries print to standard output. Send that to standard error, and the answers to the original standard output.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -33,17 +33,17 @@ from datetime import timedelta
 RANK, WORLD, DEVICE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 ON_HOST = DEVICE == "cpu"
 PLACE = "cpu" if ON_HOST else f"cuda:{DEVICE}"
-ROWS = 64  # of C that a check compares, at least
+ROWS = 64  # minimum number of rows of C that a check compares, if C has as many
 HAS_ENGINE = importlib.util.find_spec("transformer_engine") is not None
 ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
 class Absent(Exception):
-    """This way does not do that; the text says why."""
+    """The request is not supported; the text gives the reason."""
 
 
 class Product:
-    """The matrices of one product at this rank."""
+    """This rank's matrices of one shape."""
 
     def __init__(self, m, n, k, dtype, sharding, order, bias):
         self.m, self.n, self.k = int(m), int(n), int(k)
@@ -51,7 +51,7 @@ class Product:
         self.by_columns = sharding == "columns"
         divided = self.k if self.by_columns else self.m
         if divided % WORLD:
-            raise Absent(f"PyTorch gathers equal shards, and {divided} is no multiple of {WORLD}")
+            raise Absent(f"PyTorch needs equal shards, but {divided} is not a multiple of {WORLD}")
         generator = torch.Generator(PLACE)
         generator.manual_seed(1 + RANK)
 
@@ -65,14 +65,14 @@ class Product:
         self.b = random(self.n, self.k).t() if order == "column-major" else random(self.k, self.n)
         self.bias = random(self.n) if bias == "1" else None
         self.gathered = torch.empty((WORLD, rows, columns), dtype=self.dtype, device=PLACE)
-        # Blocks of columns are put together here.
+        # All of A, assembled from shards of columns.
         whole = (self.m, self.k) if self.by_columns else (0,)
         self.whole = torch.empty(whole, dtype=self.dtype, device=PLACE)
         self.c = torch.empty((self.m, self.n), dtype=self.dtype, device=PLACE)
         self.layer = None
 
     def gather(self):
-        """All of A, row-major."""
+        """Gathers A; returns all of it, row-major."""
         blocks = self.gathered.view(WORLD * self.a.shape[0], self.a.shape[1])
         dist.all_gather_into_tensor(blocks, self.a)
         if not self.by_columns:
@@ -93,9 +93,9 @@ class Product:
         return c if self.bias is None else c.add_(self.bias)
 
     def overlapped(self):
-        """Transformer Engine's column-parallel layer, which gathers its input ring by ring under its GEMMs.
+        """Calls Transformer Engine's column-parallel layer, which overlaps a ring all-gather with its GEMMs.
 
-        Its weight is B, transposed; it has no other order.
+        Its weight is B transposed, whatever the order of B.
         """
         if self.layer is None:
             import transformer_engine.pytorch as engine
@@ -124,7 +124,7 @@ class Product:
             return self.layer(self.a)
 
     def close(self):
-        """Gives back what is not a tensor. Every rank's turn."""
+        """Frees resources that are not tensors. Collective."""
         if self.layer is not None:
             self.layer = None
             torch.cuda.synchronize()
@@ -136,26 +136,26 @@ class Product:
         if ON_HOST:
             raise Absent("symmetric memory needs GPUs")
         if self.by_columns:
-            raise Absent("it gathers rows, not columns")
+            raise Absent("PyTorch's fused operations gather rows, not columns")
         if name == "fused":
             return self.fused
         if not HAS_ENGINE:
             raise Absent("Transformer Engine is not installed")
         if os.environ.get("UB_SKIPMC") != "1":
-            raise Absent("it would use multicast: set UB_SKIPMC=1")
+            raise Absent("Transformer Engine would use multicast; set UB_SKIPMC=1")
         return self.overlapped
 
     def sampled(self):
-        """Rows that a check compares: spread over all shards, and the ends."""
+        """Returns the rows that a check compares: spread over all shards, with the first and the last."""
         step = max(self.m // ROWS, 1)
         rows = list(range(0, self.m, step)) + [self.m - 1]
         return torch.tensor(sorted(set(rows)), device=PLACE)
 
     def check(self, call):
-        """Calls once: wrong elements, and elements compared."""
+        """Calls twice; returns the numbers of wrong and of compared elements of the second call."""
         self.c.fill_(float("nan"))
         call()
-        # Another A, so that what the first call left behind is wrong.
+        # Another A, so that stale data of the first call is wrong.
         self.a.neg_().add_(0.25)
         c = call().clone()
         a = self.gather().clone()
@@ -171,7 +171,7 @@ class Product:
 
 
 class Clock:
-    """Runs calls and says how long they took, on the device or on the host."""
+    """Times calls on the device, or on the host without one."""
 
     def __init__(self):
         if not ON_HOST:
@@ -186,7 +186,7 @@ class Clock:
             dist.all_reduce(self.token)
 
     def each(self, call, times, together):
-        """Nanoseconds of each; on a device all is enqueued before any of it is waited for."""
+        """Returns nanoseconds per call; on a device, enqueues all calls before it waits."""
         if ON_HOST:
             found = []
             for _ in range(times):
@@ -210,7 +210,7 @@ class Clock:
 
     def captured(self, call, calls):
         if ON_HOST:
-            raise Absent("nothing is captured on the host")
+            raise Absent("the host has no graph capture")
         call()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -240,13 +240,13 @@ def start():
     if not ON_HOST:
         import torch.distributed._symmetric_memory as symmetric_memory
 
-        # Newer versions need no enabling, and older ones do.
+        # Only older versions need this.
         if hasattr(symmetric_memory, "enable_symm_mem_for_group"):
             symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
 
 
 class Service:
-    """What commands act on."""
+    """State of the commands: clock, matrices and graphs."""
 
     def __init__(self):
         self.clock = Clock()
@@ -254,7 +254,7 @@ class Service:
         self.graphs = {}
 
     def shape(self, *words):
-        # The old matrices go before the new ones come.
+        # Free the old matrices before allocating new ones.
         if self.product is not None:
             self.product.close()
         self.graphs, self.product = {}, None
@@ -265,11 +265,11 @@ class Service:
         return ("shaped",)
 
     def obey(self, command, *words):
-        """The answer to one command."""
+        """Returns the answer to one command."""
         if command == "shape":
             return self.shape(*words)
         if self.product is None:
-            raise Absent("there is no product")
+            raise Absent("there are no matrices; send `shape` first")
         name, *rest = words
         call, clock = self.product.way(name), self.clock
         if command == "check":
@@ -295,7 +295,7 @@ class Service:
                 call()
             found = clock.each(call, int(rest[1]), False)
             return "times", sum(found) / len(found)
-        raise Absent(f"{command} is no command")
+        raise Absent(f"unknown command {command}")
 
 
 def main():
@@ -319,7 +319,7 @@ def main():
             say(*service.obey(*words))
         except (Absent, ImportError, AttributeError, TypeError, AssertionError, RuntimeError) as error:
             say("absent", str(error).replace("\n", " ")[:300])
-    # Tearing the group down would wait for peers that may be gone.
+    # Destroying the group would wait for peers that may be gone.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,9 +1,9 @@
-"""Collectives of PyTorch, measured on command: symmetric memory, NCCL and gloo.
+"""PyTorch's collectives, measured on command: symmetric memory, NCCL and gloo.
 
-One process a rank: RANK WORLD DEVICE LARGEST, where DEVICE is a CUDA ordinal or `cpu` and LARGEST the
-most bytes of a call. Commands come on standard input, a line each, and each has one line of answer; the
-protocol is at the head of src/bench/collectives/external.rs. Sizes are nccl-tests'. Times are of this
-rank; every check compares all elements with sums that no type rounds.
+One process per rank, with the arguments RANK WORLD DEVICE LARGEST. DEVICE is a CUDA ordinal or `cpu`, LARGEST
+the maximum size of a call in bytes. Commands come on standard input, one per line, with one line of answer
+each; the head of benches/src/collectives/external.rs describes the protocol. Sizes are those of nccl-tests.
+Times are of this rank. Every check compares all elements with sums that are exact in every type.
 """
 
 import sys
@@ -26,10 +26,10 @@ from datetime import timedelta
 RANK, WORLD, DEVICE, LARGEST = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 ON_HOST = DEVICE == "cpu"
 ROOT = 0
-GUARD = 4096  # bytes behind every output that must stay
+GUARD = 4096  # bytes after every output that must not change
 CHUNK = 1 << 24  # elements generated at once
 
-# nccl-tests' names, and the largest number up to which every whole number is exact.
+# Types by nccl-tests' names, and the number up to which the type represents every whole number exactly.
 TYPES = {
     "int8": (torch.int8, 127),
     "uint8": (torch.uint8, 254),
@@ -43,11 +43,11 @@ TYPES = {
 
 
 class Absent(Exception):
-    """This library does not do that; the text says why."""
+    """The request is not supported; the text gives the reason."""
 
 
 def numbers(rank, first, count, most, device):
-    """Whole numbers from 0 to `most`, a function of rank and place."""
+    """Returns whole numbers from 0 to `most`, a function of rank and place."""
     place = torch.arange(first, first + count, dtype=torch.int64, device=device)
     return (((place + rank * 131071) * 1103515245 + 12345) >> 9) % (most + 1)
 
@@ -58,9 +58,9 @@ class Shape:
     def __init__(self, operation, kind, size):
         self.operation = operation
         if kind not in TYPES:
-            raise Absent(f"PyTorch has no {kind} here")
+            raise Absent(f"element type {kind} is not supported")
         self.dtype, exact = TYPES[kind]
-        # Sums of all ranks are exact, so that every order of adding gives the same.
+        # Limited so that sums over all ranks are exact, in any order of adding.
         self.most = max(exact // WORLD, 1)
         width = torch.empty((), dtype=self.dtype).element_size()
         self.has_parts = operation in ("all_gather", "reduce_scatter", "all_to_all")
@@ -81,7 +81,7 @@ class Shape:
             piece.copy_(numbers(RANK, first, len(piece), self.most, out.device))
 
     def expected(self, first, count, device):
-        """Elements of this rank's output."""
+        """Returns expected elements of this rank's output."""
 
         def of(rank, at, length):
             return numbers(rank, at, length, self.most, device)
@@ -103,7 +103,7 @@ class Shape:
 
 
 class Library:
-    """Buffers, and a call of each operation that the library has."""
+    """A library's buffers and calls."""
 
     def __init__(self, empty):
         self.buffers = [empty(LARGEST + GUARD) for _ in range(2)]
@@ -112,7 +112,7 @@ class Library:
         return self.buffers[which].view(dtype)
 
     def ranges(self, shape, in_place):
-        """Output and input of a call."""
+        """Returns output and input of a call."""
         source, target = self.view(0, shape.dtype), self.view(1, shape.dtype)
         own = slice(RANK * shape.part, (RANK + 1) * shape.part)
         if not in_place:
@@ -125,7 +125,7 @@ class Library:
 
 
 class Collectives(Library):
-    """torch.distributed's own: NCCL on GPUs, gloo on the host. Its all-reduce works in place."""
+    """torch.distributed: NCCL on GPUs, gloo on the host. Its all-reduce works in place only."""
 
     def bind(self, shape, in_place):
         out, given = self.ranges(shape, in_place)
@@ -173,7 +173,7 @@ class Symmetric(Library):
 
 
 class Clock:
-    """Runs calls and says how long they took, on the device or on the host."""
+    """Times calls on the device, or on the host without one."""
 
     def __init__(self):
         if not ON_HOST:
@@ -190,7 +190,7 @@ class Clock:
             dist.all_reduce(self.token)
 
     def timed(self, work):
-        """Nanoseconds."""
+        """Returns the time of `work` in nanoseconds."""
         self.start_together()
         if ON_HOST:
             start = time.perf_counter_ns()
@@ -212,7 +212,7 @@ class Clock:
 
     def replayed(self, key, call, calls, launches):
         if ON_HOST:
-            raise Absent("nothing is captured on the host")
+            raise Absent("the host has no graph capture")
         if self.graph_of != (key, calls):
             self.graph_of, self.graph = None, None
             call()
@@ -245,7 +245,7 @@ class Clock:
 
 
 def check(library, shape, in_place, call):
-    """Calls once into poisoned memory: wrong elements, and elements looked at."""
+    """Calls once into poisoned memory; returns the numbers of wrong and of checked elements."""
     library.buffers[1].fill_(255)
     out, given = library.ranges(shape, in_place)
     if not in_place or shape.operation != "broadcast" or RANK == ROOT:
@@ -288,7 +288,7 @@ def start():
 
 
 def library(name, known={}):
-    """Made at its first use, by all ranks together."""
+    """Returns a library, which is created at its first use. The first use is collective."""
     if name not in known:
         if name in ("nccl-torch", "gloo"):
             device = "cpu" if ON_HOST else f"cuda:{DEVICE}"
@@ -301,7 +301,7 @@ def library(name, known={}):
 
 
 def obey(words, clock):
-    """The answer to one command."""
+    """Returns the answer to one command."""
     command = words[0]
     name = words[1].replace("_", " ") if words[1].startswith("torch") else words[1]
     operation, kind, size, placement, *rest = words[2:]
@@ -309,7 +309,7 @@ def obey(words, clock):
     having = library(name)
     call = having.bind(shape, in_place)
     if call is None:
-        raise Absent(f"{name} has no {operation} of {kind}, {placement} of place")
+        raise Absent(f"{name} does not support {operation} of {kind} with placement `{placement}`")
     if command == "check":
         return "wrong", *check(having, shape, in_place, call)
     if command == "time":
@@ -320,7 +320,7 @@ def obey(words, clock):
         return "result", clock.looped(call, calls)
     if command == "single":
         return "samples", *clock.single(call, int(rest[0]))
-    raise Absent(f"{command} is no command")
+    raise Absent(f"unknown command {command}")
 
 
 def main():
@@ -342,7 +342,7 @@ def main():
             say(*obey(words, clock))
         except (Absent, NotImplementedError, RuntimeError) as error:
             say("absent", str(error).replace("\n", " ")[:300])
-    # Tearing the group down would wait for peers that may be gone.
+    # Destroying the group would wait for peers that may be gone.
     sys.stdout.flush()
     import os
 

@@ -1,13 +1,12 @@
-// Tuning harness: times the kernels of collectives, bf16, over blocks, threads and copies under way at once.
+// Tuning harness: times the kernels of collectives with bf16, over blocks, threads and concurrent copies.
 //
 //   nvcc -O3 -std=c++17 -arch=sm_90 -Idevice/include -o collectives benches/device/collectives.cu
 //   ./collectives --op all_reduce --algorithm two_shot --min 1M --max 64M --blocks 16,32,64 --threads 512
 //
-// One process, all GPUs. Each point is a graph of calls launched beside each other (dependent launch) and
-// replayed twice on every GPU: the first replay lines the GPUs up, the second is timed between two events.
-// Microseconds are a call's, the slowest GPU's, the median over repeats. Outputs are poisoned before and
-// checked after. A line of JSON a point, on standard output. Sizes are nccl-tests': the buffer of a rank
-// that has the most.
+// One process uses all GPUs. Each point is a graph of calls with programmatic dependent launch, replayed twice
+// on every GPU: the first replay aligns the GPUs, the second is timed between two events. The result is the
+// time per call in microseconds: of the slowest GPU, the median over repeats. Outputs are poisoned before and
+// checked after. Prints one line of JSON per point. Sizes are nccl-tests': the larger of a rank's two buffers.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,7 +43,7 @@ SYMMEM_KERNEL(512) bench_reduce_packets(SYMMEM_ARGUMENTS(ReducePacketArguments) 
 
 // ---- contents ----
 
-// An element of a rank's input: a multiple of 1/8 below 2, so that sums of many are exact.
+// An element of a rank's input: a multiple of 1/8 between -2 and 2, so that sums are exact.
 __device__ float contents(uint32 rank, uint64 index) {
   uint32 hash = static_cast<uint32>(index) * 2654435761u + rank * 40503u + static_cast<uint32>(index >> 32);
   hash ^= hash >> 15;
@@ -60,7 +59,7 @@ __global__ void fill(uint16* input, uint64 count, uint32 rank) {
 
 enum class Op : uint32 { all_reduce, all_gather, reduce_scatter, all_to_all };
 
-// Elements of a rank's output that are not what they should be. `part` elements belong to each rank.
+// Counts the wrong elements of a rank's output. Each rank's part has `part` elements.
 __global__ void check(const uint16* output, uint64 count, uint32 rank, uint32 world, Op op, uint64 part,
                       unsigned long long* wrong) {
   for (uint64 index = blockIdx.x * blockDim.x + threadIdx.x; index < count; index += gridDim.x * blockDim.x) {
@@ -177,7 +176,7 @@ void reduce_call(uint32 rank, const Sizes& sizes, const Geometry& geometry, bool
   launch(bench_reduce, arguments, geometry, gpus[rank].stream);
 }
 
-// From rank `from`'s input to rank `to`'s output.
+// Addresses of a copy from rank `from`'s input to rank `to`'s output.
 struct Copy {
   uint64 destination, source;
 };
@@ -225,8 +224,8 @@ void barrier_call(uint32 rank, bool dependent) {
   launch(symmem_barrier, arguments, Geometry{1, 128, 0}, gpus[rank].stream, dependent);
 }
 
-// Copy engines in step: a rank goes on to its next peer when the rank that was storing to that peer, its
-// neighbour, has finished.
+// Copy engines in step: a rank starts the copy to its next peer when its neighbor, which was storing to that
+// peer, has finished.
 void engine_call(uint32 rank, const Sizes& sizes, bool gather) {
   const cudaStream_t stream = gpus[rank].stream;
   const uint32 before = (rank + world() - 1) % world(), after = (rank + 1) % world();
@@ -253,7 +252,7 @@ struct Algorithm {
   const char* op_name;
   const char* name;
   Call call;
-  uint64 largest;  // beyond this it is not worth a measurement
+  uint64 largest;  // larger sizes are not measured
   bool packets, engine;
 };
 
@@ -297,7 +296,7 @@ void each_gpu(const std::function<void(uint32)>& act) {
   }
 }
 
-// Microseconds of a call; negative if a result was wrong.
+// Returns microseconds per call; negative if a result was wrong.
 double measure(const Algorithm& algorithm, const Sizes& sizes, const Geometry& geometry, int calls, int repeats) {
   const bool small_output = algorithm.op == Op::reduce_scatter;
   const uint64 output_bytes = small_output ? sizes.part : sizes.bytes;
@@ -394,14 +393,14 @@ int main(int count, char** words) {
     else {
       std::fprintf(stderr,
                    "usage: %s [--op LIST] [--algorithm LIST] [--min SIZE] [--max SIZE] [--blocks LIST] [--threads LIST]\n"
-                   "  [--concurrent LIST, 0 for as many as there are] [--repeat N] [--calls N] [--budget SECONDS]\n"
-                   "  [--packet-bytes SIZE of a block's region]\n",
+                   "  [--concurrent LIST] [--repeat N] [--calls N] [--budget SECONDS] [--packet-bytes SIZE]\n"
+                   "  --concurrent 0: all copies at once; --packet-bytes: size of a block's packet region\n",
                    words[0]);
       return 2;
     }
   }
   const auto began = std::chrono::steady_clock::now();
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // nothing may load while a kernel can wait
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // loading a kernel could wait for a waiting kernel
   int devices = 0;
   CHECK(cudaGetDeviceCount(&devices));
   gpus.resize(static_cast<size_t>(devices));

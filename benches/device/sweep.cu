@@ -1,10 +1,9 @@
-// How the rate of one transfer of 256 MiB, one way, depends on the number of blocks: where the SMs' own
-// ceiling is under the copy engine's.
+// Measures the rate of a one-way transfer of 256 MiB over the number of blocks, compared with the copy engine.
 //
 //   nvcc -std=c++17 -O3 -arch=sm_90 -I device/include -o sweep benches/device/sweep.cu && ./sweep
 //
-// One process, two GPUs, 3 warm-up launches, then 10 back to back between two events, median of 7. Rates
-// only: `tune.cu` and the conformance suite check these kernels' bytes.
+// One process, two GPUs; 3 warm-up launches, then 10 launches back to back between two events; median of 7
+// rounds. Does not check results: `tune.cu` and the conformance suite check these kernels.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +29,7 @@ struct Timer {
   cudaStream_t stream;
   cudaEvent_t begin, end;
 
-  // GB/s of one launch.
+  // Returns the median rate in GB/s.
   template <class Launch>
   double rate(Launch launch) const {
     std::vector<double> rates;

@@ -3,11 +3,11 @@
 //   nvcc -std=c++17 -O3 -arch=sm_90 -I device/include -o tune benches/device/tune.cu
 //   ./tune results.jsonl [section ...]
 //
-// Sections: check protocol ring vector small large engine latency (all by default). One process, two GPUs,
-// each direction driven by its own host thread, both moving at once unless it says "one way". A rate is
-// 10 warm-up launches, then 50 launches back to back between two events, the slower of the two
-// directions, median over rounds. Every configuration is checked first: random contents, poisoned output,
-// guard bytes behind it.
+// Sections: check protocol ring vector small large engine latency (default: all). One process uses two GPUs,
+// with one host thread per direction; both directions move at once unless a title says "one way". A rate is
+// measured with 10 warm-up launches, then 50 launches back to back between two events (2 and 10 above 16 MiB);
+// it is the slower direction's, the median over rounds. Every configuration is checked first, with random
+// contents, a poisoned output and guard bytes after it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -43,14 +43,14 @@ __global__ __launch_bounds__(unroll > 8 ? 256 : 1024, 1) void tune_vector(const 
   give_signal(transfer.signal);
 }
 
-// What NVSHMEM's block put does on a peer: 16 bytes a thread, no unrolling by hand.
+// Like NVSHMEM's block put to a peer: 16 bytes per thread, without manual unrolling.
 __global__ void tune_plain(const __grid_constant__ TransferArguments transfer) {
   int4* destination = pointer<int4>(transfer.destination);
   const int4* source = pointer<const int4>(transfer.source);
   for (uint64 index = threadIdx.x; index < transfer.bytes / 16; index += blockDim.x) destination[index] = source[index];
 }
 
-// 16-byte loads that leave no line in the L1 cache.
+// 16-byte loads that do not allocate a line in the L1 cache.
 template <int unroll>
 __global__ __launch_bounds__(1024, 1) void tune_no_allocate(const __grid_constant__ TransferArguments transfer) {
   copy_tiles<unroll>(pointer<arch::Vector16>(transfer.destination), transfer.bytes / 16, [&](uint64 index) {
@@ -68,7 +68,7 @@ __global__ __launch_bounds__(1024, 1) void tune_bulk(const __grid_constant__ Tra
   copy_bulk<pending>(transfer.destination, transfer.source, transfer.bytes, transfer.stages, transfer.stage_bytes);
 }
 
-// Ordinary accesses with dependent launch.
+// Ordinary accesses with programmatic dependent launch.
 template <int unroll>
 __global__ __launch_bounds__(1024, 1) void tune_vector_dependent(const __grid_constant__ TransferArguments transfer) {
   arch::start_dependents();
@@ -76,7 +76,7 @@ __global__ __launch_bounds__(1024, 1) void tune_vector_dependent(const __grid_co
   copy_vector<unroll>(transfer.destination, transfer.source, transfer.bytes);
 }
 
-// Ways to release and acquire in symmem_latency_signal.
+// Variants of release and acquire in symmem_latency_signal.
 enum class Release { every_warp, one_fence, one_store };
 enum class Acquire { fence, load_after, load_polling };
 
@@ -251,7 +251,7 @@ bool verify(const Config& config, bool pull, uint64 bytes, bool both) {
   return right;
 }
 
-// GB/s of the slower direction; 0 after a wrong result.
+// Returns GB/s of the slower direction; 0 after a wrong result, and after 150 s of run time.
 double measure(const Config& config, bool pull, uint64 bytes, bool both = true) {
   if (elapsed() > 150) return 0;
   if (!verify(config, pull, bytes, both)) {
@@ -297,7 +297,7 @@ double measure(const Config& config, bool pull, uint64 bytes, bool both = true) 
 
 // ---- sections ----
 
-// Every kernel over alignments and lengths, against the host's own idea.
+// Checks every kernel over alignments and lengths against memcpy on the host.
 void section_check() {
   const struct {
     const char* name;
@@ -334,7 +334,7 @@ void section_check() {
           if (std::memcmp(got.data(), expected.data(), used) != 0 && ++wrong < 5)
             std::printf("WRONG: %s, %llu bytes, destination +%llu, source +%llu, %u blocks\n", kernel.name, length, to, from, blocks);
         }
-  std::printf("check: %u cases of alignment and length, %u wrong (%.1f s)\n", cases, wrong, elapsed());
+  std::printf("check: %u combinations of alignment and length, %u wrong (%.1f s)\n", cases, wrong, elapsed());
   emit("{\"section\":\"check\",\"cases\":%u,\"wrong\":%u}\n", cases, wrong);
   failed = failed || wrong != 0;
 }
@@ -351,7 +351,7 @@ void expect(bool condition, const char* what) {
   failed = failed || !condition;
 }
 
-// Signals, waits and the barrier.
+// Checks signals, waits and the barrier.
 void section_protocol() {
   for (int rank = 0; rank < 2; ++rank) {
     CHECK(cudaSetDevice(rank));
@@ -360,8 +360,8 @@ void section_protocol() {
   }
   std::memset(record, 0, sizeof *record);
   *abort_word = 0;
-  // Mailbox: signal word at 0, epoch of gives at 128, of waits at 256, arrivals at 384, barrier epoch at
-  // 512, barrier words at 1024 and on.
+  // Mailbox offsets: signal word 0, epoch of signals 128, epoch of waits 256, arrivals 384, barrier epoch 512,
+  // barrier words from 1024 on.
   for (uint32 blocks : {1u, 4u, 16u})
     for (int method = 0; method < 2; ++method) {
       const uint64 bytes = 3 << 20;
@@ -371,7 +371,7 @@ void section_protocol() {
       CHECK(cudaMemset(gpus[1].destination, 0xA5, bytes));
       CHECK(cudaMemset(gpus[1].wrong, 0, 8));
       CHECK(cudaDeviceSynchronize());
-      // The consumer is launched first: it waits, then a kernel compares.
+      // Launch the consumer first: it waits, then a kernel compares.
       SignalWait wait{};
       wait.word = address(gpus[1].mailbox);
       wait.epoch = address(gpus[1].mailbox + 256);
@@ -419,7 +419,7 @@ void section_protocol() {
   symmem_wait<<<1, 1, 0, gpus[0].stream>>>(wait);
   CHECK(cudaStreamSynchronize(gpus[0].stream));
   expect(record->state == 2 && record->reason == 1 && record->expected == 7 && record->peer == 1 && record->slot == 3,
-         "a wait of 1 ms gives up and leaves a record");
+         "a wait of 1 ms times out and leaves a record");
   std::memset(record, 0, sizeof *record);
   wait.watch = watch_of(0, 5000000000);
   symmem_wait<<<1, 1, 0, gpus[0].stream>>>(wait);
@@ -435,7 +435,7 @@ void section_protocol() {
   expect(waiting && record->state == 2 && record->reason == 2, what);
 }
 
-// One block of 128 threads, bulk copies: stages and their size.
+// One block of 128 threads with bulk copies: number and size of stages.
 void section_ring() {
   const struct {
     const char* name;
@@ -492,7 +492,7 @@ std::vector<uint64> doubling(uint64 from, uint64 to, int factor = 2) {
   return sizes;
 }
 
-// One block of 128 threads: what the published table shows.
+// One block of 128 threads, as in the published table.
 void section_small() {
   table("one block of 128 threads",
         {{"plain", tune_plain, 1, 128, 0, 0, false},
@@ -512,7 +512,7 @@ void section_small() {
         doubling(2048, 4 << 20));
 }
 
-// One block, its best.
+// One block: threads and unrolling.
 void section_vector() {
   std::vector<Config> configs;
   for (uint32 threads : {256u, 512u, 1024u}) {
@@ -524,7 +524,7 @@ void section_vector() {
   table("one block, threads and unrolling", configs, {4096, 16384, 65536, 262144, 1 << 20, 4 << 20});
 }
 
-// Several blocks, up to 16.
+// 2 to 16 blocks.
 void section_large() {
   std::vector<Config> configs = {{"engine", nullptr, 0, 0, 0, 0, false}};
   for (uint32 blocks : {2u, 4u, 6u, 8u, 10u, 16u}) {
@@ -580,7 +580,7 @@ void section_latency() {
     double best = 1e9, worst = 0;
     bool same = true;
     for (int repeat = 0; repeat < 3; ++repeat) {
-      // The flag's place depends on the kernel (packets hold it in their upper half), so start from zero.
+      // The flag's position depends on the kernel (packets have it in their upper half), so start from zero.
       base = 0;
       for (int rank = 0; rank < 2; ++rank) {
         CHECK(cudaSetDevice(rank));
@@ -607,7 +607,7 @@ void section_latency() {
         CHECK(cudaStreamSynchronize(gpus[rank].stream));
         std::vector<uint32> got(each.bytes / 4);
         CHECK(cudaMemcpy(got.data(), gpus[rank].mailbox + signal_stride, each.bytes, cudaMemcpyDeviceToHost));
-        // The library's kernel makes its payload itself and checks it itself.
+        // The library's kernel generates and checks its payload itself.
         if (each.kernel == symmem_latency_signal) got.clear();
         for (uint64 index = 0; index < got.size(); ++index) same = same && got[index] == contents(index, 40 + repeat);
       }
@@ -628,7 +628,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "usage: %s results.jsonl [check protocol ring small vector large engine latency]\n", words[0]);
     return 2;
   }
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // nothing may load while a kernel of ours can wait
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // loading a kernel could wait for a waiting kernel
   json = std::fopen(words[1], "w");
   if (json == nullptr) {
     std::perror(words[1]);
@@ -671,6 +671,6 @@ int main(int count, char** words) {
     for (int index = 2; index < count; ++index) wanted = wanted || std::strcmp(words[index], section.name) == 0;
     if (wanted) section.run();
   }
-  std::printf("%s, %.1f s\n", failed ? "SOMETHING WAS WRONG" : "all checked results right", elapsed());
+  std::printf("%s, %.1f s\n", failed ? "SOME RESULTS WERE WRONG" : "all checked results correct", elapsed());
   return failed ? 1 : 0;
 }

@@ -1,7 +1,7 @@
-//! NVSHMEM beside us: the program in `benches/baselines`, driven line by line.
+//! NVSHMEM as a baseline: the program in `benches/baselines`, controlled line by line.
 //!
-//! Each rank of a pair owns one process of the pair. The protocol is at the head of
-//! `nvshmem_p2p.cu`.
+//! Each rank of a pair owns one process of the pair. The head of `nvshmem_p2p.cu` describes the
+//! protocol.
 
 use super::process::Process;
 use super::{BenchError, Result, exchange, pairing};
@@ -10,18 +10,18 @@ use std::path::Path;
 use std::process::Command;
 use symmem::Communicator;
 
-/// The largest transfers that the baseline takes part in: beyond, a get by one block takes seconds.
+/// The largest transfers of the baseline, in bytes; above, a get by one block takes seconds.
 pub(super) const LARGEST: u64 = 64 << 20;
 
-/// What published tables have: 10 warm-ups, then 50 launches, by one block of 128 threads.
+/// The method of published tables: 10 warm-ups, then 50 launches of one block of 128 threads.
 const WARM_UPS: u32 = 10;
 const REPEATS: f64 = 50.0;
 const BLOCKS: u32 = 1;
 const THREADS: u32 = 128;
-/// Nanoseconds of a round, beyond which fewer launches have to do.
+/// Time budget of a round in nanoseconds; longer rounds get fewer launches.
 const ROUND_NS: f64 = 100e6;
 
-/// A process of the baseline; ended when dropped.
+/// A process of the baseline; killed when dropped.
 pub(super) struct Baseline {
     process: Process,
     /// NVSHMEM's version.
@@ -86,7 +86,8 @@ impl Baseline {
         })
     }
 
-    /// A round: nanoseconds of a transfer at this rank (0 if it moved nothing), and wrong bytes.
+    /// Measures one round; returns nanoseconds per transfer at this rank (0 if it moved nothing), and the number of
+    /// wrong bytes. Blocks.
     pub(super) fn measure(
         &mut self,
         direction: Direction,
@@ -111,7 +112,7 @@ impl Baseline {
         Ok((nanoseconds, wrong as u64))
     }
 
-    /// One-way time of a put with signal between two kernels.
+    /// Measures the one-way time of a put with signal between two kernels. Blocks.
     pub(super) fn latency(&mut self, bytes: u64, threads: u32, rounds: u32) -> Result<Spread> {
         self.process
             .tell(&format!("latency {bytes} {threads} {WARM_UPS} {rounds}"))?;
@@ -121,7 +122,7 @@ impl Baseline {
     }
 }
 
-/// Gives every rank's outcome to all: the first error becomes everybody's.
+/// Exchanges the ranks' outcomes: if any rank failed, all fail. Collective.
 fn agree(
     communicator: &Communicator,
     program: &Path,
@@ -129,7 +130,7 @@ fn agree(
 ) -> Result<Option<Baseline>> {
     let error = outcome.as_ref().err().map(ToString::to_string);
     let errors = exchange::all_gather(communicator, &error)?;
-    // This rank's own error first: it is the most precise.
+    // This rank's own error first, since it keeps its type.
     let baseline = outcome?;
     for (peer, error) in errors.into_iter().enumerate() {
         if let Some(message) = error {

@@ -1,34 +1,33 @@
-//! The ways of moving bytes that are tried, and which of them each column may choose from.
+//! The transfer methods to try, and the columns that may choose each of them.
 
 use super::session::Means;
 use crate::report::{Column, Direction};
 use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
 use symmem::{self, TransferOptions, plan};
 
-/// The most blocks of [`Column::GridBest`]: compute units that a transfer may take from a computation
-/// beside it.
+/// Maximum number of blocks in [`Column::GridBest`], since blocks take compute units from concurrent
+/// computation.
 const MOST_BLOCKS: u32 = 16;
 
-/// Bytes above which TileScale's method, at a few GB/s, is left out: it would take most of the run.
+/// The largest transfers with TileScale's method, in bytes: at a few GB/s, larger ones would take most of the run.
 const LARGEST_UNROLLED: u64 = 64 << 20;
 
-/// Bytes that a thread of the vector kernel has under way: eight words of 16
-/// (`device/entries/base.h`).
+/// Bytes in flight per thread of the vector kernel: eight words of 16 bytes (`device/entries/base.h`).
 const VECTOR_UNDER_WAY: u64 = 8 * 16;
-/// Bytes that a thread of the unrolled kernel has under way: four words of 4 (likewise).
+/// Bytes in flight per thread of the unrolled kernel: four words of 4 bytes (`device/entries/base.h`).
 const UNROLLED_UNDER_WAY: u64 = 4 * 4;
 
-/// A way of moving bytes, and the columns that may choose it.
+/// A method with its geometry, and the columns that may choose it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub means: Means,
-    /// As the planner completes it; `None` where no kernel and no copy engine is involved.
+    /// The planner's row; `None` if neither a kernel nor the copy engine is used.
     pub row: Option<TransferRow>,
     pub columns: Vec<Column>,
 }
 
 impl Candidate {
-    /// The method's name in the report.
+    /// Returns the method's name in the report.
     pub(super) fn method(&self) -> String {
         match (&self.means, &self.row) {
             (Means::Memcpy, _) => "memcpy".into(),
@@ -37,7 +36,7 @@ impl Candidate {
         }
     }
 
-    /// Blocks and threads; 0 where no kernel runs.
+    /// Returns blocks and threads per block; 0 if no kernel runs.
     pub(super) fn geometry(&self) -> (u32, u32) {
         match &self.row {
             Some(row) if row.method != Method::COPY_ENGINE => (row.blocks, row.threads),
@@ -45,7 +44,7 @@ impl Candidate {
         }
     }
 
-    /// Bytes that may be under way at once; 0 where that is not ours to say.
+    /// Returns the maximum number of bytes in flight; 0 if unknown.
     pub(super) fn bytes_in_flight(&self, bytes: u64) -> u64 {
         let Some(row) = &self.row else { return 0 };
         let per_block = match row.method {
@@ -58,9 +57,9 @@ impl Candidate {
     }
 }
 
-/// The candidates for transfers of `bytes`. `by_caller`: the calling thread moves the bytes.
+/// Returns the candidates for transfers of `bytes`. `by_caller` means that the calling thread moves the bytes.
 ///
-/// The list is the same on every rank whose capabilities are.
+/// Ranks with equal capabilities get equal lists.
 pub(super) fn candidates(
     capabilities: &Capabilities,
     direction: Direction,
@@ -95,7 +94,7 @@ pub(super) fn candidates(
         .into_iter()
         .filter_map(|(options, named)| {
             let row = plan(capabilities, wire(direction), bytes, 0, &options).ok()?;
-            // A ring whose stages are larger than all the bytes is the same as a smaller one.
+            // A ring whose stage is larger than the transfer behaves like one with smaller stages.
             let oversized =
                 named && row.method == Method::BULK && u64::from(row.stage_bytes) > bytes;
             let columns = columns(&row, named);
@@ -108,10 +107,10 @@ pub(super) fn candidates(
         .collect()
 }
 
-/// Vector and bulk kernels of one to sixteen blocks.
+/// Returns vector and bulk kernels with 1 to 16 blocks.
 fn kernels() -> Vec<TransferOptions> {
     let vector = TransferOptions::new().method(symmem::Method::Vector);
-    // One thread issues a block's bulk copies, so more than 128 would only idle.
+    // One thread issues a block's bulk copies, so more than 128 threads would only idle.
     let bulk = TransferOptions::new()
         .method(symmem::Method::Bulk)
         .geometry(1, 128);
@@ -133,10 +132,11 @@ fn kernels() -> Vec<TransferOptions> {
     all
 }
 
-/// The columns that may choose a row; `named` if its method was named and not the table's.
+/// Returns the columns that may choose a row. `named` means that the options named the method; otherwise the
+/// backend's table chose it.
 fn columns(row: &TransferRow, named: bool) -> Vec<Column> {
     match row.method {
-        // The tables' own choice of the copy engine is that column already.
+        // The named copy engine is already a candidate of its column.
         Method::COPY_ENGINE if !named => vec![],
         Method::COPY_ENGINE => vec![Column::CopyEngine],
         Method::UNROLLED => vec![Column::Unrolled],
@@ -154,7 +154,7 @@ fn columns(row: &TransferRow, named: bool) -> Vec<Column> {
     }
 }
 
-/// The direction as the library has it.
+/// Converts the direction to the library's type.
 pub(super) fn wire(direction: Direction) -> symmem::Direction {
     match direction {
         Direction::Push => symmem::Direction::Put,
@@ -162,8 +162,8 @@ pub(super) fn wire(direction: Direction) -> symmem::Direction {
     }
 }
 
-/// For each column the fastest of the candidates it may choose from, in the report's order; `ns` are
-/// the times of the candidates. Columns without a candidate are left out.
+/// Returns for each column its fastest candidate, in the report's order. `ns` has the candidates' times.
+/// Columns without a candidate are left out.
 pub(super) fn choose(candidates: &[Candidate], ns: &[f64]) -> Vec<(Column, usize)> {
     Column::ALL
         .into_iter()

@@ -1,4 +1,4 @@
-//! Ranks that start together, and how long what they enqueue takes.
+//! Starts ranks together and times the work they enqueue.
 
 use super::Result;
 use super::by_caller::is_by_caller;
@@ -9,12 +9,12 @@ use symmem::{Communicator, Stream};
 /// One rank's timers.
 pub(super) struct Clock<'a> {
     timers: Vec<Timer<'a>>,
-    /// The calling thread does the work: time is the host's.
+    /// The calling thread does the work, so the host's clock is used.
     by_caller: bool,
 }
 
 impl<'a> Clock<'a> {
-    /// For at most so many times at once.
+    /// Creates a clock for up to `most` timings at once.
     pub(super) fn new(communicator: &'a Communicator, most: u32) -> Result<Self> {
         let timers = (0..most).map(|_| Timer::new(communicator));
         Ok(Self {
@@ -23,26 +23,26 @@ impl<'a> Clock<'a> {
         })
     }
 
-    /// Lets the ranks start together: all streams have got here when any goes on.
+    /// Lets the ranks start together: no stream continues before all have reached this point. Collective.
     pub(super) fn start_together(&self, stream: &Stream) -> Result<()> {
         stream.barrier()?;
         if self.by_caller {
-            // Work behind a barrier that has to wait would run on the stream's thread, and what the caller
-            // does itself would not wait at all.
+            // Without this, work after a waiting barrier would run on the stream's thread, and work that the
+            // caller does itself would not wait at all.
             stream.synchronize()?;
         }
         Ok(())
     }
 
-    /// Runs `work`, which enqueues calls, after a barrier, and returns the nanoseconds it took on the
-    /// device; on the host where the caller does the work.
+    /// Runs `work`, which enqueues calls, after a barrier, and returns its device time in nanoseconds, or host
+    /// time if the caller does the work. Blocks.
     pub(super) fn timed(&self, stream: &Stream, work: &dyn Fn() -> Result<()>) -> Result<f64> {
         let times = self.each(stream, 1, true, work)?;
         Ok(times.into_iter().sum())
     }
 
-    /// Runs `work` so often, each time after a barrier where `together`, and returns the nanoseconds of each.
-    /// At most as often as there are timers. All is enqueued before any of it is waited for.
+    /// Runs `work` `times` times, but at most once per timer, each time after a barrier if `together`, and
+    /// returns the nanoseconds of each run. On a device, enqueues all runs before it waits. Blocks.
     pub(super) fn each(
         &self,
         stream: &Stream,

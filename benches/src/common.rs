@@ -1,4 +1,4 @@
-//! What the ranks of a measurement have in common.
+//! Capabilities and limits that all ranks share.
 
 use super::{Result, exchange};
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,15 @@ use symmem::Communicator;
 use symmem::backend::abi::Capabilities;
 use symmem::backend::read_text;
 
-/// What all ranks have in common.
 pub(super) struct Common {
     pub capabilities: Capabilities,
-    /// Bytes of the largest transfer.
+    /// Size of the largest transfer, in bytes.
     pub limit: u64,
-    /// The device of each rank.
+    /// Device name of each rank.
     pub devices: Vec<String>,
 }
 
-/// What a rank tells of itself before the run.
+/// The values that a rank sends to the others.
 #[derive(Serialize, Deserialize)]
 struct Own {
     flags: u64,
@@ -25,8 +24,8 @@ struct Own {
 }
 
 impl Common {
-    /// Collective. Transfers may take a quarter of the memory that is free, shared by the ranks of a
-    /// device.
+    /// Determines the common values. Transfers may use a quarter of the free memory, divided among the
+    /// ranks on one device. Collective; blocks.
     pub(super) fn agree(communicator: &Communicator) -> Result<Self> {
         let mut capabilities = *communicator.capabilities();
         let peers = communicator.peers();

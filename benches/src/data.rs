@@ -1,13 +1,13 @@
-//! Random data, and what is wrong with a copy of it.
+//! Random data, and the comparison with a copy of it.
 
 use super::Result;
 use symmem::{Stream, SymmetricBuffer};
 
-/// Bytes after every range that a transfer must leave as they were.
+/// Guard bytes after every range, which a transfer must not change.
 pub(super) const GUARD: usize = 4096;
 
-/// What a destination holds before a transfer that is checked. No pattern contains it, so a byte that
-/// was not moved is always seen.
+/// Every byte of a destination before a checked transfer. No pattern contains it, so a byte that was not
+/// moved is always found.
 pub(super) const POISON: u8 = 0;
 
 /// Length of the table that patterns repeat: prime, so that no power-of-two displacement maps it to
@@ -17,14 +17,14 @@ const PERIOD: usize = 1_048_583;
 /// Bytes read or written at once.
 const CHUNK: usize = 4 << 20;
 
-/// Random bytes for each rank: one table, begun at a different place by each.
+/// Random bytes for each rank: one table, with a different start for each rank.
 pub(super) struct Patterns {
     table: Vec<u8>,
 }
 
 impl Patterns {
     pub(super) fn new() -> Self {
-        // Xorshift64 (Marsaglia 2003): any state but 0 will do.
+        // Xorshift64 (Marsaglia 2003); the state must not be 0.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let byte = || {
             state ^= state << 13;
@@ -40,7 +40,7 @@ impl Patterns {
         }
     }
 
-    /// The pattern of `rank` from `place` on: up to `length` bytes, at least one.
+    /// Returns the pattern of `rank` from `place` on: up to `length` bytes, at least one.
     fn piece(&self, rank: usize, place: usize, length: usize) -> &[u8] {
         let start = (rank * 131_071 + place) % PERIOD;
         &self.table[start..(start + length).min(PERIOD)]
@@ -74,8 +74,8 @@ impl Patterns {
         Ok(())
     }
 
-    /// How many of the first `bytes` in this rank's copy are not the pattern of `rank`, and how many
-    /// of the guard bytes after them are no longer poison. Blocks.
+    /// Counts the first `bytes` in this rank's copy that differ from the pattern of `rank`, plus the guard
+    /// bytes after them that are not poison. Blocks.
     pub(super) fn wrong_bytes(
         &self,
         rank: usize,

@@ -1,7 +1,7 @@
-//! What a call costs the host: a small put, beside what lies below it.
+//! Host time of a small put, compared with the lower-level calls that it makes.
 //!
-//! Calls are queued in batches small enough that the device's queue never fills, each call timed by
-//! the host's clock (whose own cost is in every row alike); ways take turns batch by batch.
+//! Calls are enqueued in batches small enough that the device's queue never fills. The host's clock times
+//! each call; its own cost is included in every row. The calls take turns batch by batch.
 
 use super::by_caller::is_by_caller;
 use super::{BenchError, Result, candidates, exchange};
@@ -21,37 +21,37 @@ pub const SCHEMA: &str = "symmem-enqueue/1";
 const BYTES: usize = 8;
 
 /// Calls between two synchronizations. A CUDA stream queues about a thousand launches before a launch
-/// blocks, and a copy may take several places: far fewer, or the device would be timed and not the
-/// host.
+/// blocks, and a copy may take several entries. A batch must stay far below that, or the device would be
+/// timed instead of the host.
 const BATCH: usize = 200;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Enqueue {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Where, when and with what.
+    /// Machine, time, command and versions of the run.
     pub environment: Environment,
     /// Bytes of each put.
     pub bytes: u64,
-    /// Calls measured of each way.
+    /// Number of timed calls per row.
     pub calls: u32,
-    /// The ways.
+    /// One row per kind of call.
     pub rows: Vec<Row>,
 }
 
-/// A way to have the same bytes moved.
+/// The time of one kind of call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The call.
     pub call: String,
-    /// Its time in the caller, nanoseconds.
+    /// Time in the calling thread, in nanoseconds.
     pub ns: Spread,
-    /// Its median over that of the row it stands on.
+    /// Comparison with the lower-level call; `None` for the lowest.
     pub above: Option<Above>,
 }
 
-/// What a call costs more than the one below it.
+/// The additional time of a call, compared with the call below it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Above {
     /// The call below.
@@ -60,7 +60,7 @@ pub struct Above {
     pub ns: f64,
 }
 
-/// A call that can be timed, and the one it is compared with.
+/// A call to time, and the index of the call that it is compared with.
 struct Way<'a> {
     name: String,
     below: Option<usize>,
@@ -68,11 +68,11 @@ struct Way<'a> {
     ns: Vec<f64>,
 }
 
-/// Measures at rank 0, to its peer if it has one, while the others wait. Collective; every rank gets
-/// the result.
+/// Measures puts of rank 0 to the next rank (itself in a world of one), while the others wait. Collective;
+/// blocks. Every rank gets the result.
 ///
 /// # Errors
-/// The backend's, and what poisoned the communicator.
+/// Any error of the backend, or of a communicator that failed.
 pub fn run(
     communicator: &Communicator,
     batches: usize,
@@ -114,7 +114,7 @@ fn measure(
     batches: usize,
 ) -> Result<Vec<Row>> {
     let mut ways = ways(communicator, stream, buffers)?;
-    // One batch more: the first of each way warms it up.
+    // One more batch, since the first is a warm-up.
     for batch in 0..=batches {
         for way in &mut ways {
             for _ in 0..BATCH {
@@ -151,13 +151,13 @@ fn measure(
     Ok(rows)
 }
 
-/// Each method: the put, the backend's transfer below it, and where there is a kernel its launch.
+/// Returns the calls of each method: the put, the backend's transfer below it, and the kernel launch if there is one.
 fn ways<'a>(
     communicator: &'a Communicator,
     stream: &'a Stream,
     buffers: &'a Buffers,
 ) -> Result<Vec<Way<'a>>> {
-    // SAFETY: it enqueues what the put comes down to, on buffers that outlive the last synchronization.
+    // SAFETY: the backend only enqueues transfers and launches on buffers that outlive the last synchronization.
     let backend = unsafe { communicator.backend() };
     let raw = RawStream(stream.raw());
     let rank = communicator.rank();
@@ -227,7 +227,7 @@ fn copy_kernel(backend: &Backend) -> CallResult<RawFunction> {
     backend.builtin_function(NAME)
 }
 
-/// The launch that the put comes down to: nothing planned, nothing checked.
+/// Launches the kernel of the put, without planning or checks.
 fn launch(
     backend: &Backend,
     function: RawFunction,
@@ -261,19 +261,26 @@ fn failed(rank: usize, failure: symmem::backend::Failure) -> BenchError {
 }
 
 impl Enqueue {
-    /// Indented JSON that ends in a newline.
+    /// Returns indented JSON that ends in a newline.
     ///
     /// # Errors
-    /// None arise from these types; serde's signature is passed on rather than hidden.
+    /// Errors of `serde_json`; these types cause none.
     pub fn to_json(&self) -> std::result::Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// A table for a terminal.
+    /// Returns a table for a terminal.
     pub fn to_text(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::TableStyle::new());
-        table.set_header(["call", "median ns", "min", "p99", "above", "median ns more"]);
+        table.set_header([
+            "call",
+            "median (ns)",
+            "min (ns)",
+            "p99 (ns)",
+            "compared with",
+            "difference (ns)",
+        ]);
         for row in &self.rows {
             let number = |ns: f64| format!("{ns:.0}");
             let above = row.above.as_ref();

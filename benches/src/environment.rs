@@ -1,4 +1,4 @@
-//! Where, when and with what a benchmark ran.
+//! Collects the environment of a run: machine, time, versions and variables.
 
 use crate::report::{Environment, Host};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use symmem::BackendSource;
 use symmem::backends::Chosen;
 
-/// Variables that change what is measured. Secrets and a rank's place in its job are not among them.
+/// Variables that influence measurements. Secrets and a rank's place in its job are left out.
 const VARIABLES: [&str; 20] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -31,19 +31,20 @@ const VARIABLES: [&str; 20] = [
     "NVSHMEM_DISABLE_CUDA_VMM",
 ];
 
-/// How long another program may take to answer.
+/// Time limit for another program to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Everything but the devices, which the ranks tell. Blocks while `git` and the vendor's tool answer,
-/// 5 s each at most; what does not answer is left out.
+/// Returns the environment, except for the devices, which the ranks add. Blocks while `git` and, for the
+/// CUDA backend, `nvidia-smi` run, at most 5 s each; leaves out what a program does not answer.
 pub fn collect(chosen: &Chosen, command: String) -> Environment {
     let libraries = libraries(chosen);
     let multicast = libraries
         .iter()
         .find(|(name, _)| is_of_multicast(name))
-        .map_or("not used; this backend has none".into(), |(_, state)| {
-            state.clone()
-        });
+        .map_or(
+            "not used; this backend has no multicast".into(),
+            |(_, state)| state.clone(),
+        );
     Environment {
         commit: commit(),
         date: rfc3339(SystemTime::now()),
@@ -68,12 +69,13 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
     }
 }
 
-/// Whether a line of a backend's says whether a device has multicast. One about kernels ends in the same word.
+/// Whether a line of the backend's description tells if a device has multicast. Lines about kernels end in the same
+/// word.
 fn is_of_multicast(name: &str) -> bool {
     name.starts_with("device_") && name.ends_with("_multicast") && !name.contains("_kernels_")
 }
 
-/// The backend's lines of `key=value`.
+/// Returns the `key=value` lines of the backend's description.
 pub fn libraries(chosen: &Chosen) -> BTreeMap<String, String> {
     let text = match &chosen.source {
         BackendSource::Tables(tables) => tables.describe_libraries().unwrap_or_default(),
@@ -85,8 +87,8 @@ pub fn libraries(chosen: &Chosen) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The commit named at compile time by `SYMMEM_COMMIT`; else that of the checkout this was built in,
-/// if it is still there.
+/// Returns the commit from `SYMMEM_COMMIT` at compile time, or else of the checkout that this was built in,
+/// if it still exists.
 fn commit() -> String {
     let built = option_env!("SYMMEM_COMMIT").map(str::to_owned);
     let checkout = || {
@@ -102,7 +104,7 @@ fn clocks() -> Option<String> {
     let lines = output(Command::new("nvidia-smi").args([query, "--format=csv,noheader"]))?;
     let lines: Vec<&str> = lines.lines().collect();
     Some(format!(
-        "index, SM, SM at most, memory, power limit, persistence: {}",
+        "index, SM, maximum SM, memory, power limit, persistence: {}",
         lines.join("; ")
     ))
 }
@@ -120,7 +122,7 @@ fn host() -> Host {
     }
 }
 
-/// Standard output of a program that succeeds in time.
+/// Returns the standard output of a program that succeeds in time.
 fn output(command: &mut Command) -> Option<String> {
     let mut child = command
         .stdin(Stdio::null())
@@ -129,7 +131,7 @@ fn output(command: &mut Command) -> Option<String> {
         .spawn()
         .ok()?;
     let start = Instant::now();
-    // What these programs write fits the pipe, so they end without being read.
+    // The output fits into the pipe, so the programs can end before it is read.
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -148,7 +150,7 @@ fn output(command: &mut Command) -> Option<String> {
     (status.success() && !text.is_empty()).then(|| text.to_owned())
 }
 
-/// A time as RFC 3339 has it, in UTC, to the second.
+/// Formats a time by RFC 3339, in UTC, to the second.
 fn rfc3339(time: SystemTime) -> String {
     let seconds = time
         .duration_since(UNIX_EPOCH)
@@ -159,8 +161,8 @@ fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`, for days
-/// that are not negative.
+/// Returns year, month and day of the given number of days after 1970-01-01: Howard Hinnant's
+/// `civil_from_days`, for days that are not negative.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
@@ -225,7 +227,7 @@ mod tests {
             "SYMMEM_GENERATION",
         ];
         let own = symmem::VARIABLES.iter().filter(|one| one.owner == "symmem");
-        // The command alone reads this one.
+        // Only the command reads `SYMMEM_LOG`.
         let named = own.map(|one| one.name).chain(["SYMMEM_LOG"]);
         for name in named {
             let (recorded, other) = (VARIABLES.contains(&name), others.contains(&name));

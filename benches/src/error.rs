@@ -1,15 +1,15 @@
-//! Why a benchmark could not be run to its end.
+//! Errors of benchmarks.
 
 use symmem::backend::Failure;
 
 /// Result of a benchmark.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// Why a benchmark could not be run to its end.
+/// Why a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// What symmem itself failed with.
+    /// An error of the library.
     #[error(transparent)]
     Symmem(#[from] symmem::Error),
     /// A call to the backend failed.
@@ -17,47 +17,47 @@ pub enum BenchError {
     Backend {
         /// The rank that called.
         rank: usize,
-        /// What the benchmark was doing.
+        /// The operation of the benchmark.
         operation: &'static str,
-        /// The backend's own words.
+        /// The backend's error.
         failure: Failure,
     },
-    /// The baseline's process could not be started, broke off or said what nobody understands.
+    /// The process of a baseline could not be started, failed, or gave an unexpected answer.
     #[error("rank {rank}: baseline {program}: {message}")]
     Baseline {
-        /// The rank whose process it was.
+        /// The rank that owns the process.
         rank: usize,
-        /// Its file.
+        /// The program's file.
         program: String,
-        /// What happened and what to do.
+        /// What happened, and what to do.
         message: String,
     },
-    /// Figures from another rank that this version does not understand.
+    /// Measurements from another rank could not be parsed.
     #[error(
-        "rank {rank}: figures of rank {peer} cannot be read ({reason}); is it the same version?"
+        "rank {rank}: cannot read the measurements of rank {peer} ({reason}); use the same version on all ranks"
     )]
     Exchange {
         /// The rank that read.
         rank: usize,
         /// The rank that wrote.
         peer: usize,
-        /// What is wrong with them.
+        /// The parser's error.
         reason: String,
     },
-    /// A world in which there is nothing to measure.
+    /// The world does not fit the benchmark, for example has too few ranks.
     #[error("rank {rank}: {message}")]
     World {
         /// This rank.
         rank: usize,
-        /// What is missing.
+        /// What is missing, and what to do.
         message: String,
     },
-    /// A clock that did not advance, or a kernel that gave up.
-    #[error("rank {rank}: {what} gave no time; {advice}")]
+    /// A clock did not advance, or a kernel timed out.
+    #[error("rank {rank}: {what} could not be timed; {advice}")]
     NoTime {
         /// This rank.
         rank: usize,
-        /// What was timed.
+        /// The operation to be timed.
         what: String,
         /// What to do.
         advice: &'static str,

@@ -1,11 +1,11 @@
-//! Points of a queue: for the time between two of them, and for other queues to wait for.
+//! Events on queues, for timing and for other queues to wait for.
 
 use super::{BenchError, Result};
 use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::backend::{Backend, CallResult, Device};
 use symmem::{Communicator, Queue};
 
-/// A point of a queue, once it is recorded.
+/// A backend's event; destroyed when dropped.
 pub(crate) struct Event<'a> {
     backend: &'a Backend,
     rank: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Event<'a> {
 
 impl<'a> Event<'a> {
     pub(crate) fn new(communicator: &'a Communicator) -> Result<Self> {
-        // SAFETY: it makes events, records them and destroys them, and has queues wait for them.
+        // SAFETY: the backend only creates, records, waits for and destroys events here.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         Ok(Self {
@@ -24,25 +24,24 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// It is where the queue gets here.
     pub(crate) fn record(&self, queue: &Queue) -> Result<()> {
-        // SAFETY: both live as long as the values borrowed here.
+        // SAFETY: event and stream live as long as the values borrowed here.
         let recorded = unsafe { self.backend.event_record(self.raw, RawStream(queue.raw())) };
         told(self.rank, recorded)
     }
 
-    /// Has a queue wait for it.
+    /// Enqueues a wait for the event.
     pub(crate) fn hold(&self, queue: &Queue) -> Result<()> {
         let queue = RawStream(queue.raw());
-        // SAFETY: as above.
+        // SAFETY: event and stream live as long as the values borrowed here.
         told(self.rank, unsafe {
             self.backend.stream_wait_event(queue, self.raw)
         })
     }
 
-    /// Nanoseconds from it to another point; the device has passed both.
+    /// Returns the nanoseconds from this event to `end`. The device must have passed both.
     pub(crate) fn nanoseconds_to(&self, end: &Self) -> Result<f64> {
-        // SAFETY: both are live.
+        // SAFETY: both events are live, since both values are borrowed.
         let elapsed = unsafe { self.backend.event_elapsed(self.raw, end.raw) };
         Ok(told(self.rank, elapsed)? as f64)
     }
@@ -50,7 +49,7 @@ impl<'a> Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, destroyed only here. Nobody is left to tell of a failure.
+        // SAFETY: `new` created the event, and only this destroys it. A failure cannot be reported from here.
         let _ = unsafe { self.backend.event_destroy(self.raw) };
     }
 }

@@ -1,11 +1,11 @@
-//! Figures from every rank to every rank.
+//! Exchange of values among all ranks.
 
 use super::{BenchError, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use symmem::Communicator;
 
-/// Gives every rank's value to every rank, in rank order. Collective.
+/// Returns the values of all ranks, in rank order. Collective; blocks.
 pub(super) fn all_gather<T: Serialize + DeserializeOwned>(
     communicator: &Communicator,
     value: &T,

@@ -8,20 +8,19 @@ use std::time::Instant;
 use symmem::backend::abi::{DeviceAddress, Geometry, LatencyArguments, RawStream, SIGNAL_STRIDE};
 use symmem::backend::{Device, argument_bytes};
 
-/// Payloads of a put with signal and the threads that put them: a word by a warp, and what a block of
-/// 128 threads has in registers. With two slots of it
-/// and the flag, each fits a place of the inbox.
+/// Payload bytes and threads of a put with signal: a word by a warp, and 8 bytes per thread by a block of 128
+/// threads. Two slots of a payload and the flag fit into one place of the inbox.
 const PAYLOADS: [(u64, u32); 2] = [(8, 32), (1024, 128)];
 
-/// Bytes of the message in the calls' ping-pong.
+/// Bytes of the message that host calls exchange.
 const MESSAGE: usize = 8;
 
-/// Measures what this backend can do: inside kernels, and by calls. Collective.
+/// Measures latencies inside kernels, if the backend has kernels, and by host calls. Collective.
 pub(super) fn measure(run: &mut Run<'_>, report: &mut Report) -> Result<()> {
     if !run.by_caller {
         if run.session.communicator.shares_device() {
-            let note = "latency between kernels was not measured: ranks share a device, so that \
-                        kernels which wait for each other may not run at the same time";
+            let note = "latency between kernels was not measured: ranks share a device, so kernels that wait \
+                        for each other may not run at the same time";
             report.notes.push(note.into());
         } else {
             let packet = in_kernels(run, "symmem_latency_packet", 8, 32)?;
@@ -61,7 +60,7 @@ fn latency(name: String, (one_way_ns, rounds): (Spread, u32)) -> Latency {
     }
 }
 
-/// Rank 0's samples as everybody's figure. Collective.
+/// Returns the spread of rank 0's samples on all ranks. Collective.
 fn share(run: &Run<'_>, samples: Vec<f64>, what: &str, rounds: u32) -> Result<(Spread, u32)> {
     let communicator = run.session.communicator;
     let mut all = exchange::all_gather(communicator, &samples)?;
@@ -70,17 +69,17 @@ fn share(run: &Run<'_>, samples: Vec<f64>, what: &str, rounds: u32) -> Result<(S
         None => Err(BenchError::NoTime {
             rank: communicator.rank(),
             what: what.into(),
-            advice: "a wait gave up or a payload was wrong; run `symmem selftest`",
+            advice: "a wait timed out or a payload was wrong; run `symmem selftest`",
         }),
     }
 }
 
-/// Places of the inbox that launches take in turn, and bytes between them. Which part of a GPU's L2
-/// a line belongs to moves a message by up to 0.15 µs (H200): one place would be a lottery.
+/// Number of places in the inbox that launches use in turn, and bytes between them. The L2 partition of a line
+/// changes the latency by up to 0.15 µs (H200), so that a single place would give random results.
 const PLACES: u32 = 16;
 const PLACE_BYTES: u64 = 4096 + SIGNAL_STRIDE;
 
-/// Round trips inside one kernel at each of the two ranks. A sample is the mean of a launch.
+/// Times round trips inside one kernel on each of two ranks. A sample is the mean of a launch.
 fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(Spread, u32)> {
     let (launches, rounds) = match run.effort {
         Effort::Quick => (1 + PLACES, 100),
@@ -89,7 +88,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
     let communicator = run.session.communicator;
     let rank = communicator.rank();
     let stream = &run.session.stream;
-    // SAFETY: it launches a kernel on buffers that outlive the synchronization behind it.
+    // SAFETY: the backend only launches a kernel on buffers that outlive the synchronization after it.
     let backend = unsafe { communicator.backend() };
     let failed = |failure| BenchError::Backend {
         rank,
@@ -123,7 +122,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
             };
             let bytes = argument_bytes(&arguments);
             // SAFETY: the kernel takes these arguments; the buffers live until the stream is
-            // synchronized below, the words of the watch as long as the communicator.
+            // synchronized below, and the words of the watch as long as the communicator.
             unsafe {
                 let raw = RawStream(stream.raw());
                 backend.launch(function, &geometry, bytes, raw)
@@ -133,7 +132,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
         stream.synchronize()?;
         let mut nanoseconds = [0];
         result.read(stream, 0, &mut nanoseconds)?;
-        // The first launch warms up. All ones says that a wait gave up: no time then.
+        // The first launch is a warm-up. All ones means that a wait timed out; 0 makes the sample invalid.
         if launch > 0 && rank == 0 {
             let given_up = nanoseconds[0] == u64::MAX;
             let one_way = nanoseconds[0] as f64 / f64::from(2 * rounds);
@@ -145,7 +144,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
     share(run, samples, kernel, (launches - 1) * rounds)
 }
 
-/// The same message by the baseline. Collective.
+/// Times the same message with the baseline. Collective.
 fn beside(run: &mut Run<'_>, bytes: u64, threads: u32) -> Result<Option<LatencyBaseline>> {
     if !run.has_baseline {
         return Ok(None);
@@ -163,7 +162,7 @@ fn beside(run: &mut Run<'_>, bytes: u64, threads: u32) -> Result<Option<LatencyB
     Ok(exchange::all_gather(communicator, &measured)?.swap_remove(0))
 }
 
-/// Round trips by `put_signal` and `wait_signal`, each waited for by the host.
+/// Times round trips of `put_signal` and `wait_signal`, each followed by a synchronization.
 fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
     const CHANNEL: u32 = 0;
     let (warm_ups, rounds) = match run.effort {
@@ -193,7 +192,7 @@ fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
             } else {
                 stream.wait_signal(peer, CHANNEL)?;
                 if run.by_caller {
-                    // The caller itself sees the signal and answers.
+                    // The caller must see the signal before it answers.
                     stream.synchronize()?;
                 }
                 put()?;

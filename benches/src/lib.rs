@@ -1,9 +1,9 @@
-//! The benchmarks behind `symmem bench`: what one-sided memory does on this machine.
+//! The benchmarks behind `symmem bench` and `symmem tune`.
 //!
-//! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] operations of all
-//! ranks, both beside baselines in the same run, as [`ag_gemm`] does all-gather with a GEMM; [`tune`] finds the best
-//! algorithms for collectives; [`enqueue`] measures what a call costs the host, and [`bring_up`] notes what a
-//! communicator did. All are collective: every rank of a communicator calls them with the same options.
+//! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] collective operations, and
+//! [`ag_gemm`] all-gather + GEMM, each with baselines in the same run. [`tune`] finds the fastest algorithms for
+//! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
+//! communicator. All are collective: every rank of a communicator calls them with the same options.
 
 pub mod ag_gemm;
 mod baseline;

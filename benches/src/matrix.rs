@@ -9,13 +9,13 @@ use super::{Result, exchange, pairing};
 use crate::report::{Column, Direction, Matrix, Timing};
 use serde::{Deserialize, Serialize};
 
-/// The size that is measured, if there is room for it.
+/// Size of the transfers, if memory suffices.
 const BYTES: u64 = 64 << 20;
 
-/// Rounds of each pair; the median counts.
+/// Rounds per pair; the result is their median.
 const ROUNDS: u32 = 3;
 
-/// A pair as the rank saw it that moved.
+/// The rate of a pair, measured by the rank that moved the bytes.
 #[derive(Serialize, Deserialize)]
 struct Cell {
     mover: usize,
@@ -23,8 +23,8 @@ struct Cell {
     gbps: f64,
 }
 
-/// A matrix for each direction, by the copy engine and by the best kernel. Pairs whose bytes were
-/// wrong are left out and noted. Collective.
+/// Measures a matrix for each direction, with the copy engine and with the best kernel. Pairs with wrong
+/// bytes are left out and noted. Collective.
 pub(super) fn measure(
     run: &Run<'_>,
     largest: u64,
@@ -35,7 +35,7 @@ pub(super) fn measure(
     let mut matrices = Vec::new();
     for direction in Direction::ALL {
         let candidates = candidates(&run.capabilities, direction, bytes, run.by_caller);
-        // The geometry that is best for the first pair serves all: they differ in wires only.
+        // The best geometry of the first pair is used for all, since they differ in their links only.
         let times = run.search(&case(run, direction, bytes, 0, 1), &candidates)?;
         for (column, index) in choose(&candidates, &times) {
             let by_processor = run.by_caller && column == Column::Block128;

@@ -1,12 +1,12 @@
-//! What some library does, or why it cannot: no error of the run.
+//! Results that may be absent without an error of the run, for example because a library is missing.
 
 use super::{BenchError, Result, exchange};
 use symmem::{Communicator, Error};
 
-/// Something that was done, or why it cannot be.
+/// A value, or the reason why it is absent.
 pub(super) type Outcome<T> = std::result::Result<T, String>;
 
-/// Gives every rank's outcome to all: the first reason becomes everybody's.
+/// Exchanges the ranks' outcomes: the first reason counts for all ranks. Collective.
 pub(super) fn agree<T>(communicator: &Communicator, outcome: Outcome<T>) -> Result<Outcome<T>> {
     let own = outcome.as_ref().err().cloned();
     let all = exchange::all_gather(communicator, &own)?;
@@ -16,7 +16,7 @@ pub(super) fn agree<T>(communicator: &Communicator, outcome: Outcome<T>) -> Resu
     })
 }
 
-/// A call that the backend or the algorithm does not have is a reason, anything else an error.
+/// Turns an unsupported call or an invalid argument into a reason; other errors remain errors.
 pub(super) fn not_here<V>(result: Result<V>) -> Result<Outcome<V>> {
     match result {
         Ok(value) => Ok(Ok(value)),

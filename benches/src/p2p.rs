@@ -1,10 +1,10 @@
-//! Bandwidth and latency between pairs of ranks, every point checked, beside a baseline in the same run.
+//! Bandwidth and latency between pairs of ranks, with every point checked, and a baseline in the same run.
 //!
-//! Method: ranks pair up with `rank xor 1` and start each measurement together, behind a barrier on
-//! the device. For each size the geometry of each column is chosen by a short search. Then come
-//! rounds in which all columns, baselines among them, take turns: 10 warm-ups, then up to 50 transfers
-//! back to back between two events, as published tables have it; fewer where that would take long.
-//! The slower rank of a pair counts, and of the rounds the median.
+//! Method: rank r pairs with r xor 1, and the ranks start each measurement together, after a barrier on the
+//! device. A short search chooses the geometry of each column for each size. Then all columns, baselines
+//! included, take turns in rounds: 10 warm-ups, then up to 50 transfers back to back between two events, as in
+//! published tables; fewer if that would take long. The result is the median over rounds of the slower rank's
+//! time.
 
 pub use super::progress::Progress;
 
@@ -21,23 +21,23 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use symmem::Communicator;
 
-/// What to measure.
+/// Options of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// How many sizes and rounds.
+    /// Determines sizes and rounds.
     pub effort: Effort,
-    /// Measure every pair of ranks alone, at one size, in place of all sizes.
+    /// Measure every pair of ranks alone at one size, instead of all sizes.
     pub every_pair: bool,
-    /// The NVSHMEM baseline's program, if it is to run beside.
+    /// Program of the NVSHMEM baseline; `None` for no baseline.
     pub baseline: Option<PathBuf>,
 }
 
-/// Measures. Collective; every rank gets the whole report. `environment` and `progress` matter at
-/// rank 0 only.
+/// Measures transfers between pairs. Collective; blocks. Every rank gets the whole report. `environment` and
+/// `progress` are used at rank 0 only.
 ///
 /// # Errors
-/// [`BenchError::World`] with fewer than 2 ranks; what a baseline, the backend or a peer failed with.
-/// Bytes that arrive wrong are no error: the report says so.
+/// [`BenchError::World`] with fewer than 2 ranks; any error of the baseline, the backend or a peer. Wrong
+/// bytes are not an error: the report contains them.
 pub fn run(
     communicator: &Communicator,
     options: &Options,
@@ -105,7 +105,7 @@ fn notes(communicator: &Communicator) -> Vec<String> {
     let mut notes = Vec::new();
     if communicator.shares_device() && !is_by_caller(communicator) {
         notes.push(
-            "several ranks share a device: rates are those of its own memory, and kernels take turns"
+            "several ranks share a device: the rates are those of its memory, and kernels take turns"
                 .into(),
         );
     }

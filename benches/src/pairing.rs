@@ -1,11 +1,11 @@
-//! Who moves bytes, and who checks them.
+//! Pairs of ranks, and each rank's role in a measurement.
 
 use crate::report::{Direction, Traffic};
 
-/// A rank's part in one measurement. Every rank takes part in its barriers, whatever its role.
+/// A rank's role in one measurement. Every rank takes part in the barriers, whatever its role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// The other rank of the pair; `None` for a rank that stands by.
+    /// The other rank of the pair; `None` for an idle rank.
     pub peer: Option<usize>,
     /// Whether this rank moves bytes.
     pub moves: bool,
@@ -13,13 +13,13 @@ pub(super) struct Role {
     pub receives: bool,
 }
 
-/// The ranks that pair up: `rank` with `rank xor 1`; with an odd world the last one is left over.
+/// Returns the peer of `rank`, which is `rank xor 1`; `None` for the last rank of an odd world.
 pub(super) fn peer(rank: usize, world: usize) -> Option<usize> {
     let peer = rank ^ 1;
     (peer < world).then_some(peer)
 }
 
-/// The role of `rank` where all pairs move at once. One way, the even rank of each pair moves.
+/// Returns the role of `rank` if all pairs move at once. With one-way traffic, the even rank of each pair moves.
 pub(super) fn role(rank: usize, world: usize, direction: Direction, traffic: Traffic) -> Role {
     let Some(peer) = peer(rank, world) else {
         return Role::default();
@@ -34,7 +34,7 @@ pub(super) fn role(rank: usize, world: usize, direction: Direction, traffic: Tra
     }
 }
 
-/// The role of `rank` where only `mover` moves, to or from `other`.
+/// Returns the role of `rank` if only `mover` moves bytes, to or from `other`.
 pub(super) fn between(rank: usize, mover: usize, other: usize, direction: Direction) -> Role {
     let receiver = match direction {
         Direction::Push => other,
@@ -54,7 +54,7 @@ pub(super) fn between(rank: usize, mover: usize, other: usize, direction: Direct
     }
 }
 
-/// The lower rank of each pair and its peer.
+/// Returns the lower rank of each pair and its peer.
 pub(super) fn pairs(world: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..world / 2).map(|pair| (2 * pair, 2 * pair + 1))
 }

@@ -1,4 +1,4 @@
-//! A measurement between pairs that is under way at one rank.
+//! State of a measurement between pairs at one rank.
 
 use super::baseline::Baseline;
 use super::candidates::Candidate;
@@ -7,24 +7,23 @@ use super::sizes::{Effort, fewer_rounds};
 use super::{Result, exchange};
 use symmem::backend::abi::Capabilities;
 
-/// Time for all rounds of one point of one kind. On the host, where one copy of 64 MiB takes many
-/// milliseconds, less, so that a whole run takes seconds.
+/// Time budget for all rounds of one point, looped or replayed; less on the host backend, where a copy of 64 MiB
+/// takes many milliseconds, so that a whole run takes seconds.
 const POINT_NS: f64 = 50e6;
 const POINT_NS_ON_HOST: f64 = 12e6;
 
-/// A run that is under way at one rank.
 pub(super) struct Run<'a> {
     pub session: Session<'a>,
     pub capabilities: Capabilities,
     pub effort: Effort,
     pub by_caller: bool,
-    /// Whether the ranks that pair up have a baseline.
+    /// Whether the run has a baseline; ranks without a peer have no process of it.
     pub has_baseline: bool,
     pub baseline: Option<Baseline>,
 }
 
 impl Run<'_> {
-    /// Nanoseconds for all rounds of a point.
+    /// Returns the time budget for all rounds of a point, in nanoseconds.
     pub(super) fn budget(&self) -> f64 {
         if self.by_caller {
             POINT_NS_ON_HOST
@@ -33,7 +32,7 @@ impl Run<'_> {
         }
     }
 
-    /// Rounds of a point whose slowest column takes `each_ns` for a transfer.
+    /// Returns the number of rounds for a point whose slowest column takes `each_ns` per transfer.
     pub(super) fn rounds(&self, each_ns: f64) -> u32 {
         let wanted = self.effort.rounds();
         match self.by_caller {
@@ -42,7 +41,7 @@ impl Run<'_> {
         }
     }
 
-    /// For each candidate the time of a transfer, of the slowest rank that moves. Collective.
+    /// Returns the time per transfer of each candidate in nanoseconds, for the slowest moving rank. Collective.
     pub(super) fn search(&self, case: &Case, candidates: &[Candidate]) -> Result<Vec<f64>> {
         let count = match case.bytes >> 20 {
             _ if self.effort == Effort::Quick => 1,

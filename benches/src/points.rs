@@ -1,4 +1,4 @@
-//! All columns at one size: checked, measured in turns, and put together from what the ranks saw.
+//! Measures all columns at one size: check, timed rounds, and collection of the ranks' results.
 
 use super::baseline;
 use super::candidates::{Candidate, candidates, choose};
@@ -10,10 +10,10 @@ use crate::report::{Column, Direction, Point, SingleShot, Timing, Traffic};
 use serde::{Deserialize, Serialize};
 use symmem::Graph;
 
-/// Before each round, as published tables have it.
+/// Untimed transfers before each round, as in published tables.
 const WARM_UPS: u32 = 10;
 
-/// A column while it is measured.
+/// A column during the measurement.
 struct Series<'a> {
     column: Column,
     candidate: &'a Candidate,
@@ -23,7 +23,7 @@ struct Series<'a> {
     measured: Measured,
 }
 
-/// What one rank measured of one column.
+/// One rank's measurements of one column.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Measured {
     looped: Vec<f64>,
@@ -33,7 +33,7 @@ struct Measured {
 }
 
 impl Run<'_> {
-    /// Every column at one size. Collective.
+    /// Measures every column at one size. Collective.
     pub(super) fn points(
         &mut self,
         traffic: Traffic,
@@ -67,7 +67,7 @@ impl Run<'_> {
                 one.measured.looped.push(ns);
             }
             if beside {
-                // The baseline's kernels and ours never run at the same time.
+                // The barriers keep the baseline's kernels and symmem's from running at the same time.
                 communicator.host_barrier()?;
                 if let Some(baseline) = &mut self.baseline {
                     let (ns, wrong) = baseline.measure(direction, bytes, traffic)?;
@@ -137,7 +137,7 @@ impl Run<'_> {
         Ok(points)
     }
 
-    /// Checks a column's choice and captures it. Collective.
+    /// Checks the chosen candidate of a column and captures it. Collective.
     fn prepare<'a>(
         &self,
         case: &Case,
@@ -167,7 +167,7 @@ impl Run<'_> {
         })
     }
 
-    /// Graph replay and single shots of one column. Collective.
+    /// Times graph replays and single transfers of one column. Collective.
     fn replay_and_single(&self, case: &Case, one: &mut Series<'_>, rounds: u32) -> Result<()> {
         let means = one.candidate.means;
         if means == Means::Memcpy {
@@ -177,7 +177,7 @@ impl Run<'_> {
             let ns = self.session.replayed(one.graph.as_ref(), one.repeats)?;
             one.measured.graph.push(ns);
         }
-        // A launch and a wait add some 20 µs on a GPU.
+        // A launch and a wait add about 20 µs on a GPU.
         let overhead = if self.by_caller { 0.0 } else { 2e4 };
         let samples = samples(one.each_ns + overhead, self.budget() / 2.0);
         one.measured.single = self.session.single(case, means, samples)?;
@@ -186,8 +186,8 @@ impl Run<'_> {
     }
 }
 
-/// The best one block is at least what the fixed block reached, and the best grid at least that: the
-/// search before the rounds is short, and below some 64 KiB it is a matter of luck.
+/// Copies a column's result to the next more general column if it is better: `Block128` to `BlockBest` to
+/// `GridBest`. The short search before the rounds is unreliable below about 64 KiB.
 fn best_of_measured(points: &mut [&mut Point]) {
     for (lesser, greater) in [
         (Column::Block128, Column::BlockBest),
@@ -206,7 +206,7 @@ fn best_of_measured(points: &mut [&mut Point]) {
     }
 }
 
-/// Round by round the time of the slower of the ranks that moved.
+/// Returns for each round the time of the slower moving rank.
 fn slower(movers: &[Measured], times: impl Fn(&Measured) -> &Vec<f64>) -> Vec<f64> {
     let rounds = movers.iter().map(|mover| times(mover).len()).min();
     let of_round = |round| {
@@ -216,7 +216,7 @@ fn slower(movers: &[Measured], times: impl Fn(&Measured) -> &Vec<f64>) -> Vec<f6
     (0..rounds.unwrap_or(0)).map(of_round).collect()
 }
 
-/// The slower rank's percentiles.
+/// Returns the larger of the ranks' percentiles.
 fn slower_single(movers: &[Measured]) -> Option<SingleShot> {
     let each = movers
         .iter()
@@ -231,7 +231,7 @@ fn no_time(rank: usize, column: Column, bytes: u64) -> BenchError {
     BenchError::NoTime {
         rank,
         what: format!("{} of {bytes} bytes", column.label()),
-        advice: "does the device's clock advance?",
+        advice: "check that the device's clock advances",
     }
 }
 

@@ -1,14 +1,14 @@
-//! Memory set to a byte that no result is.
+//! Fills memory with a byte that no correct result contains.
 
 use super::{BenchError, Result};
 use symmem::backend::Device;
 use symmem::backend::abi::RawStream;
 use symmem::{Communicator, Element, Stream, SymmetricBuffer};
 
-/// Sets the first `elements` of this rank's copy of a buffer to a byte. Blocks.
+/// Sets every byte of the first `elements` in this rank's copy of a buffer. Blocks.
 ///
 /// # Errors
-/// [`symmem::Error::OutOfRange`] for more elements than there are; the backend's.
+/// [`symmem::Error::OutOfRange`] if the buffer has fewer elements; any error of the backend.
 pub(crate) fn poison<T: Element>(
     communicator: &Communicator,
     buffer: &SymmetricBuffer<T>,
@@ -18,7 +18,7 @@ pub(crate) fn poison<T: Element>(
 ) -> Result<()> {
     let bytes = (buffer.slice(..elements)?.len() * size_of::<T>()) as u64;
     let address = buffer.local().address();
-    // SAFETY: the range is inside the buffer, which lives until the stream is synchronized below; any bytes are
+    // SAFETY: the range is inside the buffer, which lives until the stream is synchronized below; any bytes are valid
     // elements.
     let set = unsafe {
         let backend = communicator.backend();

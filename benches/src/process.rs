@@ -1,6 +1,6 @@
-//! A baseline's process, driven line by line: a command in, an answer out.
+//! A baseline's process, controlled line by line: one command in, one answer out.
 //!
-//! It works only between a command and its answer, while this rank is idle.
+//! The process works only between a command and its answer, while this rank is idle.
 
 use super::{BenchError, Result};
 use std::io::{BufRead, BufReader, Write};
@@ -8,12 +8,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take. The programs' own watchdogs give up a little earlier.
+/// Time limit of an answer. The programs' own watchdogs give up a little earlier.
 const ANSWER: Duration = Duration::from_secs(70);
-/// How long it may take to leave.
+/// Time limit of the exit after `quit`; then the process is killed.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// A process that reads commands and writes answers; ended when dropped.
+/// A process that reads commands and writes answers; dropping it ends the process.
 pub(super) struct Process {
     rank: usize,
     program: String,
@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it. `program` names it in errors, `advice` says what to do if it cannot be started.
+    /// Starts a process. `program` is its name in errors, `advice` says what to do if it cannot be started.
     pub(super) fn spawn(
         mut command: Command,
         program: String,
@@ -44,7 +44,7 @@ impl Process {
         let (Some(commands), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(failed("has no pipes".into()));
+            return Err(failed("it has no pipes for input and output".into()));
         };
         let process = Self {
             rank,
@@ -53,7 +53,7 @@ impl Process {
             commands,
             answers,
         };
-        // Ends with the process, whose output it reads.
+        // The thread ends with the process, whose output it reads.
         std::thread::Builder::new()
             .name("symmem-baseline".into())
             .spawn(move || {
@@ -63,7 +63,7 @@ impl Process {
                     }
                 }
             })
-            .map_err(|error| failed(format!("no thread to read it: {error}")))?;
+            .map_err(|error| failed(format!("cannot start a thread to read it: {error}")))?;
         Ok(process)
     }
 
@@ -79,10 +79,10 @@ impl Process {
     pub(super) fn tell(&mut self, line: &str) -> Result<()> {
         writeln!(self.commands, "{line}")
             .and_then(|()| self.commands.flush())
-            .map_err(|error| self.failed(format!("does not take `{line}`: {error}")))
+            .map_err(|error| self.failed(format!("cannot send `{line}`: {error}")))
     }
 
-    /// The next answer: its first word and the rest.
+    /// Returns the first word and the rest of the next answer. Blocks, at most [`ANSWER`].
     pub(super) fn answer(&mut self) -> Result<(String, String)> {
         let line = match self.answers.recv_timeout(ANSWER) {
             Ok(line) => line,
@@ -90,14 +90,14 @@ impl Process {
                 return Err(self.failed(format!("no answer within {ANSWER:?}")));
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(self.failed("ended without an answer; its standard error says more"));
+                return Err(self.failed("exited without an answer; see its standard error"));
             }
         };
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         Ok((word.to_owned(), rest.trim().to_owned()))
     }
 
-    /// The rest of the next answer, which must begin with `word`.
+    /// Returns the rest of the next answer, which must begin with `word`. Blocks, at most [`ANSWER`].
     pub(super) fn expect(&mut self, word: &str) -> Result<String> {
         match self.answer()? {
             (first, rest) if first == word => Ok(rest),
@@ -105,27 +105,25 @@ impl Process {
         }
     }
 
-    /// What is wrong with an answer of another word.
+    /// Returns the error for an answer that begins with another word.
     pub(super) fn unexpected(&self, first: &str, rest: &str, word: &str) -> BenchError {
-        self.failed(format!(
-            "said `{first} {rest}` where `{word} …` was expected"
-        ))
+        self.failed(format!("it answered `{first} {rest}`; expected `{word} …`"))
     }
 
-    /// The numbers of an answer, `N` of them.
+    /// Parses the `N` numbers of an answer.
     pub(super) fn numbers<const N: usize>(&self, rest: &str) -> Result<[f64; N]> {
         let numbers: Vec<f64> = rest
             .split_whitespace()
             .filter_map(|word| word.parse().ok())
             .collect();
         <[f64; N]>::try_from(numbers)
-            .map_err(|_| self.failed(format!("said `{rest}` where {N} numbers were expected")))
+            .map_err(|_| self.failed(format!("it answered `{rest}`; expected {N} numbers")))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It leaves by itself if its peers do too; otherwise it is ended.
+        // The process exits by itself if its peers do too; otherwise it is killed.
         let _ = self.tell("quit");
         let start = Instant::now();
         while start.elapsed() < LEAVE {

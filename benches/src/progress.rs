@@ -1,17 +1,17 @@
-//! How far a measurement is.
+//! Progress of a measurement.
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Steps done.
+    /// Number of finished steps.
     pub done: usize,
-    /// Steps in all.
+    /// Number of all steps.
     pub total: usize,
-    /// What is measured now.
+    /// The current measurement.
     pub what: String,
 }
 
-/// Counts steps and tells of them.
+/// Counts and reports steps.
 pub(super) struct Stepper<'a> {
     done: usize,
     total: usize,
@@ -19,7 +19,7 @@ pub(super) struct Stepper<'a> {
 }
 
 impl<'a> Stepper<'a> {
-    /// None of `total` steps is done.
+    /// Starts with none of `total` steps done.
     pub(super) fn new(total: usize, progress: &'a mut dyn FnMut(Progress)) -> Self {
         Self {
             done: 0,
@@ -28,12 +28,11 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// More steps than were known of.
     pub(super) fn expect(&mut self, more: usize) {
         self.total += more;
     }
 
-    /// Begins the next step.
+    /// Begins and reports the next step.
     pub(super) fn next(&mut self, what: String) {
         (self.progress)(Progress {
             done: self.done,

@@ -1,7 +1,7 @@
-//! The report of a benchmark: JSON for machines, tables for a terminal, one page for people.
+//! The report of a benchmark: JSON, tables for a terminal, and an HTML page.
 //!
-//! [`Report`] holds what was measured and nothing derived from it. [`table::terminal`] and
-//! [`page::html`] draw the same tables of it, so that the two never disagree.
+//! [`Report`] holds the measurements. [`table::terminal`] and [`page::html`] draw the same tables from
+//! it, so that the two never disagree.
 
 pub mod ag_gemm;
 pub mod collectives;

@@ -1,5 +1,5 @@
-//! One rank's buffers, stream and clock, and the four ways to run a transfer with them: checked,
-//! looped, replayed, one at a time.
+//! One rank's buffers, stream and clock, with four ways to run a transfer: checked, looped, replayed, and as
+//! single transfers.
 
 use super::Result;
 use super::clock::Clock;
@@ -10,16 +10,16 @@ use crate::report::Direction;
 use std::time::Instant;
 use symmem::{Communicator, Graph, Queue, Stream, SymmetricBuffer, TransferOptions};
 
-/// What moves the bytes.
+/// The means of moving bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// A put or get of this library.
+    /// A put or get of symmem.
     Transfer(TransferOptions),
-    /// `memcpy` by the calling thread, between the same addresses (host memory only).
+    /// `memcpy` by the calling thread between the same addresses (host memory only).
     Memcpy,
 }
 
-/// One transfer, as a rank sees it.
+/// One transfer, with this rank's role in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub direction: Direction,
@@ -27,7 +27,7 @@ pub(super) struct Case {
     pub role: Role,
 }
 
-/// What a rank holds while it is measured.
+/// The buffers, stream and clock of one rank.
 pub(super) struct Session<'a> {
     pub communicator: &'a Communicator,
     pub stream: Stream,
@@ -38,7 +38,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Allocates for transfers of at most `largest` bytes and fills the sources. Collective.
+    /// Allocates buffers for transfers of at most `largest` bytes and fills the sources. Collective.
     pub(super) fn new(communicator: &'a Communicator, largest: u64) -> Result<Self> {
         let rank = communicator.rank();
         let elements = usize::try_from(largest).unwrap_or(usize::MAX - GUARD) + GUARD;
@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Enqueues the transfer, if this rank is to move it.
+    /// Enqueues the transfer, if this rank moves the bytes.
     fn issue(&self, on: &Queue, case: &Case, means: Means) -> Result<()> {
         let Some(peer) = case.role.peer.filter(|_| case.role.moves) else {
             return Ok(());
@@ -78,13 +78,13 @@ impl<'a> Session<'a> {
             Direction::Push => (self.destination.peer(peer)?, self.source.local()),
             Direction::Pull => (self.destination.local(), self.source.peer(peer)?),
         };
-        // SAFETY: memory of the host, mapped while the buffers live, `bytes` within both, of two
-        // different allocations. Peers write these addresses only with the very same bytes.
+        // SAFETY: both ranges are host memory of two different allocations, mapped while the buffers live,
+        // and `bytes` is within both. Peers write these addresses only with the same bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), bytes) };
         Ok(())
     }
 
-    /// Transfers without timing them.
+    /// Enqueues untimed transfers.
     pub(super) fn warm_up(&self, case: &Case, means: Means, count: u32) -> Result<()> {
         for _ in 0..count {
             self.issue(&self.stream, case, means)?;
@@ -92,8 +92,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// `repeats` transfers back to back: nanoseconds for each. Takes part in the barrier only, and
-    /// returns a meaningless time, where this rank stands by.
+    /// Times `repeats` transfers back to back; returns nanoseconds per transfer. A rank that moves no bytes
+    /// only takes part in the barrier, and its result is meaningless.
     pub(super) fn looped(&self, case: &Case, means: Means, repeats: u32) -> Result<f64> {
         let total = self.clock.timed(&self.stream, &|| {
             (0..repeats).try_for_each(|_| self.issue(&self.stream, case, means))
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         Ok(total / f64::from(repeats))
     }
 
-    /// A graph of `repeats` transfers; `None` where this rank stands by.
+    /// Captures a graph of `repeats` transfers; `None` if this rank moves no bytes.
     pub(super) fn graph(&self, case: &Case, means: Means, repeats: u32) -> Result<Option<Graph>> {
         if !case.role.moves {
             return Ok(None);
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         Ok(Some(graph))
     }
 
-    /// Replays a graph of `repeats` transfers: nanoseconds for each.
+    /// Times a replay of a graph of `repeats` transfers; returns nanoseconds per transfer.
     pub(super) fn replayed(&self, graph: Option<&Graph>, repeats: u32) -> Result<f64> {
         let total = self.clock.timed(&self.stream, &|| self.launch(graph))?;
         Ok(total / f64::from(repeats))
@@ -128,8 +128,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One transfer at a time, each waited for: nanoseconds from the call to its end, by the host's
-    /// clock. Nothing where this rank stands by.
+    /// Times single transfers on the host, each from the call to its completion, in nanoseconds. Returns
+    /// nothing if this rank moves no bytes.
     pub(super) fn single(&self, case: &Case, means: Means, samples: u32) -> Result<Vec<f64>> {
         self.clock.start_together(&self.stream)?;
         self.stream.synchronize()?;
@@ -146,18 +146,18 @@ impl<'a> Session<'a> {
         Ok(times)
     }
 
-    /// Transfers once into poisoned memory: the bytes that are wrong at this rank, guard included.
+    /// Transfers once into poisoned memory; returns the number of wrong bytes at this rank, guard included.
     pub(super) fn check(&self, case: &Case, means: Means) -> Result<u64> {
         self.check_after(case, || self.issue(&self.stream, case, means))
     }
 
-    /// As [`Session::check`], by a replay.
+    /// Like [`Session::check`], with a graph replay.
     pub(super) fn check_replay(&self, case: &Case, graph: Option<&Graph>) -> Result<u64> {
         self.check_after(case, || self.launch(graph))
     }
 
     fn check_after(&self, case: &Case, transfer: impl FnOnce() -> Result<()>) -> Result<u64> {
-        // No peer moves bytes before the barrier.
+        // No peer moves bytes before the barrier below.
         let (destination, poisoned) = (&self.destination, case.bytes + GUARD);
         poison(
             self.communicator,

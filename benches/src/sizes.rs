@@ -1,16 +1,16 @@
-//! Which sizes are measured, and how often.
+//! Sizes to measure, and numbers of repetitions.
 
 use serde::{Deserialize, Serialize};
 
-/// How much is measured.
+/// The amount of measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effort {
-    /// A handful of sizes, 3 rounds: does it work?
+    /// Few sizes and 3 rounds, for a first impression.
     Quick,
-    /// The published sizes, 2 KiB to 4 MiB, and on to 64 MiB; 9 rounds.
+    /// Sizes up to 64 MiB, among them those of published tables (2 KiB to 4 MiB); 9 rounds.
     #[default]
     Standard,
-    /// On to 1 GiB.
+    /// Sizes up to 1 GiB; 9 rounds.
     Full,
 }
 
@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 const SMALLEST: u64 = 2 * KIB;
 
 impl Effort {
-    /// Rounds of each looped and replayed measurement; their median is reported.
+    /// Returns the number of rounds of each looped and replayed measurement; their median is reported.
     pub(super) fn rounds(self) -> u32 {
         match self {
             Self::Quick => 3,
@@ -29,7 +29,7 @@ impl Effort {
         }
     }
 
-    /// Bytes of the transfers to measure, rising, none above `limit` but the first.
+    /// Returns the sizes of transfers to measure in bytes, rising; only the first may exceed `limit`.
     pub(super) fn sizes(self, limit: u64) -> Vec<u64> {
         let wanted: Vec<u64> = match self {
             Self::Quick => vec![SMALLEST, 64 * KIB, MIB, 4 * MIB],
@@ -41,34 +41,34 @@ impl Effort {
     }
 }
 
-/// `from` and its multiples by powers of two, up to `to`.
+/// Returns `from` and its multiples by powers of two, up to `to`.
 pub(super) fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
-    // Twice nothing is nothing more.
+    // Stops at an overflow, and after 0.
     let next = |bytes: &u64| bytes.checked_mul(2).filter(|twice| twice > bytes);
     std::iter::successors(Some(from), next)
         .take_while(|&bytes| bytes <= to)
         .collect()
 }
 
-/// Transfers back to back, as published tables have it, where they fit the time.
+/// Maximum number of transfers back to back, as in published tables.
 const REPEATS: f64 = 50.0;
 
-/// How many transfers of `each_ns` to launch back to back in about `budget_ns`: 1 to 50.
+/// Returns how many transfers of `each_ns` to launch back to back in about `budget_ns`: 1 to 50.
 pub(super) fn repeats(each_ns: f64, budget_ns: f64) -> u32 {
     (budget_ns / each_ns).clamp(1.0, REPEATS) as u32
 }
 
-/// How many of `wanted` rounds fit about `budget_ns` if one transfer takes `each_ns`: at least 3.
+/// Returns how many of `wanted` rounds fit into about `budget_ns` if one transfer takes `each_ns`: at least 3.
 pub(super) fn fewer_rounds(wanted: u32, each_ns: f64, budget_ns: f64) -> u32 {
     ((budget_ns / each_ns) as u32).clamp(3, wanted.max(3))
 }
 
-/// How many single transfers of `each_ns` to time in about `budget_ns`: 5 to 200.
+/// Returns how many single transfers of `each_ns` to time in about `budget_ns`: 5 to 200.
 pub(super) fn samples(each_ns: f64, budget_ns: f64) -> u32 {
     (budget_ns / each_ns).clamp(5.0, 200.0) as u32
 }
 
-/// Of each round, or sample, the time of the slowest rank that has one.
+/// Returns for each round or sample the time of the slowest rank, among the ranks that have times.
 pub(super) fn slowest<'a>(ranks: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
     let having: Vec<&Vec<f64>> = ranks.filter(|times| !times.is_empty()).collect();
     let rounds = having.iter().map(|times| times.len()).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Time on the device between two points of a stream.
+//! Device time between two points of a stream.
 
 use super::Result;
 use super::event::Event;
@@ -18,17 +18,15 @@ impl<'a> Timer<'a> {
         })
     }
 
-    /// The time begins where the queue gets here.
     pub(super) fn begin(&self, queue: &Queue) -> Result<()> {
         self.start.record(queue)
     }
 
-    /// The time ends where the queue gets here.
     pub(super) fn end(&self, queue: &Queue) -> Result<()> {
         self.end.record(queue)
     }
 
-    /// Nanoseconds between the two points; the stream has passed both.
+    /// Returns the nanoseconds between the two points. The device must have passed both.
     pub(super) fn nanoseconds(&self) -> Result<f64> {
         self.start.nanoseconds_to(&self.end)
     }

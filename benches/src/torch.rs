@@ -1,4 +1,4 @@
-//! PyTorch beside us: a Python process for each rank, driven line by line.
+//! PyTorch as a baseline: one Python process per rank, controlled line by line.
 
 use super::by_caller::is_by_caller;
 use super::outcome::Outcome;
@@ -7,20 +7,20 @@ use super::{Result, exchange};
 use std::process::Command;
 use symmem::Communicator;
 
-/// Keeps multicast from a process of others', whatever our own environment says: nobody compares with what we do
-/// not use, and a set-up of theirs that fails can put the host's GPUs out of service. Each library has its own
-/// switch, and some take an empty value for their default, which is to use it.
+/// Variables that disable multicast in a baseline's process, whatever this process's environment says. symmem does not
+/// use multicast by default, so neither may a baseline; and a failed multicast setup can put the host's GPUs out of
+/// service. Each library has its own switch, and some take an empty value for their default, which is to use multicast.
 const WITHOUT_MULTICAST: [(&str, &str); 4] = [
     ("NCCL_NVLS_ENABLE", "0"),
     ("NVSHMEM_DISABLE_NVLS", "1"),
     ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
-    // Transformer Engine's.
+    // Transformer Engine.
     ("UB_SKIPMC", "1"),
 ];
 
-/// Starts a script once for each rank, with rank, world, device (a CUDA ordinal, or `cpu`) and `arguments`,
-/// and has the processes meet: the one of rank 0 says `port N`, the others are told, and all say
-/// `ready VERSION`, or `absent REASON`. Collective.
+/// Starts a script once per rank, with the arguments rank, world size, device (a CUDA ordinal, or `cpu`) and
+/// `arguments`, and lets the processes meet: that of rank 0 answers `port N`, which is sent to the others, and all
+/// answer `ready VERSION` or `absent REASON`. Returns the process and its version. Collective; blocks.
 pub(super) fn start(
     communicator: &Communicator,
     script: &str,
@@ -63,7 +63,7 @@ pub(super) fn start(
     }))
 }
 
-/// What a program says when it has come up: its version, or why it cannot take part.
+/// Waits for a program's first answer: its version, or the reason why it is absent. Blocks.
 pub(super) fn ready(process: &mut Process) -> Outcome<String> {
     match process.answer() {
         Ok((word, rest)) if word == "ready" => Ok(rest),

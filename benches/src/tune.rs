@@ -1,14 +1,14 @@
-//! Which algorithm and grid is fastest for each operation and size, here: the selector's table.
+//! Measures the selector's table for this machine: the fastest algorithm and grid per operation and size.
 //!
-//! At each size every candidate is tried shortly, replayed from a graph as serving programs do it. The
-//! best few, and the choice of the size before, are checked for right results and then take turns for
-//! as many rounds as a benchmark has; the slowest rank counts, and of the rounds the median. The choice
-//! of the size before stays unless another is faster by more than the noise, so that a table is short.
+//! At each size, every candidate gets a short trial, replayed from a graph as serving programs do. The best
+//! few, and the choice of the previous size, are checked for correct results and then take turns in rounds;
+//! the result is the median over rounds of the slowest rank's time. The choice of the previous size stays
+//! unless another one is faster by more than the noise, which keeps the table short.
 //!
-//! Where the vendor's library is found it is a candidate too, over plain memory, and chosen where it is
-//! faster than all of ours by more than the noise; so are the kernels for a switch where there is multicast.
-//! What is fastest without them stands behind, for programs that do not open the library, and for buffers
-//! that multicast does not reach.
+//! If NCCL or RCCL is found, it is a candidate too, without windows, and is chosen if it is faster than all of
+//! symmem's algorithms by more than the noise. Multicast kernels are candidates if the machine has multicast.
+//! After such a choice, the table lists the fastest algorithm without it, for programs that do not open the
+//! library and for buffers that multicast does not reach.
 
 mod candidates;
 
@@ -31,42 +31,42 @@ use symmem::{Algorithm, Communicator, Error, MulticastSupport, Provider};
 
 pub use symmem::tuning::Table;
 
-/// What to tune.
+/// Options of [`run`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Operations, sizes, elements, rounds.
+    /// Operations, sizes, element type and rounds.
     pub which: collectives::Options,
-    /// Where the table goes.
+    /// File for the table.
     pub out: PathBuf,
-    /// Print the table as Rust.
+    /// Whether to print the table as Rust code.
     pub rust: bool,
 }
 
-/// How many of the candidates take part in the rounds.
+/// Number of candidates that take part in the rounds.
 const FINALISTS: usize = 4;
-/// A choice stays from one size to the next unless another is so many times faster.
+/// A choice stays from one size to the next unless another is faster by this factor.
 const NOISE: f64 = 1.02;
-/// Calls of a graph, and time for its replays in one round.
+/// Maximum number of calls in a graph, and time budget for its replays in one round.
 const CALLS: f64 = 20.0;
 const ROUND_NS: f64 = 3e6;
-/// Of the short trial.
+/// Time budget of the trial.
 const TRIAL_NS: f64 = 1e6;
-/// What takes so many times as long as the best, in its first calls, is not tried further.
+/// A candidate whose first calls take longer than the best by this factor is dropped.
 const HOPELESS: f64 = 3.0;
 
-/// The fastest ways at one size.
+/// The choice for one size.
 #[derive(Clone, Debug, PartialEq)]
 struct Choice {
     bytes: u64,
-    /// The fastest, then the fastest of those that serve where it cannot ([`needed`]).
+    /// The fastest candidate, then the fastest of those that work where the previous ones do not ([`needed`]).
     ways: Vec<Candidate>,
 }
 
-/// Measures, beside the vendor's library where there is one. Collective; every rank gets the whole table.
+/// Measures a tuning table. Collective; blocks. Every rank gets the whole table.
 ///
 /// # Errors
-/// [`BenchError::World`] with fewer than 2 ranks or an element type that cannot be measured; what the
-/// backend, the vendor's library or a peer failed with. That the library is missing is no error.
+/// [`BenchError::World`] with fewer than 2 ranks or an unsupported element type; any error of the backend, of
+/// NCCL or RCCL, or of a peer. A missing NCCL or RCCL is not an error.
 pub fn run(
     communicator: &Communicator,
     options: &Options,
@@ -100,7 +100,9 @@ fn tune(
         session,
     };
     if has_switch && !run.present.multicast {
-        tracing::warn!("multicast is not tried: buffers of {largest} bytes do not fit its object");
+        tracing::warn!(
+            "multicast is not tried: its object has no room for buffers of {largest} bytes"
+        );
     }
     let total = options.collectives.len() * sizes.len();
     let mut done = 0;
@@ -135,7 +137,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The fastest way at a size; `None` if the size is too small for the world. Collective.
+    /// Returns the choice for a size; `None` if the size is too small for the world. Collective.
     fn choose(
         &self,
         collective: Collective,
@@ -152,7 +154,7 @@ impl Run<'_> {
             let call = call(shape, candidate, placement(&candidate));
             let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
             if !self.goes(&call)? {
-                tracing::debug!(algorithm, ?grid, bytes, "another way would do it");
+                tracing::debug!(algorithm, ?grid, bytes, "another algorithm would be used");
                 continue;
             }
             if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
@@ -160,7 +162,7 @@ impl Run<'_> {
                 least = least.min(ns);
                 tried.push((candidate, ns));
             } else {
-                tracing::debug!(algorithm, ?grid, bytes, "impossible, or far behind");
+                tracing::debug!(algorithm, ?grid, bytes, "not supported, or much slower");
             }
         }
         tried.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -170,8 +172,8 @@ impl Run<'_> {
             .iter()
             .filter(|one| placement(one) == Placement::OutOfPlace);
         let mut finalists: Vec<Candidate> = apart.take(FINALISTS).copied().collect();
-        // The size before may have been right for both; and something has to work in each place, also where less
-        // is present than here.
+        // Also the previous size's choice, and something for each placement that works without multicast, NCCL
+        // and RCCL.
         let known = before.filter(|before| all.contains(before));
         for candidate in known
             .into_iter()
@@ -194,18 +196,18 @@ impl Run<'_> {
         }))
     }
 
-    /// Whether a call goes by the algorithm that is timed; alike on all ranks. Multicast does not reduce every type,
-    /// and not all reductions can be pushed: what takes their place is a candidate itself.
+    /// Whether a call uses the algorithm that it names; the same on all ranks. Multicast and push do not support every
+    /// reduction, and their replacements are candidates themselves.
     fn goes(&self, call: &Call) -> Result<bool> {
         Ok(call.how.provider == Provider::Vendor
             || matches!(self.session.way(call)?, Way::AsNamed(_)))
     }
 
-    /// Nanoseconds of a call by the slowest rank, in about `budget` of them; `None` if it cannot be
-    /// made so, or takes longer than `limit` from the first. Collective.
+    /// Returns nanoseconds per call of the slowest rank, measured for about `budget` nanoseconds; `None` if the
+    /// call is not supported, or its first runs take longer than `limit`. Collective.
     fn time(&self, call: &Call, budget: f64, limit: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
-        // What cannot be done is refused alike on all ranks, before anything is enqueued.
+        // All ranks refuse an unsupported call alike, before they enqueue anything.
         let Some(first) = possible(self.session.looped(Work::Call(call), 1))? else {
             return Ok(None);
         };
@@ -228,7 +230,7 @@ impl Run<'_> {
         Ok(Some(all.into_iter().fold(0.0, f64::max)))
     }
 
-    /// Those whose results are right. Collective.
+    /// Returns the candidates with correct results. Collective.
     fn right(&self, shape: Shape, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
         let mut right = Vec::new();
         for candidate in candidates {
@@ -239,14 +241,14 @@ impl Run<'_> {
         Ok(right)
     }
 
-    /// Whether a candidate's results are right at every rank. What cannot be done so is not right; whatever else
-    /// fails is an error. Collective.
+    /// Whether a candidate's results are correct on every rank; false if the call is not supported. Any other failure
+    /// is an error. Collective.
     fn is_right(&self, shape: Shape, candidate: Candidate, placement: Placement) -> Result<bool> {
         let call = call(shape, candidate, placement);
         if !shape.has(placement) || !self.goes(&call)? {
             return Ok(false);
         }
-        // What cannot be done is refused alike on all ranks.
+        // All ranks refuse an unsupported call alike.
         let Some((wrong, _)) = possible(self.session.check(&call))? else {
             return Ok(false);
         };
@@ -261,7 +263,7 @@ impl Run<'_> {
         Ok(wrong == 0)
     }
 
-    /// The median time of each, in rounds in which they take turns. Collective.
+    /// Returns the median time of each candidate over rounds in which they take turns. Collective.
     fn measure(&self, shape: Shape, candidates: &[Candidate]) -> Result<Vec<f64>> {
         let mut times = vec![Vec::new(); candidates.len()];
         for _ in 0..self.rounds {
@@ -275,7 +277,7 @@ impl Run<'_> {
     }
 }
 
-/// Where a candidate is measured: out of place, unless it serves in place only.
+/// Returns the placement in which a candidate is measured: out of place, unless it supports in-place calls only.
 fn placement(candidate: &Candidate) -> Placement {
     match candidate.algorithm {
         Algorithm::Swap => Placement::InPlace,
@@ -296,7 +298,7 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
     Call::new(shape, placement, how)
 }
 
-/// `None` for a call that is refused because it cannot be done so.
+/// Turns an unsupported call or an invalid argument into `None`; other errors remain errors.
 fn possible<V>(result: Result<V>) -> Result<Option<V>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -307,8 +309,8 @@ fn possible<V>(result: Result<V>) -> Result<Option<V>> {
     }
 }
 
-/// Fastest first; the choice of the size before in front of all that are not faster beyond noise. Ours
-/// goes before the vendor's within the noise: it needs no library.
+/// Orders candidates by time, but puts the choice of the previous size before candidates that are not faster by
+/// more than the noise. Within the noise, symmem's algorithms come before NCCL or RCCL, since they need no library.
 fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) -> Vec<Candidate> {
     let weighed = |index: usize| match candidates[index].is_vendor() {
         true => times[index] * NOISE,
@@ -326,14 +328,14 @@ fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) ->
     order.into_iter().map(|index| candidates[index]).collect()
 }
 
-/// Of candidates, fastest first, those that a table needs: each serves a call that none before it does, in place
-/// or where less is `present` than here.
+/// Returns the candidates that a table needs, given candidates ordered by time: each works for a call for which no
+/// earlier one does, in place or with fewer features than are `present`.
 fn needed(
     ranked: Vec<Candidate>,
     present: Present,
     in_place: impl Fn(&Candidate) -> Result<bool>,
 ) -> Result<Vec<Candidate>> {
-    // Out of place and in place.
+    // Feature sets that no candidate covers yet, out of place and in place.
     let mut unserved = [(); 2].map(|()| present.or_less().collect::<Vec<_>>());
     let mut needed = Vec::new();
     for candidate in ranked {
@@ -354,8 +356,8 @@ fn needed(
     Ok(needed)
 }
 
-/// The rows of an operation: neighbouring sizes with the same choice are one, and the last row holds
-/// for all larger sizes.
+/// Returns the rows of an operation. Neighboring sizes with the same choice share a row, and the last row
+/// holds for all larger sizes.
 fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
     let mut rows = Vec::new();
     let same = |a: &Choice, b: &Choice| a.ways == b.ways;

@@ -1,7 +1,7 @@
 //! Buffers that a session keeps from case to case.
 //!
-//! Checks work with `dyn Memory`: ranges of elements, and data as bytes. So they are compiled once, and only the calls
-//! themselves for each type.
+//! Checks use `dyn Memory`, which takes ranges of elements and data as bytes. This way the checks are compiled once,
+//! and only the calls themselves once per element type.
 
 use super::collectives::{Call, enqueue};
 use super::dtype::{Dtype, with_element};
@@ -12,21 +12,20 @@ use symmem::{
 };
 use zerocopy::IntoBytes;
 
-/// Destination and source of one type.
+/// Destination and source buffer of one element type.
 pub(super) struct Buffers<T: Reducible> {
     pub destination: SymmetricBuffer<T>,
     pub source: SymmetricBuffer<T>,
     dtype: Dtype,
 }
 
-/// Which of the buffers.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Destination,
     Source,
 }
 
-/// Elements of one of the buffers.
+/// A range of elements of one buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub side: Side,
@@ -34,15 +33,14 @@ pub(super) struct Part {
     pub length: usize,
 }
 
-/// [`Buffers`] of any type.
+/// [`Buffers`] with the element type erased.
 pub(super) trait Memory: Any {
-    /// The type of the elements.
     fn dtype(&self) -> Dtype;
-    /// Elements of a buffer.
+    /// The length of a buffer, in elements.
     fn length(&self, side: Side) -> usize;
-    /// Whether a buffer is reached by multicast.
+    /// Whether a buffer is bound to the multicast object.
     fn is_in_multicast(&self, side: Side) -> bool;
-    /// Makes both windows of the vendor's library. Collective.
+    /// Registers both buffers as symmetric windows of NCCL or RCCL. Collective.
     fn register_with_vendor(&self) -> Result<()>;
     /// Writes this rank's copy from element `first` on. Blocks.
     fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()>;
@@ -67,7 +65,7 @@ pub(super) trait Memory: Any {
         from: Part,
         options: &TransferOptions,
     ) -> Result<()>;
-    /// Enqueues a collective as its member `rank` makes it.
+    /// Enqueues a collective with the arguments of its member `rank`.
     fn collective(
         &self,
         calls: Collectives<'_>,
@@ -76,11 +74,11 @@ pub(super) trait Memory: Any {
         to: Part,
         from: Part,
     ) -> Result<()>;
-    /// Frees both. Collective.
+    /// Frees both buffers. Collective.
     fn free(self: Box<Self>) -> Result<()>;
 }
 
-/// Allocates buffers of so many elements. Collective.
+/// Allocates buffers of `destination` and `source` elements. Collective.
 pub(super) fn allocate(
     communicator: &Communicator,
     dtype: Dtype,
@@ -97,17 +95,17 @@ pub(super) fn allocate(
 }
 
 impl dyn Memory {
-    /// The buffers with their type.
+    /// Returns the typed buffers.
     ///
     /// # Panics
-    /// If their elements are of another type.
+    /// If the element type is not `T`.
     pub(super) fn of<T: Reducible>(&self) -> &Buffers<T> {
         let any: &dyn Any = self;
         any.downcast_ref()
             .expect("callers name the type by `dtype`, as `allocate` did")
     }
 
-    /// Whether one of them cannot be reached by multicast.
+    /// Whether at least one buffer is not bound to the multicast object.
     pub(super) fn is_unbound(&self) -> bool {
         !(self.is_in_multicast(Side::Destination) && self.is_in_multicast(Side::Source))
     }

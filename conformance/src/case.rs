@@ -1,5 +1,4 @@
-//! What a case is: plain data, so that a test, the installed command and a machine far away run the
-//! very same one.
+//! Cases are plain data, so that a test, the installed command and a remote machine run the same case.
 
 use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
 use super::products::ProductCase;
@@ -12,20 +11,20 @@ use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Case {
-    /// Data put and got, signals, barriers, host copies, refusals, registration.
+    /// Puts, gets, signals, barriers, host copies, refusals or registration.
     Transfer(TransferCase),
     /// One collective.
     Collective(CollectiveCase),
-    /// Collectives that must be refused.
+    /// Collective calls that must fail with a typed error.
     Refusal(RefusalCase),
-    /// Mixed collectives for a while.
+    /// Mixed collectives for a given time.
     Soak(SoakCase),
-    /// A product of matrices that gathers.
+    /// An all-gather + GEMM.
     Product(ProductCase),
 }
 
 impl Case {
-    /// Where the communicator's signals live.
+    /// Returns where the communicator's signals live.
     pub fn placement(&self) -> Placement {
         match self {
             Self::Transfer(case) => case.placement,
@@ -35,7 +34,7 @@ impl Case {
         }
     }
 
-    /// What a device lacks to run this; `None` if nothing.
+    /// Returns why a device with these capabilities cannot run this case; `None` if it can.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         match self {
             Self::Transfer(case) => case.engine.missing(capabilities),

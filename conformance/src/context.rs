@@ -1,14 +1,13 @@
-//! What a check of transfers works with.
+//! The context of a transfer check.
 
 use super::findings::Fault;
 use super::transfer_case::TransferCase;
 use std::time::Duration;
 use symmem::{Communicator, Stream};
 
-/// Streams that a case can use.
+/// Number of streams that a case can use.
 pub(super) const STREAMS: usize = 3;
 
-/// What a check works with.
 pub(super) struct Context<'a> {
     pub communicator: &'a Communicator,
     pub streams: &'a [Stream],

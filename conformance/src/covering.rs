@@ -1,14 +1,14 @@
-//! Covering arrays of strength two: few rows in which every two values of every two parameters meet.
+//! Covering arrays of strength two: few rows that combine every two values of every two parameters.
 //!
-//! Greedy, one row at a time, in the manner of AETG (Cohen, Dalal, Fredman, Patton: "The AETG
-//! system", IEEE TSE 23(7), 1997), with a fixed seed, so that a sample is the same everywhere.
+//! The algorithm is greedy and adds one row at a time, like AETG (Cohen, Dalal, Fredman, Patton: "The
+//! AETG system", IEEE TSE 23(7), 1997). The seed is fixed, so that a sample is the same everywhere.
 
-/// A small generator of reproducible pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, 2014).
+/// A small pseudo-random generator: SplitMix64 (Steele, Lea, Flood, 2014).
 #[derive(Clone)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -17,17 +17,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`. Panics if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.number() % bound as u64) as usize
     }
 }
 
-/// Which pairs of values have not met yet.
+/// The pairs of values that no row contains yet.
 struct Uncovered {
-    /// Number of the first value of each parameter, counted through all parameters.
+    /// Index of each parameter's first value among the values of all parameters.
     first: Vec<usize>,
-    /// The parameter of each value, and its number there.
+    /// For each value: its parameter, and its index within that parameter.
     places: Vec<(usize, usize)>,
     met: Vec<bool>,
     left: usize,
@@ -74,11 +74,11 @@ impl Uncovered {
     }
 }
 
-/// Candidates tried for each row; more make hardly fewer rows.
+/// Candidates tried per row; a higher number hardly reduces the number of rows.
 const CANDIDATES: usize = 4;
 
-/// Rows of one value for each parameter, where parameter `i` has values `0..sizes[i]`, such that
-/// every value of every parameter meets every value of every other in some row.
+/// Returns rows with one value per parameter, such that every two values of every two parameters
+/// occur together in some row. Parameter `i` has the values `0..sizes[i]`.
 pub fn pairwise(sizes: &[usize], seed: u64) -> Vec<Vec<usize>> {
     if sizes.contains(&0) {
         return Vec::new();
@@ -104,11 +104,11 @@ pub fn pairwise(sizes: &[usize], seed: u64) -> Vec<Vec<usize>> {
     rows
 }
 
-/// A row that holds at least one new pair.
+/// Builds a row with at least one new pair.
 fn candidate(sizes: &[usize], uncovered: &Uncovered, random: &mut Random) -> Vec<usize> {
     let count = sizes.len();
     let mut row: Vec<Option<usize>> = vec![None; count];
-    // Start from a new pair, looked for from a random place.
+    // Start with a new pair; the search begins at a random index.
     let start = random.below(uncovered.met.len());
     let pair = (0..uncovered.met.len())
         .map(|step| (start + step) % uncovered.met.len())
@@ -124,7 +124,7 @@ fn candidate(sizes: &[usize], uncovered: &Uncovered, random: &mut Random) -> Vec
         row[a.0] = Some(a.1);
         row[b.0] = Some(b.1);
     }
-    // Then each parameter, in random order, takes the value that meets most others anew.
+    // Then assign the other parameters in random order, each the value that forms the most new pairs.
     let mut order: Vec<usize> = (0..count).filter(|&at| row[at].is_none()).collect();
     for at in (1..order.len()).rev() {
         order.swap(at, random.below(at + 1));
@@ -139,7 +139,7 @@ fn candidate(sizes: &[usize], uncovered: &Uncovered, random: &mut Random) -> Vec
                 })
                 .count()
         };
-        // The first of the best, counted from a random value, so that ties are drawn by lot.
+        // The search begins at a random value, so that ties are broken at random.
         let mut best = (0, turn);
         for step in 0..sizes[parameter] {
             let value = (turn + step) % sizes[parameter];

@@ -1,8 +1,8 @@
-//! Types of elements.
+//! Element types.
 
 use serde::{Deserialize, Serialize};
 
-/// Type of the elements.
+/// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the types")]
 pub enum Dtype {
@@ -23,7 +23,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 14] = [
         Self::U8,
         Self::I8,
@@ -41,7 +41,7 @@ impl Dtype {
         Self::F64,
     ];
 
-    /// Whether it is floating point.
+    /// Whether the type is floating point.
     pub fn is_float(self) -> bool {
         matches!(
             self,
@@ -49,7 +49,7 @@ impl Dtype {
         )
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::F8E4m3 | Self::F8E5m2 => 1,

@@ -1,11 +1,11 @@
-//! How data of a case moves.
+//! The transfer method and launch geometry of a case.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities};
 use symmem::{Method, TransferOptions};
 
-/// How bytes are moved: [`Method`] as data.
+/// [`Method`] as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "documented at `Method`")]
 pub enum MethodName {
@@ -17,7 +17,7 @@ pub enum MethodName {
 }
 
 impl MethodName {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 5] = [
         Self::Automatic,
         Self::CopyEngine,
@@ -39,26 +39,26 @@ impl From<MethodName> for Option<Method> {
     }
 }
 
-/// Method and geometry; zeros leave the choice to the backend's tables.
+/// Transfer method and launch geometry; the planner chooses every value that is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Engine {
     /// The method.
     pub method: MethodName,
-    /// Blocks of the grid.
+    /// Blocks per grid.
     pub blocks: u32,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
     /// Bulk copies in flight per block.
     pub stages: u32,
-    /// Bytes of each bulk copy.
+    /// Size of each bulk copy, in bytes.
     pub stage_bytes: u32,
 }
 
 impl Engine {
-    /// Everything the tables choose.
+    /// The planner chooses everything.
     pub const AUTOMATIC: Self = Self::of(MethodName::Automatic);
 
-    /// The engines that cases are run with.
+    /// All engines that the plans use.
     pub const ALL: [Self; 14] = [
         Self::AUTOMATIC,
         Self::of(MethodName::CopyEngine),
@@ -98,7 +98,7 @@ impl Engine {
         Self::rings(1, stages, 16 << 10)
     }
 
-    /// A ring in each of several blocks, of which the last one signals.
+    /// One ring per block; the last block to finish signals.
     const fn rings(blocks: u32, stages: u32, stage_bytes: u32) -> Self {
         Self {
             blocks,
@@ -109,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// What a call is given.
+    /// Returns the options to pass to a call.
     pub fn options(&self) -> TransferOptions {
         TransferOptions::new()
             .method(self.method)
@@ -117,10 +117,10 @@ impl Engine {
             .in_flight(self.stages, self.stage_bytes)
     }
 
-    /// What a device lacks to run this; `None` if nothing.
+    /// Returns why a device with these capabilities cannot run this engine; `None` if it can.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         let has = |flag| capabilities.flags & flag != 0;
-        // The planner keeps a kilobyte for the ring's barriers.
+        // The planner reserves 1 KiB for the ring's barriers.
         let room = capabilities.shared_memory_per_block.saturating_sub(1024);
         match self.method {
             MethodName::CopyEngine if !has(CAPABILITY_COPY_ENGINE) => {

@@ -1,4 +1,4 @@
-//! Every check is seen to fail: faults are planted in ranks that are threads, on the host backend.
+//! Tests that every check can fail: they plant faults in ranks that are threads, on the host backend.
 
 use super::case::Case;
 use super::dtype::Dtype;
@@ -26,7 +26,7 @@ const CASE: TransferCase = TransferCase {
     seed: 11,
 };
 
-/// Runs `case` on three ranks, with a fault at `faulty`; every rank's outcome.
+/// Runs `case` on three ranks, with a fault at rank `faulty`; returns every rank's outcome.
 pub(super) fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<Outcome> {
     let job = LaunchEnvironment::alone().unwrap().job.unwrap();
     std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ pub(super) fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<
     })
 }
 
-/// The reasons by which `fault` fails `case`.
+/// Returns the reason that each rank gives when `fault` is planted in rank 1.
 fn reasons(operation: Operation, fault: Fault) -> Vec<String> {
     let case = Case::Transfer(TransferCase { operation, ..CASE });
     assert_eq!(

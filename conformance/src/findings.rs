@@ -1,20 +1,19 @@
-//! What checks find, and the faults that tests plant to see them find.
+//! Findings of checks, and the faults that tests plant to prove that checks find them.
 
-/// A fault that a test plants to see a check fail.
+/// A fault that a test plants to make a check fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A byte of the data is changed after it arrived.
+    /// A byte of the data changes after its arrival.
     WrongByte,
-    /// An element beside the data is changed.
+    /// A guard element next to the data changes.
     Guard,
-    /// An element of the source is changed.
+    /// An element of the source changes.
     Source,
-    /// Data comes without its signal.
+    /// Data arrives without its signal.
     MissingSignal,
-    /// Data is put after the barrier that announces it.
+    /// Data is put after the barrier that should follow it.
     Late,
-    /// A collective's result is accumulated from the last rank to the first; a product that is repeated is
-    /// rounded another way.
+    /// A collective accumulates from the last rank to the first; a repeated GEMM rounds differently.
     WrongOrder,
     /// The last eight bytes of a collective's result have not arrived.
     MissingPacket,
@@ -22,5 +21,5 @@ pub(super) enum Fault {
     Absent,
 }
 
-/// What this rank saw that it should not have.
+/// Descriptions of everything that this rank found wrong.
 pub(super) type Findings = Vec<String>;

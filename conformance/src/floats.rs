@@ -1,25 +1,25 @@
-//! Floating-point formats of at most 32 bits by their definition: sign, exponent, mantissa.
+//! Floating-point formats of at most 32 bits, implemented from their definition: sign, exponent, mantissa.
 //!
-//! Slow and plain on purpose, and shared with nobody: what kernels round by instructions or by bit
-//! tricks is checked against this.
+//! Slow and plain on purpose, and independent of the library's conversions: this is the reference for
+//! kernels that round by instructions or bit tricks.
 
 use super::dtype::Dtype;
 
-/// A format: its widths, and what its highest exponent means.
+/// A format: its field widths, and the meaning of its highest exponent.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// Bits of the exponent.
     pub exponent: u32,
     /// Bits of the mantissa.
     pub mantissa: u32,
-    /// Whether the highest exponent holds numbers too, and NaN is only all ones (OCP E4M3).
+    /// Whether the highest exponent encodes numbers too, and only all ones is NaN (OCP E4M3).
     finite: bool,
-    /// Whether what is too large becomes the largest number and not infinity.
+    /// Whether overflow gives the largest number instead of infinity.
     saturating: bool,
 }
 
 impl Format {
-    /// The format of a type of at most 32 bits; of f32 for all others.
+    /// Returns the format of a floating-point type of at most 32 bits; the format of f32 for all other types.
     pub fn of(dtype: Dtype) -> Self {
         let (exponent, mantissa) = match dtype {
             Dtype::F16 => (5, 10),
@@ -40,7 +40,7 @@ impl Format {
         (1 << (self.exponent - 1)) - 1
     }
 
-    /// The highest exponent, as stored.
+    /// The highest stored exponent.
     fn top(self) -> u32 {
         (1 << self.exponent) - 1
     }
@@ -49,12 +49,12 @@ impl Format {
         1 << (self.exponent + self.mantissa)
     }
 
-    /// The bits of positive infinity; the format has one.
+    /// The bits of positive infinity; only for formats that have one.
     fn infinity(self) -> u32 {
         self.top() << self.mantissa
     }
 
-    /// The bits of the largest number.
+    /// Returns the bits of the largest finite number.
     pub fn largest(self) -> u32 {
         if self.finite {
             // All ones is NaN; the number before it is the largest.
@@ -64,7 +64,7 @@ impl Format {
         }
     }
 
-    /// What `bits` stand for; exact, since f32 has every value of every narrower format.
+    /// Decodes `bits`. Exact, since f32 has every value of every narrower format.
     pub fn decode(self, bits: u32) -> f32 {
         let magnitude = bits & (self.sign() - 1);
         let sign = if bits & self.sign() == 0 { 1.0 } else { -1.0 };
@@ -82,14 +82,14 @@ impl Format {
         (sign * f64::from(digits) * self.unit(exponent.max(1))) as f32
     }
 
-    /// The value of the last place of numbers whose stored exponent is `exponent`.
+    /// The unit in the last place of numbers whose stored exponent is `exponent`.
     fn unit(self, exponent: i32) -> f64 {
-        // Every such power is a normal f64, whose stored exponent is all of it.
+        // The power is a normal f64 with mantissa 0, so its bits are the biased exponent alone.
         let power = exponent - self.bias() - self.mantissa as i32;
         f64::from_bits(((power + 1023) as u64) << 52)
     }
 
-    /// The number nearest to `value`, ties to even.
+    /// Rounds `value` to the nearest number of the format, ties to even, and returns its bits.
     pub fn encode(self, value: f32) -> u32 {
         let sign = if value.is_sign_negative() {
             self.sign()
@@ -108,12 +108,12 @@ impl Format {
         if magnitude.is_infinite() {
             return sign | over;
         }
-        // An f32 that is not 0 is a normal f64; 0 has the lowest exponent and no digits.
+        // A nonzero f32 is a normal f64; 0 has the lowest exponent and no digits.
         let power = (magnitude.to_bits() >> 52) as i32 - 1023;
         let exponent = (power + self.bias()).max(1);
         let digits = (magnitude / self.unit(exponent)).round_ties_even();
-        // Digits have the hidden one in them unless the number is subnormal, and rounding up to the
-        // next power of two carries into the exponent as it should.
+        // The digits include the hidden bit unless the number is subnormal. Rounding up to the next
+        // power of two carries into the exponent, which is correct.
         let bits = ((exponent as u64 - 1) << self.mantissa) + digits as u64;
         sign | if bits > u64::from(self.largest()) {
             over

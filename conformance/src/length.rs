@@ -1,32 +1,32 @@
-//! How many elements a case has, and where they begin.
+//! Lengths and offsets of cases.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many elements move.
+/// A number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Length {
-    /// This many.
+    /// Exactly this number.
     Elements(usize),
-    /// As many as `bytes` holds, and `delta` more.
+    /// As many elements as fit into `bytes`, plus `delta`.
     Around {
-        /// Bytes, a multiple of every element's size.
+        /// Size in bytes, a multiple of every element size.
         bytes: usize,
-        /// Elements more, or fewer.
+        /// Elements to add, or to subtract if negative.
         delta: isize,
     },
-    /// As many as a rank's share of `bytes` holds, in whole vectors of 16 bytes, and `delta` more.
+    /// As many elements as fit into one rank's share of `bytes`, rounded down to 16-byte vectors, plus `delta`.
     Shared {
-        /// Bytes.
+        /// Size of all ranks' shares together, in bytes.
         bytes: usize,
-        /// Elements more, or fewer.
+        /// Elements to add, or to subtract if negative.
         delta: isize,
     },
 }
 
 impl Length {
-    /// Around the sizes at which kernels change what they do: a 16-byte vector, a warp's and a
-    /// block's worth of them, a page, a few stages of bulk copies, and an odd megabyte.
+    /// Lengths around the sizes at which kernels change their behavior: a 16-byte vector, one vector
+    /// per thread of a warp and of a block, a page, a few stages of bulk copies, and an odd megabyte.
     pub const ALL: [Self; 20] = [
         Self::Elements(0),
         Self::Elements(1),
@@ -54,12 +54,12 @@ impl Length {
         Self::Around { bytes, delta }
     }
 
-    /// Elements of `size` bytes, among one rank.
+    /// Returns the number of elements of `size` bytes in a world of one rank.
     pub fn elements(self, size: usize) -> usize {
         self.elements_among(1, size)
     }
 
-    /// Elements of `size` bytes, among `world` ranks.
+    /// Returns the number of elements of `size` bytes in a world of `world` ranks.
     pub fn elements_among(self, world: usize, size: usize) -> usize {
         let (bytes, delta) = match self {
             Self::Elements(count) => return count,

@@ -1,13 +1,15 @@
-//! The conformance suite: what every backend must do, as data.
+//! The conformance suite: test cases, as data, that every backend must pass.
 //!
-//! A [`Case`] names an operation, a type, a length, offsets, an engine and where signals live;
-//! [`run`] carries it out on a communicator together with the other ranks, and every rank gets the
-//! same [`Outcome`]. [`World`] launches ranks as processes (or threads) once and feeds them cases;
-//! [`plan`] says which: a [`plan::sample`] in which every two values of every two parameters meet, or
-//! [`plan::full`]. [`selftest`] is all of it behind one call, for the installed command.
+//! A [`Case`] names an operation, an element type, a length, offsets, an engine and the placement of
+//! signals. [`run`] executes a case on a communicator together with the other ranks; every rank gets
+//! the same [`Outcome`]. [`World`] launches the ranks once, as processes or threads, and sends them
+//! cases. [`plan`] generates the cases: [`plan::sample`] combines every two values of every two
+//! parameters at least once; [`plan::full`] generates all. [`selftest`] does all of this in one call,
+//! for the installed command.
 //!
-//! A check compares every byte: destinations are poisoned before, hold guards on both sides of the
-//! data, and sources must stay as they are. What a device cannot do is skipped, with the reason.
+//! A check compares every byte. Destinations are filled with poison before the call and have guards
+//! on both sides of the data; sources must not change. A case that the device does not support is
+//! skipped, with the reason.
 
 mod buffers;
 mod case;

@@ -1,15 +1,15 @@
-//! What became of a case.
+//! The outcome of a case.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a case, the same on all ranks.
+/// The outcome of a case, the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every rank saw what it should.
+    /// Every rank found what it expected.
     Passed,
-    /// The device cannot do this; why.
+    /// The device does not support the case; holds the reason.
     Skipped(String),
-    /// A rank saw something else, or a call failed; which and what.
+    /// A rank found wrong data, or a call failed; names the rank and the finding.
     Failed(String),
 }

@@ -1,21 +1,21 @@
-//! Data that is known everywhere without being sent, and what is wrong with data that came back.
+//! Test data that every rank can compute by itself, and comparison with the data that arrived.
 
 use super::covering::Random;
 use symmem::Element;
 use zerocopy::IntoBytes;
 
-/// What a run of random elements is for; two that differ have nothing in common.
+/// Seed of a sequence of random elements; different tags give independent sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     /// The case's seed.
     pub seed: u64,
-    /// Whose elements.
+    /// The rank that the elements belong to.
     pub rank: usize,
-    /// In which round of the case; poison has none.
+    /// The round of the case; `None` for poison.
     pub round: Option<u32>,
 }
 
-/// `length` elements of random bits.
+/// Returns `length` elements of random bits.
 pub fn elements<T: Element>(tag: Tag, length: usize) -> Vec<T> {
     let round = tag.round.map_or(u64::MAX, u64::from);
     let mut random = Random(tag.seed);
@@ -27,7 +27,7 @@ pub fn elements<T: Element>(tag: Tag, length: usize) -> Vec<T> {
     elements
 }
 
-/// Where `seen` first differs from `expected`, bit by bit: byte, what it is, what it should be.
+/// Returns the first byte in which `seen` differs from `expected`; `None` if they are bit-identical.
 pub fn difference<T: Element>(seen: &[T], expected: &[T]) -> Option<Difference> {
     let (seen, expected) = (seen.as_bytes(), expected.as_bytes());
     if seen == expected {
@@ -47,16 +47,16 @@ pub fn difference<T: Element>(seen: &[T], expected: &[T]) -> Option<Difference> 
     })
 }
 
-/// The first byte that differs, and how many do.
+/// The first byte that differs, and the number of bytes that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its number.
+    /// Its index.
     pub byte: usize,
-    /// What it is.
+    /// Its value.
     pub seen: u8,
-    /// What it should be.
+    /// The expected value.
     pub expected: u8,
-    /// How many bytes differ.
+    /// Number of bytes that differ.
     pub count: usize,
 }
 

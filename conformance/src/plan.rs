@@ -1,4 +1,4 @@
-//! Which cases are run: a sample in which every pair of parameters meets, or all.
+//! Generates transfer cases: a sample that covers every pair of parameter values, or all cases.
 
 use super::covering::{Random, pairwise};
 use super::dtype::Dtype;
@@ -9,11 +9,11 @@ use super::transfer_case::{Operation, Placement, Traffic, TransferCase};
 /// The seed of the sample that tests run.
 pub const SEED: u64 = 20_261_120;
 
-/// The sample for `worlds` worlds: pairs of a world's number and a case.
+/// Returns the sample for `worlds` worlds, as pairs of a world's index and a case.
 ///
 /// World, operation, traffic, dtype, length, both offsets, engine and placement are the parameters;
-/// every two values of every two of them meet in some case. Every world has the cases of
-/// [`local`] besides, for one dtype each.
+/// every two values of every two of them occur together in some case. In addition, every world gets
+/// each operation of [`local`] once, with one dtype.
 pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, TransferCase)> {
     let sizes = [
         worlds,
@@ -50,13 +50,13 @@ pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, TransferCase)> {
             cases.push((world, local_case(operation, dtype, &mut random)));
         }
     }
-    // A world opens a communicator for each placement: in turn, once.
+    // Sorted by placement, since a world opens one communicator per placement, one after the other.
     cases.sort_by_key(|(world, case)| (*world, case.placement != Placement::Device));
     cases
 }
 
-/// Every case of one world: the product of dtype, length, offsets and engine, to which operation,
-/// traffic and placement are dealt by lot; and the cases of [`local`].
+/// Returns all cases of one world: every combination of dtype, length, offsets and engine, with random
+/// operation, traffic and placement; and the cases of [`local`].
 pub fn full(seed: u64) -> impl Iterator<Item = TransferCase> {
     Placement::ALL.into_iter().flat_map(move |placement| {
         let locals = (placement == Placement::Device).then(|| local(seed));
@@ -65,7 +65,7 @@ pub fn full(seed: u64) -> impl Iterator<Item = TransferCase> {
     })
 }
 
-/// How many cases [`full`] has.
+/// Returns the number of cases in [`full`].
 pub fn full_count() -> usize {
     LOCAL.len() * Dtype::ALL.len() + PRODUCT
 }
@@ -96,14 +96,14 @@ fn product(seed: u64) -> impl Iterator<Item = TransferCase> {
     })
 }
 
-/// Operations that move nothing between ranks by an engine.
+/// Operations that do not depend on an engine or on traffic between ranks.
 const LOCAL: [Operation; 3] = [
     Operation::HostCopy,
     Operation::Refusals,
     Operation::Registration,
 ];
 
-/// Host copies, refusals and registration, for every dtype.
+/// Returns cases of host copies, refusals and registration, for every dtype.
 pub fn local(seed: u64) -> impl Iterator<Item = TransferCase> {
     let mut random = Random(seed);
     LOCAL.into_iter().flat_map(move |operation| {
@@ -125,7 +125,7 @@ fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> Transf
     }
 }
 
-/// Barriers and signals with little data, for worlds of more ranks than processors.
+/// Returns barriers and signals with little data, for worlds with more ranks than processors.
 pub fn crowd(seed: u64) -> Vec<TransferCase> {
     let mut random = Random(seed);
     Placement::ALL

@@ -1,8 +1,9 @@
-//! The rank's side of a world: a process that reads cases from its standard input, runs them with the
-//! other ranks and, if it is rank 0, tells their outcomes on its standard output.
+//! The rank's side of a world: a process that reads cases from standard input, runs them together with
+//! the other ranks and, if it is rank 0, writes the outcomes to standard output.
 //!
-//! Lines of JSON, each line of the answer behind [`MARK`], so that other output does no harm. First
-//! comes a [`Setup`], then [`Case`]s; the end of the input ends the rank in good order.
+//! Both directions are lines of JSON. The input is a [`Setup`], then [`Case`]s; a rank shuts down
+//! cleanly at the end of its input. Each output line starts with [`MARK`], so that the reader can
+//! ignore other output.
 
 use super::case::Case;
 use super::collectives::MulticastKernels;
@@ -19,24 +20,24 @@ use symmem::backend::read_text;
 use symmem::bootstrap::LaunchEnvironment;
 use symmem::{Communicator, Leaks, Result, ShareKind};
 
-/// What the lines of an answer begin with.
+/// Prefix of each line that carries an answer.
 pub(super) const MARK: &str = "#symmem-conformance ";
 
-/// What a rank must know before the first case. Its backend, rank and world it has from the
+/// The settings that a rank needs before the first case. Backend, rank and world size come from the
 /// environment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
-    /// Names of [`ShareKind`]s to force; empty for the backend's own.
+    /// Names of the [`ShareKind`]s to try, in order; empty for the default.
     pub share_kinds: Vec<String>,
-    /// Bound of each wait.
+    /// Time limit of each wait.
     pub deadline: Duration,
-    /// How many ranks are threads of this process, which is then the whole world; 0 for none.
+    /// If not 0, this process is the whole world, with this number of ranks as threads.
     pub threads: u32,
-    /// Whether the first case that does not pass is the last.
+    /// Whether to stop after the first case that does not pass.
     pub ends_at_failure: bool,
 }
 
-/// What rank 0 tells.
+/// A message from rank 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The communicator is up.
@@ -48,43 +49,44 @@ pub(super) enum Answer {
         /// Whether the world can run another case.
         usable: bool,
     },
-    /// The world has ended in good order.
+    /// The world has shut down cleanly.
     Ended {
-        /// Buffers not given up, by this rank or its peers.
+        /// Buffers that this rank or its peers did not free.
         leaked: usize,
     },
-    /// The world cannot go on.
+    /// The world cannot continue.
     Failed(String),
 }
 
-/// What a world runs on, as its rank 0 sees it.
+/// The machine and features that a world runs on, as seen by rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// The device's name.
+    /// Device name.
     pub device: String,
-    /// Version of the driver, as the vendor numbers it.
+    /// Driver version, in the vendor's numbering.
     pub driver_version: u32,
-    /// How memory is shared.
+    /// How ranks share memory; the name of a [`ShareKind`].
     pub share_kind: String,
     /// Whether several ranks share a device.
     pub shares_device: bool,
-    /// What the ranks agreed on about multicast, and why it is no more.
+    /// Level of multicast support, and the reason if it is limited.
     #[serde(default)]
     pub multicast: String,
-    /// What it has of multicast that not every world has.
+    /// Multicast features that not every world with multicast has.
     #[serde(default)]
     pub multicast_kernels: MulticastKernels,
 }
 
-/// Where a rank has its cases from, and where it tells of them.
+/// A rank's source of cases and its sink for answers.
 struct Feed<'a> {
     next: &'a mut dyn FnMut() -> Option<Case>,
     tell: &'a mut dyn FnMut(&Answer),
 }
 
-/// Runs as a rank of a world that [`super::World`] launched, until the input ends.
+/// Runs as a rank of a world that [`super::World`] launched. Blocks until standard input ends.
 ///
-/// Fails if there is no such world: the hidden command that calls this is of no use by hand.
+/// Prints an error and fails outside such a world: the hidden command that calls this is not meant to
+/// be started by hand.
 pub fn rank_main() -> ExitCode {
     match rank() {
         Ok(()) => ExitCode::SUCCESS,
@@ -118,7 +120,7 @@ fn rank() -> std::result::Result<(), String> {
     serve(&setup, &launch, &mut feed).map_err(|error| error.to_string())
 }
 
-/// The world as threads: the first tells, the input is passed on to all.
+/// Runs all ranks as threads: each gets every case, and rank 0 answers.
 fn threads(
     setup: &Setup,
     launch: &LaunchEnvironment,
@@ -152,7 +154,7 @@ fn threads(
             }));
         }
         while let Some(case) = next() {
-            // A rank that has ended takes no more cases; its error is found below.
+            // The channel of a rank that has ended is closed; the join below returns its error.
             if inputs.iter().any(|input| input.send(case.clone()).is_err()) {
                 break;
             }
@@ -168,11 +170,11 @@ fn threads(
 fn say(answer: &Answer) {
     let mut output = std::io::stdout().lock();
     let text = serde_json::to_string(answer).unwrap_or_default();
-    // Whoever listened is gone if this fails, and the input ends with it.
+    // If this fails, the launcher is gone, and the input ends too.
     let _ = writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush());
 }
 
-/// Runs cases until there are none, with a communicator for each placement of signals, one at a time.
+/// Runs all cases of the feed; opens a new communicator whenever the placement of signals changes.
 fn serve(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>) -> Result<()> {
     let result = communicators(setup, launch, feed);
     match &result {

@@ -1,21 +1,20 @@
-//! Reductions as they are defined: element by element, in rank order, rounded once.
+//! Reference reductions: element by element, in rank order, rounded once.
 //!
-//! Works on bytes, knows no backend, and is what every peer-to-peer algorithm must match bit by bit.
+//! They work on bytes and use no backend. Every peer-to-peer algorithm must match them bit by bit.
 
 use super::collectives::Reduction;
 use super::dtype::Dtype;
 use super::floats::Format;
 
-/// What elements are accumulated in.
+/// A type that elements are accumulated in.
 trait Accumulator: Copy {
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// The smaller; NaN if either is. Of zeros the one with a sign is the smaller, as IEEE 754-2019
-    /// has it.
+    /// The smaller; NaN if either is NaN. -0 is smaller than +0, as in IEEE 754-2019 `minimum`.
     fn smaller(self, other: Self) -> Self;
-    /// The larger; NaN if either is.
+    /// The larger; NaN if either is NaN. +0 is larger than -0.
     fn larger(self, other: Self) -> Self;
-    /// Integers towards zero.
+    /// The quotient; integers round toward zero.
     fn divide(self, by: usize) -> Self;
 }
 
@@ -69,7 +68,7 @@ macro_rules! floats {
 }
 floats!(f32 f64);
 
-/// Folds the same element of all sources, with one conversion in and one out.
+/// Reduces corresponding elements of all sources; converts each once on load and each result once on store.
 fn fold<A: Accumulator, const BYTES: usize>(
     reduction: Reduction,
     sources: &[&[u8]],
@@ -104,11 +103,11 @@ fn fold<A: Accumulator, const BYTES: usize>(
     result
 }
 
-/// Reduces equally long sources, one of each rank in rank order.
+/// Reduces sources of equal length, one per rank in rank order.
 ///
-/// Integers of 8 and 16 bits are accumulated in 32, floating point of 8 and 16 bits in f32, others in
-/// their own type; integers wrap. An average is divided before it is rounded. What a lone rank has is
-/// its result as it is.
+/// Integers of 8 and 16 bits are accumulated in 32 bits, floating point of 8 and 16 bits in f32, others
+/// in their own type; integers wrap. An average is divided before it is rounded. A single source is
+/// copied unchanged.
 pub fn reduce(dtype: Dtype, reduction: Reduction, sources: &[&[u8]]) -> Vec<u8> {
     if let [alone] = sources {
         return alone.to_vec();
@@ -239,7 +238,7 @@ mod tests {
             u64::to_le_bytes,
         );
         assert_eq!(u64::from_le_bytes(own), u64::MAX);
-        // Infinity, which two ranks would make the largest number.
+        // One rank keeps infinity; with two ranks the sum saturates to the largest number.
         let infinity = [0x7cu8];
         assert_eq!(reduce(Dtype::F8E5m2, Reduction::Sum, &[&infinity]), [0x7c]);
         let two: [&[u8]; 2] = [&infinity, &infinity];

@@ -1,5 +1,5 @@
-//! Calls that must be refused: by which error, on which ranks, and with nothing lost; and calls of nothing, which
-//! must not be.
+//! Calls that must fail with a given error, and must leave the communicator working; and calls with no elements,
+//! which must succeed.
 
 use super::buffers::{Buffers, Memory};
 use super::context::Context;
@@ -12,7 +12,7 @@ use symmem::{
     BARRIER_CHANNELS, CHANNELS, Element, Error, Method, Reducible, Result, TransferOptions,
 };
 
-/// Makes calls of nothing, which move nothing and are not refused; a signal behind one is given all the same.
+/// Makes calls with no elements, which must succeed; a put of no elements with a signal must still signal.
 fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
     const CHANNEL: u32 = 0;
     let communicator = context.communicator;
@@ -32,14 +32,14 @@ fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
     empty.free()
 }
 
-/// Makes each call and looks at its error; then moves data as if nothing had been.
+/// Makes each call and checks its error; then moves data to show that the communicator still works.
 pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let mut findings = with_element!(context.case.dtype, T => {
         let findings = refused::<T>(context, memory.of())?;
         nothing::<T>(context)?;
         findings
     });
-    // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
+    // The failed calls must not have counted a signal, blocked a stream or allocated on some ranks only.
     let case = TransferCase {
         operation: Operation::PutSignal,
         ..context.case.clone()
@@ -52,7 +52,7 @@ pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Makes each call and looks at its error.
+/// Makes each call and checks its error.
 fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
     let communicator = context.communicator;
     let (rank, world) = (communicator.rank(), communicator.world_size());
@@ -107,26 +107,38 @@ fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     let (low, high) = (destination.slice(..2)?, destination.slice(1..3)?);
     refused("a put onto itself", stream.put(rank, low, high), invalid);
     let from = source.slice(..1)?;
-    refused("a put to no rank", stream.put(world, one, from), invalid);
-    refused("a get from no rank", stream.get(world, one, from), invalid);
     refused(
-        "a view of no rank",
+        "a put to an invalid rank",
+        stream.put(world, one, from),
+        invalid,
+    );
+    refused(
+        "a get from an invalid rank",
+        stream.get(world, one, from),
+        invalid,
+    );
+    refused(
+        "a view of an invalid rank",
         destination.peer(world).map(drop),
         invalid,
     );
-    refused("a wait for no rank", stream.wait_signal(world, 0), invalid);
     refused(
-        "a wait on no channel",
+        "a wait for an invalid rank",
+        stream.wait_signal(world, 0),
+        invalid,
+    );
+    refused(
+        "a wait on an invalid channel",
         stream.wait_signal(rank, CHANNELS),
         invalid,
     );
     refused(
-        "a signal on no channel",
+        "a signal on an invalid channel",
         stream.put_signal(rank, one, from, CHANNELS),
         invalid,
     );
     refused(
-        "a barrier on no channel",
+        "a barrier on an invalid channel",
         stream.barrier_within(BARRIER_CHANNELS, context.deadline),
         invalid,
     );
@@ -149,7 +161,7 @@ fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
             invalid,
         );
     } else {
-        // A pair of addresses that bulk copies can serve, or the planner would choose another method.
+        // Aligned addresses, since the planner chooses another method for the others.
         let aligned = (destination.slice(..64)?, source.slice(..64)?);
         let odd = TransferOptions::new().method(Method::Bulk).in_flight(2, 17);
         refused(
@@ -159,7 +171,7 @@ fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         );
     }
     refused(
-        "a buffer beyond count",
+        "a buffer whose size overflows",
         communicator.allocate::<T>(&[usize::MAX, 2]).map(drop),
         invalid,
     );
@@ -171,7 +183,7 @@ fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         );
     }
     if align_of::<T>() > 1 {
-        // SAFETY: refused for its alignment before anything is done with the address.
+        // SAFETY: `register` refuses the address for its alignment and never dereferences it.
         let misaligned = unsafe { communicator.register::<T>(DeviceAddress(0x1001), &[1]) };
         refused("misaligned memory", misaligned.map(drop), invalid);
     }

@@ -1,5 +1,5 @@
-//! Memory that the caller owns: made symmetric where its kind can be shared; else a typed error that
-//! says why, and a staged copy.
+//! Registration of memory that the caller owns. If memory of this kind cannot be shared, registration
+//! must fail with `NotShareable`, and a staged copy must work.
 
 use super::buffers::{Buffers, Memory};
 use super::context::Context;
@@ -10,10 +10,10 @@ use symmem::backend::abi::DeviceAddress;
 use symmem::backend::{Backend, SymmetricMemory};
 use symmem::{Error, Reducible, Result, SymmetricBuffer};
 
-/// Elements of the memory.
+/// Length of the memory, in elements.
 const LENGTH: usize = 1000;
 
-/// Registers or stages memory of this process, and lets the next rank look at it.
+/// Registers or stages memory of this process, then gets the next rank's memory and compares it.
 pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let mut findings = Findings::new();
     with_element!(context.case.dtype, T => {
@@ -24,8 +24,8 @@ pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Memory of the process's heap, which no backend can share: refused, then staged where the device
-/// can read it.
+/// Checks heap memory, which no backend can share: registration must fail. The host backend can read
+/// it, and so stages it.
 fn pageable<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
@@ -46,7 +46,7 @@ fn pageable<T: Reducible>(
             buffer.free()?;
         }
     }
-    // SAFETY: only asked which it is.
+    // SAFETY: the backend is only matched by its kind; no call is made on it.
     let backend = unsafe { communicator.backend() };
     if matches!(backend, Backend::Host(_)) {
         // SAFETY: the host backend reads any memory of the process; `mine` outlives the copy, which
@@ -58,21 +58,22 @@ fn pageable<T: Reducible>(
     Ok(())
 }
 
-/// Memory of the device that the caller allocated.
+/// Checks device memory that the caller allocated.
 fn allocated<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
     findings: &mut Findings,
 ) -> Result<()> {
     let communicator = context.communicator;
-    // SAFETY: it allocates memory of the caller's, and frees it once no rank uses it any more.
+    // SAFETY: the backend only allocates one block here, and frees it after the barrier below, when no
+    // rank uses it.
     let backend = unsafe { communicator.backend() };
     let bytes = (LENGTH * size_of::<T>()) as u64;
     let own = match backend.allocate(communicator.share_kind().into(), bytes) {
         Ok(own) => Ok(own),
         Err(failure) => Err(failure.to_string()),
     };
-    // A rank that has no memory must not leave the others in the collective call.
+    // If one rank has no memory, all must skip the collective call, or the others would wait in it.
     let told = own.as_ref().err().cloned().unwrap_or_default();
     if communicator
         .host_all_gather(told.as_bytes())?
@@ -81,16 +82,17 @@ fn allocated<T: Reducible>(
     {
         findings.push(format!("the backend allocated nothing: {told}"));
     } else if let Ok(own) = &own {
-        // SAFETY: allocated above, freed below once the buffer is gone from every rank.
+        // SAFETY: the memory was allocated above, and is freed only after every rank has freed the buffer.
         match unsafe { communicator.register::<T>(own.address, &[LENGTH]) } {
             Ok(buffer) => {
                 write(context, &buffer, 1)?;
                 look(context, buffers, &buffer, 1, "registered", findings)?;
                 buffer.free()?;
             }
-            // The kind cannot be shared once more: then it can be copied.
+            // Memory of this kind cannot be shared after its allocation, but it can be copied.
             Err(Error::NotShareable { .. }) => {
-                // SAFETY: as above; the copy has passed when `look` has.
+                // SAFETY: the memory was allocated above and is freed below; `look` synchronizes the
+                // stream, so the copy has finished by then.
                 let staged: SymmetricBuffer<T> =
                     unsafe { communicator.stage(own.address, &[LENGTH], &context.streams[0])? };
                 write(context, &staged, 1)?;
@@ -102,7 +104,7 @@ fn allocated<T: Reducible>(
     }
     communicator.host_barrier()?;
     if let Ok(own) = own {
-        // SAFETY: allocated above; no rank maps it any more.
+        // SAFETY: the memory was allocated above, and after the barrier no rank maps it.
         if let Err(failure) = unsafe { backend.free(own.handle) } {
             findings.push(format!("freeing: {failure}"));
         }
@@ -131,7 +133,7 @@ fn write<T: Reducible>(
     )
 }
 
-/// Gets the next rank's copy of `buffer` and compares it with what that rank has.
+/// Gets the next rank's copy of `buffer` and compares it with the data that this rank wrote.
 fn look<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
@@ -150,7 +152,7 @@ fn look<T: Reducible>(
     buffers.destination.read(stream, 0, &mut seen)?;
     if let Some(found) = difference(&seen, &elements(tag(context, next, round), LENGTH)) {
         findings.push(format!(
-            "the memory that rank {next} {how} came out wrong: {found:?}"
+            "the memory that rank {next} {how} differs: {found:?}"
         ));
     }
     communicator.host_barrier()

@@ -1,4 +1,4 @@
-//! What a selftest found: every case with its outcome, counted.
+//! The report of a selftest: every case with its outcome, and the totals.
 
 use super::case::Case;
 use super::collectives::{MulticastKernels, Way};
@@ -8,43 +8,43 @@ use super::world::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Every case with its outcome.
+/// The result of a selftest, as it is written to JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// [`super::SCHEMA`].
     pub schema: String,
     /// Version of symmem.
     pub version: String,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// Whether all cases were run, or the sample.
+    /// Whether all cases ran, and not only the sample.
     pub full: bool,
-    /// Whether it was a quarter of the sample.
+    /// Whether only a quarter of the sample ran.
     #[serde(default)]
     pub quick: bool,
-    /// The seed.
+    /// Seed of the sample and of the data.
     pub seed: u64,
-    /// Over all worlds.
+    /// Counts over all worlds.
     pub totals: Totals,
-    /// One for each world size.
+    /// One report per world size.
     pub worlds: Vec<WorldReport>,
 }
 
-/// What became of the cases of one world.
+/// The results of one world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorldReport {
-    /// Ranks.
+    /// World size, in ranks.
     pub world: u32,
-    /// What it ran on.
+    /// The machine and features that the world ran on.
     pub about: About,
-    /// What was wrong with the world itself: it did not start or did not end in good order.
+    /// Why the world did not start, or did not shut down cleanly; `None` if it did both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Its cases, in order.
+    /// The cases, in order.
     pub cases: Vec<NamedRecord>,
 }
 
-/// A [`Record`] with the case's name for people.
+/// A [`Record`] with the case's readable name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NamedRecord {
     /// The case's name.
@@ -54,19 +54,19 @@ pub struct NamedRecord {
     pub record: Record,
 }
 
-/// Cases counted by outcome.
+/// Counts of cases by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Passed.
+    /// Cases that passed.
     pub passed: usize,
-    /// Skipped, by reason.
+    /// Cases that were skipped, by reason.
     pub skipped: BTreeMap<String, usize>,
-    /// Failed.
+    /// Cases that failed.
     pub failed: usize,
-    /// Of those that passed, cases that name multicast.
+    /// Passed cases that name a multicast algorithm.
     #[serde(default)]
     pub multicast: usize,
-    /// Of these, cases that its kernels did; the others show what takes its place.
+    /// Those of them that ran multicast kernels; the others ran a replacement algorithm.
     #[serde(default)]
     pub by_multicast: usize,
 }
@@ -81,14 +81,14 @@ impl Totals {
         }
     }
 
-    /// Counts a case, in a world of so many ranks, that passed.
+    /// Counts a passed case of a world of `world` ranks in the multicast totals.
     pub fn count_multicast(&mut self, case: &Case, world: u32, about: &About) {
         self.multicast += usize::from(is_by_multicast(case));
         let by_kernels = goes_by_multicast(case, world, about.multicast_kernels);
         self.by_multicast += usize::from(by_kernels);
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -99,7 +99,7 @@ impl Totals {
         }
     }
 
-    /// Cases in all.
+    /// Returns the number of all cases.
     pub fn cases(&self) -> usize {
         self.passed + self.failed + self.skipped.values().sum::<usize>()
     }
@@ -127,7 +127,7 @@ impl std::fmt::Display for Totals {
             let (by_kernels, all) = (self.by_multicast, self.multicast);
             write!(
                 formatter,
-                "; {by_kernels} of {all} that name multicast went by it"
+                "; {by_kernels} of {all} multicast cases ran multicast kernels"
             )?;
         }
         Ok(())
@@ -135,13 +135,13 @@ impl std::fmt::Display for Totals {
 }
 
 impl WorldReport {
-    /// Whether every case passed, and the world started and ended in good order.
+    /// Whether every case passed, and the world started and shut down cleanly.
     pub(super) fn has_passed(&self) -> bool {
         let passed = |case: &NamedRecord| case.record.outcome == Outcome::Passed;
         self.trouble.is_none() && self.cases.iter().all(passed)
     }
 
-    /// Cases that passed and that the kernels of multicast did.
+    /// Returns the passed cases that ran multicast kernels.
     pub fn by_multicast(&self) -> impl Iterator<Item = &Record> {
         let records = self.cases.iter().map(|case| &case.record);
         records.filter(|record| {
@@ -150,8 +150,7 @@ impl WorldReport {
         })
     }
 
-    /// Ways by multicast that the cases name, and none shows: there is no case of them that passed and that the
-    /// kernels of multicast did.
+    /// Returns the multicast operations and algorithms for which no passed case ran multicast kernels.
     pub fn ways_without_multicast(&self) -> Vec<Way> {
         let mut ways: Vec<Way> = Vec::new();
         for way in self.cases.iter().filter_map(|case| way(&case.record.case)) {
@@ -167,7 +166,7 @@ impl WorldReport {
 }
 
 impl Report {
-    /// Whether every case passed or was skipped, and every world started and ended in good order.
+    /// Whether every case passed or was skipped, and every world started and shut down cleanly.
     pub fn is_clean(&self) -> bool {
         self.totals.failed == 0 && self.worlds.iter().all(|world| world.trouble.is_none())
     }
@@ -180,12 +179,12 @@ pub(super) fn way(case: &Case) -> Option<Way> {
     }
 }
 
-/// Whether a case names multicast.
+/// Whether a case names a multicast algorithm.
 pub(super) fn is_by_multicast(case: &Case) -> bool {
     way(case).is_some_and(|way| way.algorithm.is_multicast())
 }
 
-/// Whether the kernels of multicast do it, in a world of so many ranks that has these.
+/// Whether a case runs multicast kernels in a world of `world` ranks with these features.
 pub(super) fn goes_by_multicast(case: &Case, world: u32, kernels: MulticastKernels) -> bool {
     matches!(case, Case::Collective(case) if case.goes_by_multicast(world as usize, kernels))
 }
@@ -234,7 +233,7 @@ mod tests {
             totals.count(&case.record.outcome);
             totals.count_multicast(&case.record.case, 2, &world.about);
         }
-        let said = "3 passed, 0 failed, 0 skipped; 1 of 3 that name multicast went by it";
+        let said = "3 passed, 0 failed, 0 skipped; 1 of 3 multicast cases ran multicast kernels";
         assert_eq!(totals.to_string(), said);
         let alone = WorldReport { world: 1, ..world };
         assert_eq!(alone.by_multicast().count(), 0);
@@ -256,7 +255,7 @@ mod tests {
         assert!(goes(&f8, false, true) && !goes(&f8, true, false));
         let captured = case(Dtype::F32, Mode::Captured);
         assert!(goes(&captured, true, false) && !goes(&captured, false, true));
-        // No switch reduces these.
+        // NVLS does not reduce 8-bit integers.
         assert!(!goes(&case(Dtype::I8, Mode::Eager), true, true));
     }
 
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(about.multicast_kernels, MulticastKernels::default());
     }
 
-    /// A sum of all ranks, by multicast.
+    /// An all-reduce of all ranks by multicast.
     fn by_multicast() -> CollectiveCase {
         let way = Way {
             operation: Collective::AllReduce,

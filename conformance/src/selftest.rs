@@ -1,4 +1,4 @@
-//! The suite from the installed binary, for a machine nobody has seen.
+//! Runs the suite from the installed command, without sources or a build.
 
 use super::case::Case;
 use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
@@ -15,36 +15,36 @@ use std::time::Duration;
 use symmem::Error;
 use symmem::backends::{self as select, Selection};
 
-/// The argument by which the `symmem` command becomes a rank of the selftest.
+/// The argument that makes the `symmem` command a rank of the selftest.
 pub const RANK_ARGUMENT: &str = "rank-selftest";
 
-/// The schema that this version writes.
+/// The report schema that this version writes.
 pub const SCHEMA: &str = "symmem-selftest/2";
 
 /// A part of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Puts, gets, signals, barriers and what goes with them.
+    /// Puts, gets, signals, barriers, host copies, refusals and registration.
     Transfers,
     /// Collectives.
     Collectives,
-    /// Products of matrices that gather.
+    /// All-gather + GEMM.
     Products,
-    /// Of the collectives those that go by multicast, or as if.
+    /// Collectives that name a multicast algorithm.
     Multicast,
 }
 
-/// One of several equal shares, numbered from 1.
+/// One of several equal shares of the cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which.
+    /// Number of this share, from 1 to `of`.
     pub number: usize,
-    /// Of how many.
+    /// Number of shares.
     pub of: usize,
 }
 
 impl Share {
-    /// Leaves every `of`-th case, so that all shares have cases of all kinds.
+    /// Keeps every `of`-th case, so that all shares have cases of all kinds.
     fn take<T>(self, cases: &mut Vec<T>) {
         let mut index = 0;
         cases.retain(|_| {
@@ -62,37 +62,37 @@ impl std::str::FromStr for Share {
             let (number, of) = (number.parse().ok()?, of.parse().ok()?);
             (1..=of).contains(&number).then_some(Self { number, of })
         });
-        numbers.ok_or_else(|| format!("`{text}` is no share; write 1/4 to 4/4"))
+        numbers.ok_or_else(|| format!("`{text}` is not a share; write for example 1/4"))
     }
 }
 
-/// What to test.
+/// Options of [`selftest`].
 #[derive(Clone, Debug)]
 pub struct SelftestOptions {
     /// The backend.
     pub backend: Selection,
-    /// World sizes; empty for 1, 2 and one rank a device (4 ranks on the host).
+    /// World sizes; empty for 1, 2 and one rank per device (4 ranks on the host backend).
     pub ranks: Vec<u32>,
-    /// All cases in place of the sample.
+    /// Run all cases instead of the sample.
     pub full: bool,
-    /// A quarter of the sample.
+    /// Run a quarter of the sample.
     pub quick: bool,
-    /// Only cases of this.
+    /// Run only this part of the suite.
     pub only: Option<Subject>,
-    /// Only one of so many equal shares of the cases, from the first on: several runs have them all.
+    /// Run only one share of the cases; the runs of all shares together cover every case.
     pub share: Option<Share>,
-    /// Mixed collectives for so long, shared out among the worlds, in place of cases.
+    /// Run mixed collectives for this time instead of cases; the worlds divide the time equally.
     pub soak: Option<Duration>,
-    /// Seeds the sample and the data.
+    /// Seed of the sample and of the data.
     pub seed: u64,
-    /// The program that is a rank when its arguments say so; `None` for this one.
+    /// The program that runs as a rank when given `arguments`; `None` for the current executable.
     pub program: Option<PathBuf>,
-    /// The arguments that say so.
+    /// Arguments that make `program` run as a rank.
     pub arguments: Vec<OsString>,
     /// Variables to set for every rank.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether all is over with the first case that does not pass, as in [`WorldOptions::ends_at_failure`]: the
-    /// report ends with it.
+    /// Stop after the first case that does not pass, as in [`WorldOptions::ends_at_failure`]; the report ends with
+    /// that case.
     pub ends_at_failure: bool,
 }
 
@@ -115,14 +115,14 @@ impl Default for SelftestOptions {
     }
 }
 
-/// Runs the suite on this machine: one world of processes for each size, launched once.
+/// Runs the suite on this machine: one world of processes per world size, launched once.
 ///
-/// `progress` is told how many cases are done of how many, and of the last one. Blocks until all are
-/// done.
+/// Calls `progress` after each case with the number of finished cases, the number of all cases and the
+/// record of the case. Blocks until all cases are done.
 ///
 /// # Errors
-/// [`Error::NoBackend`] with every probe; [`Error::System`] if this program cannot be found. A world
-/// that does not start is in the report.
+/// [`Error::NoBackend`] with the result of every probe; [`Error::System`] if the path of the current
+/// executable cannot be found. A world that does not start is not an error: the report says so.
 pub fn selftest(
     options: &SelftestOptions,
     mut progress: impl FnMut(usize, usize, &Record),
@@ -153,7 +153,7 @@ pub fn selftest(
     for (world, cases) in sizes.into_iter().zip(cases) {
         let world_options = WorldOptions {
             backend: match &options.backend {
-                // Every rank takes what was chosen here.
+                // Every rank uses the backend that was chosen here.
                 Selection::Auto => Selection::Named(chosen.name.clone()),
                 named => named.clone(),
             },
@@ -224,7 +224,7 @@ fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
     sizes
 }
 
-/// The cases of each world, of so many ranks.
+/// Returns the cases of each world; `ranks` has the world sizes.
 fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
     let worlds = ranks.len();
     let mut cases = vec![Vec::new(); worlds];
@@ -275,7 +275,7 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
         if let Some(share) = options.share {
             share.take(cases);
         }
-        // A world opens a communicator for each placement: in turn, once.
+        // Sorted by placement, since a world opens one communicator per placement, one after the other.
         cases.sort_by_key(|case| case.placement() != Placement::Device);
     }
     cases
@@ -286,8 +286,8 @@ fn of_world<C>(sample: Vec<(usize, C)>, world: usize, case: fn(C) -> Case) -> Ve
     here.map(|(_, of)| case(of)).collect()
 }
 
-/// Leaves out three cases of four, but of each operation and algorithm at least one, and by multicast at least
-/// one that its kernels do.
+/// Keeps every fourth case, and at least one of each operation and algorithm; for multicast, at least one that runs
+/// multicast kernels.
 fn thin(cases: &mut Vec<Case>, world: u32) {
     let mut seen = std::collections::HashSet::new();
     let mut number = 0;
@@ -306,7 +306,7 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
     });
 }
 
-/// Mixed calls for so long, in stretches that a world's hard limit has room for.
+/// Returns soak cases for `time`, each short enough for the world's time limit per case.
 fn soak(time: Duration, seed: u64) -> Vec<Case> {
     const STRETCH: u64 = 5000;
     let milliseconds = time.as_millis() as u64;

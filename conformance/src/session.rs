@@ -1,4 +1,4 @@
-//! A rank that runs cases on one communicator, with buffers and streams kept from case to case.
+//! Runs cases on one communicator, and keeps buffers and streams from case to case.
 
 use super::buffers::{Memory, Side, allocate};
 use super::case::Case;
@@ -17,22 +17,22 @@ use symmem::backend::Device;
 use symmem::backend::abi::RawStream;
 use symmem::{Communicator, Error, Group, MulticastSupport, Result, Stream};
 
-/// How long a case may wait for a peer, unless the session says otherwise.
+/// Default time limit of each wait for a peer.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// What fails where buffers of a case cannot be reached by multicast.
+/// Name of the failed operation if the buffers of a case are not bound to the multicast object.
 const BINDING: &str = "binding its buffers";
 
-/// What a rank needs to run cases one after the other.
+/// Runs cases on one rank, one after the other.
 pub struct Session<'a> {
     communicator: &'a Communicator,
     streams: Vec<Stream>,
-    /// Streams that a caller made, and handed in.
+    /// Streams created outside of the library, for [`StreamOwner::Caller`].
     callers: Vec<Stream>,
     buffers: Vec<Box<dyn Memory>>,
-    /// The groups that cases have asked for, and this rank's part in them.
+    /// The groups made so far; `None` if this rank is not a member.
     groups: Vec<(Members, Option<Group>)>,
-    /// The vendor's library, plain and with windows: whether it was asked for, and what is missing.
+    /// NCCL or RCCL without and with symmetric windows: `None` until opened, then the result.
     vendors: [Option<std::result::Result<(), String>>; 2],
     deadline: Duration,
     usable: bool,
@@ -40,10 +40,10 @@ pub struct Session<'a> {
     pub(super) fault: Option<Fault>,
 }
 
-/// Runs one case on a communicator. Collective: every rank passes the same case, and gets the same
+/// Runs one case on a communicator. Collective: every rank passes the same case and gets the same
 /// outcome.
 ///
-/// Blocks until all ranks are through; each wait at most [`CASE_DEADLINE`].
+/// Blocks until all ranks are done; each wait takes at most [`CASE_DEADLINE`].
 pub fn run(communicator: &Communicator, case: &Case) -> Outcome {
     let mut session = match Session::new(communicator) {
         Ok(session) => session,
@@ -57,15 +57,15 @@ pub fn run(communicator: &Communicator, case: &Case) -> Outcome {
 }
 
 impl<'a> Session<'a> {
-    /// A session on `communicator`.
+    /// Creates a session on `communicator`.
     ///
     /// # Errors
-    /// Streams cannot be created.
+    /// If streams cannot be created.
     pub fn new(communicator: &'a Communicator) -> Result<Self> {
         let streams = (0..STREAMS)
             .map(|_| communicator.stream())
             .collect::<Result<_>>()?;
-        // SAFETY: it creates streams, which `close` destroys.
+        // SAFETY: the backend only creates streams here, and `close` destroys them.
         let backend = unsafe { communicator.backend() };
         let callers = (0..STREAMS)
             .map(|_| {
@@ -74,7 +74,7 @@ impl<'a> Session<'a> {
                     call: "stream_create",
                     reason: failure.to_string(),
                 })?;
-                // SAFETY: made for this rank's device just now, and destroyed by `close` only.
+                // SAFETY: the stream was just created on this rank's device, and only `close` destroys it.
                 Ok(unsafe { communicator.stream_from_raw(raw.0) })
             })
             .collect::<Result<_>>()?;
@@ -92,26 +92,26 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Waits at most `deadline` for a peer, in place of [`CASE_DEADLINE`].
+    /// Sets the time limit of each wait for a peer, instead of [`CASE_DEADLINE`].
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Whether another case can be run: no case has lost the communicator.
+    /// Whether another case can run; false if a case has broken the communicator.
     pub fn is_usable(&self) -> bool {
         self.usable && self.communicator.check().is_ok()
     }
 
-    /// Runs one case. Collective: every rank passes the same case, and gets the same outcome, unless
-    /// the communicator is lost by it.
+    /// Runs one case. Collective: every rank passes the same case and gets the same outcome, unless the
+    /// case breaks the communicator. Blocks until all ranks are done.
     pub fn run(&mut self, case: &Case) -> Outcome {
         let outcome = match self.missing(case) {
             Some(reason) => Outcome::Skipped(reason),
             None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
-                // In its own words: which type it does not reduce, which ranges it does not take.
+                // The message says what is not supported, for example an element type.
                 Err(Error::Unsupported {
                     message, operation, ..
                 }) if may_be_missing(case) || operation == BINDING => Outcome::Skipped(message),
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
         self.agree(outcome)
     }
 
-    /// What the ranks lack to run a case; `None` if nothing. Collective.
+    /// Returns why the ranks cannot run a case; `None` if they can. Collective.
     fn missing(&mut self, case: &Case) -> Option<String> {
         if let Some(missing) = case.missing(self.communicator.capabilities()) {
             return Some(missing.into());
@@ -138,15 +138,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Why there is no multicast, if there is none; the same on all ranks.
+    /// Returns why multicast is not available; `None` if it is. The same on all ranks.
     fn no_multicast(&self) -> Option<String> {
         let status = self.communicator.multicast();
         let reason = status.reason.unwrap_or_default();
         (status.support == MulticastSupport::None)
-            .then(|| format!("there is no multicast: {reason}"))
+            .then(|| format!("multicast is not available: {reason}"))
     }
 
-    /// Opens the vendor's library, once; says what is missing. Collective.
+    /// Opens NCCL or RCCL once; returns why it is not available, `None` if it is. Collective.
     fn vendor(&mut self, windows: bool) -> Option<String> {
         let slot = usize::from(windows);
         if self.vendors[slot].is_none() {
@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
                 Error::Unsupported { message, .. } => message,
                 error => error.to_string(),
             }));
-            // Buffers that are taken from now on become windows.
+            // Buffers allocated from now on are registered as windows.
             let kept = std::mem::take(&mut self.buffers);
             if let Err(error) = kept.into_iter().try_for_each(|buffers| buffers.free()) {
                 self.vendors[slot] = Some(Err(error.to_string()));
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
     fn open_vendor(&self, windows: bool) -> Result<()> {
         self.communicator.open_vendor(windows)?;
         if windows {
-            // Not memory of every kind can be one.
+            // Not every kind of memory can be registered as a window.
             let probe = self.communicator.allocate::<u8>(&[1])?;
             let registered = probe.register_with_vendor();
             probe.free()?;
@@ -192,17 +192,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Frees what the session kept. Collective.
+    /// Frees the session's buffers and streams. Collective; blocks.
     ///
     /// # Errors
-    /// As any collective call.
+    /// If a stream does not finish in time or cannot be destroyed, or as any collective call.
     pub fn close(self) -> Result<()> {
         let communicator = self.communicator;
         for stream in self.callers {
             stream.synchronize_within(self.deadline)?;
             let raw = RawStream(stream.raw());
             drop(stream);
-            // SAFETY: made by `new`, idle, and its only handle is gone.
+            // SAFETY: `new` created the stream, it is idle, and its only handle was dropped above.
             let destroyed = unsafe { communicator.backend().stream_destroy(raw) };
             destroyed.map_err(|failure| Error::System {
                 rank: communicator.rank(),
@@ -228,7 +228,7 @@ impl<'a> Session<'a> {
         let lanes = (0..collectives::lanes(case))
             .map(|_| self.take(case.dtype, destination, source))
             .collect::<Result<Vec<_>>>()?;
-        // The call would go by the members' own addresses, and show nothing of multicast.
+        // Without binding, the library would replace the multicast algorithm, and the case would not test it.
         let status = self.communicator.multicast();
         let unbound =
             case.way.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
         findings
     }
 
-    /// A call of all ranks.
+    /// The site of a call by all ranks.
     fn everyone(&self) -> Site<'a> {
         Site {
             communicator: self.communicator,
@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
         findings
     }
 
-    /// Makes the group of a case unless a case before it has. Collective.
+    /// Creates the group of a case unless it exists. Collective.
     fn join(&mut self, members: Members) -> Result<()> {
         let known = self.groups.iter().any(|(of, _)| *of == members);
         if known || members == Members::All {
@@ -326,7 +326,7 @@ impl<'a> Session<'a> {
 
     fn transfer(&mut self, case: &TransferCase) -> Result<Findings> {
         let (destination, source) = transfers::sizes(case, self.communicator.world_size());
-        // Registration and refusals want a few elements whatever the case's length is.
+        // Registration and refusals need some elements even if the case's length is 0.
         let (destination, source) = (destination.max(1024), source.max(1024));
         let buffers = self.take(case.dtype, destination, source)?;
         let context = Context {
@@ -346,8 +346,8 @@ impl<'a> Session<'a> {
         findings
     }
 
-    /// Buffers of at least these lengths; kept ones where they are long enough. Every rank decides
-    /// alike, since every rank runs the same cases.
+    /// Returns buffers of at least these lengths, kept ones if they are long enough. All ranks decide
+    /// alike, since all run the same cases.
     fn take(&mut self, dtype: Dtype, destination: usize, source: usize) -> Result<Box<dyn Memory>> {
         let kept = self.buffers.iter().position(|kept| kept.dtype() == dtype);
         if let Some(kept) = kept {
@@ -366,7 +366,7 @@ impl<'a> Session<'a> {
         Ok(buffers)
     }
 
-    /// Makes one outcome of every rank's: failed if it failed on any.
+    /// Combines the outcomes of all ranks: failed if any rank failed. Collective.
     fn agree(&mut self, mine: Outcome) -> Outcome {
         let told = serde_json::to_vec(&mine).unwrap_or_default();
         let answers = match self.communicator.host_all_gather(&told) {
@@ -376,13 +376,13 @@ impl<'a> Session<'a> {
                 let rank = self.communicator.rank();
                 return match mine {
                     Outcome::Failed(reason) => Outcome::Failed(format!("rank {rank}: {reason}")),
-                    _ => Outcome::Failed(format!("the ranks could not agree: {error}")),
+                    _ => Outcome::Failed(format!("the ranks could not exchange outcomes: {error}")),
                 };
             }
         };
         let outcomes = answers.iter().map(|answer| {
             serde_json::from_slice(answer)
-                .unwrap_or_else(|error| Outcome::Failed(format!("told no outcome: {error}")))
+                .unwrap_or_else(|error| Outcome::Failed(format!("sent no valid outcome: {error}")))
         });
         let mut agreed = Outcome::Passed;
         for (rank, outcome) in outcomes.enumerate() {
@@ -398,7 +398,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A call of `members`, as one of all ranks is made; `None` if this rank is not among them.
+/// The site of a call by `members`; `None` if this rank is not a member.
 fn site<'s>(
     everyone: Site<'s>,
     groups: &'s [(Members, Option<Group>)],
@@ -409,8 +409,8 @@ fn site<'s>(
     (group.is_some() || members == Members::All).then_some(Site { group, ..everyone })
 }
 
-/// Whether a case asks for what not every machine has, which only the call itself can tell: a type that the
-/// vendor's library reduces, a kernel that multiplies.
+/// Whether a case may need something that only the call itself can check, such as an element type that NCCL or RCCL
+/// reduces, or a GEMM kernel.
 fn may_be_missing(case: &Case) -> bool {
     match case {
         Case::Collective(case) => case.way.algorithm.is_vendor(),

@@ -1,4 +1,4 @@
-//! Children that do not outlive this process.
+//! Starts child processes that do not outlive this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,19 +8,19 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::Signal;
 
-/// A program to start, and where to say what came of it.
+/// A program to start, and the channel for the result.
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// The thread that starts children, once there is one.
+/// The channel to the thread that starts children, once that thread runs.
 static STARTER: Mutex<Option<Sender<Order>>> = Mutex::new(None);
 
-/// Starts a program that the kernel kills once this process has ended, however it came to end.
+/// Starts a program that the kernel kills (SIGKILL) when this process ends for any reason.
 ///
-/// What the kernel watches is the thread that starts a child, so one thread starts them all, and lives as long as
-/// the process does: the caller's may end before.
+/// The kernel sends the signal when the thread that started the child ends (`PR_SET_PDEATHSIG`). So one thread,
+/// which lives as long as the process, starts all children.
 ///
 /// # Errors
-/// The system's: no such program, no permission, no processes left.
+/// Any error of the system: no such program, no permission, too many processes.
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     let parent = rustix::process::getpid();
     let die_with_parent = move || {
@@ -31,8 +31,8 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
         }
         Ok(())
     };
-    // SAFETY: the closure runs in the child between fork and exec. It makes two system calls on
-    // values it owns, allocates nothing and takes no lock, as that place demands.
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe code is
+    // allowed. It makes two system calls on values it owns, allocates nothing and takes no lock.
     unsafe { command.pre_exec(die_with_parent) };
     let gone = || io::Error::other("the thread that starts children has ended");
     let (answer, answered) = mpsc::channel();
@@ -50,7 +50,7 @@ fn starter() -> io::Result<Sender<Order>> {
         .name("symmem-children".into())
         .spawn(move || {
             for (mut command, answer) in inbox {
-                // Whoever ordered it waits for the answer.
+                // Sending cannot fail: the caller waits for the answer.
                 let _ = answer.send(command.spawn());
             }
         })?;

@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem::SignalPlacement;
 
-/// Data moved between ranks, or what goes with it.
+/// A transfer between ranks, or a related operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TransferCase {
-    /// What is checked.
+    /// The operation to check.
     pub operation: Operation,
-    /// Between whom.
+    /// Senders and receivers.
     pub traffic: Traffic,
-    /// Type of the elements.
+    /// Element type.
     pub dtype: Dtype,
-    /// How many elements move.
+    /// Number of elements per transfer.
     pub length: Length,
     /// Elements between a 256-byte boundary and the first element written.
     pub destination_offset: usize,
     /// Elements between a 256-byte boundary and the first element read.
     pub source_offset: usize,
-    /// How they move.
+    /// Transfer method and geometry.
     pub engine: Engine,
-    /// Where the communicator's signals live.
+    /// Placement of the communicator's signals.
     pub placement: Placement,
     /// Seeds the data.
     pub seed: u64,
@@ -47,33 +47,33 @@ impl fmt::Display for TransferCase {
     }
 }
 
-/// What a case checks.
+/// The operation that a case checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
-    /// Put, complete after `synchronize` and a host barrier.
+    /// A put, complete after `synchronize` and a host barrier.
     Put,
-    /// Get of what the peer had written before a host barrier.
+    /// A get of data that the peer wrote before a host barrier.
     Get,
-    /// Put with signal, visible after the peer's wait; twice, with new data.
+    /// A put with signal, visible after the peer's wait; twice, with new data.
     PutSignal,
-    /// Put, visible after a device barrier; twice, with new data.
+    /// A put, visible after a device barrier; twice, with new data.
     Barrier,
-    /// Put with signal, wait and barrier, captured, replayed several times between eager rounds.
+    /// Put with signal, wait and barrier, captured and replayed several times between eager rounds.
     Replay,
     /// Several streams at once, each with its own channel and data.
     Streams,
-    /// One stream, several channels, waited for in the reverse order.
+    /// One stream and several channels, waited for in reverse order.
     Channels,
-    /// Host elements written into the local copy and read from it.
+    /// Host writes to the local copy, and reads from it.
     HostCopy,
-    /// Calls that must be refused, with which error, and that nothing is lost by them.
+    /// Calls that must fail with a given error and leave the communicator working.
     Refusals,
-    /// Memory that the caller owns: registered, or refused by type and staged.
+    /// Registration of memory that the caller owns; a staged copy if it cannot be shared.
     Registration,
 }
 
 impl Operation {
-    /// Those that move data between ranks, for which every parameter of a case matters.
+    /// The operations that move data between ranks and use every parameter of a case.
     pub const TRANSFERS: [Self; 7] = [
         Self::Put,
         Self::Get,
@@ -85,7 +85,7 @@ impl Operation {
     ];
 }
 
-/// Who moves data to whom.
+/// Senders and receivers of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Traffic {
     /// Each rank to itself.
@@ -97,10 +97,10 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// All of them.
+    /// All patterns.
     pub const ALL: [Self; 3] = [Self::Own, Self::Ring, Self::AllPairs];
 
-    /// To whom `rank` puts.
+    /// Returns the ranks that `rank` puts to.
     pub fn targets(self, rank: usize, world: usize) -> Vec<usize> {
         match self {
             Self::Own => vec![rank],
@@ -109,7 +109,7 @@ impl Traffic {
         }
     }
 
-    /// Who puts to `rank`.
+    /// Returns the ranks that put to `rank`.
     pub fn givers(self, rank: usize, world: usize) -> Vec<usize> {
         match self {
             Self::Own => vec![rank],
@@ -119,7 +119,7 @@ impl Traffic {
     }
 }
 
-/// Where a communicator's signals live: [`SignalPlacement`] as data.
+/// [`SignalPlacement`] as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Placement {
     /// In memory of the rank that waits.
@@ -129,7 +129,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub const ALL: [Self; 2] = [Self::Device, Self::Host];
 }
 

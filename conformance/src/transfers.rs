@@ -1,11 +1,12 @@
-//! Data moved between ranks: what arrives, what must stay as it was, and when it may be seen.
+//! Checks of transfers between ranks: the data arrives, nothing else changes, and a signal or barrier
+//! comes after its data.
 //!
-//! A destination buffer is poisoned with random elements, sources hold others, and both are known
-//! everywhere by their tag. So a rank knows every byte that its destination must hold after a round:
-//! the sources' elements where they belong, poison everywhere else.
+//! Destinations are filled with random poison, and sources with other random elements. Every rank can
+//! compute both from their tags, so a rank knows every byte that its destination must hold after a
+//! round: the sources' elements in their places, poison everywhere else.
 //!
 //! ```text
-//! destination   [set][lane]  guard | offset | length elements | guard     one lane for each giver
+//! destination   [set][lane]  guard | offset | length elements | guard     one lane per sender
 //! source        [set]        guard | offset | length elements | guard
 //! ```
 
@@ -18,16 +19,16 @@ use super::transfer_case::{Operation, Placement, TransferCase};
 use std::time::Duration;
 use symmem::{CHANNELS, Error, Queue, Result, Stream};
 
-/// Untouched bytes on each side of data, and the alignment that offsets count from.
+/// Guard bytes on each side of the data, and the alignment that offsets are relative to.
 const GUARD_BYTES: usize = 256;
 
-/// How late a rank is that is made to be late.
+/// Delay of a rank that `stagger` delays.
 const LATE: Duration = Duration::from_micros(500);
 
 /// Independent sets of data for the cases with several streams or channels.
 const SETS: usize = STREAMS;
 
-/// Where elements are in the buffers of a case.
+/// Positions in the buffers of a case, in elements.
 #[derive(Clone, Copy)]
 struct Layout {
     sets: usize,
@@ -77,7 +78,7 @@ impl Layout {
     }
 }
 
-/// Elements that a case needs in its destination and its source.
+/// Returns the number of elements that a case needs in its destination and in its source.
 pub fn sizes(case: &TransferCase, world: usize) -> (usize, usize) {
     let layout = Layout::of(case, world);
     let sources = layout.sets * layout.stride;
@@ -98,7 +99,7 @@ struct Transfer<'a> {
     findings: Findings,
 }
 
-/// Runs a case that moves data between ranks by an engine.
+/// Runs a case of [`Operation::TRANSFERS`].
 pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let (rank, world) = (
         context.communicator.rank(),
@@ -191,8 +192,8 @@ impl Transfer<'_> {
             .try_for_each(|&giver| queue.wait_signal_within(giver, channel, deadline))
     }
 
-    /// Lets every other rank be late, so that the rest already waits when its signal comes and looks
-    /// at once: ranks in lockstep would hide a signal that is given before its data.
+    /// Delays every other rank, so that the rest already waits when a signal arrives and reads the data
+    /// at once. Ranks in lockstep would hide a signal that arrives before its data.
     fn stagger(&self, round: u32) {
         if (self.rank + round as usize) % 2 == 1 {
             std::thread::sleep(LATE);
@@ -237,7 +238,7 @@ impl Transfer<'_> {
         for round in 0..2 {
             self.fill(round)?;
             if round == 0 {
-                // Every rank's poison is in place before anybody's data arrives.
+                // Every rank must have written its poison before any data arrives.
                 self.device_barrier(self.stream())?;
             }
             self.stagger(round);
@@ -254,7 +255,8 @@ impl Transfer<'_> {
         self.synchronize()
     }
 
-    /// Each set of data on its own channel, the sets shared out among `streams`.
+    /// Checks puts with signals: each set of data has its own channel, and the sets are distributed over `streams`
+    /// streams.
     fn signals(&mut self, streams: usize) -> Result<()> {
         let streams = &self.context.streams[..streams];
         let givers = self.givers.clone();
@@ -282,13 +284,13 @@ impl Transfer<'_> {
         self.synchronize()
     }
 
-    /// Eager rounds and replays of the same work, in turn. It is recorded by a stream of its own.
+    /// Alternates eager rounds with replays of the same work, captured on a separate stream.
     fn replay(&mut self) -> Result<()> {
         let signals = self.context.case.placement == Placement::Device;
         let mut recorder = self.context.communicator.stream()?;
         let capabilities = self.context.communicator.capabilities();
         if capabilities.flags & symmem::backend::abi::CAPABILITY_GRAPHS == 0 {
-            // Nothing can be captured: say by which error.
+            // Without graphs, a capture must fail as unsupported.
             let refused = recorder.capture(|_| Ok(()));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings
@@ -308,14 +310,14 @@ impl Transfer<'_> {
             let refused = recorder.capture(|queue| self.put_all(queue, 0, Some(channel)));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings.push(format!(
-                    "captured signals whose values are frozen, or failed otherwise: {:?}",
+                    "a capture of signals in host memory was not refused as unsupported: {:?}",
                     refused.err()
                 ));
             }
         }
         let graph = recorder.capture(|queue| work(self, queue))?;
         let givers = self.givers.clone();
-        // How often the graph is launched; 0 stands for the same work, eager.
+        // Number of graph launches per round; 0 means that the round is eager.
         for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
             let round = round as u32;
             self.fill(round)?;
@@ -335,8 +337,8 @@ impl Transfer<'_> {
         self.synchronize()
     }
 
-    /// Compares every byte of this rank's destination and source with what they must be, in the
-    /// order of stream 0.
+    /// Compares every byte of this rank's destination and source with the expected data, ordered by
+    /// stream 0.
     fn compare(&mut self, when: &str, givers: &[usize], round: u32) -> Result<()> {
         self.plant()?;
         let (layout, size) = (self.layout, self.size);
@@ -377,7 +379,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// The first bytes of a buffer.
+    /// Reads the first `bytes` bytes of a buffer.
     fn read(&self, side: Side, bytes: usize) -> Result<Vec<u8>> {
         let part = Part {
             side,
@@ -387,7 +389,7 @@ impl Transfer<'_> {
         self.memory.read(self.stream(), part)
     }
 
-    /// Does to this rank's memory what a test planted.
+    /// Applies the planted fault to this rank's memory.
     fn plant(&self) -> Result<()> {
         let (side, first) = if self.context.planted(Fault::WrongByte) {
             (Side::Destination, self.layout.destination)

@@ -1,4 +1,4 @@
-//! The launcher's side of a world: starts the ranks once, feeds them cases, hears what became of them.
+//! The launcher's side of a world: starts the ranks once, sends them cases and reads the outcomes.
 
 use super::case::Case;
 use super::outcome::Outcome;
@@ -16,35 +16,35 @@ use symmem::backends::Selection;
 
 use super::session::CASE_DEADLINE;
 
-/// How many times a world may be lost before the rest of its cases is given up.
+/// Number of times that a lost world is replaced; after that, the remaining cases fail.
 const MOST_LOST: usize = 3;
 
-/// How a world is started.
+/// Options of [`World::launch`].
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Whether the ranks are threads of one process.
+    /// Whether the ranks are threads of one process; otherwise each is a process.
     pub threads: bool,
     /// The backend.
     pub backend: Selection,
-    /// Strategies of sharing to force; empty for the backend's own.
+    /// Strategies of sharing memory to try, in order; empty for the default.
     pub share_kinds: Vec<ShareKind>,
-    /// Bound of each wait for a peer.
+    /// Time limit of each wait for a peer.
     pub deadline: Duration,
-    /// The program that calls [`super::rank_main`], and what makes it do so.
+    /// The program that calls [`super::rank_main`].
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments that make the program call it.
     pub arguments: Vec<OsString>,
     /// Variables to set for every rank.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether all is over with the first case that does not pass: the ranks give back what they have and end,
-    /// and none are started for the rest. Otherwise a world that is lost is replaced, a few times.
+    /// Stop after the first case that does not pass: the ranks free their resources and end, and the remaining
+    /// cases do not run. Otherwise a lost world is replaced, up to three times.
     pub ends_at_failure: bool,
 }
 
 impl WorldOptions {
-    /// `ranks` processes of `program`, with the best backend.
+    /// Returns options for `ranks` processes of `program`, with the best available backend.
     pub fn new(ranks: u32, program: impl Into<PathBuf>) -> Self {
         Self {
             ranks,
@@ -60,7 +60,7 @@ impl WorldOptions {
     }
 }
 
-/// Why a world did not come up.
+/// Why a world did not start, or did not shut down cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// A rank could not be started.
@@ -70,7 +70,7 @@ pub enum WorldError {
         rank: u32,
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// No job name could be made.
@@ -79,42 +79,42 @@ pub enum WorldError {
     /// The ranks could not meet or open their devices.
     #[error("{0}")]
     Open(String),
-    /// Rank 0 ended without a word.
-    #[error("rank 0 ended without a word: {0}")]
+    /// Rank 0 exited without an answer, or a rank exited with a failure.
+    #[error("a rank exited unexpectedly: {0}")]
     Ended(String),
-    /// Rank 0 did not answer.
-    #[error("rank 0 said nothing for {0:?}")]
+    /// Rank 0 did not answer within the time limit.
+    #[error("rank 0 did not answer within {0:?}")]
     Silent(Duration),
-    /// Buffers were not given up at the end.
-    #[error("{0} buffers were still held when the world ended")]
+    /// Buffers were not freed at the end.
+    #[error("{0} buffers were not freed when the world ended")]
     Leaked(usize),
 }
 
-/// A case and what became of it.
+/// A case and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The case.
     pub case: Case,
-    /// What became of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub nanoseconds: u64,
 }
 
-/// A running world of ranks, which die with this process.
+/// A running world of ranks; the kernel kills the ranks when this process ends.
 pub struct World {
     options: WorldOptions,
     ranks: Ranks,
     about: About,
 }
 
-/// The processes of a world; dropping them ends them.
+/// The processes of a world; dropping this value ends them.
 struct Ranks {
     children: Vec<Child>,
     inputs: Vec<ChildStdin>,
     answers: Receiver<Answer>,
-    /// How long they may take to end by themselves before they are killed.
+    /// Time that the processes get to exit by themselves before they are killed.
     grace: Duration,
 }
 
@@ -129,10 +129,10 @@ impl Drop for Ranks {
 }
 
 impl World {
-    /// Starts the ranks and waits until their communicator is up.
+    /// Starts the ranks and blocks until their communicator is up, at most three times the deadline.
     ///
     /// # Errors
-    /// [`WorldError`], with the ranks' own reason.
+    /// [`WorldError`], with the reason that rank 0 gave.
     pub fn launch(options: WorldOptions) -> Result<Self, WorldError> {
         let (ranks, about) = start(&options)?;
         Ok(Self {
@@ -142,20 +142,20 @@ impl World {
         })
     }
 
-    /// What it runs on.
+    /// Returns the machine and features that the world runs on.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// The ranks' processes, by rank; one if the ranks are threads.
+    /// Returns the process ids of the ranks, by rank; one id if the ranks are threads.
     pub fn processes(&self) -> Vec<u32> {
         self.ranks.children.iter().map(Child::id).collect()
     }
 
-    /// Runs cases in order and says what became of each. A world that is lost by a case is replaced
-    /// for the rest, a few times; with [`WorldOptions::ends_at_failure`] there is no rest.
+    /// Runs cases in order and returns their records. If a case breaks the world, starts a new world for
+    /// the remaining cases, up to three times; with [`WorldOptions::ends_at_failure`], stops instead.
     ///
-    /// `each` is told of every case when it is done.
+    /// Calls `each` after every case. Blocks until all cases are done.
     pub fn run(&mut self, cases: &[Case], mut each: impl FnMut(&Record)) -> Vec<Record> {
         let mut records: Vec<Record> = Vec::with_capacity(cases.len());
         let mut lost = 0;
@@ -197,7 +197,7 @@ impl World {
         records
     }
 
-    /// Feeds cases until one ends the world; says whether it is still there.
+    /// Sends cases until one ends the world; returns whether the world is still usable.
     fn feed(&mut self, cases: &[Case], mut done: impl FnMut(Record)) -> bool {
         let limit = self.options.deadline * 3;
         let ends_at_failure = self.options.ends_at_failure;
@@ -209,12 +209,12 @@ impl World {
         } = &mut self.ranks;
         std::thread::scope(|scope| {
             let mut written = std::mem::take(inputs);
-            // Written beside: a rank reads at its own pace, and its answers must be taken meanwhile.
+            // A separate thread writes the cases, since the answers must be read at the same time.
             let mut writer = Some(scope.spawn(move || {
                 for case in cases {
                     let line = serde_json::to_string(case).unwrap_or_default();
                     for input in &mut written {
-                        // A rank that has ended is found by its answer, or by there being none.
+                        // The loop below notices a rank that has ended.
                         if writeln!(input, "{line}").is_err() {
                             return written;
                         }
@@ -231,7 +231,7 @@ impl World {
                     }) => (outcome, nanoseconds, usable),
                     Ok(Answer::Failed(reason)) => (Outcome::Failed(reason), 0, false),
                     Ok(_) => (
-                        Outcome::Failed("the world ended before its time".into()),
+                        Outcome::Failed("the world ended before all cases had run".into()),
                         0,
                         false,
                     ),
@@ -245,8 +245,8 @@ impl World {
                     }
                 };
                 if ends_at_failure && !usable && outcome == Outcome::Passed {
-                    // No case comes after it that would show that.
-                    outcome = Outcome::Failed("it passed, and lost the world".into());
+                    // No later case would show that the world is lost.
+                    outcome = Outcome::Failed("the case passed, but broke the world".into());
                 }
                 let over = !usable || ends_at_failure && outcome != Outcome::Passed;
                 done(Record {
@@ -255,13 +255,13 @@ impl World {
                     nanoseconds,
                 });
                 if over {
-                    // No case follows: ranks that would wait for one see the end of their input.
+                    // Closes the input, so that ranks that wait for another case end.
                     let close = || {
                         if writer.as_ref().is_some_and(|writer| writer.is_finished()) {
                             drop(writer.take().map(|writer| writer.join()));
                         }
                     };
-                    // Ends the writer, too.
+                    // A dead rank also unblocks the writer.
                     end(children, *grace, close);
                     return false;
                 }
@@ -273,10 +273,11 @@ impl World {
         })
     }
 
-    /// Ends the world in good order.
+    /// Shuts the world down. Blocks until the ranks have exited.
     ///
     /// # Errors
-    /// [`WorldError::Leaked`] if buffers were not given up; what kept a rank from ending.
+    /// [`WorldError::Leaked`] if buffers were not freed; another [`WorldError`] if a rank did not exit
+    /// cleanly.
     pub fn finish(mut self) -> Result<(), WorldError> {
         self.ranks.inputs.clear();
         let limit = self.options.deadline * 3;
@@ -284,7 +285,7 @@ impl World {
             Ok(Answer::Ended { leaked: 0 }) => {}
             Ok(Answer::Ended { leaked }) => return Err(WorldError::Leaked(leaked)),
             Ok(Answer::Failed(reason)) => return Err(WorldError::Open(reason)),
-            Ok(_) => return Err(WorldError::Open("a case was left".into())),
+            Ok(_) => return Err(WorldError::Open("rank 0 answered out of turn".into())),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(WorldError::Ended(ended(&mut self.ranks.children)));
             }
@@ -301,7 +302,7 @@ impl World {
     }
 }
 
-/// Ends the ranks: kills those that have not ended by themselves within `grace`, and does this `meanwhile`.
+/// Waits up to `grace` for the ranks to exit, calling `meanwhile` repeatedly; then kills the rest.
 fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
@@ -311,12 +312,12 @@ fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
         std::thread::sleep(PAUSE);
     }
     for child in children {
-        // An error means that it has ended.
+        // An error means that the child has already exited.
         let _ = child.kill();
     }
 }
 
-/// How each rank ended, of those that have.
+/// Returns the exit status of each rank that has exited.
 fn ended(children: &mut [Child]) -> String {
     let ends = children.iter_mut().enumerate().filter_map(|(rank, child)| {
         let status = child.try_wait().ok().flatten()?;

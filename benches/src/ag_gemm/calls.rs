@@ -1,4 +1,4 @@
-//! The calls that use a session's matrices.
+//! The calls of the contenders on a session's matrices.
 
 use super::element::Real;
 use super::kernel::Kernel;
@@ -10,39 +10,40 @@ use crate::Result;
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::{Algorithm, AllGatherGemm, CollectiveOptions, Provider, Queue};
 
-/// Who does what is checked or timed.
+/// The call of a contender.
 pub(super) enum By<'a, T: Real> {
-    /// The vendor's library multiplies an A that is here.
+    /// The GEMM alone by cuBLASLt or hipBLASLt, with A already gathered.
     Gemm(Library<'a>),
-    /// The same by our own kernel.
+    /// The GEMM alone by symmem's kernel, with A already gathered.
     Own(Box<Kernel<'a>>),
-    /// A is gathered, and nothing else.
+    /// The all-gather alone.
     Gather,
-    /// Both at once on two streams, and neither waits for the other: what devices have to give.
+    /// GEMM and all-gather at once on two streams, without a dependency: a limit for overlap.
     Together(Library<'a>, Side<'a>),
-    /// One after the other, A between windows of the vendor's library of collectives.
+    /// The all-gather by NCCL or RCCL between symmetric windows, then the GEMM.
     Windows(Windows<'a, T>),
-    /// Both, by an algorithm of ours.
+    /// All-gather + GEMM by an algorithm of symmem.
     Ours(Box<AllGatherGemm<T>>),
-    /// Both, by PyTorch, in this way: its process does it.
+    /// All-gather + GEMM by PyTorch's process, in the named way.
     Torch(&'static str),
 }
 
 impl<T: Real> By<'_, T> {
-    /// Whether its C can be compared: not where C is that of a gather at another time, or another process's.
+    /// Whether C can be checked here. Not for the parts whose A comes from another gather or not at all, and not for
+    /// PyTorch, whose process checks by itself.
     pub(super) fn is_checked(&self) -> bool {
         matches!(self, Self::Own(_) | Self::Windows(_) | Self::Ours(_))
     }
 }
 
 impl<T: Real> Session<'_, T> {
-    /// Enqueues a call. PyTorch's is nothing here.
+    /// Enqueues a call; does nothing for PyTorch, whose process makes its own calls.
     pub(super) fn issue(&self, on: &Queue, by: &By<'_, T>) -> Result<()> {
         match by {
             By::Gather => self.gather(on, &CollectiveOptions::default())?,
             By::Together(library, side) => {
                 let flags = self.communicator.capabilities().flags;
-                // No compute unit is taken from the product where that can be.
+                // The copy engine, if there is one, takes no compute unit from the GEMM.
                 let algorithm = match flags & CAPABILITY_COPY_ENGINE {
                     0 => None,
                     _ => Some(Algorithm::CopyEngine),
@@ -57,7 +58,8 @@ impl<T: Real> Session<'_, T> {
             By::Gemm(library) => self.multiply(on, library)?,
             By::Own(kernel) => {
                 let (matrices, bias) = self.addresses();
-                // SAFETY: as in `multiply`.
+                // SAFETY: as in `multiply`: the buffers have the sizes of the shape that the kernel was made for, and
+                // live until the streams that use them are idle and the graphs gone.
                 unsafe { kernel.enqueue(matrices, bias, on) }?;
             }
             By::Windows(windows) => windows.enqueue(self, on)?,

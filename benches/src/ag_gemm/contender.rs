@@ -1,4 +1,4 @@
-//! Who takes turns, and what each rank saw of it.
+//! The contenders, and each rank's measurements of them.
 
 use super::calls::By;
 use super::element::Real;
@@ -8,22 +8,22 @@ use crate::sizes::slowest;
 use serde::{Deserialize, Serialize};
 use symmem::Graph;
 
-/// A contender while it is measured. A graph goes before what it calls.
+/// A contender during the measurement. The field order drops the graph before the call that it uses.
 pub(super) struct Contender<'a, T: Real> {
     pub(super) name: &'static str,
     pub(super) graph: Option<Graph>,
     pub(super) by: By<'a, T>,
     pub(super) how: String,
-    /// Calls one by one in a round.
+    /// Single calls per round.
     pub(super) calls: u32,
-    /// Calls in the graph, and launches of it in a round.
+    /// Calls in the graph, and launches of the graph per round.
     pub(super) captured: u32,
     pub(super) launches: u32,
     pub(super) replays: bool,
     pub(super) seen: Seen,
 }
 
-/// What one rank saw of a contender.
+/// One rank's measurements of a contender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seen {
     pub(super) times: Vec<f64>,
@@ -56,7 +56,7 @@ impl Seen {
     }
 }
 
-/// Of the slowest rank in each round the time; all elements.
+/// Combines the ranks' measurements: the slowest rank's time of each round, and sums of the element counts.
 pub(super) fn entry(ranks: &[&Seen]) -> Entry {
     Entry {
         time: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.times))),

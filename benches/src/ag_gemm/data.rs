@@ -1,47 +1,45 @@
-//! Random matrices, each element a function of its matrix, line and place: no rank needs another's data to
-//! know what a product should be.
+//! Random matrices. Each element is a function of its matrix, line and place, so that a rank can compute the expected
+//! result without the other ranks' data.
 
 use super::element::Real;
 use crate::Result;
 use std::ops::Range;
 use symmem::{Stream, SymmetricBuffer};
 
-/// Length of the table that lines are cut from: prime, so that no power-of-two displacement maps it to
+/// Length of the table that lines are taken from: prime, so that no power-of-two displacement maps it to
 /// itself.
 const PERIOD: usize = 1_048_583;
 
-/// Elements written at once, but for lines that are longer.
+/// Elements written at once; a single line may be longer.
 const CHUNK: usize = 4 << 20;
 
-/// Random numbers between -1 and 1. A line of a matrix is a piece of the table, begun at a place that
-/// matrix and line say.
+/// Random numbers between -1 and 1. A line of a matrix is a piece of the table; matrix and line determine its start.
 pub(super) struct Table<T> {
     elements: Vec<T>,
     values: Vec<f32>,
 }
 
-/// Which matrix, and which of its contents.
+/// The content of a matrix, as a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content(u64);
 
 impl Content {
-    /// What A holds in a pass: of one product each pass has another, so that nothing left behind by an
-    /// earlier one passes for right.
+    /// The content of A in a pass. Each pass has another, so that stale data of an earlier pass is wrong.
     pub(super) fn a(pass: u64) -> Self {
         Self(pass * 4 + 1)
     }
 
-    /// What B holds at a rank.
+    /// The content of B at a rank.
     pub(super) fn b(rank: usize) -> Self {
         Self(rank as u64 * 4 + 2)
     }
 
-    /// What the bias holds at a rank.
+    /// The content of the bias at a rank.
     pub(super) fn bias(rank: usize) -> Self {
         Self(rank as u64 * 4 + 3)
     }
 
-    /// Where the table has a line's first element.
+    /// Index of a line's first element in the table.
     fn start(self, line: usize) -> usize {
         (mix(self.0 << 40 ^ line as u64) % PERIOD as u64) as usize
     }
@@ -57,7 +55,7 @@ pub(super) fn mix(value: u64) -> u64 {
 
 impl<T: Real> Table<T> {
     pub(super) fn new() -> Self {
-        // 17 bits of a random number, between -1 and 1 and never both at once.
+        // 17 random bits, mapped to [-1, 1).
         let value = |place: usize| (mix(place as u64) >> 47) as f32 / 65_536.0 - 1.0;
         let elements: Vec<T> = (0..PERIOD).map(|place| T::from_f32(value(place))).collect();
         Self {
@@ -66,22 +64,22 @@ impl<T: Real> Table<T> {
         }
     }
 
-    /// Elements of a line from place `from` on.
+    /// Writes the elements of a line from place `from` on to `out`.
     pub(super) fn line(&self, content: Content, line: usize, from: usize, out: &mut [T]) {
         copy(&self.elements, content.start(line) + from, out);
     }
 
-    /// The same as numbers.
+    /// Like [`Self::line`], as f32.
     pub(super) fn values(&self, content: Content, line: usize, from: usize, out: &mut [f32]) {
         copy(&self.values, content.start(line) + from, out);
     }
 
-    /// One element as a number.
+    /// Returns one element as f32.
     pub(super) fn value(&self, content: Content, line: usize, place: usize) -> f32 {
         self.values[(content.start(line) + place) % PERIOD]
     }
 
-    /// Fills the start of this rank's copy of a buffer with a part of a matrix, without gaps. Blocks.
+    /// Fills the start of this rank's copy of a buffer with a part of a matrix, without padding. Blocks.
     pub(super) fn fill(
         &self,
         content: Content,
@@ -108,7 +106,7 @@ impl<T: Real> Table<T> {
     }
 }
 
-/// Copies what a table has from a place on, round and round.
+/// Copies from a table that repeats endlessly, from place `from` on.
 fn copy<V: Copy>(table: &[V], from: usize, out: &mut [V]) {
     let mut done = 0;
     while done < out.len() {

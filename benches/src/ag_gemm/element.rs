@@ -1,9 +1,9 @@
-//! The two types that matrices are made of here.
+//! The two element types of matrices.
 
 use crate::report::ag_gemm::MatrixElement;
 use symmem::GemmElement;
 
-/// An element, and how exact it is.
+/// An element type and its rounding error.
 pub(super) trait Real: GemmElement {
     /// Its name.
     const NAME: MatrixElement;

@@ -1,8 +1,8 @@
-//! A product by our own kernel alone: that of pull and push, with nothing to gather. For few rows push has
-//! another kernel, which cannot be had without its gather: this is then that of pull only.
+//! The GEMM alone by symmem's kernel of pull and push, with nothing to gather. For small M, push has another kernel,
+//! which cannot run without its gather; this is then the kernel of pull only.
 //!
-//! It is given a world of one rank, whose shard is all of A: the same tiles, in the order that they have in a
-//! shard, and no chunk to wait for.
+//! The kernel runs with a world of one rank whose shard is all of A: the tiles and their order are those of a shard,
+//! and there is no chunk to wait for.
 
 use super::element::Real;
 use super::library::raw_shape;
@@ -16,25 +16,26 @@ use symmem::backend::abi::{
 use symmem::backend::{Backend, Gemm};
 use symmem::{Communicator, Queue, SymmetricBuffer};
 
-/// The kernel for one product.
+/// The kernel for one shape.
 pub(super) struct Kernel<'a> {
     backend: &'a Backend,
     rank: usize,
     arguments: GatheredGemmArguments,
-    /// Whether push has another one for this product.
+    /// Whether push has another kernel for this shape.
     pull_only: bool,
     grid: Geometry,
-    /// What arrival words would reach; the arguments name it.
+    /// The epoch word that the arguments refer to.
     _epoch: SymmetricBuffer<u32>,
 }
 
 impl<'a> Kernel<'a> {
-    /// The kernel, or why there is none for this product. Collective.
+    /// Returns the kernel, or the reason if there is none for this shape. Collective.
     pub(super) fn new<T: Real>(
         communicator: &'a Communicator,
         product: &Product,
     ) -> Result<Outcome<Self>> {
-        // SAFETY: it has the kernel enqueued, by those who promise that the matrices outlive it.
+        // SAFETY: the backend only enqueues the kernel, in `enqueue`, whose callers promise that the matrices outlive
+        // it.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         let shape = raw_shape::<T>(product);
@@ -43,7 +44,7 @@ impl<'a> Kernel<'a> {
             .ok()
             .flatten()
             .filter(|limits| limits.modes & GatherMode::WAIT.bit() != 0);
-        let none = || "this device has no kernel of ours for this product".to_owned();
+        let none = || "symmem has no GEMM kernel for this shape on this device".to_owned();
         let limits = limits.ok_or_else(none);
         let limits = match agree(communicator, limits)? {
             Ok(limits) => limits,
@@ -63,7 +64,7 @@ impl<'a> Kernel<'a> {
             },
             sources: [DeviceAddress::NULL; MAX_RANKS],
             gathered: [DeviceAddress::NULL; MAX_RANKS],
-            // Read by nobody, since all chunks are own ones.
+            // Never read, since all chunks are local.
             arrivals: [DeviceAddress::NULL; MAX_RANKS],
             epoch: epoch.local().address(),
             b: DeviceAddress::NULL,
@@ -93,16 +94,16 @@ impl<'a> Kernel<'a> {
         }))
     }
 
-    /// How many blocks it has, and whether it is that of pull only.
+    /// Describes the grid, and says if the kernel is that of pull only.
     pub(super) fn how(&self) -> String {
-        let only = if self.pull_only { ", not of push" } else { "" };
+        let only = if self.pull_only { ", pull only" } else { "" };
         format!("{} blocks{only}", self.grid.blocks[0])
     }
 
-    /// Enqueues the product of `A` and `B` into `C`.
+    /// Enqueues the GEMM of `A` and `B` into `C`.
     ///
     /// # Safety
-    /// The matrices are there, without gaps, until the stream has passed this point and graphs that have
+    /// The matrices must be valid and without padding until the stream has passed this point and all graphs that
     /// captured it are gone.
     pub(super) unsafe fn enqueue(
         &self,
@@ -115,15 +116,15 @@ impl<'a> Kernel<'a> {
         arguments.gathered[0] = a;
         (arguments.b, arguments.c) = (b, c);
         arguments.bias = bias.unwrap_or(DeviceAddress::NULL);
-        // SAFETY: the matrices are the caller's word; the epoch's word lives as long as this; a group of one
-        // makes the call alone.
+        // SAFETY: the caller promises valid matrices; the epoch word lives as long as `self`; a group of one rank
+        // needs no peer's call.
         let enqueued = unsafe {
             self.backend
                 .gathered_gemm(&arguments, &self.grid, RawStream(on.raw()))
         };
         enqueued.map_err(|failure| BenchError::Backend {
             rank: self.rank,
-            operation: "a product by our own kernel",
+            operation: "GEMM by symmem's kernel",
             failure,
         })
     }

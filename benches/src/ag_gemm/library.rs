@@ -1,4 +1,4 @@
-//! A product by the vendor's library alone, in its fastest way.
+//! The GEMM alone by cuBLASLt or hipBLASLt, with its fastest heuristic.
 
 use super::element::Real;
 use crate::clock::Clock;
@@ -10,12 +10,12 @@ use symmem::backend::{Backend, CallResult, Gemm};
 use symmem::tuning::order;
 use symmem::{Communicator, Queue, Stream};
 
-/// Ways that are tried at most, the library's best guess first.
+/// Maximum number of heuristics to try; the library orders them by its own estimate.
 const MOST: u32 = 16;
-/// Timed runs of each.
+/// Timed runs of each heuristic.
 const RUNS: u32 = 3;
 
-/// A whole product, of matrices without gaps, as a backend takes it.
+/// The whole GEMM, with matrices without padding, in the backend's form.
 pub(super) fn raw_shape<T: Real>(product: &Product) -> GemmShape {
     let (m, n, k) = (product.m as u64, product.n as u64, product.k as u64);
     GemmShape {
@@ -35,7 +35,7 @@ pub(super) fn raw_shape<T: Real>(product: &Product) -> GemmShape {
     }
 }
 
-/// A product that the library has prepared; given back when dropped.
+/// A prepared GEMM of the library; released when dropped.
 pub(super) struct Library<'a> {
     backend: &'a Backend,
     rank: usize,
@@ -45,18 +45,18 @@ pub(super) struct Library<'a> {
 }
 
 impl<'a> Library<'a> {
-    /// Prepares a product, or says why there is none.
+    /// Prepares a GEMM; returns the reason if the library is missing or does not support it.
     pub(super) fn new<T: Real>(
         communicator: &'a Communicator,
         product: &Product,
     ) -> Result<Outcome<Self>> {
         let shape = raw_shape::<T>(product);
-        // SAFETY: it prepares products, which are given back, and has them enqueued by those who promise that the
-        // matrices outlive them.
+        // SAFETY: the backend only prepares GEMMs, which `drop` releases, and enqueues them in `enqueue`, whose callers
+        // promise that the matrices outlive them.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         let prepared = backend.gemm_prepare(&shape).map(|gemm| {
-            // SAFETY: prepared just now.
+            // SAFETY: the GEMM was just prepared and is still live.
             let ways = unsafe { backend.gemm_candidates(gemm) };
             Self {
                 backend,
@@ -80,8 +80,7 @@ impl<'a> Library<'a> {
         }
     }
 
-    /// Times the library's ways, and goes on with the fastest. `work` enqueues a call on
-    /// `stream`.
+    /// Times the library's heuristics and keeps the fastest. `work` enqueues a call on `stream`.
     pub(super) fn choose(
         mut self,
         clock: &Clock<'_>,
@@ -91,7 +90,7 @@ impl<'a> Library<'a> {
         let mut best: Option<(f64, u32)> = None;
         for way in 0..self.ways.min(MOST) {
             self.way = way;
-            // A way that the library offers and then refuses is none.
+            // The library may refuse a heuristic that it offered.
             if work(&self).is_err() {
                 stream.synchronize()?;
                 continue;
@@ -106,7 +105,7 @@ impl<'a> Library<'a> {
         Ok(self)
     }
 
-    /// The same product once more, in the same way.
+    /// Prepares the same GEMM once more, with the same heuristic.
     pub(super) fn again<T: Real>(
         &self,
         communicator: &'a Communicator,
@@ -119,15 +118,15 @@ impl<'a> Library<'a> {
         }))
     }
 
-    /// Which of its ways it goes.
+    /// Names the heuristic in use.
     pub(super) fn how(&self) -> String {
-        format!("way {} of {}", self.way + 1, self.ways)
+        format!("heuristic {} of {}", self.way + 1, self.ways)
     }
 
-    /// Enqueues the product of `A` and `B` into `C`.
+    /// Enqueues the GEMM of `A` and `B` into `C`.
     ///
     /// # Safety
-    /// The matrices are there, without gaps, until the stream has passed this point and graphs that have
+    /// The matrices must be valid and without padding until the stream has passed this point and all graphs that
     /// captured it are gone.
     pub(super) unsafe fn enqueue(
         &self,
@@ -141,7 +140,7 @@ impl<'a> Library<'a> {
             c,
             bias: bias.unwrap_or(DeviceAddress::NULL),
         };
-        // SAFETY: the product is live, and used on one stream; the matrices are the caller's word.
+        // SAFETY: the prepared GEMM is live and used on one stream; the caller promises valid matrices.
         let enqueued: CallResult<()> = unsafe {
             self.backend
                 .gemm(self.gemm, self.way, &operands, RawStream(on.raw()))
@@ -152,8 +151,8 @@ impl<'a> Library<'a> {
 
 impl Drop for Library<'_> {
     fn drop(&mut self) {
-        // SAFETY: prepared by `new`; streams are idle and graphs gone before what is measured ends. Nobody
-        // is left to tell of a failure.
+        // SAFETY: `new` prepared the GEMM, and only this releases it; streams are idle and graphs gone before a
+        // contender is dropped. A failure cannot be reported from here.
         let _ = unsafe { self.backend.gemm_release(self.gemm) };
     }
 }
@@ -161,7 +160,7 @@ impl Drop for Library<'_> {
 fn failed(rank: usize, failure: symmem::backend::Failure) -> BenchError {
     BenchError::Backend {
         rank,
-        operation: "a product by the vendor's library",
+        operation: "GEMM by cuBLASLt or hipBLASLt",
         failure,
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes part in a product: the parts alone, the baselines, ours, and what the selector chooses.
+//! The contenders of a shape: the parts alone, the baselines, symmem's algorithms, and the selector's choice.
 
 use super::calls::By;
 use super::contender::{Contender, missing};
@@ -26,7 +26,7 @@ use symmem::{
 };
 
 impl<'a, T: Real> Run<'a, T> {
-    /// Our algorithms that there are here; the others are put among the absent. Collective.
+    /// Creates symmem's algorithms that support this shape and device; adds the others to `absent`. Collective.
     pub(super) fn ours(
         &self,
         product: &Product,
@@ -51,7 +51,7 @@ impl<'a, T: Real> Run<'a, T> {
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };
-            // Of few rows the usual transport of an algorithm is another one.
+            // For small M, an algorithm's default transport may equal this variant.
             if is_variant(name) && find(&contenders, (known, options.transport)).is_some() {
                 continue;
             }
@@ -75,8 +75,8 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(contenders)
     }
 
-    /// What the selector would choose, with what moves A then; as a contender of its own where all of ours were
-    /// asked for and it is none of them. Collective.
+    /// Returns the name of the selector's choice with its transport. Also returns the choice as a contender, if all
+    /// algorithms were requested and it is none of them. Collective.
     pub(super) fn chosen(
         &self,
         product: &Product,
@@ -104,8 +104,8 @@ impl<'a, T: Real> Run<'a, T> {
         Ok((Some(name), other))
     }
 
-    /// GEMM and gather alone, by the library and by our kernel; and one after the other, between windows.
-    /// Collective.
+    /// Creates the parts alone (GEMM by the library and by symmem's kernel, gather), both at once, and the gather
+    /// between windows followed by the GEMM. Collective.
     pub(super) fn parts(
         &self,
         session: &Session<'a, T>,
@@ -113,7 +113,7 @@ impl<'a, T: Real> Run<'a, T> {
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let stream = &self.stream;
-        // First the gather, so that the GEMM has something to multiply.
+        // Gather first, so that the GEMM has valid input.
         session.run(stream, || session.issue(stream, &By::Gather))?;
         let prepared = Library::new::<T>(self.communicator, product)?;
         let mut parts = Vec::new();
@@ -122,7 +122,7 @@ impl<'a, T: Real> Run<'a, T> {
             Ok(library) => {
                 let work = |library: &Library<'_>| session.multiply(stream, library);
                 let library = library.choose(&self.clock, stream, work)?;
-                // A processor does one thing after the other.
+                // On the host backend, nothing runs at once.
                 if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
                     let again = library.again::<T>(self.communicator, product)?;
                     if let Ok(again) = agree(self.communicator, again)? {
@@ -154,14 +154,14 @@ impl<'a, T: Real> Run<'a, T> {
                 Err(reason) => absent.push(missing(WINDOWS, reason)),
             }
         }
-        // Once windows are there, the gather goes through them.
+        // With registered windows, the gather uses them.
         let how = self.gathered_by(session, between.is_some())?;
         parts.push(Contender::new(GATHER, By::Gather, how));
         parts.extend(between);
         Ok(parts)
     }
 
-    /// What the selector of collectives gathers by.
+    /// Names the algorithm that the selector of collectives chooses for the gather.
     fn gathered_by(&self, session: &Session<'a, T>, windows: bool) -> Result<String> {
         let all = (session.a.len() * self.communicator.world_size() * size_of::<T>()) as u64;
         let gather = CollectiveCall {
@@ -170,13 +170,13 @@ impl<'a, T: Real> Run<'a, T> {
         };
         let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
         Ok(match choice.algorithm() {
-            Algorithm::Nccl if windows => "vendor's windows".into(),
-            Algorithm::Nccl => "vendor".into(),
+            Algorithm::Nccl if windows => "nccl windows".into(),
+            Algorithm::Nccl => "nccl".into(),
             own => format!("own {}", own.name().to_lowercase()),
         })
     }
 
-    /// The vendor's gather between windows and then the product, if it can be done. Collective.
+    /// Creates the all-gather by NCCL or RCCL between windows, followed by the GEMM, if possible. Collective.
     fn between_windows(
         &self,
         session: &Session<'a, T>,
@@ -186,14 +186,14 @@ impl<'a, T: Real> Run<'a, T> {
         let Ok(by) = made else {
             return Ok(made);
         };
-        // Ranges that windows cannot take are refused by the call: of one rank, of all.
+        // A call refuses ranges that windows cannot take; one rank's refusal counts for all.
         let called = not_here(session.issue(&self.stream, &by))?;
         let called = agree(self.communicator, called)?;
         self.stream.synchronize()?;
         Ok(called.map(|()| by))
     }
 
-    /// PyTorch's ways, each checked. Collective.
+    /// Creates and checks PyTorch's contenders. Collective.
     pub(super) fn beside(
         &self,
         torch: &mut Option<Torch>,
@@ -228,14 +228,14 @@ fn is_variant(name: &str) -> bool {
     VARIANTS.contains(&name)
 }
 
-/// How one of ours is done.
+/// Algorithm and transport of one of symmem's contenders.
 type How = (GemmAlgorithm, GemmTransport);
 
 fn way<T: GemmElement>(operation: &AllGatherGemm<T>) -> How {
     (operation.algorithm(), operation.transport())
 }
 
-/// Who of ours does it so.
+/// Finds symmem's contender with this algorithm and transport.
 fn find<'c, 'a, T: Real>(
     contenders: &'c [Contender<'a, T>],
     how: How,
@@ -246,7 +246,7 @@ fn find<'c, 'a, T: Real>(
     })
 }
 
-/// What moves shards, in a word.
+/// Names the transport of the shards.
 fn moved_by(transport: GemmTransport) -> String {
     match transport {
         GemmTransport::Automatic => "own".into(),
@@ -254,8 +254,8 @@ fn moved_by(transport: GemmTransport) -> String {
     }
 }
 
-/// How ours of a name was done, with the ways of the library of all of ours: other algorithms have products of
-/// other rows.
+/// Returns the tuning row of the contender named `best`. The row has the GEMM heuristics of all of symmem's contenders,
+/// since other algorithms multiply other numbers of rows.
 pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<ProductRow> {
     let ours = |contender: &Contender<'_, T>| match &contender.by {
         By::Ours(operation) => Some((contender.name, operation.row())),

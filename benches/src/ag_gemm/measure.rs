@@ -1,4 +1,4 @@
-//! A measurement of all-gather with a GEMM, from the options to the report.
+//! The measurement of all-gather + GEMM, from the options to the report.
 
 use super::element::Real;
 use super::options::Options;
@@ -16,22 +16,21 @@ use crate::{BenchError, Result};
 use symmem::Communicator;
 use symmem::tuning::ProductRow;
 
-/// What is told beside the report.
+/// Results that are not in the report.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Each rank's plans, where they were asked for.
+    /// Each rank's plans, if requested.
     pub plans: Vec<String>,
-    /// How each product was done fastest by ours, for [`symmem::tuning::Table`], where it was timed.
+    /// The tuning row of symmem's fastest algorithm for each shape that was timed, for [`symmem::tuning::Table`].
     pub rows: Vec<ProductRow>,
 }
 
-/// Measures into a report. Collective; every rank gets all, but for the rows, which are its own.
-/// `progress` matters at rank 0 only.
+/// Measures all-gather + GEMM and adds the results to `report`. Collective; blocks. Every rank gets the whole report,
+/// and its own tuning rows. `progress` is used at rank 0 only.
 ///
 /// # Errors
-/// [`BenchError::World`] with fewer than 2 ranks; what the backend or a peer failed with, memory that does
-/// not suffice among it. A baseline or an algorithm that is absent is no error: the report says so. Nor are
-/// wrong elements.
+/// [`BenchError::World`] with fewer than 2 ranks; any error of the backend or a peer, for example out of memory. An
+/// absent baseline or algorithm and wrong elements are not errors: the report contains them.
 pub fn add(
     communicator: &Communicator,
     options: &Options,
@@ -90,7 +89,7 @@ pub fn add(
     if beside && torch.is_none() {
         report
             .notes
-            .push("baseline pytorch broke off; it has no part in what came after".into());
+            .push("baseline pytorch failed; the shapes after that are without it".into());
     }
     section.worst_choice = section.find_worst_choice();
     report.ag_gemm = options.runs().then_some(section);
@@ -102,12 +101,12 @@ fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) 
     run.product(product, torch)
 }
 
-/// Opens the vendor's library of collectives, by which the baseline gathers. Collective.
+/// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
     let opened = communicator.open_vendor(false).map_err(Into::into);
     let opened = not_here(opened)?;
     Ok(BaselineState {
-        name: "vendor's collectives".into(),
+        name: "collectives library".into(),
         version: opened.as_ref().ok().map(|library| {
             let (major, minor) = (library.version / 10_000, library.version / 100 % 100);
             format!("{} {major}.{minor}.{}", library.name, library.version % 100)

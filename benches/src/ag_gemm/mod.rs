@@ -1,20 +1,18 @@
-//! All-gather with a GEMM, by every algorithm, every one checked, beside its parts and baselines in the same
-//! run.
+//! All-gather + GEMM with every algorithm, checked and timed together with its parts and baselines in one run.
 //!
-//! Method: A and B are random. Each algorithm is called once, then once more with another A into a poisoned
-//! C, which is compared with a reference in f64, so that a tile left over from the call before is wrong.
-//! Then come rounds in which all take turns: the GEMM alone (the vendor's library, in the fastest of its
-//! ways, and our own kernel), the gather alone, the vendor's gather between symmetric windows and then the
-//! GEMM, each algorithm, what the selector chooses where that is none of them, PyTorch. Before each call is a barrier of all ranks on the
-//! stream, outside of what is timed; time is that of events, of the slowest rank; the median counts.
-//! Of large products GEMM and gather are run side by side as well, without a dependency between them.
-//! Products of few rows are captured and replayed as well. DDLB's published method (calls back to back
-//! without a barrier, mean of rank 0) is there on demand.
+//! Method: A and B are random. Each algorithm is called once, then once more with another A into a poisoned C, which is
+//! compared with a reference in f64. A stale tile of the first call is therefore found. Then all contenders take turns
+//! in rounds: the GEMM alone (cuBLASLt or hipBLASLt with its fastest heuristic, and symmem's kernel), the gather alone,
+//! the gather by NCCL or RCCL between symmetric windows followed by the GEMM, each algorithm, the selector's choice if
+//! it is none of them, and PyTorch. An untimed barrier of all ranks on the stream comes before each call. Times are
+//! measured by events; the result is the median over rounds of the slowest rank's time. For large M, GEMM and gather
+//! also run at once, without a dependency. For small M, calls are also captured and replayed. DDLB's published method
+//! (calls back to back without a barrier, mean of rank 0) is optional.
 //!
-//! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `calls` what is
-//! done with them, `library`, `windows` and `torch` are the others, `kernel` is ours alone, `side` a second stream,
-//! `contender` is one who takes turns, `lineup` says who does, `run` is what all products have in common, `rounds`
-//! has the rounds; `options` says what to measure, and `measure` does it all.
+//! `data` generates matrices and `reference` the expected C. `session` holds one rank's matrices, `calls` enqueues the
+//! contenders' calls on them. `library`, `windows` and `torch` are baselines, `kernel` is symmem's GEMM kernel alone,
+//! `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
+//! `rounds` the rounds. `options` says what to measure, and `measure` runs everything.
 
 mod calls;
 mod contender;

@@ -1,37 +1,37 @@
-//! What to measure of all-gather with a GEMM.
+//! Options of the all-gather + GEMM benchmark.
 
 use crate::report::ag_gemm::{MatrixElement, Order, Product, Sharded};
 use crate::sizes::Effort;
 use serde::{Deserialize, Serialize};
 
-/// What to measure.
+/// Options of [`super::add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// How many rounds, where nothing else is said.
+    /// Determines the number of rounds, unless `rounds` is set.
     pub effort: Effort,
-    /// What to multiply; two small products where nothing is said.
+    /// Shapes to measure; empty for two default shapes.
     pub products: Vec<Product>,
-    /// Our algorithms, by name ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
+    /// Names of symmem's algorithms ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
-    /// What moves the shards, for algorithms that leave a choice: `get`, `put`, `vendor` or `kernel`; `None`
-    /// for the usual, [`ALL_TRANSPORTS`] for that and beside it every other one ([`crate::report::ag_gemm::VARIANTS`]).
+    /// Transport of the shards, for algorithms that have a choice: `get`, `put`, `vendor` or `kernel`; `None` for the
+    /// default, [`ALL_TRANSPORTS`] for the default and all others ([`crate::report::ag_gemm::VARIANTS`]).
     pub transport: Option<String>,
-    /// Whether results are compared with a reference.
+    /// Whether to compare results with a reference.
     pub validate: bool,
-    /// Whether anything is timed.
+    /// Whether to time.
     pub benchmark: bool,
-    /// Whether each rank's plans are told.
+    /// Whether to return each rank's plans.
     pub explain: bool,
-    /// Whether the published method is repeated, too.
+    /// Whether to measure by DDLB's method too.
     pub ddlb: bool,
-    /// Whether PyTorch runs beside us; `None` for where it is usual: not on the host.
+    /// Whether to measure PyTorch; `None` for the default: yes, except on the host backend.
     pub torch: Option<bool>,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: Option<u32>,
 }
 
 impl Options {
-    /// Two small products: what the command without arguments shows.
+    /// Returns the options of the command without arguments: two shapes, few rounds, no PyTorch.
     pub fn short() -> Self {
         Self {
             effort: Effort::Quick,
@@ -47,7 +47,7 @@ impl Options {
         }
     }
 
-    /// Whether anything is multiplied, and not only explained.
+    /// Whether anything runs, instead of plans only.
     pub(super) fn runs(&self) -> bool {
         self.validate || self.benchmark
     }
@@ -56,7 +56,7 @@ impl Options {
         self.algorithms.is_empty() || self.algorithms.iter().any(|known| known == name)
     }
 
-    /// What to multiply: small on a processor, where a product takes long.
+    /// Returns the shapes to measure; the defaults are small on the host backend, which is slow.
     pub(super) fn products(&self, on_host: bool) -> Vec<Product> {
         if !self.products.is_empty() {
             return self.products.clone();
@@ -85,5 +85,5 @@ impl Options {
     }
 }
 
-/// Every transport of a pipeline and of push.
+/// Value of [`Options::transport`] for every transport of `pipeline` and `push`.
 pub const ALL_TRANSPORTS: &str = "all";

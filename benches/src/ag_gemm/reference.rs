@@ -1,32 +1,30 @@
-//! What elements of C should be, and which are not.
+//! Expected elements of C, and the comparison with them.
 //!
-//! The reference is a sum in f64 of the elements as they are stored. An element is right if
-//! |C − R| ≤ u·|R| + √K·2⁻²²·Σ|a·b|: one rounding to the type of C, and as much for summing in f32 as
-//! any order of adding may cost. Of a large C samples are compared: in every [`ROWS`] rows of a shard one
-//! row, and its ends, so that no tile of A as high can be stale unseen; of each such row all elements are
-//! looked at for what was never written, and one in every [`COLUMNS`] is compared.
+//! The reference R is a sum in f64 of the stored elements. An element is correct if
+//! |C − R| ≤ u·|R| + √K·2⁻²²·Σ|a·b|: one rounding to the type of C, plus an allowance for summing in f32 in any
+//! order. For a large C, samples are compared: one row in every [`ROWS`] rows of a shard, and its first and last row,
+//! so that a stale tile of A with that many rows is found. In each sampled row, all elements are checked for poison,
+//! and one in every [`COLUMNS`] columns is compared.
 
 use super::data::{Content, Table, mix};
 use super::element::Real;
 use crate::report::ag_gemm::{Order, Product, Sharded};
 use std::ops::Range;
 
-/// Rows of which one is compared.
+/// One row in this many is compared.
 const ROWS: usize = 64;
-/// Columns of which one is compared.
+/// One column in this many is compared.
 const COLUMNS: usize = 256;
-/// Products of elements up to which all of C is compared.
+/// All of C is compared if M·N·K is at most this.
 const WHOLE: usize = 1 << 22;
 
-/// Every byte of C before a call that is checked: not a number, in both types, so what was not written is
-/// always seen.
+/// Every byte of C before a checked call: NaN in both types, so that unwritten elements are always found.
 pub(super) const POISON: u8 = 0xff;
 
-/// Elements behind C that a call must leave as they were.
+/// Guard elements after C that a call must not change.
 pub(super) const GUARD: usize = 1024;
 
-/// The part of a rank of something that is divided: `ceil(whole / world)`, of which the last ones have fewer,
-/// or nothing.
+/// Returns a rank's shard of `whole` lines: `ceil(whole / world)`; the last ranks may have fewer or none.
 pub(super) fn part(whole: usize, rank: usize, world: usize) -> Range<usize> {
     let shard = whole.div_ceil(world);
     (rank * shard).min(whole)..((rank + 1) * shard).min(whole)
@@ -36,12 +34,12 @@ pub(super) fn part(whole: usize, rank: usize, world: usize) -> Range<usize> {
 pub(super) struct Reference {
     pub(super) rows: Vec<usize>,
     columns: Vec<usize>,
-    /// What each sampled row has in each sampled column, and by how much it may be off.
+    /// Expected value and error bound of each sampled row and column.
     expected: Vec<(f64, f64)>,
 }
 
 impl Reference {
-    /// Of what `rank` multiplies in a pass. Takes as long as `threads` threads need for it.
+    /// Computes the samples for `rank` in a pass, with `threads` threads. Blocks.
     pub(super) fn new<T: Real>(
         table: &Table<T>,
         product: &Product,
@@ -103,12 +101,12 @@ impl Reference {
         }
     }
 
-    /// Elements of sampled row number `index` that are wrong, and how many were compared.
+    /// Returns the numbers of wrong and of compared elements in sampled row number `index`.
     pub(super) fn wrong<T: Real>(&self, index: usize, row: &[T]) -> (u64, u64) {
         let width = self.columns.len();
         let expected = &self.expected[index * width..(index + 1) * width];
         let right = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
-            // Not a number is not within anything.
+            // False for NaN.
             (f64::from(row[column].to_f32()) - value).abs() <= off
         };
         let pairs = self.columns.iter().zip(expected);
@@ -121,7 +119,7 @@ impl Reference {
     }
 }
 
-/// One of every `step`, at a random place, and the first and last of all.
+/// Appends one random index of every `step`, and the first and the last.
 fn sample(range: Range<usize>, step: usize, seed: u64, out: &mut Vec<usize>) {
     let Some(last) = range.clone().last() else {
         return;
@@ -139,7 +137,7 @@ fn sample(range: Range<usize>, step: usize, seed: u64, out: &mut Vec<usize>) {
     out.extend(kept);
 }
 
-/// A column of a rank's B.
+/// Returns a column of a rank's B.
 fn b_column<T: Real>(table: &Table<T>, product: &Product, rank: usize, column: usize) -> Vec<f32> {
     let content = Content::b(rank);
     match product.b_order {
@@ -154,9 +152,9 @@ fn b_column<T: Real>(table: &Table<T>, product: &Product, rank: usize, column: u
     }
 }
 
-/// Σ a·b and Σ |a·b|, in f64.
+/// Returns Σ a·b and Σ |a·b|, in f64.
 fn dot(a: &[f32], b: &[f32]) -> (f64, f64) {
-    // Several sums side by side, which a processor adds at once.
+    // Several independent sums, so that the compiler can use vector instructions.
     const LANES: usize = 8;
     let (mut sums, mut absolutes) = ([0.0; LANES], [0.0; LANES]);
     let (a_lines, b_lines) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
@@ -193,7 +191,7 @@ mod tests {
     const RANK: usize = 1;
     const WORLD: usize = 2;
 
-    /// C as a device would have it, of an A whose tile is from another pass.
+    /// C as a device would compute it; `stale` gives the tile of A that still has the previous pass.
     fn product<T: Real>(
         table: &Table<T>,
         product: &Product,
@@ -236,13 +234,13 @@ mod tests {
         let right = product(&table, &product_, 1, None);
         assert_eq!(wrong(&reference, &right), 0, "{product_:?}");
 
-        // A tile of 64 rows of a shard and 16 columns that an earlier call left behind.
+        // A stale tile of A: 64 rows of a shard, 16 columns.
         for first in [0, 64, 150, 214] {
             let stale = Some((first..first + 64, 80..96));
             let c = product(&table, &product_, 1, stale);
             assert!(wrong(&reference, &c) > 0, "rows from {first} on");
         }
-        // A tile of C that nobody wrote.
+        // An unwritten tile of C.
         let mut c = right.clone();
         for row in &mut c[64..128] {
             row[130..150].fill(T::from_f32(f32::NAN));
@@ -289,7 +287,7 @@ mod tests {
         let mut c = product(&table, &PRODUCT, 1, None);
         let (row, column) = (reference.rows[3], reference.columns[1]);
         let value = c[row][column].to_f32();
-        // Some units in the last place, far below what a wrong tile makes.
+        // Some units in the last place, far less than the error of a wrong tile.
         c[row][column] = half::f16::from_f32(value * (1.0 + 6.0 / 2048.0) + 0.001);
         assert_eq!(wrong(&reference, &c), 1);
     }

@@ -1,4 +1,4 @@
-//! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
+//! Measures one shape with every contender: check, timed rounds, and collection of the ranks' results.
 
 use super::calls::By;
 use super::contender::{Contender, Seen, entry};
@@ -14,21 +14,21 @@ use crate::sizes::fewer_rounds;
 use crate::{Result, exchange};
 use symmem::tuning::ProductRow;
 
-/// Calls in a graph, where they fit the time.
+/// Maximum number of calls in a graph.
 const CALLS: u32 = 20;
-/// Launches of a graph in a round, one behind the other.
+/// Maximum number of graph launches per round, back to back.
 const LAUNCHES: u32 = 5;
-/// Time for all rounds of one contender.
+/// Time budget for all rounds of one contender.
 const SERIES_NS: f64 = 200e6;
-/// The same on the host, so that a whole run takes seconds.
+/// The same on the host backend, so that a whole run takes seconds.
 const SERIES_NS_ON_HOST: f64 = 6e6;
 
-/// A product by everybody.
+/// The results of one shape.
 pub(super) struct Found {
     pub(super) measured: Measured,
-    /// Each rank's plans, where they were asked for.
+    /// Each rank's plans, if requested.
     pub(super) plans: Vec<String>,
-    /// How ours was fastest, where it was timed.
+    /// Tuning row of symmem's fastest algorithm, if it was timed.
     pub(super) row: Option<ProductRow>,
 }
 
@@ -40,7 +40,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
     }
 
-    /// One product by everybody. Collective.
+    /// Measures one shape with every contender. Collective.
     pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
         let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
         let mut absent = Vec::new();
@@ -80,7 +80,7 @@ impl<'a, T: Real> Run<'a, T> {
         measured.derived = measured.derive_all();
         measured.choice = measured.choose();
         let row = measured.best().and_then(|best| row(best, &contenders));
-        // Graphs and operations first: they use the buffers.
+        // Drop graphs and operations first, since they use the buffers.
         drop(contenders);
         session.finish()?;
         Ok(Found {
@@ -90,8 +90,8 @@ impl<'a, T: Real> Run<'a, T> {
         })
     }
 
-    /// Calls everybody who multiplies in this program once with one A, and, where that was asked for, once
-    /// more with another one whose product is known. Collective.
+    /// Calls every contender of this process that can be checked once with one A; with `validate`, once more with
+    /// another A, and compares C with the reference. Collective.
     fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
         let stream = &self.stream;
         for contender in contenders.iter().filter(|one| one.by.is_checked()) {
@@ -109,7 +109,7 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(())
     }
 
-    /// Gives the shards of A what they hold in a pass, and says what C should be then.
+    /// Fills this rank's shard of A for a pass, and returns the expected C.
     fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
         session.fill(&self.table, pass, &self.stream)?;
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
@@ -125,8 +125,8 @@ impl<'a, T: Real> Run<'a, T> {
         ))
     }
 
-    /// Gives the whole A what a checked call has to find there: who gathers nothing finds all of it, and who
-    /// gathers there nothing of it. Blocks.
+    /// Prepares the gathered A for a checked call: filled for a contender that does not gather, poisoned for one that
+    /// gathers into it. Blocks.
     fn set_whole(&self, session: &Session<'a, T>, pass: u64, by: &By<'a, T>) -> Result<()> {
         match by {
             By::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
@@ -135,7 +135,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
     }
 
-    /// Captures who can be replayed, and checks a replay. Collective.
+    /// For small M, captures the contenders' calls and checks a replay of each. Collective.
     fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
         if session.product.m > REPLAYED_ROWS {
             contenders
@@ -171,7 +171,7 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(())
     }
 
-    /// Finds out how often each is called in a round, and how many rounds there are. Collective.
+    /// Determines the number of calls per round for each contender; returns the number of rounds. Collective.
     fn pace(
         &self,
         session: &Session<'a, T>,
@@ -182,7 +182,7 @@ impl<'a, T: Real> Run<'a, T> {
         let wanted = options.rounds.unwrap_or(options.effort.rounds()).max(1);
         let mut longest = 1.0_f64;
         for contender in contenders {
-            // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
+            // The first calls touch pages and warm caches, so the faster of two tries counts.
             let mut least = f64::INFINITY;
             for _ in 0..2 {
                 let times = self.times(session, contender, torch)?;
@@ -201,7 +201,7 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(fewer_rounds(wanted, longest, self.budget()).min(wanted))
     }
 
-    /// Rounds in which all take turns. Collective.
+    /// Runs the rounds, in which all contenders take turns. Collective.
     fn rounds(
         &self,
         session: &Session<'a, T>,
@@ -224,7 +224,7 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(())
     }
 
-    /// Nanoseconds of a contender's calls, one by one, a barrier before each. Collective.
+    /// Times a contender's single calls, each after a barrier, in nanoseconds. Collective.
     fn times(
         &self,
         session: &Session<'a, T>,
@@ -242,7 +242,7 @@ impl<'a, T: Real> Run<'a, T> {
         self.clock.each(&self.stream, contender.calls, true, &work)
     }
 
-    /// One round of replays, if there are any. Collective.
+    /// Times one round of graph replays, if the contender has them. Collective.
     fn replay(&self, contender: &mut Contender<'a, T>, torch: &mut Option<Torch>) -> Result<()> {
         let (captured, launches) = (contender.captured, contender.launches);
         if !contender.replays {
@@ -261,13 +261,13 @@ impl<'a, T: Real> Run<'a, T> {
             }
             _ => Err(String::new()),
         };
-        // What cannot be replayed is asked once; all ranks have the same answer.
+        // A contender that cannot be replayed is not asked again; all ranks get the same answer.
         contender.replays = times.is_ok();
         contender.seen.graph.extend(times.unwrap_or_default());
         Ok(())
     }
 
-    /// DDLB's mean at this rank. Collective.
+    /// Times a contender by DDLB's method; returns the mean at this rank in nanoseconds. Collective.
     fn looped(
         &self,
         session: &Session<'a, T>,
@@ -288,7 +288,7 @@ impl<'a, T: Real> Run<'a, T> {
         Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
     }
 
-    /// What the ranks saw of each contender. Collective.
+    /// Combines all ranks' measurements of each contender. Collective.
     fn put_together(&self, contenders: &[Contender<'a, T>]) -> Result<Vec<Entry>> {
         let own: Vec<Seen> = contenders
             .iter()

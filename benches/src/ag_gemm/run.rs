@@ -1,4 +1,4 @@
-//! What is the same for all products of one type.
+//! State shared by all shapes of one element type.
 
 use super::data::Table;
 use super::element::Real;
@@ -9,13 +9,13 @@ use crate::outcome::{Outcome, agree};
 use crate::{Result, exchange};
 use symmem::{Communicator, Stream};
 
-/// Calls one by one in a round at most.
+/// Maximum number of single calls per round.
 pub(super) const SINGLE: u32 = 5;
-/// Rows up to which calls are replayed too: above, a launch is short beside the call.
+/// Calls are also replayed from graphs up to this M; above it, launch overhead is negligible.
 pub(super) const REPLAYED_ROWS: usize = 1024;
-/// DDLB's calls that are not timed, and that are.
+/// Numbers of untimed and of timed calls in DDLB's method.
 pub(super) const DDLB: (u32, u32) = (5, 50);
-/// What is the same for all products of one type.
+/// State shared by all shapes of one element type.
 pub(super) struct Run<'a, T> {
     pub(super) communicator: &'a Communicator,
     pub(super) options: &'a Options,
@@ -36,8 +36,8 @@ impl<'a, T: Real> Run<'a, T> {
         })
     }
 
-    /// Lets PyTorch's processes work while all ranks are idle: the same outcome everywhere. A process that
-    /// breaks off ends their part and not the run. Collective.
+    /// Lets PyTorch's processes work while all ranks are idle; returns the same outcome on all ranks. A process that
+    /// fails ends PyTorch's part, but not the run. Collective.
     pub(super) fn ask<V>(
         &self,
         torch: &mut Option<Torch>,
@@ -46,12 +46,12 @@ impl<'a, T: Real> Run<'a, T> {
         self.communicator.host_barrier()?;
         let outcome = match torch {
             Some(torch) => work(torch),
-            None => Ok(Err("it broke off earlier".into())),
+            None => Ok(Err("it failed earlier in this run".into())),
         };
         let broken = outcome.is_err();
-        // What the ranks say of it is a barrier, too.
+        // The exchange is also a barrier.
         if exchange::all_gather(self.communicator, &broken)?.contains(&true) {
-            // Its peers may be waiting for it: none is asked again.
+            // The other processes may wait for the failed one, so none is asked again.
             *torch = None;
         }
         let outcome = outcome.unwrap_or_else(|error| Err(error.to_string()));

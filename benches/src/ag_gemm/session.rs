@@ -1,4 +1,4 @@
-//! One rank's matrices of one product.
+//! One rank's matrices of one shape.
 
 use super::data::{Content, Table};
 use super::element::Real;
@@ -12,13 +12,12 @@ use symmem::tuning::{order, shape};
 use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
-/// What a rank holds of a product.
 pub(super) struct Session<'a, T: Real> {
     pub(super) communicator: &'a Communicator,
     pub(super) product: Product,
-    /// The shard of A.
+    /// This rank's shard of A.
     pub(super) a: SymmetricBuffer<T>,
-    /// Where A is gathered alone, and what is multiplied alone.
+    /// The gathered A: destination of the gather alone, and input of the GEMM alone.
     pub(super) whole: SymmetricBuffer<T>,
     b: SymmetricBuffer<T>,
     c: SymmetricBuffer<T>,
@@ -26,7 +25,7 @@ pub(super) struct Session<'a, T: Real> {
 }
 
 impl<'a, T: Real> Session<'a, T> {
-    /// Allocates, and fills B and the bias. Collective.
+    /// Allocates the matrices, and fills B and the bias. Collective.
     pub(super) fn new(
         communicator: &'a Communicator,
         product: Product,
@@ -59,7 +58,7 @@ impl<'a, T: Real> Session<'a, T> {
         Ok(session)
     }
 
-    /// Gives this rank's shard of A what it holds in a pass. No peer reads it meanwhile. Blocks.
+    /// Fills this rank's shard of A for a pass. No peer may read it meanwhile. Blocks.
     pub(super) fn fill(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
         let Product { m, k, sharding, .. } = self.product;
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
@@ -70,7 +69,7 @@ impl<'a, T: Real> Session<'a, T> {
         table.fill(Content::a(pass), rows, columns, &self.a, stream)
     }
 
-    /// Gives the whole A what it has in a pass once it is gathered. Blocks.
+    /// Fills the gathered A for a pass. Blocks.
     pub(super) fn fill_whole(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
         let Product { m, k, .. } = self.product;
         table.fill(Content::a(pass), 0..m, 0..k, &self.whole, stream)
@@ -99,33 +98,32 @@ impl<'a, T: Real> Session<'a, T> {
         Ok(on.with(options).all_gather(to, &self.a)?)
     }
 
-    /// Enqueues the product of what was gathered last, by the library.
+    /// Enqueues the library's GEMM of the gathered A.
     pub(super) fn multiply(&self, on: &Queue, library: &Library<'_>) -> Result<()> {
         let (matrices, bias) = self.addresses();
-        // SAFETY: the buffers have the sizes of the product that the library was prepared for, and live
-        // until the streams that use them are idle and the graphs gone.
+        // SAFETY: the buffers have the sizes of the shape that the library was prepared for, and live until the streams
+        // that use them are idle and the graphs gone.
         unsafe { library.enqueue(matrices, bias, on) }
     }
 
-    /// The whole A, B and C, and the bias.
+    /// Returns the addresses of the gathered A, of B and C, and of the bias.
     pub(super) fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
         let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
         let bias = self.bias.as_ref().map(|bias| bias.local().address());
         (matrices, bias)
     }
 
-    /// Leaves nothing of the whole A that a gather at another time has brought. No peer writes it meanwhile.
-    /// Blocks.
+    /// Overwrites the gathered A with poison. No peer may write it meanwhile. Blocks.
     pub(super) fn poison_whole(&self, stream: &Stream) -> Result<()> {
         self.poison(&self.whole, stream)
     }
 
-    /// Poisons this rank's copy of a buffer. Nobody else writes it meanwhile. Blocks.
+    /// Overwrites this rank's copy of a buffer with poison. No peer may write it meanwhile. Blocks.
     fn poison(&self, buffer: &SymmetricBuffer<T>, stream: &Stream) -> Result<()> {
         poison(self.communicator, buffer, buffer.len(), POISON, stream)
     }
 
-    /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
+    /// Poisons C, then runs `work`, which enqueues one call. Collective; blocks.
     pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.poison(&self.c, stream)?;
         self.communicator.host_barrier()?;
@@ -135,7 +133,8 @@ impl<'a, T: Real> Session<'a, T> {
         Ok(())
     }
 
-    /// Elements of C that are wrong at this rank, guard included, and elements that were compared. Blocks.
+    /// Returns the number of wrong elements of C on this rank, plus changed guard bytes, and the number of compared
+    /// elements. Blocks.
     pub(super) fn wrong(&self, reference: &Reference, stream: &Stream) -> Result<(u64, u64)> {
         let Product { m, n, .. } = self.product;
         let (mut wrong, mut compared) = (0, 0);
@@ -156,7 +155,7 @@ impl<'a, T: Real> Session<'a, T> {
         Ok((wrong + touched as u64, compared))
     }
 
-    /// Frees the buffers; no graph uses them any more. Collective.
+    /// Frees the buffers. No graph may use them any more. Collective.
     pub(super) fn finish(self) -> Result<()> {
         self.a.free()?;
         self.whole.free()?;

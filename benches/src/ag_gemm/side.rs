@@ -1,10 +1,10 @@
-//! A second stream, for work beside that of the first.
+//! A second stream, for concurrent work.
 
 use crate::Result;
 use crate::event::Event;
 use symmem::{Communicator, Queue, Stream};
 
-/// The stream, and the events by which it begins after another one and is waited for.
+/// The stream, and the events that order it with another stream.
 pub(super) struct Side<'a> {
     stream: Stream,
     begin: Event<'a>,
@@ -20,8 +20,8 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// Enqueues `beside` on this stream and `here` on `main`, both after what `main` has done, and has
-    /// `main` wait for both. `main` is not being captured.
+    /// Enqueues `beside` on this stream and `here` on `main`. Both run after the work enqueued on `main` so far, and
+    /// later work on `main` waits for both. `main` must not be capturing.
     pub(super) fn both(
         &self,
         main: &Queue,

@@ -1,15 +1,15 @@
-//! PyTorch's all-gather and product beside us, in `torch_ag_gemm.py`, which is inside this program.
+//! PyTorch's all-gather + GEMM as a baseline, in `torch_ag_gemm.py`, which is embedded in this program.
 //!
-//! Once the processes have met ([`crate::torch::start`]), a line each way, in which WAY is `plain`
-//! (gather, then product), `fused` (`fused_all_gather_matmul`) or `overlapped` (Transformer Engine's):
+//! After the processes have met ([`crate::torch::start`]), each request and answer is one line. WAY is `plain`
+//! (all-gather, then GEMM), `fused` (`fused_all_gather_matmul`) or `overlapped` (Transformer Engine):
 //!
-//! | we say | they say |
+//! | request | answer |
 //! |---|---|
-//! | `shape M N K DTYPE SHARDING ORDER BIAS` | `shaped`: the matrices are there, those of before gone; or `absent REASON` |
+//! | `shape M N K DTYPE SHARDING ORDER BIAS` | `shaped`: new matrices replace the old ones; or `absent REASON` |
 //! | `check WAY` | `wrong WRONG CHECKED`, or `absent REASON` |
-//! | `time WAY CALLS` | `times NANOSECONDS …`, of calls with a barrier before each, after one that is not timed |
-//! | `replay WAY CALLS LAUNCHES` | `times NANOSECONDS` of a call in a graph, or `absent REASON` |
-//! | `loop WAY WARM CALLS` | `times NANOSECONDS`: the mean of calls without a barrier |
+//! | `time WAY CALLS` | `times NANOSECONDS …`: single calls, each after a barrier, after one untimed call |
+//! | `replay WAY CALLS LAUNCHES` | `times NANOSECONDS`: time per call in graph replays; or `absent REASON` |
+//! | `loop WAY WARM CALLS` | `times NANOSECONDS`: mean of calls without a barrier |
 //! | `quit` | |
 
 use crate::Result;
@@ -35,7 +35,7 @@ impl Torch {
         agree(communicator, started)
     }
 
-    /// Says a line; the rest of the answer, which begins with `word`, or why there is none.
+    /// Sends a line and returns the rest of the answer after `word`, or the reason of an `absent`. Blocks.
     fn ask(&mut self, line: &str, word: &str) -> Result<Outcome<String>> {
         self.process.tell(line)?;
         match self.process.answer()? {
@@ -45,7 +45,7 @@ impl Torch {
         }
     }
 
-    /// Makes the matrices of a product.
+    /// Creates the matrices of a shape.
     pub(super) fn shape(&mut self, product: &Product) -> Result<Outcome<()>> {
         let line = format!(
             "shape {} {} {} {} {} {} {}",
@@ -60,7 +60,7 @@ impl Torch {
         Ok(self.ask(&line, "shaped")?.map(drop))
     }
 
-    /// Calls once: wrong elements and elements that were compared.
+    /// Calls once; returns the numbers of wrong and of compared elements.
     pub(super) fn check(&mut self, way: &str) -> Result<Outcome<(u64, u64)>> {
         Ok(match self.ask(&format!("check {way}"), "wrong")? {
             Ok(rest) => {
@@ -71,12 +71,12 @@ impl Torch {
         })
     }
 
-    /// Nanoseconds of calls one by one.
+    /// Times single calls, in nanoseconds.
     pub(super) fn time(&mut self, way: &str, calls: u32) -> Result<Outcome<Vec<f64>>> {
         self.times(&format!("time {way} {calls}"), calls)
     }
 
-    /// Nanoseconds of a call that is replayed.
+    /// Times a replayed call, in nanoseconds.
     pub(super) fn replay(
         &mut self,
         way: &str,
@@ -86,7 +86,7 @@ impl Torch {
         self.times(&format!("replay {way} {calls} {launches}"), 1)
     }
 
-    /// The mean of calls without a barrier, nanoseconds.
+    /// Returns the mean time of calls without a barrier, in nanoseconds.
     pub(super) fn looped(&mut self, way: &str, warm: u32, calls: u32) -> Result<Outcome<Vec<f64>>> {
         self.times(&format!("loop {way} {warm} {calls}"), 1)
     }
@@ -102,9 +102,9 @@ impl Torch {
             .collect();
         match times.len() == expected as usize {
             true => Ok(Ok(times)),
-            false => Err(self.process.failed(format!(
-                "said `{rest}` where {expected} times were expected"
-            ))),
+            false => Err(self
+                .process
+                .failed(format!("it answered `{rest}`; expected {expected} times"))),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The vendor's gather between symmetric windows, then its product: what a program has that registers its
-//! buffers.
+//! The all-gather by NCCL or RCCL between symmetric windows, then the GEMM by cuBLASLt or hipBLASLt: the baseline of a
+//! program that registers its buffers.
 
 use super::element::Real;
 use super::library::Library;
@@ -12,15 +12,15 @@ use symmem::backend::RemoteAccess;
 use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
 use symmem::{CollectiveOptions, Provider, Queue, SymmetricBuffer};
 
-/// The library's product, and where shards come to.
+/// The prepared GEMM, and the destination of the gather.
 pub(super) struct Windows<'a, T: Real> {
     library: Library<'a>,
-    /// Blocks of columns, from where they are put where they belong; rows come there at once.
+    /// Destination of column shards, which are then copied into the gathered A. Row shards need no copy.
     blocks: Option<SymmetricBuffer<T>>,
 }
 
 impl<'a, T: Real> Windows<'a, T> {
-    /// Makes windows of a session's buffers, or says why there are none. Collective.
+    /// Registers a session's buffers as windows; returns the reason if that is not supported. Collective.
     pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
         let communicator = session.communicator;
         let opened = communicator.open_vendor(true).map_err(Into::into);
@@ -53,7 +53,7 @@ impl<'a, T: Real> Windows<'a, T> {
     }
 }
 
-/// Puts a block of columns where it belongs in the whole A.
+/// Copies a shard of columns into the gathered A.
 fn spread<T: Real>(
     session: &Session<'_, T>,
     blocks: &SymmetricBuffer<T>,
@@ -76,15 +76,15 @@ fn spread<T: Real>(
         direction: Direction::LOCAL,
         reserved: 0,
     };
-    // SAFETY: blocks have room for all shards, and the whole A for its rows; both live until the streams that
-    // use them are idle and the graphs gone.
+    // SAFETY: `blocks` has room for all shards, and the gathered A for all rows; both live until the streams that use
+    // them are idle and the graphs gone.
     let enqueued = unsafe {
         let backend = session.communicator.backend();
         backend.transfer_rows(&copy, RawStream(on.raw()))
     };
     enqueued.map_err(|failure| BenchError::Backend {
         rank: session.communicator.rank(),
-        operation: "putting columns where they belong",
+        operation: "copying columns into the gathered A",
         failure,
     })
 }

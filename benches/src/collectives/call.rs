@@ -1,17 +1,16 @@
-//! One call of a collective, as all ranks make it.
+//! One call of a collective, the same on all ranks.
 
 use super::how::How;
 use super::shape::Shape;
 use crate::report::Placement;
 use symmem::CollectiveOptions;
 
-/// One call, as all ranks make it.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub shape: Shape,
     pub placement: Placement,
     pub how: How,
-    /// `how`, as the library takes it.
+    /// `how` as the library's options.
     pub(super) options: CollectiveOptions<'static>,
 }
 

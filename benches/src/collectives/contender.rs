@@ -1,4 +1,5 @@
-//! Who is measured: ourselves, by the selector's choice or by algorithms by name, the vendor's library through our own calls, and programs beside us.
+//! The libraries that are measured: symmem with the selector's choice or a named algorithm, NCCL or RCCL through
+//! symmem's calls, and external programs.
 
 use super::external::Program;
 use crate::report::collectives::OURS;
@@ -12,25 +13,24 @@ pub(super) struct Contender {
     pub by: By,
 }
 
-/// How it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// By this library, as it was asked for.
+    /// symmem, with the requested options.
     Us,
-    /// By this library, by one algorithm.
+    /// symmem, with this algorithm.
     Own(Algorithm),
-    /// The vendor's library through this one, with symmetric windows or without.
+    /// NCCL or RCCL through symmem's calls, with or without symmetric windows.
     Vendor { windows: bool },
-    /// A program beside us, which knows the library by this name.
+    /// An external program, which knows the library by this name.
     Program(Program, &'static str),
 }
 
-/// The vendor's library by each name that it has.
+/// NCCL and RCCL, without and with windows.
 const NCCL: [Contender; 2] = [vendor("nccl", false), vendor("nccl windows", true)];
 const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true)];
 
-/// Baselines by the names that a user gives, and the contenders that each brings. Whether NCCL or RCCL is
-/// named, it is the backend's own.
+/// Baselines by the names that a user gives, and the contenders of each. `nccl` and `rccl` both mean the library of the
+/// backend.
 const BASELINES: [(&str, &[Contender]); 17] = [
     ("packets", &[own("symmem packets", Algorithm::Ll)]),
     (
@@ -99,18 +99,18 @@ const fn torch(name: &'static str, library: &'static str) -> Contender {
     }
 }
 
-/// Every baseline's name, for a message.
+/// Returns the names of all baselines, for a message.
 pub fn baseline_names() -> String {
     let names: Vec<&str> = BASELINES.iter().map(|(name, _)| *name).collect();
     names.join(", ")
 }
 
-/// Whether there is a baseline of that name.
+/// Whether a baseline has this name.
 pub fn is_baseline(name: &str) -> bool {
     BASELINES.iter().any(|(known, _)| *known == name)
 }
 
-/// The baselines of a backend where none is asked for: what can run beside it.
+/// Returns the default baselines of a backend.
 pub(super) fn usual(on_host: bool) -> &'static [&'static str] {
     match on_host {
         true => &["mpi", "gloo"],
@@ -118,8 +118,8 @@ pub(super) fn usual(on_host: bool) -> &'static [&'static str] {
     }
 }
 
-/// Ourselves and the named baselines, each once, in the order of the names; the vendor's library by the
-/// name that it has on this backend.
+/// Returns symmem and the named baselines, each once, in the order of the names. NCCL or RCCL has the name of the
+/// backend's library.
 pub(super) fn contenders(baselines: &[&str], backend: &str) -> Vec<Contender> {
     let vendors = match backend {
         "hip" => RCCL,

@@ -1,7 +1,8 @@
-//! Random elements for each rank, and what is wrong with an operation's result.
+//! Random elements for each rank, and the exact check of results.
 //!
-//! What is reduced is small whole numbers, whose sum no type rounds: then every order of adding gives
-//! the same bits, and one exact check serves every library. What is only moved is random bits.
+//! Operations that reduce get small whole numbers, whose sum is exact in every type. Every order of adding
+//! then gives the same bits, and one exact check works for every library. Operations that only move
+//! elements get random bits.
 
 use super::element::SampleType;
 use super::memory::Memory;
@@ -10,11 +11,11 @@ use crate::Result;
 use std::ops::Range;
 use symmem::Stream;
 
-/// Elements after every output that an operation must leave as they were.
+/// Guard elements after every output, which an operation must not change.
 pub(super) const GUARD: usize = 1024;
 
-/// Every byte of an output before an operation that is checked. No element consists of it, so one that
-/// was not written is always seen.
+/// Every byte of an output before a checked operation. No expected element consists of it, so an element
+/// that was not written is always found.
 pub(super) const POISON: u8 = 0xff;
 
 /// Length of the table that patterns repeat: prime, so that no power-of-two displacement maps it to
@@ -24,20 +25,20 @@ const PERIOD: usize = 1_048_583;
 /// Elements read or written at once.
 const CHUNK: usize = 1 << 20;
 
-/// Outputs up to so many bytes are checked whole; of larger ones their ends and random pieces.
+/// Outputs up to this size in bytes are checked completely; of larger ones, both ends and random pieces.
 const WHOLE: usize = 16 << 20;
-/// Bytes at either end of a larger output.
+/// Checked bytes at each end of a larger output.
 const END: usize = 4 << 20;
-/// Pieces between the ends, and bytes of each.
+/// Number of checked pieces between the ends, and bytes of each.
 const PIECES: usize = 64;
 const PIECE: usize = 64 << 10;
 
-/// What is in a source: the two kinds of elements.
+/// The kind of elements in a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Random bits, to be moved.
+    /// Random bits, for operations that move elements.
     Bits,
-    /// Small whole numbers, to be added.
+    /// Small whole numbers, for operations that reduce.
     Numbers,
 }
 
@@ -50,7 +51,7 @@ impl Content {
     }
 }
 
-/// Random elements: tables, begun at a different place by each rank.
+/// Random elements: two tables, with a different start for each rank.
 pub(super) struct Data {
     element: SampleType,
     /// Elements as bytes, [`PERIOD`] of each content.
@@ -61,7 +62,7 @@ pub(super) struct Data {
     world: usize,
 }
 
-/// Xorshift64 (Marsaglia 2003): any state but 0 will do.
+/// Xorshift64 (Marsaglia 2003); the state must not be 0.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -69,7 +70,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Where the pattern of `rank` has its element `place`.
+/// Index in the table of element `place` in the pattern of `rank`.
 fn index(rank: usize, place: usize) -> usize {
     (rank * 131_071 + place) % PERIOD
 }
@@ -96,7 +97,7 @@ impl Data {
                 byte => byte,
             };
         }
-        // The sum of all ranks' numbers is still exact.
+        // Limited so that the sum over all ranks is exact.
         let span = u64::from(element.largest_exact / world as u32).max(1) + 1;
         let value = || (next(&mut state) >> 16) % span;
         let values: Vec<u32> = std::iter::repeat_with(value)
@@ -145,7 +146,7 @@ impl Data {
         Ok(())
     }
 
-    /// What a rank's output holds from element `at` on.
+    /// Computes a rank's expected output from element `at` on.
     fn expected(&self, shape: &Shape, rank: usize, at: usize, out: &mut [u8]) {
         let size = self.element.size;
         let length = out.len() / size;
@@ -180,8 +181,8 @@ impl Data {
         }
     }
 
-    /// Compares this rank's output, which lies at `output` of the destination, and the guard at `guard`:
-    /// elements that are wrong, and elements that were looked at. Blocks.
+    /// Checks this rank's output, which is the range `output` of the destination, and the guard at `guard`.
+    /// Returns the numbers of wrong and of checked elements. Blocks.
     pub(super) fn wrong_elements(
         &self,
         shape: &Shape,
@@ -213,14 +214,14 @@ impl Data {
     }
 }
 
-/// Which elements of an output are looked at: rising ranges that do not overlap.
+/// Returns the elements of an output to check, as rising ranges that do not overlap.
 fn sampled(length: usize, size: usize) -> Vec<Range<usize>> {
     if length * size <= WHOLE {
         return std::iter::once(0..length).collect();
     }
     let (end, piece) = (END / size, PIECE / size);
     let mut ranges: Vec<Range<usize>> = std::iter::once(0..end).collect();
-    // Between the ends a piece at a random place of each of so many strips.
+    // Between the ends, one piece at a random place in each of `PIECES` strips.
     let strip = (length - 2 * end) / PIECES;
     let mut state = length as u64;
     for index in 0..PIECES {
@@ -233,9 +234,9 @@ fn sampled(length: usize, size: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// How many elements of `size` bytes differ.
+/// Returns the number of elements of `size` bytes that differ.
 fn differing(seen: &[u8], expected: &[u8], size: usize) -> u64 {
-    // Bits, not values: a NaN equals itself, and a zero of the wrong sign does not pass.
+    // Compares bits, so that a NaN equals itself, and a zero of the wrong sign is wrong.
     if seen == expected {
         return 0;
     }

@@ -6,9 +6,9 @@ use symmem::{ElementType, F8E4M3, F8E5M2, Reducible};
 pub(super) trait Sample: Reducible {
     /// The name in nccl-tests' `type` column.
     const NAME: &'static str;
-    /// Every whole number from 0 to this one is a value, exactly.
+    /// The type represents every whole number from 0 to this one exactly.
     const LARGEST_EXACT: u32;
-    /// Such a number.
+    /// Converts a whole number up to `LARGEST_EXACT`.
     fn number(value: u32) -> Self;
 
     /// The type as data.
@@ -29,9 +29,9 @@ pub(crate) struct SampleType {
     /// Bytes of an element.
     pub size: usize,
     pub kind: ElementType,
-    /// Every whole number from 0 to this one is a value, exactly.
+    /// The type represents every whole number from 0 to this one exactly.
     pub largest_exact: u32,
-    /// Writes such numbers as elements, one behind the other, into as many bytes as they fill.
+    /// Writes whole numbers as consecutive elements.
     pub write: fn(&[u32], &mut [u8]),
 }
 
@@ -70,7 +70,7 @@ samples! {
     F8E5M2, "f8e5m2", 1 << 3, value => F8E5M2::from_f32(value as f32);
 }
 
-/// Our names of the types, beside nccl-tests'.
+/// symmem's names of the types, and those of nccl-tests.
 const NAMES: [(&str, &str); 14] = [
     ("i8", "int8"),
     ("u8", "uint8"),
@@ -88,7 +88,7 @@ const NAMES: [(&str, &str); 14] = [
     ("e5m2", "f8e5m2"),
 ];
 
-/// nccl-tests' name of a type that is named by us or by nccl-tests.
+/// Returns nccl-tests' name of a type, given symmem's name or nccl-tests' name.
 pub fn nccl_name(name: &str) -> Option<&'static str> {
     NAMES
         .iter()
@@ -96,7 +96,7 @@ pub fn nccl_name(name: &str) -> Option<&'static str> {
         .map(|(_, theirs)| *theirs)
 }
 
-/// Calls `$body` with `$element` the type of nccl-tests' name `$name`; `$otherwise` for none.
+/// Evaluates `$body` with `$element` as the type that nccl-tests calls `$name`; `$otherwise` if there is none.
 macro_rules! with_element {
     ($name:expr, $element:ident => $body:expr, else $otherwise:expr) => {
         $crate::collectives::element::with_element! {

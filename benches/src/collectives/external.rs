@@ -1,15 +1,15 @@
-//! Libraries beside us that run in processes of their own.
+//! Baselines that run in processes of their own.
 //!
-//! `torch_collectives.py` runs once for each rank (PyTorch's symmetric memory, its NCCL, its gloo),
-//! `mpi_collectives.c` under `mpirun` from rank 0. Both are inside this program. The protocol, a line
-//! each way, with sizes as nccl-tests has them:
+//! `torch_collectives.py` runs once per rank (PyTorch's symmetric memory, NCCL and gloo), and
+//! `mpi_collectives.c` under one `mpirun` started by rank 0. Both are embedded in this program. Each request
+//! and answer is one line, with nccl-tests' sizes:
 //!
-//! | we say | they say |
+//! | request | answer |
 //! |---|---|
-//! | (nothing: rank 0 of several processes) | `port N` |
-//! | `port N` to the others | `ready VERSION`, or `absent REASON` |
+//! | (none; from the process of rank 0, if there are several) | `port N` |
+//! | `port N` to the other processes | `ready VERSION`, or `absent REASON` |
 //! | `check LIBRARY OPERATION TYPE BYTES PLACEMENT` | `wrong WRONG CHECKED`, or `absent REASON` |
-//! | `time LIBRARY OPERATION TYPE BYTES PLACEMENT loop\|graph CALLS LAUNCHES` | `result NANOSECONDS` of a call |
+//! | `time LIBRARY OPERATION TYPE BYTES PLACEMENT loop\|graph CALLS LAUNCHES` | `result NANOSECONDS` or `absent` |
 //! | `single LIBRARY OPERATION TYPE BYTES PLACEMENT SAMPLES` | `samples NANOSECONDS …` |
 //! | `quit` | |
 
@@ -26,16 +26,16 @@ use symmem::Communicator;
 const TORCH: &str = include_str!("../../baselines/torch_collectives.py");
 const MPI: &str = include_str!("../../baselines/mpi_collectives.c");
 
-/// A program that offers libraries.
+/// An external program with one or more libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
-    /// One Python process a rank.
+    /// One Python process per rank.
     Torch,
-    /// One `mpirun` at rank 0.
+    /// One `mpirun`, started by rank 0.
     Mpi,
 }
 
-/// What is to be measured, in the protocol's words.
+/// Formats the library, operation, type, size and placement of a request.
 pub(super) fn what(
     library: &str,
     shape: &Shape,
@@ -53,18 +53,18 @@ pub(super) fn what(
     )
 }
 
-/// A program that is running, as one rank sees it.
+/// A running program, from one rank's view.
 pub(super) struct External {
-    /// `None` at a rank without a process of its own.
+    /// `None` at a rank without its own process.
     process: Option<Process>,
     pub version: String,
-    /// Where the MPI program was built, to be removed.
+    /// The directory in which the MPI program was built; removed on drop.
     _directory: Option<Directory>,
 }
 
 impl External {
-    /// Starts the processes of a program for sizes of at most `largest` bytes. Collective; where one
-    /// rank cannot start it, none does, and all get the reason.
+    /// Starts the processes of a program for sizes of at most `largest` bytes. Collective; if one rank
+    /// cannot start it, all get the reason.
     pub(super) fn start(
         communicator: &Communicator,
         program: Program,
@@ -95,7 +95,8 @@ impl External {
                 _directory: None,
             });
         }
-        let directory = Directory::new().map_err(|error| format!("no directory: {error}"))?;
+        let directory =
+            Directory::new().map_err(|error| format!("cannot create a directory: {error}"))?;
         let program = build_mpi(&directory.0)?;
         let mut command = Command::new("mpirun");
         command
@@ -106,7 +107,7 @@ impl External {
             ])
             .arg(program)
             .args(["serve", &largest.to_string()]);
-        // Containers often have no other user, and no rank of ours runs beside a call of theirs.
+        // Containers often have no user but root.
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
             command.env(name, "1");
         }
@@ -121,8 +122,8 @@ impl External {
         })
     }
 
-    /// Calls once with random data: wrong elements and elements looked at, at this rank; or why the
-    /// library does not do this.
+    /// Calls once with random data. Returns the numbers of wrong and of checked elements at this rank, or
+    /// the reason why the library does not support the call.
     pub(super) fn check(&mut self, what: &str) -> Result<Outcome<(u64, u64)>> {
         let Some(process) = &mut self.process else {
             return Ok(Ok((0, 0)));
@@ -138,8 +139,8 @@ impl External {
         }
     }
 
-    /// Nanoseconds of a call at this rank, 0 at a rank without a process; `None` if it cannot be
-    /// replayed.
+    /// Returns nanoseconds per call at this rank, 0 at a rank without a process; `None` if the library does
+    /// not support replays.
     pub(super) fn time(
         &mut self,
         what: &str,
@@ -162,7 +163,7 @@ impl External {
         }
     }
 
-    /// Nanoseconds of calls one at a time at this rank; nothing at a rank without a process.
+    /// Returns nanoseconds of single calls at this rank; empty at a rank without a process.
     pub(super) fn single(&mut self, what: &str, samples: u32) -> Result<Vec<f64>> {
         let Some(process) = &mut self.process else {
             return Ok(Vec::new());
@@ -172,11 +173,11 @@ impl External {
         let times = rest.split_whitespace().map(str::parse);
         times
             .collect::<std::result::Result<Vec<f64>, _>>()
-            .map_err(|error| process.failed(format!("said `{rest}`: {error}")))
+            .map_err(|error| process.failed(format!("it answered `{rest}`: {error}")))
     }
 }
 
-/// A directory of this process's own, removed when dropped.
+/// A temporary directory of this process, removed when dropped.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -1,20 +1,20 @@
-//! How a call is asked for.
+//! The options of a call.
 
 use symmem::{Algorithm, CollectiveOptions, Provider};
 
-/// What a call leaves open or fixes; the default leaves all to the selector.
+/// The options of a call; the default leaves every choice to the selector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct How {
     pub algorithm: Option<Algorithm>,
     /// Blocks and threads.
     pub grid: Option<(u32, u32)>,
-    /// Copies under way at once.
+    /// Number of concurrent copies.
     pub concurrent: Option<u32>,
     pub provider: Provider,
 }
 
 impl How {
-    /// The same as the library takes it.
+    /// Converts to the library's options.
     pub(crate) fn options(self) -> CollectiveOptions<'static> {
         CollectiveOptions::new()
             .algorithm(self.algorithm)
@@ -25,13 +25,13 @@ impl How {
     }
 }
 
-/// The algorithm of a name as commands and reports have it.
+/// Returns the algorithm with this name, as commands and reports write it.
 pub fn algorithm(name: &str) -> Option<Algorithm> {
     let mut all = Algorithm::ALL.iter().copied();
     all.find(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// Whether an algorithm goes by multicast addresses.
+/// Whether an algorithm uses multicast addresses.
 pub(crate) fn is_multicast(algorithm: Algorithm) -> bool {
     matches!(
         algorithm,

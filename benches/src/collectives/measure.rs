@@ -1,4 +1,4 @@
-//! A measurement of collectives, from the options to the report.
+//! The measurement of collectives, from the options to the report.
 
 use super::contender::{By, Contender, contenders, usual};
 use super::external::External;
@@ -13,13 +13,13 @@ use crate::report::{Collectives, Environment, Report};
 use crate::{BenchError, Result};
 use symmem::Communicator;
 
-/// Measures. Collective; every rank gets the whole report. `environment` and `progress` matter at
-/// rank 0 only.
+/// Measures collectives. Collective; blocks. Every rank gets the whole report. `environment` and `progress`
+/// are used at rank 0 only.
 ///
 /// # Errors
-/// [`BenchError::World`] with fewer than 2 ranks or an element type that cannot be measured; what the
-/// backend or a peer failed with. A baseline that is absent or breaks off is no error: the report says
-/// so. Nor are wrong elements.
+/// [`BenchError::World`] with fewer than 2 ranks, an unsupported element type, or an algorithm that no
+/// operation would use; any error of the backend or a peer. An absent or failed baseline and wrong elements
+/// are not errors: the report contains them.
 pub fn run(
     communicator: &Communicator,
     options: &Options,
@@ -31,10 +31,10 @@ pub fn run(
     Ok(report)
 }
 
-/// As [`run`], into a report that has other figures already.
+/// Like [`run`], but adds to an existing report.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn add(
     communicator: &Communicator,
     options: &Options,
@@ -59,13 +59,13 @@ pub fn add(
         ..Collectives::default()
     };
     let mut run = Run::new(communicator, options, largest)?;
-    // It would be left out, or go by the members' own addresses and be taken for multicast.
+    // Without multicast, the library would use another algorithm under multicast's name.
     if let Some(why) = run.without_multicast(By::Us) {
-        return impossible(format!("there is no multicast to be measured: {why}"));
+        return impossible(format!("cannot measure multicast: {why}"));
     }
     if let Some(why) = run.goes_by_none(&options.collectives, largest)? {
         let named = options.algorithm.as_deref().unwrap_or_default();
-        return impossible(format!("nothing here goes by {named}: {why}"));
+        return impossible(format!("no operation would use {named}: {why}"));
     }
     for contender in contenders(&names, &report.environment.backend) {
         let outcome = join(&mut run, &contender, largest)?;
@@ -98,7 +98,7 @@ pub fn add(
     Ok(())
 }
 
-/// Gets a library ready: its version, or why it cannot take part. Collective.
+/// Prepares a library; returns its version, or the reason why it is absent. Collective.
 fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcome<String>> {
     match contender.by {
         by @ (By::Us | By::Own(_)) => Ok(match run.without_multicast(by) {

@@ -1,7 +1,6 @@
-//! A rank's two buffers: with `element`, the only code here that is compiled once for each element type.
+//! A rank's two buffers. Only this module and `element` are compiled once per element type.
 //!
-//! Everything else works with `dyn Memory`, and with elements as bytes. An enqueued call costs one virtual call more
-//! than it would with a known type.
+//! Everything else uses `dyn Memory` and elements as bytes, which adds one virtual call to each enqueued call.
 
 use super::call::Call;
 use super::element::{Sample, SampleType, with_element};
@@ -13,19 +12,18 @@ use std::ops::Range;
 use symmem::{Communicator, Queue, ReduceOp, Slice, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
-/// A source and a destination, equally long, of elements of one type.
+/// A source and a destination of equal length and element type.
 pub(super) trait Memory {
-    /// The type of the elements.
     fn element(&self) -> SampleType;
-    /// Elements of the source.
+    /// Length of the source, in elements.
     fn length(&self) -> usize;
-    /// Whether both buffers are reached by multicast, or as if.
+    /// Whether multicast, real or emulated, reaches both buffers.
     fn is_in_multicast(&self) -> bool;
-    /// Makes the buffers windows of the vendor's library. Collective.
+    /// Registers the buffers as symmetric windows of NCCL or RCCL. Collective.
     fn register(&self) -> symmem::Result<()>;
     /// Enqueues the call.
     fn enqueue(&self, queue: &Queue, rank: usize, call: &Call) -> Result<()>;
-    /// Copies elements of this rank's source to as many elements of its destination, in the order of the stream.
+    /// Enqueues a copy from this rank's source to its destination; both ranges have the same length.
     fn copy(
         &self,
         stream: &Stream,
@@ -37,7 +35,7 @@ pub(super) trait Memory {
     fn write_source(&self, stream: &Stream, place: usize, bytes: &[u8]) -> Result<()>;
     /// Reads the destination from element `place` on. Blocks.
     fn read_destination(&self, stream: &Stream, place: usize, bytes: &mut [u8]) -> Result<()>;
-    /// Sets the destination's first elements to a byte. Blocks.
+    /// Sets every byte of the destination's first elements. Blocks.
     fn poison_destination(
         &self,
         communicator: &Communicator,
@@ -49,8 +47,8 @@ pub(super) trait Memory {
     fn free(self: Box<Self>) -> Result<()>;
 }
 
-/// Allocates buffers of `guard` elements behind `bytes` of the type that nccl-tests calls `element`; `None` if it is
-/// no type that can be measured. Collective.
+/// Allocates buffers of `bytes` plus `guard` elements of the type that nccl-tests calls `element`; `None` if the type
+/// is not supported. Collective.
 pub(super) fn allocate(
     communicator: &Communicator,
     element: &str,
@@ -66,14 +64,13 @@ pub(super) fn allocate(
     }, else Ok(None))
 }
 
-/// [`Memory`] of one type.
 struct Typed<T: Sample> {
     source: SymmetricBuffer<T>,
     destination: SymmetricBuffer<T>,
 }
 
 impl<T: Sample> Typed<T> {
-    /// Destination and source of a call.
+    /// Returns destination and source of a call.
     fn ranges(&self, rank: usize, call: &Call) -> Result<(Slice<'_, T>, Slice<'_, T>)> {
         let to = call.shape.output(rank, call.placement);
         let from = call.shape.input(rank, call.placement);
@@ -132,7 +129,7 @@ impl<T: Sample> Memory for Typed<T> {
     }
 
     fn write_source(&self, stream: &Stream, place: usize, bytes: &[u8]) -> Result<()> {
-        // The bytes need not lie where elements may.
+        // Copied, since the bytes may not be aligned for elements.
         let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
         elements.as_mut_bytes().copy_from_slice(bytes);
         Ok(self.source.write(stream, place, &elements)?)

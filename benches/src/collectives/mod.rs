@@ -1,16 +1,15 @@
-//! Collectives, every point checked, beside their baselines in the same run.
+//! Collectives, with every point checked, and baselines in the same run.
 //!
-//! Method: sizes, counts and formulas are nccl-tests'. At each size every library is first checked, out
-//! of place and in place, on random data in poisoned memory with a guard behind it. Then come rounds in
-//! which all libraries take turns, each with calls back to back on a stream and with a graph of calls,
-//! captured once and replayed; one call, or replay, goes before the clock starts. The slowest rank of a
-//! round counts, and of the rounds the median. Last come single calls, timed by the host from a barrier
-//! to the call's end.
+//! Method: sizes, counts and formulas are those of nccl-tests. At each size, every library is first checked,
+//! out of place and in place, with random data, poisoned destinations and guards. Then all libraries take
+//! turns in rounds, each with calls back to back on a stream and with a graph of calls, captured once and
+//! replayed; one untimed call or replay comes first. The result is the median over rounds of the slowest
+//! rank's time. Last come single calls, timed by the host from a barrier to the call's completion.
 //!
-//! `shape` says what moves where, `call` is one call of it, `memory` holds the buffers of one element type, `data`
-//! makes elements and checks results, `session` is one rank's buffers and clock, `contender` and `external` are the
-//! libraries, `points` the rounds; `named` leaves out what would be measured under another's name; `options` says what
-//! to measure, and `measure` does it all.
+//! `shape` has the ranges of an operation, `call` is one call, `memory` the buffers of one element type, `data`
+//! generates elements and checks results, `session` is one rank's buffers and clock. `contender` and `external`
+//! are the libraries, `points` the rounds. `named` leaves out calls that would use another algorithm than the
+//! named one. `options` says what to measure, and `measure` runs everything.
 
 pub(super) mod call;
 mod contender;

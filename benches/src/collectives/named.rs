@@ -1,4 +1,4 @@
-//! Whether ours go by the algorithm that is named: where they would not, others would be measured under its name.
+//! Checks that a call uses the named algorithm. Otherwise another algorithm would be measured under its name.
 
 use super::contender::{By, Contender};
 use super::how::is_multicast;
@@ -11,20 +11,20 @@ use crate::report::{Collective, Placement};
 use symmem::{Algorithm, MulticastSupport};
 
 impl Run<'_> {
-    /// Why what is to go by multicast would not; `None` if it would, or goes another way. All ranks come to the
-    /// same.
+    /// Returns why a contender that names multicast cannot use it; `None` if it can, or names no multicast. The same
+    /// on all ranks.
     pub(super) fn without_multicast(&self, by: By) -> Option<String> {
         let named = self.named(by)?;
         let status = self.communicator().multicast();
         let reached = status.support != MulticastSupport::None && self.session.is_in_multicast();
         let why = status.reason.unwrap_or_else(|| {
-            "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
+            "the multicast object has no room for buffers of this size; raise SYMMEM_MULTICAST_BYTES".into()
         });
         (is_multicast(named) && !reached).then_some(why)
     }
 
-    /// Why none of these operations of `bytes` goes by the algorithm that was asked for; `None` if one does, or
-    /// the choice is the selector's. All ranks come to the same.
+    /// Returns why none of these operations of `bytes` would use the requested algorithm; `None` if one would, or no
+    /// algorithm was requested. The same on all ranks.
     pub(super) fn goes_by_none(
         &self,
         collectives: &[Collective],
@@ -51,7 +51,7 @@ impl Run<'_> {
         Ok(Some(reasons.join("; ")))
     }
 
-    /// The algorithm of ours that one is to go by, if it is one that is named.
+    /// Returns symmem's algorithm that a contender names, if any.
     fn named(&self, by: By) -> Option<Algorithm> {
         match by {
             By::Us => self.algorithm,
@@ -60,8 +60,8 @@ impl Run<'_> {
         }
     }
 
-    /// The way that ours would go where it is not by the algorithm that is named; `None` if it is, or there is none.
-    /// All ranks come to the same.
+    /// Returns how a call would be made if it would not use the named algorithm; `None` if it would, or no algorithm
+    /// is named. The same on all ranks.
     pub(super) fn strays(
         &self,
         shape: &Shape,
@@ -77,7 +77,8 @@ impl Run<'_> {
         })
     }
 
-    /// Says that one has no part in an operation, and why. That a baseline has no such operation at all is not said.
+    /// Notes that a contender is left out of an operation, and why. Makes no note for a baseline algorithm that does
+    /// not support the operation at all.
     pub(super) fn leave_out(&mut self, contender: &Contender, collective: Collective, way: &Way) {
         let name = match (contender.by, self.named(contender.by), way) {
             (By::Own(_), _, Way::Refused(_)) => return,
@@ -91,7 +92,7 @@ impl Run<'_> {
         }
     }
 
-    /// How we do it: the algorithm, and its grid.
+    /// Returns the algorithm of a call of symmem, with blocks and threads of its grid.
     pub(super) fn how(
         &self,
         by: By,
@@ -102,7 +103,7 @@ impl Run<'_> {
             return Ok(Default::default());
         }
         Ok(match self.session.way(&self.call(shape, by, placement))? {
-            // Where the caller does the work there is no grid.
+            // If the caller does the work, there is no grid.
             Way::AsNamed(choice) if self.by_caller => (lower(choice.algorithm()), 0, 0),
             Way::AsNamed(choice) => (lower(choice.algorithm()), choice.blocks, choice.threads),
             _ => Default::default(),
@@ -110,16 +111,16 @@ impl Run<'_> {
     }
 }
 
-/// Why a way is not the one that is named.
+/// Describes why a call would not use the named algorithm.
 fn why(way: &Way) -> String {
     match way {
-        Way::AsNamed(choice) => format!("{} does it", lower(choice.algorithm())),
-        Way::Otherwise(other) => format!("{} would do it", lower(*other)),
+        Way::AsNamed(choice) => format!("the call uses {}", lower(choice.algorithm())),
+        Way::Otherwise(other) => format!("the call would use {}", lower(*other)),
         Way::Refused(why) => why.clone(),
     }
 }
 
-/// An algorithm's name as commands and reports have it.
+/// Returns an algorithm's name as commands and reports write it.
 fn lower(algorithm: Algorithm) -> String {
     algorithm.name().to_lowercase()
 }

@@ -1,4 +1,4 @@
-//! What to measure of collectives.
+//! Options of the collectives benchmark.
 
 use crate::by_caller::is_by_caller;
 use crate::report::Collective;
@@ -7,27 +7,27 @@ use crate::{BenchError, Result};
 use serde::{Deserialize, Serialize};
 use symmem::Communicator;
 
-/// What to measure.
+/// Options of [`super::run`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// How many sizes and rounds, where nothing else is said.
+    /// Determines sizes and rounds, unless the options below set them.
     pub effort: Effort,
     /// The operations.
     pub collectives: Vec<Collective>,
-    /// The smallest size, bytes; powers of two up from it are measured.
+    /// The smallest size in bytes; its multiples by powers of two follow.
     pub min_bytes: Option<u64>,
-    /// The largest.
+    /// The largest size in bytes.
     pub max_bytes: Option<u64>,
-    /// nccl-tests' name of the element type; `None` for what most serve with: `bfloat16`, and `float`
-    /// on the host, where MPI adds no other of the two.
+    /// nccl-tests' name of the element type; `None` for `bfloat16`, or `float` on the host backend, since
+    /// MPI does not reduce `bfloat16`.
     pub element: Option<String>,
-    /// Names of baselines ([`super::is_baseline`]); `None` for what is usual on the backend.
+    /// Names of baselines ([`super::is_baseline`]); `None` for the backend's defaults.
     pub baselines: Option<Vec<String>>,
-    /// The algorithm's name; `None` for the selector's choice.
+    /// Name of the algorithm; `None` for the selector's choice.
     pub algorithm: Option<String>,
-    /// [`symmem::CollectiveOptions::concurrent`] of our calls.
+    /// [`symmem::CollectiveOptions::concurrent`] of symmem's calls.
     pub concurrent: Option<u32>,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Options {
     }
 }
 
-/// What is measured where nothing else is said.
+/// The default operations.
 pub const DEFAULT: [Collective; 4] = [
     Collective::AllReduce,
     Collective::AllGather,
@@ -56,7 +56,7 @@ pub const DEFAULT: [Collective; 4] = [
 ];
 
 impl Options {
-    /// A handful of sizes, without programs beside us: what the command without arguments shows.
+    /// Returns the options of the command without arguments: few sizes, and no external programs.
     pub fn short() -> Self {
         Self {
             effort: Effort::Quick,
@@ -65,7 +65,7 @@ impl Options {
         }
     }
 
-    /// nccl-tests' name of the element type to measure with.
+    /// Returns nccl-tests' name of the element type.
     pub(crate) fn element(&self, communicator: &Communicator) -> &str {
         match &self.element {
             Some(name) => name,
@@ -74,7 +74,7 @@ impl Options {
         }
     }
 
-    /// Sizes to measure, rising, none above `limit` but the first.
+    /// Returns the sizes to measure in bytes, rising; only the first may exceed `limit`.
     ///
     /// # Errors
     /// [`BenchError::World`] if the smallest is larger than the largest.
@@ -90,7 +90,7 @@ impl Options {
         let least = self.min_bytes.unwrap_or(KIB.min(most));
         if least > most {
             let message = format!(
-                "nothing is at least {least} bytes long and at most {most}; give a larger --max-bytes"
+                "no size is at least {least} bytes and at most {most} bytes; give a larger --max-bytes"
             );
             return Err(BenchError::World { rank, message });
         }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((standard[0], standard.len()), (1024, 17));
         let short = Options::short().sizes(0, ANY).unwrap();
         assert_eq!(short, [1 << 10, 1 << 15, 1 << 20]);
-        // What is usual gives way to what was asked for; what was asked for does not.
+        // Explicit limits override the defaults, and an explicit minimum also the memory limit.
         assert_eq!(sizes(None, Some(512), ANY), [512]);
         assert_eq!(sizes(Some(1 << 40), None, ANY), [1 << 40]);
         assert_eq!(sizes(Some(1 << 63), None, ANY), [1 << 63]);

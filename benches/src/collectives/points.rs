@@ -1,4 +1,4 @@
-//! All libraries at one size: checked, measured in turns, and put together from what the ranks saw.
+//! Measures one size with every library: check, timed rounds, and collection of the ranks' results.
 
 use super::call::{Call, Work};
 use super::contender::{By, Contender};
@@ -15,22 +15,21 @@ use crate::{Result, exchange};
 use serde::{Deserialize, Serialize};
 use symmem::{Algorithm, Communicator, Graph, Provider, VendorLibrary};
 
-/// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
+/// Maximum number of calls back to back in a round, and of calls in a graph: nccl-tests' default.
 const CALLS: f64 = 20.0;
-/// Launches of a graph in a round, one behind the other, so that the first one's cost to the host is
-/// spread.
+/// Maximum number of graph launches in a round, back to back, to spread the host time of the first.
 const LAUNCHES: f64 = 5.0;
-/// Time for all rounds of one library in one placement, looped or replayed.
+/// Time budget for all rounds of one library in one placement, looped or replayed.
 const SERIES_NS: f64 = 100e6;
-/// The same on the host, so that a whole run takes seconds.
+/// The same on the host backend, so that a whole run takes seconds.
 const SERIES_NS_ON_HOST: f64 = 6e6;
 
-/// A run that is under way at one rank.
+/// State of a run at one rank.
 pub(super) struct Run<'a> {
     pub session: Session<'a>,
     pub contenders: Vec<Contender>,
     pub externals: Vec<(Program, External)>,
-    /// What was left out or broke off, and why.
+    /// Notes on contenders that were left out or failed.
     pub notes: Vec<String>,
     rounds: u32,
     pub algorithm: Option<Algorithm>,
@@ -38,7 +37,7 @@ pub(super) struct Run<'a> {
     pub by_caller: bool,
 }
 
-/// One library in one placement while it is measured.
+/// One library in one placement during the measurement.
 struct Series {
     contender: Contender,
     placement: Placement,
@@ -50,7 +49,7 @@ struct Series {
     measured: Measured,
 }
 
-/// What one rank measured of a series.
+/// One rank's measurements of a series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Measured {
     looped: Vec<f64>,
@@ -61,7 +60,7 @@ struct Measured {
 }
 
 impl<'a> Run<'a> {
-    /// Allocates for sizes of at most `largest` bytes. Collective.
+    /// Allocates buffers for sizes of at most `largest` bytes. Collective.
     pub(super) fn new(
         communicator: &'a Communicator,
         options: &Options,
@@ -83,7 +82,7 @@ impl<'a> Run<'a> {
         self.session.communicator
     }
 
-    /// Opens the vendor's library: its version, or why it cannot be used. Collective.
+    /// Opens NCCL or RCCL; returns its version, or the reason why it cannot be used. Collective.
     pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
         let opened = self.communicator().open_vendor(windows).and_then(|opened| {
             if windows {
@@ -98,7 +97,7 @@ impl<'a> Run<'a> {
         Ok(not_here(opened.map_err(Into::into))?.map(version))
     }
 
-    /// Ends the programs and frees the buffers: what was left out or broke off, and why. Collective.
+    /// Ends the programs, frees the buffers and returns the notes. Collective.
     pub(super) fn finish(self) -> Result<Vec<String>> {
         drop(self.externals);
         self.session.finish()?;
@@ -112,7 +111,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Every library at one size; nothing if the size is too small for the world. Collective.
+    /// Measures every library at one size; returns nothing if the size is too small for the world. Collective.
     pub(super) fn points(
         &mut self,
         collective: Collective,
@@ -123,7 +122,7 @@ impl<'a> Run<'a> {
         let Some(shape) = Shape::new(collective, bytes, size, communicator.world_size()) else {
             return Ok(Vec::new());
         };
-        // What the shape came to, so that every library moves the same.
+        // The shape's size, after rounding, so that every library moves the same.
         let bytes = (shape.whole * size) as u64;
         let mut series = Vec::new();
         for contender in self.contenders.clone() {
@@ -151,7 +150,7 @@ impl<'a> Run<'a> {
         self.put_together(&shape, bytes, rounds, series)
     }
 
-    /// Barriers: nothing moves, all wait for all. Collective.
+    /// Measures barriers. Collective.
     pub(super) fn barrier(&self) -> Result<Placed> {
         let session = &self.session;
         let mut measured = Measured::default();
@@ -200,13 +199,13 @@ impl<'a> Run<'a> {
         found.map(|(_, external)| external)
     }
 
-    /// A call as it is asked of a program.
+    /// Formats a request to a program.
     fn what(&self, library: &str, shape: &Shape, bytes: u64, placement: Placement) -> String {
         what(library, shape, self.session.element.name, bytes, placement)
     }
 
-    /// Checks a library in one placement and finds out how often it can be called in a round; `None`
-    /// if it cannot do this. Collective.
+    /// Checks a library in one placement and determines its number of calls per round; `None` if it does
+    /// not support the call. Collective.
     fn prepare(
         &mut self,
         shape: &Shape,
@@ -222,7 +221,7 @@ impl<'a> Run<'a> {
                 communicator.host_barrier()?;
                 match self.external(program) {
                     Some(external) => external.check(&what),
-                    None => Ok(Err("it broke off earlier".into())),
+                    None => Ok(Err("it failed earlier in this run".into())),
                 }
             }
             by => {
@@ -245,7 +244,7 @@ impl<'a> Run<'a> {
             each_ns: 0.0,
             measured,
         };
-        // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
+        // The first calls touch pages and warm caches, so the faster of two tries counts.
         let first = self.looped(shape, bytes, &mut series)?;
         let second = self.looped(shape, bytes, &mut series)?;
         let faster = first.zip(second).map(|(first, second)| first.min(second));
@@ -260,11 +259,11 @@ impl<'a> Run<'a> {
         Ok(Some(series))
     }
 
-    /// Captures a series of ours and checks a replay. Collective.
+    /// Captures the calls of a series and checks a replay. Collective.
     fn capture(&self, shape: &Shape, series: &mut Series) -> Result<()> {
         let call = self.call(shape, series.contender.by, series.placement);
         let graph = self.session.graph(Work::Call(&call), series.calls)?;
-        // In place, a second call mostly takes what the first one left: a graph of one is checked.
+        // In place, a second call mostly reads the first one's result; then a graph of one call is checked.
         let (wrong, checked) = match shape.is_idempotent(series.placement) {
             true => self.session.check_replay(&call, &graph)?,
             false => {
@@ -278,14 +277,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A program's failure ends its part and not the run.
+    /// Turns a program's failure into a note, so that it ends the program's part but not the run.
     fn hold<V>(&mut self, contender: &Contender, result: Result<Outcome<V>>) -> Result<Outcome<V>> {
         match (result, contender.by) {
             (Err(error), By::Program(program, _)) => {
                 let reason = error.to_string();
                 self.externals.retain(|(known, _)| *known != program);
                 let name = contender.name;
-                (self.notes).push(format!("baseline {name} broke off: {reason}"));
+                (self.notes).push(format!("baseline {name} failed: {reason}"));
                 Ok(Err(reason))
             }
             (result, _) => result,
@@ -316,7 +315,7 @@ impl<'a> Run<'a> {
         work: impl FnOnce(&mut External) -> Result<Option<V>>,
     ) -> Result<Option<V>> {
         let communicator = self.communicator();
-        // The programs' kernels and ours never run at the same time.
+        // The barriers keep the program's kernels and symmem's from running at the same time.
         communicator.host_barrier()?;
         let outcome = match self.external(program) {
             Some(external) => work(external).map(|done| done.ok_or_else(String::new)),
@@ -327,7 +326,7 @@ impl<'a> Run<'a> {
         Ok(outcome.ok())
     }
 
-    /// One round of a series. Collective.
+    /// Measures one round of a series. Collective.
     fn round(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<()> {
         let looped = self.looped(shape, bytes, series)?;
         series.measured.looped.extend(looped);
@@ -345,7 +344,7 @@ impl<'a> Run<'a> {
             }
             _ => None,
         };
-        // What cannot be replayed is asked once. All ranks must come to the same.
+        // A program that cannot replay is asked once. All ranks must agree on that.
         if series.measured.looped.len() == 1 {
             let all = exchange::all_gather(self.communicator(), &replayed.is_some())?;
             series.replays = all.into_iter().all(|replays| replays);
@@ -354,9 +353,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Single calls of a series. Collective.
+    /// Times single calls of a series. Collective.
     fn single(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<()> {
-        // A barrier, a launch and a wait add some 40 µs on a GPU.
+        // A barrier, a launch and a wait add about 40 µs on a GPU.
         let overhead = if self.by_caller { 2e3 } else { 4e4 };
         let samples = samples(series.each_ns + overhead, self.budget() / 4.0);
         series.measured.single = match series.contender.by {
@@ -375,7 +374,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Gives every rank the points, each library's two placements together. Collective.
+    /// Combines the ranks' measurements into points, one per library with both placements. Collective.
     fn put_together(
         &self,
         shape: &Shape,
@@ -423,7 +422,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the ranks saw of one series: the slowest of each round, all wrong elements.
+/// Combines the ranks' measurements of a series: the slowest rank's time of each round, and sums of element counts.
 fn placed(ranks: &[&Measured]) -> Placed {
     let single = slowest(ranks.iter().map(|rank| &rank.single));
     Placed {

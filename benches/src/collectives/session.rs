@@ -1,5 +1,5 @@
-//! One rank's buffers, stream and clock, and the four ways to run a collective with them: checked,
-//! looped, replayed, one at a time.
+//! One rank's buffers, stream and clock, with four ways to run a collective: checked, looped, replayed, and
+//! as single calls.
 
 use super::call::{Call, Work};
 use super::data::{Content, Data, GUARD, POISON};
@@ -15,41 +15,40 @@ use std::time::Instant;
 use symmem::tuning::operation;
 use symmem::{Algorithm, Choice, CollectiveCall, Communicator, Graph, Queue, Stream};
 
-/// How a call would be done; alike on all ranks.
+/// How the library would make a call; the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By the algorithm that it names, or by the selector's choice where it names none.
+    /// With the algorithm that the call names, or with the selector's choice if it names none.
     AsNamed(Choice),
-    /// By another one than it names.
+    /// With another algorithm than the call names.
     Otherwise(Algorithm),
-    /// Not at all, and why.
+    /// The call is refused for this reason.
     Refused(String),
 }
 
-/// What a rank holds while it is measured.
+/// The buffers, stream and clock of one rank.
 pub(crate) struct Session<'a> {
     pub communicator: &'a Communicator,
     pub stream: Stream,
-    /// The type of the elements.
     pub element: SampleType,
     memory: Box<dyn Memory>,
     clock: Clock<'a>,
     data: Data,
-    /// What the sources hold now.
+    /// The current content of the sources.
     content: Cell<Option<Content>>,
 }
 
 impl<'a> Session<'a> {
-    /// Allocates for nccl-tests' sizes of at most `largest` bytes, of the element type that it calls `element`.
-    /// Collective.
+    /// Allocates buffers for nccl-tests' sizes of at most `largest` bytes, with the element type that nccl-tests calls
+    /// `element`. Collective.
     ///
     /// # Errors
-    /// [`BenchError::World`] for a type that cannot be measured; the backend's.
+    /// [`BenchError::World`] for an unsupported type; any error of the backend.
     pub(crate) fn new(communicator: &'a Communicator, element: &str, largest: u64) -> Result<Self> {
         let Some(memory) = memory::allocate(communicator, element, largest, GUARD)? else {
             return Err(BenchError::World {
                 rank: communicator.rank(),
-                message: format!("elements of type {element} cannot be measured"),
+                message: format!("element type `{element}` is not supported"),
             });
         };
         let element = memory.element();
@@ -64,12 +63,12 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Whether the buffers are reached by multicast, or as if.
+    /// Whether multicast, real or emulated, reaches the buffers.
     pub(crate) fn is_in_multicast(&self) -> bool {
         self.memory.is_in_multicast()
     }
 
-    /// How a call would be done.
+    /// Returns how the library would make a call.
     pub(crate) fn way(&self, call: &Call) -> Result<Way> {
         Ok(match self.explain(call)? {
             Ok(choice) => match call.how.algorithm {
@@ -95,12 +94,12 @@ impl<'a> Session<'a> {
         not_here(choice.map_err(Into::into))
     }
 
-    /// Makes the buffers windows of the vendor's library. Collective.
+    /// Registers the buffers as symmetric windows of NCCL or RCCL. Collective.
     pub(super) fn register(&self) -> symmem::Result<()> {
         self.memory.register()
     }
 
-    /// Fills the sources with what an operation takes. Blocks.
+    /// Fills the source with the content that an operation needs. Blocks.
     fn fill(&self, shape: &Shape) -> Result<()> {
         let content = Content::of(shape);
         if self.content.get() != Some(content) {
@@ -119,8 +118,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Calls back to back: nanoseconds for each at this rank. All ranks make as many, after one that
-    /// is not timed, as the programs beside us do.
+    /// Times calls back to back, after one untimed call, like the external programs. Returns nanoseconds per
+    /// call at this rank. All ranks must pass the same `calls`.
     pub(crate) fn looped(&self, work: Work<'_>, calls: u32) -> Result<f64> {
         self.enqueue(&self.stream, work)?;
         let total = self.clock.timed(&self.stream, &|| {
@@ -129,7 +128,7 @@ impl<'a> Session<'a> {
         Ok(total / f64::from(calls))
     }
 
-    /// A graph of so many calls.
+    /// Captures a graph of `calls` calls.
     pub(crate) fn graph(&self, work: Work<'_>, calls: u32) -> Result<Graph> {
         let mut outcome = Ok(());
         let graph = self.communicator.stream()?.capture(|queue| {
@@ -140,8 +139,8 @@ impl<'a> Session<'a> {
         Ok(graph?)
     }
 
-    /// Replays a graph of `calls` calls `launches` times, after one that is not timed: nanoseconds for
-    /// each call at this rank.
+    /// Replays a graph of `calls` calls `launches` times, after one untimed replay. Returns nanoseconds per
+    /// call at this rank.
     pub(crate) fn replayed(&self, graph: &Graph, calls: u32, launches: u32) -> Result<f64> {
         self.stream.launch_graph(graph)?;
         let launch = || (0..launches).try_for_each(|_| Ok(self.stream.launch_graph(graph)?));
@@ -149,7 +148,8 @@ impl<'a> Session<'a> {
         Ok(total / f64::from(calls) / f64::from(launches))
     }
 
-    /// One call at a time: nanoseconds by the host's clock from a barrier to its end, at this rank.
+    /// Times single calls on the host, each from a barrier to the call's completion. Returns nanoseconds at
+    /// this rank.
     pub(crate) fn single(&self, work: Work<'_>, samples: u32) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(samples as usize);
         for _ in 0..samples {
@@ -163,13 +163,13 @@ impl<'a> Session<'a> {
         Ok(times)
     }
 
-    /// Calls once into poisoned memory: elements that are wrong at this rank, guard included, and
-    /// elements that were looked at.
+    /// Calls once with a poisoned destination. Returns the number of wrong elements at this rank, guard
+    /// included, and the number of checked elements.
     pub(crate) fn check(&self, call: &Call) -> Result<(u64, u64)> {
         self.check_after(call, || self.enqueue(&self.stream, Work::Call(call)))
     }
 
-    /// As [`Session::check`], by a replay.
+    /// Like [`Session::check`], with a graph replay.
     pub(crate) fn check_replay(&self, call: &Call, graph: &Graph) -> Result<(u64, u64)> {
         self.check_after(call, || Ok(self.stream.launch_graph(graph)?))
     }
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
             .wrong_elements(shape, rank, &*self.memory, output, guard, &self.stream)
     }
 
-    /// Puts this rank's source where a call in place takes it from.
+    /// Copies this rank's source to where an in-place call reads it.
     fn put_input(&self, call: &Call) -> Result<()> {
         let rank = self.communicator.rank();
         let from = call.shape.input(rank, Placement::OutOfPlace);
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Makes an element of this rank's source another one, for a test. Blocks.
+    /// Changes an element of this rank's source, for a test. Blocks.
     #[cfg(test)]
     pub(crate) fn spoil(&self) {
         let mut bytes = vec![0; self.element.size];

@@ -1,4 +1,4 @@
-//! How many elements an operation moves at a size of nccl-tests', and where they lie.
+//! Element counts and ranges of an operation at one of nccl-tests' sizes.
 
 use crate::report::{Collective, Placement};
 use std::ops::Range;
@@ -8,18 +8,18 @@ use std::ops::Range;
 pub(crate) struct Shape {
     pub collective: Collective,
     pub world: usize,
-    /// Elements of the buffer that nccl-tests' size is of.
+    /// Number of elements of the buffer that nccl-tests' size refers to.
     pub whole: usize,
-    /// Of the part of one rank where the operation has parts, else the whole.
+    /// Number of elements of one rank's part, or of the whole if the operation has no parts.
     pub part: usize,
 }
 
-/// The rank that is the root where there is one.
+/// The root of operations that have one.
 pub(crate) const ROOT: usize = 0;
 
 impl Shape {
-    /// At most `bytes` of elements of `size` bytes. Parts are multiples of 16 bytes, as nccl-tests has
-    /// them; `None` if nothing is left.
+    /// Returns the shape of at most `bytes` with elements of `size` bytes. Parts are multiples of 16
+    /// bytes, as in nccl-tests; `None` if a part would be empty.
     pub fn new(collective: Collective, bytes: u64, size: usize, world: usize) -> Option<Self> {
         let elements = bytes as usize / size;
         let part = match collective.has_parts() {
@@ -39,13 +39,13 @@ impl Shape {
         })
     }
 
-    /// Whether the operation can be done within one buffer.
+    /// Whether the operation supports a placement.
     pub fn has(self, placement: Placement) -> bool {
         placement == Placement::OutOfPlace
             || !matches!(self.collective, Collective::Gather | Collective::Scatter)
     }
 
-    /// What a rank reads, in its source; in place in the one buffer.
+    /// Returns the range that a rank reads: of its source, or of the common buffer in place.
     pub fn input(self, rank: usize, placement: Placement) -> Range<usize> {
         match (self.collective, placement) {
             (Collective::AllGather, Placement::InPlace) => self.part_of(rank),
@@ -54,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// What a rank writes, in its destination; in place in the one buffer.
+    /// Returns the range that a rank writes: of its destination, or of the common buffer in place.
     pub fn output(self, rank: usize, placement: Placement) -> Range<usize> {
         match (self.collective, placement) {
             (Collective::ReduceScatter, Placement::InPlace) => self.part_of(rank),
@@ -75,7 +75,7 @@ impl Shape {
         }
     }
 
-    /// Whether doing it twice gives what doing it once gives.
+    /// Whether two calls give the same result as one.
     pub fn is_idempotent(self, placement: Placement) -> bool {
         placement == Placement::OutOfPlace
             || matches!(
@@ -84,8 +84,7 @@ impl Shape {
             )
     }
 
-    /// Whose elements make up a rank's output from element `at` on, from which element of theirs, and
-    /// up to which output element that holds.
+    /// Returns the origin of a rank's output from element `at` on.
     pub fn origin(self, rank: usize, at: usize) -> Origin {
         let own = rank * self.part;
         let (from, until) = (at / self.part, (at / self.part + 1) * self.part);
@@ -102,7 +101,7 @@ impl Shape {
     }
 }
 
-/// Where elements of an output come from.
+/// The origin of a range of output elements: whose elements, from element `place` on, up to output element `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub who: Who,
@@ -110,12 +109,12 @@ pub(crate) struct Origin {
     pub until: usize,
 }
 
-/// Whose elements.
+/// The ranks whose elements form an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// One rank's.
+    /// One rank.
     One(usize),
-    /// Those of all, added.
+    /// The sum over all ranks.
     Sum,
 }
 

@@ -1,7 +1,7 @@
-//! All-gather and GEMM in a report: what was multiplied, by whom and how fast, and what follows from it.
+//! All-gather + GEMM in a report: shapes, contenders, times and derived figures.
 //!
-//! Times are of one call, of the slowest rank, each call after a barrier of all ranks. Rates are those of
-//! one device: 2·M·N·K operations over the time, where N is what the device itself has of B.
+//! Times are of one call on the slowest rank, each call after a barrier of all ranks. Rates are per device:
+//! 2·M·N·K operations over the time, where N counts the columns of B on that device.
 
 use super::collectives::{BaselineState, Time};
 use serde::{Deserialize, Serialize};
@@ -18,136 +18,137 @@ pub(super) use view::views;
 
 pub use symmem::tuning::{MatrixElement, Order, Product, Sharded};
 
-/// Everything measured of all-gather and GEMM in one run.
+/// All measurements of all-gather + GEMM in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Products {
-    /// Ranks that took part.
+    /// World size.
     pub world: u32,
-    /// Where the selector's choice is furthest behind our fastest.
+    /// The shape for which the selector's choice is slowest relative to symmem's fastest algorithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_choice: Option<WorstChoice>,
-    /// What was beside us, and what could not be.
+    /// The baselines, available or not.
     pub baselines: Vec<BaselineState>,
-    /// What was multiplied.
+    /// The measured shapes.
     pub products: Vec<Measured>,
 }
 
-/// One product, by everybody.
+/// One shape, measured with every contender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was multiplied.
+    /// The shape.
     pub product: Product,
-    /// The algorithm that the selector would choose, by its name here, and what moves A then.
+    /// Name of the algorithm that the selector would choose, and of its transport for A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// How far behind our fastest that is, where both were timed: of a choice among some algorithms only it may be
-    /// neither.
+    /// The selector's choice compared with symmem's fastest algorithm; `None` if the choice was not timed, which
+    /// happens if only some algorithms were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// By whom.
+    /// The contenders' measurements.
     pub entries: Vec<Entry>,
-    /// Rounds of measuring, in which all took turns; 0 where nothing was timed.
+    /// Number of rounds, in each of which all contenders took turns; 0 if nothing was timed.
     pub rounds: u32,
-    /// What follows from the times, for readers of JSON; the tables compute it themselves.
+    /// Figures derived from the times, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
 }
 
-/// The selector's choice beside our fastest.
+/// The selector's choice compared with symmem's fastest algorithm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What the selector chose.
+    /// The selector's choice.
     pub chosen: String,
-    /// The fastest of ours.
+    /// Symmem's fastest algorithm.
     pub fastest: String,
-    /// By how much the choice took longer, in percent.
+    /// By how much the choice is slower than the fastest, in percent of the fastest's time.
     pub behind_percent: f64,
 }
 
-/// A choice, and of what.
+/// A [`Choice`] and its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstChoice {
-    /// What was multiplied.
+    /// The shape.
     pub product: Product,
-    /// How it was chosen.
+    /// The choice.
     #[serde(flatten)]
     pub choice: Choice,
 }
 
-/// What one contender did.
+/// The measurements of one contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// [`GEMM`], [`GATHER`], an algorithm of ours, or a baseline's name.
+    /// The contender: [`GEMM`], [`GATHER`], a symmem algorithm, or a baseline's name.
     pub by: String,
-    /// How: what moved the shards, which of the library's ways.
+    /// Details: the transport of the shards, or the heuristic of cuBLASLt or hipBLASLt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
-    /// Calls one by one, a barrier of all ranks before each, by events on the stream.
+    /// Time of single calls, each after a barrier of all ranks, measured by events on the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// Calls captured in a graph and replayed, a barrier before the replays.
+    /// Time of calls captured in a graph and replayed, with one barrier before the replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Time>,
-    /// DDLB's method: mean of 50 calls back to back at rank 0 after 5 that are not timed, without any
-    /// barrier, nanoseconds.
+    /// Time by DDLB's method, in nanoseconds: mean of 50 calls back to back at rank 0, after 5 untimed calls,
+    /// without a barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ddlb_ns: Option<f64>,
-    /// Elements of C that were wrong, at all ranks together.
+    /// Wrong elements of C, summed over all ranks.
     #[serde(default)]
     pub wrong: u64,
-    /// Elements of C that were compared.
+    /// Checked elements of C, summed over all ranks.
     #[serde(default)]
     pub checked: u64,
-    /// Why it took no part.
+    /// Why the contender was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
 
-/// The GEMM alone, by the vendor's library, of an A that is already here.
+/// The GEMM alone, by cuBLASLt or hipBLASLt, with all of A already local.
 pub const GEMM: &str = "gemm";
-/// The same by our own kernel, that of pull and push; for few rows push may have another one, as its entry says.
+/// The GEMM alone, by the kernel that `pull` and `push` use. For small M, `push` may use another kernel; its entry
+/// says so.
 pub const OWN_GEMM: &str = "own gemm";
-/// The gather alone, by what the selector of collectives takes, as its entry says.
+/// The all-gather alone, by the selector's choice for collectives, which its entry names.
 pub const GATHER: &str = "gather";
-/// GEMM and gather at once on two streams, neither waiting for the other: what overlap can reach.
+/// GEMM and all-gather at once on two streams, without a dependency: a limit for overlap.
 pub const TOGETHER: &str = "together";
-/// The gather first and then the GEMM, by ours.
+/// Symmem's all-gather, then the GEMM.
 pub const BASELINE: &str = "baseline";
-/// Our algorithms, in the order in which they are shown.
+/// Symmem's algorithms, in the order in which they are shown.
 pub const ALGORITHMS: [&str; 4] = [BASELINE, "pipeline", "pull", "push"];
-/// The same by transports that are not their usual ones, where those were asked for.
+/// Symmem's algorithms with a transport that is not their default.
 pub const VARIANTS: [&str; 4] = ["pipeline get", "pipeline vendor", "push put", "push kernel"];
-/// What the selector chooses, where it is none of those that take part.
+/// The selector's choice, if it is not among the other contenders.
 pub const AUTOMATIC: &str = "automatic";
-/// The gather by the vendor's library between symmetric windows, and then the GEMM.
+/// The all-gather by NCCL or RCCL between symmetric windows, then the GEMM.
 pub const WINDOWS: &str = "baseline windows";
-/// PyTorch's gather, then its product.
+/// PyTorch's all-gather, then its GEMM.
 pub const TORCH: &str = "torch";
 /// PyTorch's `fused_all_gather_matmul`.
 pub const TORCH_FUSED: &str = "torch fused";
-/// Transformer Engine's linear layer, which gathers under its GEMMs.
+/// Transformer Engine's linear layer, which overlaps the all-gather with its GEMMs.
 pub const TRANSFORMER_ENGINE: &str = "transformer engine";
 
-/// What follows from a contender's time and those of the parts.
+/// Figures derived from a contender's time and the times of the parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Derived {
     /// The contender.
     pub by: String,
-    /// TFLOP/s of one device.
+    /// TFLOP/s per device.
     pub teraflops: f64,
-    /// The longer of GEMM and gather alone, over its time.
+    /// The longer of GEMM and gather alone, divided by the contender's time.
     pub of_ideal: Option<f64>,
-    /// GEMM alone over its time: the overlap's efficiency.
+    /// Time of the GEMM alone, divided by the contender's time: the efficiency of the overlap.
     pub overlap: Option<f64>,
-    /// GEMM and gather at once, without a dependency, over its time.
+    /// Time of [`TOGETHER`], divided by the contender's time.
     pub of_together: Option<f64>,
-    /// The baseline's time over its own: above 1 it is faster.
+    /// Time of [`BASELINE`], divided by the contender's time; above 1, the contender is faster.
     pub over_baseline: Option<f64>,
 }
 
 impl Entry {
-    /// The time that stands for it: of the replay, or where there is none one by one. What was wrong has
-    /// none.
+    /// Returns the contender's main time: of graph replays, or of single calls if there are no replays; `None` if
+    /// results were wrong.
     pub fn headline(&self) -> Option<Time> {
         match self.wrong {
             0 => self.graph.or(self.time),
@@ -157,18 +158,18 @@ impl Entry {
 }
 
 impl Measured {
-    /// A contender's entry.
+    /// Returns a contender's entry.
     pub fn entry(&self, by: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.by == by)
     }
 
-    /// The time that stands for a contender, nanoseconds.
+    /// Returns a contender's main time ([`Entry::headline`]) in nanoseconds.
     pub fn ns(&self, by: &str) -> Option<f64> {
         Some(self.entry(by)?.headline()?.ns)
     }
 
-    /// One contender's time over another's: above 1 the other is faster. A replay is compared with a
-    /// replay, else calls one by one with calls one by one.
+    /// Returns the time of `one` divided by the time of `other`; above 1, `other` is faster. Compares graph replays
+    /// if both have them, otherwise single calls.
     pub fn over(&self, one: &str, other: &str) -> Option<f64> {
         let right = |by: &str| self.entry(by).filter(|entry| entry.wrong == 0);
         let (one, other) = (right(one)?, right(other)?);
@@ -178,12 +179,12 @@ impl Measured {
         }
     }
 
-    /// The longer of GEMM and gather alone, nanoseconds.
+    /// Returns the longer of the times of GEMM and gather alone, in nanoseconds.
     pub fn ideal(&self) -> Option<f64> {
         Some(self.ns(GEMM)?.max(self.ns(GATHER)?))
     }
 
-    /// What follows for a contender; `None` if it has no time.
+    /// Returns the derived figures of a contender; `None` if it has no time.
     pub fn derive(&self, by: &str) -> Option<Derived> {
         let ns = self.ns(by)?;
         let gemm = self.over(GEMM, by);
@@ -198,7 +199,7 @@ impl Measured {
         })
     }
 
-    /// The same of everybody who multiplies.
+    /// Returns the derived figures of every contender that multiplies alone.
     pub fn derive_all(&self) -> Vec<Derived> {
         let part = |entry: &&Entry| entry.by != GATHER && entry.by != TOGETHER;
         let products = self.entries.iter().filter(part);
@@ -207,20 +208,21 @@ impl Measured {
             .collect()
     }
 
-    /// Our fastest algorithm.
+    /// Returns symmem's fastest algorithm.
     pub fn best(&self) -> Option<&'static str> {
         let all = ALGORITHMS.into_iter().chain(VARIANTS).chain([AUTOMATIC]);
         let timed = all.filter_map(|by| Some((by, self.ns(by)?)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(by, _)| by)
     }
 
-    /// How far behind our fastest the selector's choice is; `None` if either has no time, or it took no part.
+    /// Compares the selector's choice with symmem's fastest algorithm; `None` if the choice was not measured or
+    /// either has no time.
     pub fn choose(&self) -> Option<Choice> {
         let fastest = self.best()?;
         let chosen = self.chosen.as_deref()?;
         let is_chosen = |entry: &&Entry| match entry.by.as_str() {
             AUTOMATIC => entry.how == chosen,
-            // Reports of earlier versions do not say what moves A then.
+            // Reports of earlier versions do not name the transport.
             by => by == chosen || format!("{by} {}", entry.how) == chosen,
         };
         let by = &self.entries.iter().find(is_chosen)?.by;
@@ -232,14 +234,14 @@ impl Measured {
         })
     }
 
-    /// Whether anything was wrong.
+    /// Whether any contender had wrong elements.
     pub fn is_wrong(&self) -> bool {
         self.entries.iter().any(|entry| entry.wrong != 0)
     }
 }
 
 impl Products {
-    /// The choice that is furthest behind our fastest.
+    /// Returns the choice that is slowest relative to symmem's fastest algorithm.
     pub fn find_worst_choice(&self) -> Option<WorstChoice> {
         let choices = self.products.iter().filter_map(|measured| {
             Some(WorstChoice {
@@ -253,7 +255,7 @@ impl Products {
         })
     }
 
-    /// Contenders with wrong elements, and where.
+    /// Returns the contenders with wrong elements, and their shapes.
     pub fn wrong(&self) -> impl Iterator<Item = (&Product, &Entry)> {
         self.products.iter().flat_map(|measured| {
             let wrong = measured.entries.iter().filter(|entry| entry.wrong != 0);

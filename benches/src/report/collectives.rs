@@ -1,7 +1,7 @@
-//! Collectives in a report: what was measured, in nccl-tests' terms, and what follows from it.
+//! Collectives in a report: measurements in nccl-tests' terms, and derived figures.
 //!
-//! Sizes, counts, algbw and busbw are those of nccl-tests (`doc/PERFORMANCE.md` there), so that a line
-//! of ours can be held against a line of theirs.
+//! Sizes, counts, algbw and busbw are defined as in nccl-tests (its `doc/PERFORMANCE.md`), so that lines
+//! of both can be compared.
 
 use super::statistics::SingleShot;
 use serde::{Deserialize, Serialize};
@@ -17,30 +17,30 @@ mod view;
 pub(super) use fixture::collectives as example;
 pub(super) use view::{Curve, baselines, curves, views};
 
-/// A collective operation that is measured.
+/// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Every rank gets the sum of all.
+    /// Every rank gets the sum of all ranks' elements.
     AllReduce,
-    /// Every rank gets the elements of all.
+    /// Every rank gets the elements of all ranks.
     AllGather,
     /// Every rank gets its part of the sum.
     ReduceScatter,
-    /// A part from each to each.
+    /// Every rank sends one part to every rank.
     AllToAll,
-    /// The root's elements to all.
+    /// Every rank gets the root's elements.
     Broadcast,
-    /// The sum to the root.
+    /// The root gets the sum.
     Reduce,
-    /// The elements of all to the root.
+    /// The root gets the elements of all ranks.
     Gather,
-    /// A part of the root's elements to each.
+    /// Every rank gets its part of the root's elements.
     Scatter,
 }
 
 impl Collective {
-    /// Every operation, in the order they are shown.
+    /// All operations, in the order in which they are shown.
     pub const ALL: [Self; 8] = [
         Self::AllReduce,
         Self::AllGather,
@@ -52,7 +52,7 @@ impl Collective {
         Self::Scatter,
     ];
 
-    /// Its name in commands and JSON.
+    /// Returns the name in commands and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
@@ -66,19 +66,19 @@ impl Collective {
         }
     }
 
-    /// The operation of that name.
+    /// Returns the operation with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|collective| collective.name() == name)
     }
 
-    /// Whether elements are reduced, and not only moved.
+    /// Whether the operation reduces elements.
     pub fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one rank is the root.
+    /// Whether the operation has a root.
     pub fn has_root(self) -> bool {
         matches!(
             self,
@@ -86,8 +86,8 @@ impl Collective {
         )
     }
 
-    /// Whether nccl-tests' size is that of a buffer with a part for each rank, whose count is that of
-    /// one part.
+    /// Whether nccl-tests' size is that of a buffer with one part per rank, and its count that of one
+    /// part.
     pub fn has_parts(self) -> bool {
         matches!(
             self,
@@ -95,8 +95,8 @@ impl Collective {
         )
     }
 
-    /// busbw over algbw among `world` ranks: the share of the data that has to cross a link, times how
-    /// often.
+    /// Returns busbw divided by algbw for `world` ranks: the share of the data that crosses a link, times
+    /// the number of crossings.
     pub fn bus_factor(self, world: u32) -> f64 {
         let world = f64::from(world);
         match self {
@@ -107,109 +107,109 @@ impl Collective {
     }
 }
 
-/// Everything measured of collectives in one run.
+/// All measurements of collectives in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collectives {
-    /// Ranks that took part.
+    /// World size.
     pub world: u32,
-    /// What was beside us, and what could not be.
+    /// The baselines, available or not.
     pub baselines: Vec<BaselineState>,
-    /// What was measured.
+    /// The measurements.
     pub points: Vec<CollectivePoint>,
     /// Barriers of all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<Placed>,
-    /// What follows from the points, for readers of JSON; the tables compute it themselves.
+    /// Figures derived from the points, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
 }
 
-/// Ours against the best baseline, everywhere.
+/// Ratios of the best baseline's time to symmem's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// At each size and placement.
+    /// One ratio per operation, size and placement.
     pub ratios: Vec<Ratio>,
-    /// Geometric means by operation, and of `all`.
+    /// Geometric means by operation, and of all under `all`.
     pub means: BTreeMap<String, f64>,
 }
 
-/// A [`Comparison`] and where it holds.
+/// A [`Comparison`] with its operation, size and placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// What was done.
+    /// The operation.
     pub collective: Collective,
-    /// nccl-tests' size.
+    /// nccl-tests' size, in bytes.
     pub bytes: u64,
-    /// From buffer to buffer or within one.
+    /// Out of place or in place.
     pub placement: Placement,
-    /// The best baseline's time over ours: above 1 ours is faster.
+    /// The best baseline's time divided by symmem's; above 1, symmem is faster.
     pub ratio: f64,
-    /// The baseline.
+    /// Name of the best baseline.
     pub best: String,
 }
 
-/// A baseline that was asked for.
+/// A requested baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselineState {
-    /// Its name, as its points have it.
+    /// Its name, as in [`CollectivePoint::by`].
     pub name: String,
-    /// Its version, where it took part.
+    /// Its version, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Why it did not.
+    /// Why it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
 
-/// One operation at one size by one library.
+/// One operation at one size with one library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectivePoint {
-    /// What was done.
+    /// The operation.
     pub collective: Collective,
-    /// nccl-tests' size: of an all-reduce, broadcast and reduce one rank's elements, else the buffer
-    /// that holds a part for each rank.
+    /// nccl-tests' size, in bytes: of one rank's elements for all-reduce, broadcast and reduce, otherwise
+    /// of the buffer with one part per rank.
     pub bytes: u64,
     /// nccl-tests' count: elements of that buffer, or of one part of it.
     pub count: u64,
-    /// The elements, by nccl-tests' name: `bfloat16`, …
+    /// Element type, by nccl-tests' name: `bfloat16`, …
     pub element: String,
-    /// The root, if there is one.
+    /// The root, if the operation has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<u32>,
-    /// By whom: [`OURS`], or the name of a baseline.
+    /// The library: [`OURS`], or the name of a baseline.
     pub by: String,
-    /// The algorithm, where it is known.
+    /// The algorithm, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
-    /// Blocks of its grid; 0 where there is none or it is not known.
+    /// Blocks of the grid; 0 if there is no grid or it is unknown.
     #[serde(default)]
     pub blocks: u32,
-    /// Threads of a block, likewise.
+    /// Threads per block; 0 if there is no grid or it is unknown.
     #[serde(default)]
     pub threads: u32,
-    /// The algorithm in place, where it is another one.
+    /// The algorithm of in-place calls, if it is another one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub in_place_algorithm: String,
-    /// From one buffer to another.
+    /// Out-of-place calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_place: Option<Placed>,
-    /// Within one buffer.
+    /// In-place calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<Placed>,
-    /// Rounds of measuring, interleaved with the other libraries'.
+    /// Number of rounds, interleaved with those of the other libraries.
     pub rounds: u32,
 }
 
-/// Our own points are by this name.
+/// The value of [`CollectivePoint::by`] for symmem.
 pub const OURS: &str = "symmem";
 
-/// Where the result goes.
+/// Whether source and destination are the same buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// From one buffer to another.
+    /// Two buffers.
     OutOfPlace,
-    /// Within one buffer.
+    /// One buffer.
     InPlace,
 }
 
@@ -217,7 +217,7 @@ impl Placement {
     /// Both, in nccl-tests' order.
     pub const ALL: [Self; 2] = [Self::OutOfPlace, Self::InPlace];
 
-    /// How it reads in a heading.
+    /// Returns the text for headings.
     pub fn label(self) -> &'static str {
         match self {
             Self::OutOfPlace => "out of place",
@@ -226,7 +226,7 @@ impl Placement {
     }
 }
 
-/// What was measured in one placement. Times are of one call, of the slowest rank.
+/// The measurements of one placement. Times are of one call on the slowest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     /// Calls back to back on a stream.
@@ -235,16 +235,16 @@ pub struct Placed {
     /// Calls captured in a graph and replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Time>,
-    /// One call at a time, from the call to its end on the host.
+    /// Single calls, timed on the host from the call to its completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single: Option<SingleShot>,
-    /// Elements that were wrong, at all ranks together, guards included.
+    /// Wrong elements, guards included, summed over all ranks.
     pub wrong: u64,
-    /// Elements that were looked at.
+    /// Checked elements.
     pub checked: u64,
 }
 
-/// A time over rounds, nanoseconds.
+/// A time over several rounds, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// Median.
@@ -256,9 +256,10 @@ pub struct Time {
 }
 
 impl Time {
-    /// From the time of each round; `None` without rounds or if one is not a positive, finite time.
+    /// Summarizes the times of all rounds, in nanoseconds; `None` without rounds, or if a time is not
+    /// positive and finite.
     pub fn from_rounds(ns: &[f64]) -> Option<Self> {
-        // Rates of a transfer of one byte are the reciprocals.
+        // For one byte, the rates are the reciprocals of the times.
         let timing = super::Timing::from_rounds(1, ns)?;
         Some(Self {
             ns: timing.ns,
@@ -269,7 +270,7 @@ impl Time {
 }
 
 impl CollectivePoint {
-    /// What was measured in a placement.
+    /// Returns the measurements of a placement.
     pub fn placed(&self, placement: Placement) -> Option<&Placed> {
         match placement {
             Placement::OutOfPlace => self.out_of_place.as_ref(),
@@ -277,31 +278,31 @@ impl CollectivePoint {
         }
     }
 
-    /// algbw and busbw at a time, GB/s (10⁹ bytes a second).
+    /// Returns algbw and busbw in GB/s (10⁹ bytes per second) for a time in nanoseconds.
     pub fn bandwidths(&self, world: u32, ns: f64) -> (f64, f64) {
         let algbw = self.bytes as f64 / ns;
         (algbw, algbw * self.collective.bus_factor(world))
     }
 
-    /// Whether anything was wrong.
+    /// Whether any element was wrong.
     pub fn is_wrong(&self) -> bool {
         let wrong = |placed: &Option<Placed>| placed.is_some_and(|placed| placed.wrong != 0);
         wrong(&self.out_of_place) || wrong(&self.in_place)
     }
 }
 
-/// A time of ours beside the best baseline's.
+/// A time of symmem compared with the best baseline's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison<'a> {
-    /// The best baseline's time over ours: above 1 ours is faster.
+    /// The best baseline's time divided by symmem's; above 1, symmem is faster.
     pub ratio: f64,
-    /// The baseline.
+    /// Name of the best baseline.
     pub best: &'a str,
 }
 
 impl Collectives {
-    /// Whether replays stand for what was measured, in place of loops: everywhere but beside baselines
-    /// none of which can be replayed.
+    /// Whether the main times are those of graph replays instead of loops. False only if there are
+    /// baselines and none was replayed.
     pub fn is_replayed(&self) -> bool {
         let replayed = |point: &CollectivePoint| {
             [point.out_of_place, point.in_place]
@@ -313,7 +314,8 @@ impl Collectives {
         baselines().next().is_none() || baselines().any(replayed)
     }
 
-    /// The time that stands for a placement: of the replay, or where there is none looped.
+    /// Returns the main time of a placement: of graph replays, or of loops if there are no replays or
+    /// [`Self::is_replayed`] is false.
     pub fn headline(&self, placed: &Placed) -> Option<Time> {
         match self.is_replayed() {
             true => placed.graph.or(placed.looped),
@@ -321,11 +323,11 @@ impl Collectives {
         }
     }
 
-    /// Ours against the best baseline, in one placement.
+    /// Compares symmem with the best baseline in one placement.
     ///
-    /// Replay is compared with replay where the baseline was replayed, else looped with looped. A
-    /// baseline that knows only one placement stands in both, but a placement that no baseline knows
-    /// (NCCL has no all-to-all in place) is not compared. What was wrong takes no part.
+    /// Replays are compared with replays if both have them, otherwise loops with loops. A baseline that
+    /// has only one placement counts for both, but a placement that no baseline has (NCCL has no in-place
+    /// all-to-all) is not compared. Points with wrong elements are ignored.
     pub fn comparison(
         &self,
         collective: Collective,
@@ -361,8 +363,8 @@ impl Collectives {
             .min_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
-    /// Geometric mean of the ratios to the best baseline over all sizes and placements, of one
-    /// operation or of all; `None` if there is nothing to compare.
+    /// Returns the geometric mean of the ratios to the best baseline over all sizes and placements, of
+    /// one operation or of all; `None` if there is nothing to compare.
     pub fn geometric_mean(&self, collective: Option<Collective>) -> Option<f64> {
         let mut logarithms = Vec::new();
         for point in self.points.iter().filter(|point| point.by == OURS) {
@@ -377,7 +379,7 @@ impl Collectives {
         (count != 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
     }
 
-    /// The ratios and their means; `None` if there is nothing to compare.
+    /// Returns the ratios and their means; `None` if there is nothing to compare.
     pub fn summarise(&self) -> Option<Summary> {
         let mut summary = Summary::default();
         for point in self.points.iter().filter(|point| point.by == OURS) {
@@ -404,12 +406,12 @@ impl Collectives {
         (!summary.ratios.is_empty()).then_some(summary)
     }
 
-    /// Points with wrong elements.
+    /// Returns the points with wrong elements.
     pub fn wrong_points(&self) -> impl Iterator<Item = &CollectivePoint> {
         self.points.iter().filter(|point| point.is_wrong())
     }
 
-    /// The operations that were measured, in the order they are shown.
+    /// Returns the measured operations, in the order in which they are shown.
     pub fn measured(&self) -> Vec<Collective> {
         let measured = |collective: &Collective| {
             (self.points.iter()).any(|point| point.collective == *collective)

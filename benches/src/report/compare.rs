@@ -1,8 +1,8 @@
-//! Runs of different machines side by side: what each reached, how that stands to the first, and which
-//! share it is of the machine's links and of its copy engine.
+//! Compares runs of different machines: rates, ratios to the first run, and shares of the machine's link
+//! and copy engine rates.
 //!
-//! A rate alone says which machine is bigger; a share says how well it is used. What others published
-//! for machines that nobody here had stands in columns of its own, marked as published.
+//! A rate shows which machine is faster; a share shows how well it is used. Figures that others published
+//! stand in separate columns, marked as published.
 
 mod comparison;
 mod error;

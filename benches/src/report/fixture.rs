@@ -14,7 +14,7 @@ const BYTES: [u64; 8] = [
     64 << 20,
 ];
 
-/// A made-up rate: `bytes` over a start-up time plus `bytes` at the ceiling.
+/// A made-up timing: a start-up time plus `bytes` at the ceiling rate.
 fn timing(bytes: u64, start_ns: f64, ceiling: f64) -> Timing {
     let ns = start_ns + bytes as f64 / ceiling;
     Timing::from_rounds(bytes, &[ns * 0.98, ns, ns * 1.03]).unwrap()
@@ -44,7 +44,7 @@ fn environment() -> Environment {
     }
 }
 
-/// Two GPUs, every column, both directions, both ways; also latencies, a matrix and a note.
+/// Two GPUs with every column, direction and kind of traffic; also latencies, a matrix and a note.
 pub fn cuda() -> Report {
     let mut report = Report::new(environment());
     let columns = [
@@ -126,7 +126,7 @@ pub fn cuda() -> Report {
     report
 }
 
-/// The host backend: one way only, one column of ours beside `memcpy`.
+/// The host backend: one way only, with one column and `memcpy`.
 pub fn host() -> Report {
     let mut report = Report::new(Environment {
         backend: "host".to_owned(),

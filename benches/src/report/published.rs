@@ -1,12 +1,12 @@
-//! Figures that others published, for context only: nothing here was measured by this program.
+//! Figures that others published, for context only. symmem measured none of them.
 
 use super::ag_gemm::Product;
 
-/// What the figures are, and how they were taken.
+/// The method behind the figures.
 pub const METHOD: &str = "One block of 128 threads on each of two Hopper GPUs over NVLink, both ranks moving at once; \
      f32 buffers; 10 warm-up launches, then 50 launches back to back between two events. GB/s (10⁹ bytes a second).";
 
-/// Why they cannot be set against a measurement of another machine as they stand.
+/// Why they cannot be compared directly with a measurement on another machine.
 pub const CAVEAT: &str = "Published by others, not measured in this run: another machine, and NVSHMEM 3.2.5 on its \
      legacy IPC heap. The TileScale columns are shown as they were printed, very likely computed from elements \
      instead of bytes: a later edition of the same table is 3.8 to 4.5 times higher at every size (11.91 push and \
@@ -53,12 +53,12 @@ pub const ONE_BLOCK: [Row; 12] = [
     row(4 << 20, [10.6560, 2.2474], [2.9887, 0.5711]),
 ];
 
-/// Whether a product is the one that overlapped all-gather and GEMM was published for.
+/// Whether a shape is the one for which overlapped all-gather + GEMM was published.
 pub fn is_overlap(product: &Product) -> bool {
     (product.m, product.n, product.k) == (32768, 8192, 16384)
 }
 
-/// What was published for it, by DDLB's method, in lines.
+/// The published figures for it, by DDLB's method, one line each.
 pub const OVERLAP: [&str; 2] = [
     "Published by others for 32768x8192x16384 on 8 H100s, not measured in this run: nvFuser's peer-to-peer pipeline 678 TFLOP/s,",
     "Transformer Engine 660, nvFuser or PyTorch over NCCL 560; 50 calls back to back, no barrier, mean of rank 0 (as --ddlb).",

@@ -1,7 +1,7 @@
-//! What is written to JSON: `symmem-report/1`.
+//! The JSON schema of a report: `symmem-report/1`.
 //!
-//! Fields are only ever added, and a reader ignores those it does not know; a change of meaning gets
-//! a new number. Rates are in GB/s (10⁹ bytes a second), times in nanoseconds.
+//! Fields are only ever added, and a reader ignores unknown fields; a change of meaning needs a new
+//! schema number. Rates are in GB/s (10⁹ bytes per second), times in nanoseconds.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use super::statistics::{SingleShot, Spread, Timing};
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "symmem-report/1";
 
-/// Everything one run of the benchmark found out.
+/// All measurements of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Where, when and with what it ran.
+    /// Machine, time, command and versions of the run.
     pub environment: Environment,
     /// Bandwidths between pairs.
     #[serde(default)]
@@ -27,21 +27,21 @@ pub struct Report {
     /// Times of single messages.
     #[serde(default)]
     pub latencies: Vec<Latency>,
-    /// Bandwidth between every two ranks, if it was asked for, by each means.
+    /// Bandwidths between every two ranks, if requested, one matrix per direction and column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrices: Vec<Matrix>,
     /// Collectives, if they were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectives: Option<Collectives>,
-    /// All-gather and GEMM, if it was measured.
+    /// All-gather + GEMM, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ag_gemm: Option<Products>,
-    /// What a reader of the figures must know.
+    /// Remarks on the measurements; a note that starts with `WRONG` reports wrong results.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// Where, when and with what a benchmark ran.
+/// Machine, time, command and versions of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Commit of the source, with `-dirty` if it had changes.
@@ -54,20 +54,20 @@ pub struct Environment {
     pub host: Host,
     /// Name of the backend: `host`, `cuda`, …
     pub backend: String,
-    /// The device of each rank, by name.
+    /// Device name of each rank.
     pub devices: Vec<String>,
-    /// Version of the vendor's driver.
+    /// Driver version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Versions of the libraries used, by name.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
-    /// Clocks of the devices, as far as they are known.
+    /// Device clocks, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<String>,
-    /// Whether multicast was used, could be used, or was forbidden and by what.
+    /// State of multicast: used, available, or forbidden and by which variable.
     pub multicast: String,
-    /// Environment variables that were set and matter.
+    /// Relevant environment variables that were set.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
 }
@@ -75,15 +75,15 @@ pub struct Environment {
 /// The machine that the ranks shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Model of the processor.
+    /// Processor model.
     pub cpu: String,
-    /// Processors that the ranks could use.
+    /// Number of processors that the ranks could use.
     pub cores: u32,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: String,
 }
 
-/// Which way bytes go, as seen by the rank that moves them.
+/// Direction of a transfer, as seen by the rank that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -94,9 +94,9 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both, in the order they are shown.
+    /// Both directions, in the order in which they are shown.
     pub const ALL: [Self; 2] = [Self::Push, Self::Pull];
-    /// `push` or `pull`.
+    /// Returns `push` or `pull`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Push => "push",
@@ -105,7 +105,7 @@ impl Direction {
     }
 }
 
-/// Who moves bytes at the same time.
+/// The ranks of a pair that move bytes at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Traffic {
@@ -116,9 +116,9 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// Both, in the order they are shown: first the one that published figures use.
+    /// Both kinds, in the order in which they are shown: first the one that published figures use.
     pub const ALL: [Self; 2] = [Self::BothWays, Self::OneWay];
-    /// How it reads in a heading.
+    /// Returns the text for headings.
     pub fn label(self) -> &'static str {
         match self {
             Self::OneWay => "one way",
@@ -127,15 +127,15 @@ impl Traffic {
     }
 }
 
-/// What moved the bytes: a column of the tables, a line of the plots.
+/// How the bytes were moved: a column of the tables, a curve of the plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// One block of 128 threads: what published tables measure.
+    /// One block of 128 threads, as in published tables.
     Block128,
-    /// One block, its best geometry.
+    /// One block with the fastest geometry.
     BlockBest,
-    /// As many blocks as are best.
+    /// The fastest geometry with any number of blocks.
     GridBest,
     /// The copy engine.
     CopyEngine,
@@ -148,7 +148,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// Every column, in the order of declaration.
+    /// All columns, in the order of declaration.
     pub const ALL: [Self; 7] = [
         Self::Block128,
         Self::BlockBest,
@@ -159,7 +159,7 @@ impl Column {
         Self::Memcpy,
     ];
 
-    /// How it reads at the head of a column.
+    /// Returns the text for headings.
     pub fn label(self) -> &'static str {
         match self {
             Self::Block128 => "block128",
@@ -172,7 +172,7 @@ impl Column {
         }
     }
 
-    /// Its class in the page's style sheet.
+    /// Returns the CSS class.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Block128 => "block128",
@@ -184,49 +184,49 @@ impl Column {
         }
     }
 
-    /// Whether this is what others do, measured beside ours.
+    /// Whether the column is a baseline, not symmem.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Nvshmem | Self::Memcpy)
     }
 }
 
-/// One size, moved one way, by one means, between two ranks.
+/// Transfers of one size, direction, traffic and column between two ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Put or get.
     pub direction: Direction,
-    /// One rank of the pair moving, or both.
+    /// Whether one rank of the pair moved bytes, or both.
     pub traffic: Traffic,
-    /// The rank that moved the bytes; of both ways at once the lower rank, and the times are those of
-    /// the slower one.
+    /// The rank that moved the bytes. If both did: the lower rank, and the times are those of the slower
+    /// one.
     pub rank: u32,
     /// The other rank.
     pub peer: u32,
     /// Bytes of one transfer.
     pub bytes: u64,
-    /// What moved them.
+    /// The column.
     pub column: Column,
-    /// How, in a word: `bulk`, `vector`, `copy_engine`, …
+    /// The method: `bulk`, `vector`, `copy_engine`, …
     pub method: String,
-    /// Blocks of the grid; 0 where no kernel ran.
+    /// Blocks of the grid; 0 if no kernel ran.
     pub blocks: u32,
-    /// Threads of a block; 0 where no kernel ran.
+    /// Threads per block; 0 if no kernel ran.
     pub threads: u32,
-    /// Bytes that may be on their way at once, all blocks together; 0 where it is not ours to say.
+    /// Maximum number of bytes in flight, over all blocks; 0 if unknown.
     pub bytes_in_flight: u64,
     /// Transfers back to back on a stream.
     pub looped: Timing,
     /// Transfers captured in a graph and replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Timing>,
-    /// One transfer at a time, from the call to its end.
+    /// Single transfers, timed from the call to its completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single: Option<SingleShot>,
-    /// Bytes that were wrong when the result was checked; no rate of such a point is ever shown.
+    /// Wrong bytes found by the check; if not 0, no rate of the point is shown.
     pub wrong_bytes: u64,
-    /// Rounds of measuring, interleaved with the other columns.
+    /// Number of rounds, interleaved with the other columns.
     pub rounds: u32,
-    /// What a reader of this figure must know.
+    /// A remark on the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -234,26 +234,26 @@ pub struct Point {
 /// A message from one rank to another, timed as half of a round trip.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// What was sent and how it was awaited.
+    /// The message, and how the receiver waits.
     pub name: String,
-    /// Ours.
+    /// One-way time of symmem, in nanoseconds.
     pub one_way_ns: Spread,
-    /// Round trips.
+    /// Number of round trips.
     pub rounds: u32,
-    /// The same message by other means, in the same run.
+    /// The same message with another library, in the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<LatencyBaseline>,
-    /// What a reader of this figure must know.
+    /// A remark on the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What a [`Latency`] is compared with.
+/// The baseline of a [`Latency`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyBaseline {
-    /// Who: `nvshmem 3.4.5`.
+    /// Library and version: `nvshmem 3.4.5`.
     pub name: String,
-    /// Its time.
+    /// Its one-way time, in nanoseconds.
     pub one_way_ns: Spread,
 }
 
@@ -264,30 +264,30 @@ pub struct Matrix {
     pub direction: Direction,
     /// Bytes of one transfer.
     pub bytes: u64,
-    /// What moved them.
+    /// The column.
     pub column: Column,
-    /// `gbps[rank][peer]`, GB/s; `None` where nothing was measured.
+    /// `gbps[rank][peer]` in GB/s; `None` if not measured.
     pub gbps: Vec<Vec<Option<f64>>>,
 }
 
 /// Why text is not a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not JSON, or not of a report's shape.
+    /// The text is not JSON, or does not have the fields of a report.
     #[error("not a report: {0}; expected the JSON that `--json` writes")]
     Json(#[from] serde_json::Error),
-    /// It is a report of another version.
+    /// The report has another schema version.
     #[error(
         "the report has schema `{found}`, this version reads `{SCHEMA}`; use the version that wrote it"
     )]
     Schema {
-        /// What its `schema` field says.
+        /// Value of its `schema` field.
         found: String,
     },
 }
 
 impl Report {
-    /// A report with nothing measured yet.
+    /// Creates a report without measurements.
     pub fn new(environment: Environment) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -301,9 +301,12 @@ impl Report {
         }
     }
 
-    /// Reads what [`Report::to_json`] wrote.
+    /// Parses JSON written by [`Report::to_json`].
+    ///
+    /// # Errors
+    /// [`ReadError`] if the text is not a report, or has another schema.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
-        /// Read first, so that a newer report is called that and not malformed.
+        /// Parsed first, so that the error of a newer report names its schema.
         #[derive(Deserialize)]
         struct Head {
             schema: String,
@@ -315,17 +318,18 @@ impl Report {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Indented JSON that ends in a newline.
+    /// Returns indented JSON that ends in a newline.
     ///
     /// # Errors
-    /// None arise from a report's own types; serde's signature is passed on rather than hidden.
+    /// Errors of `serde_json`; the types of a report cause none.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
         Ok(text)
     }
 
-    /// The point that stands for all pairs: the slowest, and before all others one with wrong bytes.
+    /// Returns the point that represents all pairs: one with wrong bytes if there is any, otherwise the
+    /// slowest.
     pub fn slowest(
         &self,
         direction: Direction,
@@ -347,9 +351,8 @@ impl Report {
             })
     }
 
-    /// The looped rate of `column` over that of `baseline`, each by its slowest pair.
-    ///
-    /// `None` if one was not measured or moved wrong bytes.
+    /// Returns the looped rate of `column` divided by that of `baseline`, each for its slowest pair; `None`
+    /// if one was not measured or had wrong bytes.
     pub fn ratio(
         &self,
         direction: Direction,
@@ -384,7 +387,7 @@ impl Report {
                 .is_some()
     }
 
-    /// Points between pairs whose result was wrong.
+    /// Returns the points between pairs with wrong bytes.
     pub fn wrong_points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(|point| point.wrong_bytes != 0)
     }

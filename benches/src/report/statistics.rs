@@ -1,8 +1,8 @@
-//! What is kept of repeated measurements.
+//! Summaries of repeated measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// A rate, over rounds.
+/// A rate and a time, over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Median over rounds, GB/s.
@@ -16,9 +16,9 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Of transfers of `bytes`, from the nanoseconds that one transfer took in each round.
+    /// Summarizes transfers of `bytes`, given the time of one transfer in each round in nanoseconds.
     ///
-    /// `None` without rounds, or if one is not a positive, finite time.
+    /// `None` without rounds, or if a time is not positive and finite.
     pub fn from_rounds(bytes: u64, ns: &[f64]) -> Option<Self> {
         let sorted = sorted_times(ns)?;
         let gbps = |ns: f64| bytes as f64 / ns;
@@ -31,7 +31,7 @@ impl Timing {
     }
 }
 
-/// Times of one transfer at a time.
+/// Times of single transfers or calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SingleShot {
     /// Median, ns.
@@ -41,7 +41,8 @@ pub struct SingleShot {
 }
 
 impl SingleShot {
-    /// From one time for each transfer. `None` without samples, or if one is not positive and finite.
+    /// Summarizes the times of all transfers in nanoseconds; `None` without samples, or if a time is not
+    /// positive and finite.
     pub fn from_samples(ns: &[f64]) -> Option<Self> {
         let sorted = sorted_times(ns)?;
         Some(Self {
@@ -51,19 +52,20 @@ impl SingleShot {
     }
 }
 
-/// How times lie.
+/// The distribution of times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Median, ns.
     pub median: f64,
-    /// Least, ns.
+    /// Minimum, ns.
     pub min: f64,
     /// 99th percentile, ns.
     pub p99: f64,
 }
 
 impl Spread {
-    /// From one time for each message. `None` without samples, or if one is not positive and finite.
+    /// Summarizes the times of all messages in nanoseconds; `None` without samples, or if a time is not
+    /// positive and finite.
     pub fn from_samples(ns: &[f64]) -> Option<Self> {
         let sorted = sorted_times(ns)?;
         Some(Self {
@@ -74,7 +76,7 @@ impl Spread {
     }
 }
 
-/// Sorted; `None` if empty or if one is not a positive, finite time.
+/// Sorts times; `None` if there are none, or if a time is not positive and finite.
 fn sorted_times(ns: &[f64]) -> Option<Vec<f64>> {
     if ns.is_empty() || !ns.iter().all(|ns| ns.is_finite() && *ns > 0.0) {
         return None;
@@ -84,7 +86,7 @@ fn sorted_times(ns: &[f64]) -> Option<Vec<f64>> {
     Some(sorted)
 }
 
-/// Of sorted times: the middle one, or the mean of the middle two.
+/// The median of sorted times: the middle one, or the mean of the middle two.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -94,7 +96,7 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Of sorted times: the 99th percentile by nearest rank.
+/// The 99th percentile of sorted times, by nearest rank.
 fn p99(sorted: &[f64]) -> f64 {
     let rank = (sorted.len() * 99).div_ceil(100);
     sorted[rank - 1]

@@ -1,4 +1,4 @@
-//! A report on one screen: what ran, the figures that stand for it, and whether everything was right.
+//! A report on one screen: the environment, the main figures, and whether all results were correct.
 
 use super::ag_gemm::{self, Products};
 use super::collectives::{CollectivePoint, Collectives, OURS, Placement, Time};
@@ -7,35 +7,35 @@ use super::text::{capital, counted, decimal, size};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// NVLink of one H100 or H200 in one direction, GB/s: 18 links of 25 GB/s (NVIDIA's data sheets say 900 GB/s for both
-/// directions together).
+/// One-way NVLink bandwidth of one H100 or H200 in GB/s: 18 links of 25 GB/s (NVIDIA's data sheets give 900 GB/s for
+/// both directions).
 const NVLINK_4: f64 = 450.0;
 
-/// What the report itself does not know.
+/// Facts about a run that are not in its report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
-    /// Why this backend ran, where the user did not name it: `no GPU was found`.
+    /// Why this backend was chosen, if the user did not name one: `no GPU was found`.
     pub chosen: Option<String>,
-    /// The load average of the last minute when the run began, as the kernel counts it.
+    /// The kernel's one-minute load average at the start of the run.
     pub load: Option<f64>,
-    /// How to get the tables, and where the files are: a sentence each.
+    /// Lines to print at the end, for example how to get the tables and where the files are.
     pub hints: Vec<String>,
 }
 
-/// A figure, its spread and what it is compared with.
+/// A figure with its spread and comparisons.
 struct Line {
     what: String,
     figure: f64,
     unit: &'static str,
-    /// The slowest and the fastest round, or the fastest and the 99th percentile of a time.
+    /// Lowest and highest value over the rounds, or minimum and 99th percentile of a latency.
     spread: Option<(f64, f64)>,
-    /// The figure over what the link can do.
+    /// The figure divided by the link's bandwidth.
     of_limit: Option<f64>,
-    /// A baseline's name, and ours over it: above 1 ours is faster.
+    /// A baseline's name, and its time divided by symmem's; above 1, symmem is faster.
     ratio: Option<(String, Ratio)>,
 }
 
-/// A ratio, and whether the rounds of both overlap, so that it says nothing.
+/// A ratio, and whether it is noise because the rounds of both overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ratio {
     value: f64,
@@ -43,7 +43,7 @@ struct Ratio {
 }
 
 impl Ratio {
-    /// Theirs over ours, of times.
+    /// The baseline's time divided by symmem's.
     fn of(ours: Time, theirs: Time) -> Option<Self> {
         let value = theirs.ns / ours.ns;
         value.is_finite().then_some(Self {
@@ -60,7 +60,7 @@ impl Ratio {
     }
 }
 
-/// Draws a report on one screen: at most 45 lines of 100 characters.
+/// Returns a report for one screen: at most 45 lines of 100 characters.
 pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
     let mut text = heading(report, circumstances);
     let limit = limit(report);
@@ -104,28 +104,28 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
     if environment.backend == "host" && ranks as f64 > cores {
         let _ = writeln!(
             text,
-            "warning: {ranks} ranks share {} processors and take turns; figures are low",
+            "warning: {ranks} ranks share {} processors and take turns; the rates are too low",
             host.cores
         );
     }
     if let Some(load) = circumstances.load.filter(|load| *load > 0.5 * cores) {
         let _ = writeln!(
             text,
-            "warning: load {load:.1} on {} processors before the run; other programs disturb it",
+            "warning: load {load:.1} on {} processors before the run; other programs disturb the results",
             host.cores
         );
     }
     text
 }
 
-/// What a link of each device can do in one direction, GB/s, if that is known.
+/// Returns the one-way link bandwidth of each device in GB/s, if known.
 fn limit(report: &Report) -> Option<f64> {
     let known = |name: &String| name == "NVIDIA H200" || name == "NVIDIA H100 80GB HBM3";
     let devices = &report.environment.devices;
     (!devices.is_empty() && devices.iter().all(known)).then_some(NVLINK_4)
 }
 
-/// The smallest and the largest put and get, by our fastest means.
+/// Lines of the smallest and the largest put and get, by symmem's fastest column.
 fn transfers(report: &Report, limit: Option<f64>) -> Vec<Line> {
     let traffic = Traffic::BothWays;
     let sizes = || report.points.iter().map(|point| point.bytes);
@@ -170,7 +170,7 @@ fn transfers(report: &Report, limit: Option<f64>) -> Vec<Line> {
     lines
 }
 
-/// The first message that was timed by calls of the host, else the first.
+/// The line of the first message that was timed by calls of the host, or else of the first message.
 fn latency(report: &Report) -> Option<Line> {
     let by_calls = |name: &str| name.contains("by calls of the host");
     let mut all = report.latencies.iter();
@@ -193,7 +193,7 @@ fn latency(report: &Report) -> Option<Line> {
     })
 }
 
-/// The smallest and the largest of the first two operations.
+/// Lines of the smallest and the largest size of the first two operations.
 fn collective_lines(collectives: &Collectives, limit: Option<f64>) -> Vec<Line> {
     let mut lines = Vec::new();
     for collective in collectives.measured().into_iter().take(2) {
@@ -226,7 +226,7 @@ fn one(
     let ratio = others
         .filter_map(|other| {
             let theirs = other.placed(Placement::OutOfPlace)?;
-            // A replay is compared with a replay, else a loop with a loop.
+            // Compares replays if both have them, otherwise loops.
             let ratio = match (placed.graph, theirs.graph) {
                 (Some(ours), Some(theirs)) => Ratio::of(ours, theirs)?,
                 _ => Ratio::of(placed.looped?, theirs.looped?)?,
@@ -256,7 +256,7 @@ fn one(
     })
 }
 
-/// The last product, by our fastest algorithm, beside what others do.
+/// The line of the last GEMM shape, by symmem's fastest algorithm.
 fn gemm(products: &Products) -> Option<Line> {
     let measured = products.products.last()?;
     let best = measured.best()?;
@@ -307,7 +307,7 @@ fn draw(text: &mut String, lines: &[Line]) {
             .of_limit
             .map(|share| format!("{:.0} % of NVLink", 100.0 * share));
         let ratio = line.ratio.as_ref().map(|(name, ratio)| {
-            // The version is in the files.
+            // Without the version, which is in the files.
             let name = name.split(' ').next().unwrap_or(name);
             format!("{name} {}", ratio.text())
         });
@@ -324,18 +324,18 @@ fn draw(text: &mut String, lines: &[Line]) {
     }
     let compared = lines.iter().filter_map(|line| line.ratio.as_ref());
     if compared.clone().next().is_some() {
-        text.push_str("×: their time over ours; above 1 ours is faster.");
+        text.push_str("×: baseline's time / symmem's; above 1, symmem is faster.");
     }
     if compared.clone().any(|(_, ratio)| ratio.noise) {
-        text.push_str(" noise: their rounds overlap ours; no difference.");
+        text.push_str(" noise: the rounds of both overlap.");
     }
     text.push('\n');
 }
 
-/// What was compared with a reference, and what was wrong.
+/// The line that says how many results were checked, and whether any was wrong.
 fn checked(report: &Report) -> String {
     let transfers = report.points.len();
-    // Contenders that took no part have an entry too, and nothing of it was compared.
+    // Absent contenders have an entry too, in which nothing was checked.
     let placed = |point: &&CollectivePoint| {
         let placed = [point.out_of_place, point.in_place];
         placed.iter().flatten().any(|placed| placed.checked > 0)
@@ -357,7 +357,7 @@ fn checked(report: &Report) -> String {
     }
     let what = parts.join(", ");
     match report.is_wrong() {
-        false => format!("checked: {what}, every byte or element of each: all right\n"),
+        false => format!("checked: {what}, every byte or element of each: all correct\n"),
         true => format!("WRONG RESULTS among {what}: --details and the files say which\n"),
     }
 }
@@ -388,7 +388,7 @@ mod tests {
             "put 64 MiB",
             "nvshmem ",
             "warning: load",
-            "all right",
+            "all correct",
             "--details",
         ] {
             assert!(text.contains(word), "{word}: {text}");

@@ -1,4 +1,4 @@
-//! The report in a terminal.
+//! The report as tables for a terminal.
 
 use std::fmt::Write;
 
@@ -9,12 +9,12 @@ use super::collectives::{self, BaselineState};
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
-/// Every table of the report, as plain text without colours: for each way of traffic and direction
-/// the looped rates, then graph replay and single shots; then latencies and the matrix; collectives
-/// after what was beside them; the notes.
+/// Returns every table of the report as plain text without colors, in this order: for each kind of
+/// traffic and direction the looped rates, then graph replay and single shots; latencies; the matrix;
+/// collectives; all-gather + GEMM; notes.
 ///
-/// What was not measured is left out. Lines are as long as the tables need: nccl-tests' columns take
-/// some 130 characters, all-gather + GEMM beside PyTorch 150, everything else at most 110 with every column there is.
+/// Tables without measurements are left out. Lines are as long as the tables need: about 130 characters
+/// for nccl-tests' columns, 150 for all-gather + GEMM with PyTorch, at most 110 for all others.
 pub fn terminal(report: &Report) -> String {
     let mut text = String::new();
     for traffic in Traffic::ALL {
@@ -62,7 +62,7 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
-/// What stands above operations of all ranks: nobody should have to guess what they were measured with.
+/// Draws the lines above collectives and all-gather + GEMM: ranks, backend, multicast and baselines.
 fn head(text: &mut String, report: &Report, what: &str, world: u32, baselines: &[BaselineState]) {
     let environment = &report.environment;
     line(
@@ -78,12 +78,12 @@ fn head(text: &mut String, report: &Report, what: &str, world: u32, baselines: &
     text.push('\n');
 }
 
-/// A rule under the headings and one at the end; rows stand close, as figures are compared downwards.
+/// One rule below the headings and one at the end, and none between rows.
 const RULED: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// One table with its title and captions.
+/// Draws one table with its title and captions.
 pub(super) fn draw(text: &mut String, view: &View) {
     line(text, &view.title);
     let mut table = Table::new();
@@ -94,7 +94,6 @@ pub(super) fn draw(text: &mut String, view: &View) {
     for row in &view.rows {
         table.add_row(row.iter().map(view::Cell::text));
     }
-    // Figures are read from their last digits, and sizes as well.
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -110,7 +109,7 @@ pub(super) fn draw(text: &mut String, view: &View) {
     text.push('\n');
 }
 
-/// Appends a line without the blanks at its end, and without what could steer a terminal.
+/// Appends lines without trailing blanks, and without control characters, which could steer the terminal.
 fn line(text: &mut String, content: &str) {
     for part in content.lines() {
         let visible: String = part.chars().filter(|letter| !letter.is_control()).collect();

@@ -1,6 +1,6 @@
-//! Figures and names as people read them.
+//! Formatting of numbers and names.
 
-/// A size as people say it, and exactly: `2 KiB`, `4 MiB`, `1000003 B`.
+/// Formats a size exactly, in the largest binary unit that divides it: `2 KiB`, `4 MiB`, `1000003 B`.
 pub(super) fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -10,7 +10,7 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// A rate with the digits that mean something, padded so that decimal points stand in line.
+/// Formats a rate with its significant digits, padded so that decimal points align in a column.
 pub(super) fn rate(gbps: f64) -> String {
     match gbps {
         gbps if gbps < 1.0 => format!("{gbps:.3}"),
@@ -24,7 +24,7 @@ pub(super) fn microseconds(ns: f64) -> String {
     format!("{:.digits$}", ns / 1e3)
 }
 
-/// Five digits at most that mean something: as nccl-tests writes times.
+/// Formats a time with at most five significant digits, as nccl-tests does.
 pub(super) fn decimal(value: f64) -> String {
     match value {
         value if value < 100.0 => format!("{value:.2}"),
@@ -37,7 +37,7 @@ pub(super) fn fine_microseconds(ns: f64) -> String {
     format!("{:.3}", ns / 1e3)
 }
 
-/// `a`, `a–b`, or nothing for no values.
+/// Formats the range of values: `a`, `a–b`, or an empty string for no values.
 pub(super) fn range(values: &[u64], show: impl Fn(u64) -> String) -> String {
     match (values.iter().min(), values.iter().max()) {
         (Some(&least), Some(&most)) if least != most => format!("{}–{}", show(least), show(most)),
@@ -54,7 +54,7 @@ pub(super) fn capital(word: &str) -> String {
     }
 }
 
-/// Equal neighbours counted: `2 × A, B`.
+/// Joins names and counts equal neighbors: `2 × A, B`.
 pub(super) fn counted(names: &[String]) -> String {
     let runs = names.chunk_by(|a, b| a == b).map(|run| match run.len() {
         1 => run[0].clone(),

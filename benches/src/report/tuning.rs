@@ -1,8 +1,8 @@
-//! A tuning table for a terminal.
+//! A tuning table as text for a terminal.
 
 use symmem::tuning::Table;
 
-/// The rows for a terminal.
+/// Returns the rows as tables for a terminal.
 pub fn terminal(tuning: &Table) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::TableStyle::new());
@@ -40,12 +40,12 @@ fn products(tuning: &Table) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::TableStyle::new());
     table.set_header([
-        "product",
+        "GEMM",
         "world",
         "device",
         "algorithm",
         "transport",
-        "ways",
+        "heuristics",
     ]);
     for row in &tuning.products {
         let ways = row.ways.iter();

@@ -1,20 +1,20 @@
-//! What is tried for an operation at a size.
+//! The candidates for an operation at a size.
 
 use crate::collectives::how::is_multicast;
 use crate::report::Collective;
 use symmem::Algorithm;
 use symmem::backend::abi::{PACKET_BLOCKS, SLOT_BLOCKS};
 
-/// Bytes below which copies are tried all at once only.
+/// Size in bytes from which limited numbers of concurrent copies are tried; below, only all at once.
 const LEAST_IN_STEP: u64 = 256 << 10;
 
-/// One way to do an operation.
+/// An algorithm with its geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub algorithm: Algorithm,
-    /// Blocks and threads; `None` where no grid is chosen.
+    /// Blocks and threads; `None` if the candidate does not set a grid.
     pub grid: Option<(u32, u32)>,
-    /// Copies under way at once; 0 for as many as there are.
+    /// Number of concurrent copies; 0 for the selector's choice.
     pub concurrent: u32,
 }
 
@@ -23,24 +23,24 @@ impl Candidate {
         self.algorithm == Algorithm::Nccl
     }
 
-    /// Whether it can be gone by in a program that has so much.
+    /// Whether the candidate works with these features.
     pub fn serves_with(self, present: Present) -> bool {
         (present.vendor || !self.is_vendor())
             && (present.multicast || !is_multicast(self.algorithm))
     }
 }
 
-/// What there is, and need not be wherever a table is read.
+/// Features of this run that a program that reads the table may not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {
-    /// The vendor's library, open.
+    /// NCCL or RCCL is open.
     pub vendor: bool,
-    /// A switch's multicast, for the buffers of a call.
+    /// Hardware multicast reaches the buffers of a call.
     pub multicast: bool,
 }
 
 impl Present {
-    /// This, and each way to have less of it.
+    /// Returns this set of features and all its subsets.
     pub fn or_less(self) -> impl Iterator<Item = Self> {
         let without = |it: bool| [false, true].into_iter().filter(move |&has| it || !has);
         without(self.vendor).flat_map(move |vendor| {
@@ -49,8 +49,8 @@ impl Present {
     }
 }
 
-/// The algorithms that an operation may have, and the sizes up to which each is worth a trial: packets
-/// move twice the bytes, and one shot of an all-reduce moves everything to everybody.
+/// Returns the algorithms of an operation, and the size in bytes up to which each is tried. LL packets move
+/// twice the bytes, and a one-shot all-reduce moves all elements to all ranks.
 fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     const MIB: u64 = 1 << 20;
     const ANY: u64 = u64::MAX;
@@ -104,15 +104,15 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     }
 }
 
-/// Everything that is tried at a size.
+/// Returns all candidates for a size.
 pub(super) fn candidates(
     collective: Collective,
     bytes: u64,
     by_caller: bool,
     present: Present,
 ) -> Vec<Candidate> {
-    // With a block for each 256 bytes a warp has one access to make: more would idle. And 64 MiB by
-    // fewer than 16 blocks takes longer than all other trials together.
+    // With one block per 256 bytes, a warp makes one access, so more blocks would idle. From 64 MiB on,
+    // fewer than 16 blocks would take longer than all other trials together.
     let least = match bytes >> 20 {
         0..4 => 1,
         4..64 => 8,
@@ -120,7 +120,7 @@ pub(super) fn candidates(
     };
     let most = (bytes >> 8).clamp(1, u64::from(SLOT_BLOCKS)) as u32;
     let mut all = Vec::new();
-    // First: what is far behind it is soon left.
+    // First, so that much slower candidates are dropped early.
     all.extend(present.vendor.then_some(Candidate {
         algorithm: Algorithm::Nccl,
         grid: None,
@@ -131,7 +131,7 @@ pub(super) fn candidates(
             continue;
         }
         if by_caller || algorithm == Algorithm::CopyEngine {
-            // 0 is what the size is worth; one after the other or cut in two may be better here.
+            // 0 is the selector's choice for the size; one copy at a time, or two, may be faster on this machine.
             let concurrents: &[u32] = if !by_caller && bytes >= LEAST_IN_STEP {
                 &[0, 1, 2]
             } else {
@@ -154,7 +154,7 @@ pub(super) fn candidates(
             if blocks < least.min(most) || blocks > most {
                 continue;
             }
-            // Only copies can be one after the other, and small ones are over before that matters.
+            // Only copies can be limited in concurrency, and small ones end before that matters.
             let reduces = matches!(
                 collective,
                 Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter

@@ -74,7 +74,7 @@ fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_
     };
     assert_eq!(chosen(&[2.0, 1.0, 1.5], &all), [vendor(), ours[1]]);
     assert_eq!(chosen(&[2.0, 1.0, 1.01], &all), [ours[1]]);
-    // Where the fastest of ours is not done in place, the vendor's is, or the next of ours.
+    // If symmem's fastest does not support in-place calls, NCCL or symmem's next does.
     assert_eq!(
         chosen(&[2.0, 1.0, 1.5], &[ours[0], vendor()]),
         [vendor(), ours[1], ours[0]]
@@ -98,7 +98,7 @@ fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
     let needed = |ranked: &[Candidate]| needed(ranked.into(), present, in_place).unwrap();
     let ranked = [one_shot, multicast, vendor(), two_shot];
     assert_eq!(needed(&ranked), ranked);
-    // Where it is not faster it is not in the table, and nobody needs it.
+    // A multicast algorithm that is not the fastest is not needed.
     assert_eq!(needed(&[two_shot, multicast, one_shot]), [two_shot]);
     assert_eq!(present.or_less().count(), 4);
     assert_eq!(VENDOR.or_less().count(), 2);
@@ -114,7 +114,7 @@ fn the_choice_before_stays_within_noise_and_goes_beyond() {
     assert_eq!(ranked(&[], &[], None), []);
 }
 
-/// What each of two ranks, which are threads on the host backend, comes to.
+/// Runs `work` on two ranks, which are threads on the host backend, and returns the results.
 fn ranks<V: Send>(work: impl Fn(&Communicator) -> V + Sync) -> Vec<V> {
     let job = LaunchEnvironment::alone().unwrap().job.unwrap();
     std::thread::scope(|scope| {
@@ -175,7 +175,7 @@ fn what_cannot_be_done_so_is_not_right_and_what_fails_is_an_error() {
             let right = run.is_right(shape, candidate(algorithm, 1), Placement::InPlace);
             right.map_err(drop)
         };
-        // A peer may yet read what it would overwrite.
+        // In place, one-shot would overwrite data that a peer may still read.
         let found = [Algorithm::OneShot, Algorithm::TwoShot].map(in_place);
         communicator.host_barrier().unwrap();
         communicator.abort();

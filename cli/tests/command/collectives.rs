@@ -195,8 +195,8 @@ fn what_would_be_done_by_another_algorithm_is_left_out_and_named() {
     assert!(!done(Collective::AllReduce, "symmem multicast_one_shot"));
     assert!(done(Collective::AllReduce, "symmem one_shot"));
     let left_out = [
-        "symmem multicast is left out of all_reduce of int8: two_shot would do it",
-        "symmem multicast_one_shot is left out of all_reduce of int8: one_shot would do it",
+        "symmem multicast is left out of all_reduce of int8: the call would use two_shot",
+        "symmem multicast_one_shot is left out of all_reduce of int8: the call would use one_shot",
     ];
     let notes: Vec<&String> = (report.notes.iter())
         .filter(|note| note.contains("left out"))
@@ -204,7 +204,7 @@ fn what_would_be_done_by_another_algorithm_is_left_out_and_named() {
     assert_eq!(notes, left_out);
     assert!(text(&output.stdout).contains(left_out[0]));
     let error = fail(bench("all_reduce", &by_name));
-    let said = "nothing here goes by multicast: all_reduce: two_shot would do it";
+    let said = "no operation would use multicast: all_reduce: the call would use two_shot";
     assert!(error.contains(said), "{error}");
 }
 
@@ -317,7 +317,7 @@ fn multicast_that_fails(name: &str, variable: (&str, &str)) -> Option<String> {
 fn what_found_no_room_in_the_multicast_object_is_not_measured_as_if_it_had() {
     let room_for_slots = ("SYMMEM_MULTICAST_BYTES", "100663296");
     if let Some(error) = multicast_that_fails("collectives-without-room", room_for_slots) {
-        let said = "of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES";
+        let said = "no room for buffers of this size; raise SYMMEM_MULTICAST_BYTES";
         assert!(error.contains(said), "{error}");
     }
 }
@@ -354,10 +354,7 @@ fn a_baseline_of_multicast_whose_buffers_are_not_bound_is_absent_too() {
 fn multicast_that_there_is_not_is_an_error_with_the_reason() {
     let fails = ("FAKE_DEVICE_FAIL", "cuMulticastBindMem:1:802");
     if let Some(error) = multicast_that_fails("collectives-no-multicast", fails) {
-        assert!(
-            error.contains("no multicast to be measured: rank "),
-            "{error}"
-        );
+        assert!(error.contains("cannot measure multicast: rank "), "{error}");
         assert!(error.contains("not ready yet"), "{error}");
     }
 }
@@ -514,7 +511,7 @@ fn a_program_that_breaks_off_ends_its_part_and_not_the_run() {
     let report = report(&directory.join("c.json"));
     let ours = collectives(&report).points.iter();
     assert_eq!(ours.filter(|point| point.by == OURS).count(), 4);
-    let told = |note: &String| note.contains("baseline gloo broke off");
+    let told = |note: &String| note.contains("baseline gloo failed");
     assert!(report.notes.iter().any(told), "{:?}", report.notes);
     have_ended(&directory);
 }

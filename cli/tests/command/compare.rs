@@ -17,7 +17,7 @@ fn two_recorded_runs_stand_side_by_side_in_the_terminal_and_on_a_page() {
     for part in [
         "2 × NVIDIA H200",
         "4 × NVIDIA H200",
-        "link of",
+        "pair link",
         "all_reduce",
         "B/A",
         "of link",

@@ -272,6 +272,6 @@ fn a_quick_selftest_of_multicast_counts_what_went_by_its_kernels_and_every_way_d
     assert_eq!(totals.by_multicast, world.by_multicast().count());
     let (by_kernels, all) = (totals.by_multicast, totals.multicast);
     assert!(by_kernels * 2 > all && by_kernels < all, "{totals}");
-    let said = format!("{by_kernels} of {all} that name multicast went by it");
+    let said = format!("{by_kernels} of {all} multicast cases ran multicast kernels");
     assert!(output.contains(&said), "{output}");
 }

@@ -37,7 +37,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
         "Pull, one way",
         "memcpy",
         "Latency",
-        "reduce_scatter: three times",
+        "reduce_scatter: looped, replayed and single calls",
         "All-gather + GEMM of 2 ranks",
     ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
@@ -54,7 +54,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
         report
             .notes
             .iter()
-            .any(|note| note.contains("initialisation"))
+            .any(|note| note.contains("initialization"))
     );
     let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
     assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));
@@ -76,7 +76,7 @@ fn without_a_command_one_screen_says_backend_ranks_figures_and_whether_all_was_r
         "memcpy",
         "all_reduce",
         "AG+GEMM",
-        "all right",
+        "all correct",
         "--details",
     ] {
         assert!(screen.contains(part), "{part} is missing in\n{screen}");

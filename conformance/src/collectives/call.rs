@@ -1,4 +1,4 @@
-//! A call as its members see it: how long their ranges are, and what they must hold after it.
+//! A collective call as data: the lengths of its ranges, and the expected results.
 
 use super::case::{Collective, CollectiveCase, Reduction};
 use crate::covering::Random;
@@ -6,39 +6,39 @@ use crate::dtype::Dtype;
 use crate::length::Length;
 use crate::reference::reduce;
 
-/// A collective call of a group, alike on all members. Ranks are the group's.
+/// A collective call of a group, the same on all members. Ranks are numbered within the group.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub operation: Collective,
     pub reduction: Reduction,
     pub dtype: Dtype,
     pub world: usize,
-    /// Elements of a range, or of each member's part.
+    /// Number of elements of a range, or of each member's part.
     pub count: usize,
     pub root: usize,
-    /// How much each member sends to each, `[from][to]`, where that is not `count`; `None` for no
-    /// message. An all-gather with counts has them in its diagonal.
+    /// Number of elements of each message, `[from][to]`, for operations with individual messages;
+    /// `None` for no message. For an all-gather with counts, the diagonal holds the counts.
     pub messages: Vec<Vec<Option<usize>>>,
 }
 
-/// Elements that a range must hold after a call, from an offset on.
+/// Part of an expected result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The first element's number in the destination range.
+    /// Index of the first element in the destination range.
     pub at: usize,
-    /// Their bytes.
+    /// The elements' bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Call {
-    /// The call of a case in a group of `world` members.
+    /// Returns the call of a case in a group of `world` members.
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
         let operation = case.way.operation;
         let mut random = Random(case.seed);
         let size = case.dtype.size();
         let parts = if operation.has_parts() { world } else { 1 };
         let count = match case.length {
-            // These sizes are those of the longest range.
+            // `Around` gives the size of the longest range.
             Length::Around { .. } => case.length.elements(size) / parts,
             length => length.elements_among(world, size),
         };
@@ -64,15 +64,15 @@ impl Call {
         }
     }
 
-    /// What each member gives to an all-gather with counts.
+    /// Returns the count of each member in an all-gather with counts.
     pub fn counts(&self) -> Vec<usize> {
         (0..self.world)
             .map(|member| self.messages[member][member].unwrap_or(0))
             .collect()
     }
 
-    /// What `member` sends to each, and where it is in its source: the last member's first, with an
-    /// element between two, so that nothing is where a prefix sum would have it.
+    /// Returns the count and the source offset of each message that `member` sends. The last member's
+    /// message comes first, with one element between two, so that no offset equals a prefix sum.
     pub fn sent(&self, member: usize) -> Vec<(Option<usize>, usize)> {
         let mut at = 0;
         let mut sent: Vec<_> = (0..self.world)
@@ -87,8 +87,8 @@ impl Call {
         sent
     }
 
-    /// What `member` receives from each, and where it goes in its destination, with an element
-    /// between two.
+    /// Returns the count and the destination offset of each message that `member` receives, with one
+    /// element between two.
     pub fn received(&self, member: usize) -> Vec<(Option<usize>, usize)> {
         let mut at = 0;
         (0..self.world)
@@ -100,13 +100,13 @@ impl Call {
             .collect()
     }
 
-    /// Elements of `member`'s source range.
+    /// Returns the number of elements in `member`'s source range.
     pub fn source_length(&self, member: usize) -> usize {
         match self.operation {
             Collective::ReduceScatter | Collective::AllToAll | Collective::Scatter => {
                 self.count * self.world
             }
-            // Ranges are symmetric, and hold what the largest needs.
+            // The range has the same length on all members: the largest count.
             Collective::AllGatherV => self.counts().into_iter().max().unwrap_or(0),
             Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
                 spread(&self.sent(member))
@@ -115,7 +115,7 @@ impl Call {
         }
     }
 
-    /// Elements of `member`'s destination range.
+    /// Returns the number of elements in `member`'s destination range.
     pub fn destination_length(&self, member: usize) -> usize {
         match self.operation {
             Collective::AllGather | Collective::AllToAll | Collective::Gather => {
@@ -129,8 +129,8 @@ impl Call {
         }
     }
 
-    /// Where `member`'s source is in its destination if the call is in place, as offsets of the two
-    /// in the longer; `None` if the operation has no such form.
+    /// Returns the offsets of `member`'s destination and source in their common memory for an in-place
+    /// call; `None` if the operation has no in-place form.
     pub fn in_place(&self, member: usize) -> Option<(usize, usize)> {
         let part = self.count * member;
         match self.operation {
@@ -144,8 +144,8 @@ impl Call {
         }
     }
 
-    /// What `member`'s destination holds after the call, if `source` says what each member's source
-    /// held before; the rest stays as it was.
+    /// Returns the pieces that `member`'s destination must hold after the call; the rest must not change.
+    /// `source` gives the bytes of each member's source before the call.
     pub fn result(&self, member: usize, source: &dyn Fn(usize) -> Vec<u8>) -> Vec<Piece> {
         let size = self.dtype.size();
         let is_root = member == self.root;
@@ -196,7 +196,7 @@ impl Call {
     }
 }
 
-/// 0, 1, all, or anything between.
+/// Returns 0, at most 1, `most`, or a random count up to `most`.
 fn any_count(most: usize, random: &mut Random) -> usize {
     match random.below(4) {
         0 => 0,
@@ -206,7 +206,7 @@ fn any_count(most: usize, random: &mut Random) -> usize {
     }
 }
 
-/// Elements that messages take with what is between them.
+/// Returns the length of a range that holds all messages and the gaps between them.
 fn spread(messages: &[(Option<usize>, usize)]) -> usize {
     messages
         .iter()

@@ -1,4 +1,4 @@
-//! What a case of a collective is: plain data.
+//! A collective as a case: plain data.
 
 use crate::dtype::Dtype;
 use crate::length::Length;
@@ -7,41 +7,41 @@ use std::fmt;
 use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities};
 use symmem::{Algorithm, CollectiveOperation, ReduceOp};
 
-/// One collective, checked on all members of a group together.
+/// One collective, checked on all members of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CollectiveCase {
-    /// What is done, and how.
+    /// Operation and algorithm.
     pub way: Way,
-    /// Type of the elements.
+    /// Element type.
     pub dtype: Dtype,
-    /// How elements are reduced, where they are.
+    /// Reduction operator; ignored by operations that do not reduce.
     pub reduction: Reduction,
-    /// Elements: of a whole range, or of each member's part where an operation has parts.
+    /// Number of elements of a range, or of each member's part if the operation has parts.
     pub length: Length,
     /// Elements between a 256-byte boundary and the first element written.
     pub destination_offset: usize,
-    /// Elements between a 256-byte boundary and the first element read, out of place.
+    /// Elements between a 256-byte boundary and the first element read by an out-of-place call.
     pub source_offset: usize,
-    /// Whether source and destination are the same memory, where the operation has that.
+    /// Whether the call is in place, if the operation has an in-place form.
     pub in_place: bool,
-    /// How the call is made.
+    /// Eager, captured or concurrent.
     pub mode: Mode,
-    /// Who takes part.
+    /// The ranks that take part.
     pub members: Members,
-    /// Who made the stream.
+    /// Who created the stream.
     pub stream: StreamOwner,
-    /// The channel; [`Mode::Concurrent`] uses the next one too.
+    /// The channel; [`Mode::Concurrent`] also uses the next one.
     pub channel: u32,
     /// Blocks of the grid; 0 for the selector's choice.
     pub blocks: u32,
-    /// What the elements are.
+    /// Kind of element values in a reduction.
     pub values: Values,
-    /// Seeds the data.
+    /// Seed of the data.
     pub seed: u64,
 }
 
 impl CollectiveCase {
-    /// A case of a way with nothing special about it: of all ranks, out of place, aligned, of a few elements.
+    /// A simple case: all ranks, out of place, aligned, few elements.
     pub(crate) fn plain(way: Way, dtype: Dtype, seed: u64) -> Self {
         Self {
             way,
@@ -61,7 +61,7 @@ impl CollectiveCase {
         }
     }
 
-    /// What a device lacks to run this; `None` if nothing.
+    /// Returns why a device with these capabilities cannot run this case; `None` if it can.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         let has_engine = capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
         (self.way.algorithm == AlgorithmName::CopyEngine && !has_engine)
@@ -94,7 +94,7 @@ impl fmt::Display for CollectiveCase {
     }
 }
 
-/// An operation of a group.
+/// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "documented at the methods of `Stream`")]
 pub enum Collective {
@@ -108,14 +108,14 @@ pub enum Collective {
     AllToAllV,
     Gather,
     Scatter,
-    /// Every member sends to the next and receives from the one before.
+    /// Every member sends to the next member and receives from the previous one.
     Ring,
-    /// Members send to each other by lot, all at once.
+    /// An exchange of random messages between random members.
     Exchange,
 }
 
 impl Collective {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 12] = [
         Self::AllReduce,
         Self::Reduce,
@@ -131,23 +131,23 @@ impl Collective {
         Self::Exchange,
     ];
 
-    /// Whether elements of several ranks become one.
+    /// Whether the operation reduces elements.
     pub fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
-    /// Whether a range has a part for each member.
+    /// Whether a range consists of one part per member.
     pub fn has_parts(self) -> bool {
         !matches!(self, Self::AllReduce | Self::Reduce | Self::Broadcast)
     }
 }
 
-/// An operation and the algorithm that does it.
+/// An operation and its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Way {
-    /// What is done.
+    /// The operation.
     pub operation: Collective,
-    /// How.
+    /// The algorithm.
     pub algorithm: AlgorithmName,
 }
 
@@ -189,7 +189,7 @@ pub enum AlgorithmName {
     Swap,
     CopyEngine,
     Vendor,
-    /// The vendor's library over buffers that are its symmetric windows.
+    /// NCCL or RCCL, with buffers registered as symmetric windows.
     VendorWindows,
     Rendezvous,
     Multicast,
@@ -197,7 +197,7 @@ pub enum AlgorithmName {
 }
 
 impl AlgorithmName {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 14] = [
         Self::Automatic,
         Self::Packets,
@@ -215,22 +215,22 @@ impl AlgorithmName {
         Self::MulticastOneShot,
     ];
 
-    /// Whether it runs as one of our kernels, with a grid of our choice.
+    /// Whether it runs as a symmem kernel, so that a call can set the grid size.
     pub fn has_grid(self) -> bool {
         !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_vendor()
     }
 
-    /// Whether it goes by multicast addresses, or as if.
+    /// Whether it uses multicast addresses, real or emulated.
     pub fn is_multicast(self) -> bool {
         matches!(self, Self::Multicast | Self::MulticastOneShot)
     }
 
-    /// Whether sums may be in another order than ours, so that results are close and not the same.
+    /// Whether it may add in another order than the reference, so that results are close but not bit-identical.
     pub fn is_close(self) -> bool {
         self.is_vendor() || self.is_multicast()
     }
 
-    /// Whether the vendor's library does it.
+    /// Whether NCCL or RCCL runs it.
     pub fn is_vendor(self) -> bool {
         matches!(self, Self::Vendor | Self::VendorWindows)
     }
@@ -268,7 +268,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// All of them.
+    /// All operators.
     pub const ALL: [Self; 5] = [
         Self::Sum,
         Self::Average,
@@ -290,38 +290,38 @@ impl From<Reduction> for ReduceOp {
     }
 }
 
-/// How a call is made.
+/// How a case makes its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// Twice, with new data.
     Eager,
-    /// Captured, replayed several times between eager calls, each time with new data.
+    /// Captured and replayed several times between eager calls, each round with new data.
     Captured,
-    /// Two at once, each with its own stream, channel and data.
+    /// Two calls at once, each with its own stream, channel and data.
     Concurrent,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Eager, Self::Captured, Self::Concurrent];
 }
 
-/// Who takes part in a call.
+/// The ranks that take part in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Members {
     /// All ranks.
     All,
-    /// Even ranks in one group, odd ones in another.
+    /// Even ranks in one group, odd ranks in another.
     Halves,
-    /// All but the first, numbered from the last; nobody in a world of one.
+    /// All ranks except rank 0, in reverse order; no rank in a world of one.
     RestReversed,
 }
 
 impl Members {
-    /// All of them.
+    /// All choices of members.
     pub const ALL: [Self; 3] = [Self::All, Self::Halves, Self::RestReversed];
 
-    /// What `rank` passes to a split: its colour and its key.
+    /// Returns the color and the key that `rank` passes to `split`.
     pub fn choice(self, rank: usize, world: usize) -> (Option<u32>, u32) {
         match self {
             Self::All => (Some(0), rank as u32),
@@ -331,32 +331,34 @@ impl Members {
     }
 }
 
-/// Who made the stream that a call is enqueued on.
+/// Who created the stream that a call is enqueued on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StreamOwner {
     /// The library.
     Library,
-    /// The caller, who hands in the raw handle.
+    /// The caller, who passes the raw handle.
     Caller,
 }
 
 impl StreamOwner {
-    /// All of them.
+    /// All owners.
     pub const ALL: [Self; 2] = [Self::Library, Self::Caller];
 }
 
-/// What elements of a reduction are. Elements that are only moved are random bits.
+/// Kind of element values in a reduction. Operations that do not reduce use random bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Values {
-    /// Random integers; floating point of so many magnitudes that the order of accumulation shows.
+    /// Random integers; floating-point numbers of such different magnitudes that the order of accumulation
+    /// changes the result.
     Finite,
-    /// Not a number, infinities, zeros of both signs, subnormal and the largest numbers among others.
+    /// Like `Finite`, with NaN, infinities, zeros of both signs, subnormal and largest numbers mixed in.
     Special,
-    /// Near 1, so that no order and no precision of accumulation overflows.
+    /// Floating-point magnitudes from 1 to 2 and small integers, so that no order and no precision of
+    /// accumulation overflows.
     Modest,
 }
 
 impl Values {
-    /// Those that every result must be bit-identical for.
+    /// The kinds for algorithms whose results must be bit-identical to the reference.
     pub const EXACT: [Self; 2] = [Self::Finite, Self::Special];
 }

@@ -1,4 +1,4 @@
-//! Runs one case: makes its calls, with new data each time, and compares.
+//! Runs one case: makes its calls, each with new data, and compares the results.
 
 use super::case::{CollectiveCase, Mode};
 use super::lane::{Lane, Site};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use symmem::backend::abi::CAPABILITY_GRAPHS;
 use symmem::{Algorithm, Error, Result, Stream};
 
-/// How late a rank is that is made to be late.
+/// Delay of a rank that `stagger` delays.
 const LATE: Duration = Duration::from_micros(300);
 
-/// Lanes of a case.
+/// Returns the number of lanes of a case.
 pub fn lanes(case: &CollectiveCase) -> usize {
     match case.mode {
         Mode::Concurrent => 2,
@@ -20,7 +20,7 @@ pub fn lanes(case: &CollectiveCase) -> usize {
     }
 }
 
-/// Runs a case with buffers and a stream for each lane.
+/// Runs a case with one set of buffers and one stream per lane.
 pub fn check(
     site: Site<'_>,
     case: &CollectiveCase,
@@ -40,7 +40,7 @@ pub fn check(
     }
 }
 
-/// What a case that is to go by multicast would go by otherwise, and show nothing of it.
+/// Returns a finding if a case that should run multicast kernels would run another algorithm.
 fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<Option<String>> {
     let communicator = site.communicator;
     if !case.way.algorithm.is_multicast()
@@ -56,13 +56,13 @@ fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<O
         let by = lane.goes_by()?;
         if Some(by) != named {
             let (by, named) = (by.name(), named.map_or("", Algorithm::name));
-            return Ok(Some(format!("it would go by {by}, and not by {named}")));
+            return Ok(Some(format!("the call would use {by} instead of {named}")));
         }
     }
     Ok(None)
 }
 
-/// Lets every other rank be late in turn: ranks in lockstep would hide that one does not wait.
+/// Delays every other rank, in turn: ranks in lockstep would hide a rank that does not wait.
 fn stagger(site: Site<'_>, round: u32) {
     if (site.communicator.rank() + round as usize) % 2 == 1 {
         std::thread::sleep(LATE);
@@ -87,11 +87,11 @@ fn eager(lanes: &[Lane<'_>], streams: &[Stream], site: Site<'_>) -> Result<Findi
     Ok(findings)
 }
 
-/// Eager rounds and replays of the same work, in turn.
+/// Alternates eager rounds with replays of the same work.
 fn captured(lane: &Lane<'_>, stream: &mut Stream, site: Site<'_>) -> Result<Findings> {
     let mut findings = Findings::new();
     if site.communicator.capabilities().flags & CAPABILITY_GRAPHS == 0 {
-        // Nothing can be captured: say by which error.
+        // Without graphs, a capture must fail as unsupported.
         let refused = stream.capture(|_| Ok(()));
         if !matches!(refused, Err(Error::Unsupported { .. })) {
             findings.push("a capture was not refused as unsupported".into());
@@ -99,7 +99,7 @@ fn captured(lane: &Lane<'_>, stream: &mut Stream, site: Site<'_>) -> Result<Find
         return Ok(findings);
     }
     let graph = stream.capture(|queue| lane.enqueue(queue))?;
-    // How often the graph is launched; 0 stands for the same work, eager.
+    // Number of graph launches per round; 0 means that the round is eager.
     for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
         let round = round as u32;
         lane.fill(stream, round)?;
@@ -107,7 +107,7 @@ fn captured(lane: &Lane<'_>, stream: &mut Stream, site: Site<'_>) -> Result<Find
         if launches == 0 {
             lane.enqueue(stream)?;
         }
-        // A rank that is absent has captured nothing, which not every driver can launch.
+        // An absent rank has captured an empty graph, which not every driver can launch.
         for _ in 0..launches * u32::from(!site.planted(Fault::Absent)) {
             stream.launch_graph(&graph)?;
         }

@@ -1,24 +1,25 @@
-//! When a result is right: bit by bit for ours, within a bound for the vendor's library and for a switch.
+//! Decides whether a result is correct: bit by bit for symmem's peer-to-peer kernels, within an error bound for NCCL,
+//! RCCL and multicast.
 
 use super::case::{CollectiveCase, Reduction};
 use crate::dtype::Dtype;
 use crate::floats::Format;
 
-/// Judges elements of one case.
+/// Compares elements of one case.
 pub struct Closeness {
     dtype: Dtype,
-    /// Whether elements were computed: a NaN is then as good as any other.
+    /// Whether elements were computed in floating point, so that all NaNs count as equal.
     computed: bool,
-    /// Most that an element may be off, absolutely and relative to what it should be.
+    /// Largest absolute error, and largest error relative to the expected value.
     bounds: (f64, f64),
 }
 
 impl Closeness {
-    /// The judge of a case in a group of `world`.
+    /// Returns the comparison for a case in a group of `world` members.
     ///
-    /// A library, or a switch, may add in any order and round after each step. The elements it is given are of
-    /// magnitude 1 to 2 ([`super::Values::Modest`]), so that each of its `world` roundings is off by
-    /// at most half a unit of the largest sum, which is below `2 * world`, or of the product.
+    /// NCCL, RCCL or a switch may add in any order and round after each step. The elements have magnitudes from 1
+    /// to 2 ([`super::Values::Modest`]), so each of the `world` roundings has an error of at most half a unit in
+    /// the last place of the largest sum, which is below `2 * world`, or of the product.
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
         let computed = case.way.operation.reduces() && case.dtype.is_float();
         let mut bounds = (0.0, 0.0);
@@ -43,7 +44,7 @@ impl Closeness {
         }
     }
 
-    /// Whether an element is as it should be.
+    /// Whether `seen` is a correct result if the reference is `expected`.
     pub fn accepts(&self, seen: &[u8], expected: &[u8]) -> bool {
         if seen == expected {
             return true;
@@ -61,7 +62,7 @@ impl Closeness {
     }
 }
 
-/// What a floating-point element is.
+/// Decodes a floating-point element.
 fn value(dtype: Dtype, bytes: &[u8]) -> f64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

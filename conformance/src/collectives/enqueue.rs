@@ -1,10 +1,10 @@
-//! A call of each operation: the part of a collective case that is compiled once for each type of elements.
+//! Makes the call of a collective case. Only this part is compiled once per element type.
 
 use super::call::Call;
 use super::case::Collective;
 use symmem::{Collectives, Reducible, Result, Slice};
 
-/// Enqueues a call as its member `rank` makes it.
+/// Enqueues a call with the arguments of its member `rank`.
 pub fn enqueue<T: Reducible>(
     calls: Collectives<'_>,
     call: &Call,
@@ -45,7 +45,7 @@ pub fn enqueue<T: Reducible>(
     }
 }
 
-/// Counts and offsets of messages; the count of none is 0.
+/// Splits messages into counts and offsets; no message counts as 0 elements.
 fn split(messages: Vec<(Option<usize>, usize)>) -> (Vec<usize>, Vec<usize>) {
     let count = |(count, at): (Option<usize>, usize)| (count.unwrap_or(0), at);
     messages.into_iter().map(count).unzip()

@@ -1,4 +1,4 @@
-//! Every check of collectives is seen to fail: faults are planted in one of three ranks.
+//! Tests that every check of collectives can fail: they plant faults in one of three ranks.
 
 use super::case::{
     AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
@@ -32,7 +32,7 @@ const CASE: CollectiveCase = CollectiveCase {
     seed: 3,
 };
 
-/// Operations that leave something in every rank's destination.
+/// Operations that write to every rank's destination.
 const EVERYWHERE: [Collective; 7] = [
     Collective::AllReduce,
     Collective::ReduceScatter,
@@ -55,7 +55,7 @@ fn case(operation: Collective, mode: Mode, in_place: bool) -> CollectiveCase {
     }
 }
 
-/// The reasons by which a fault at rank 1 fails a case that passes without.
+/// Returns the reason that each rank gives when a fault is planted in rank 1; without it, the case must pass.
 fn reasons(case: &CollectiveCase, fault: Fault) -> Vec<String> {
     let case = Case::Collective(case.clone());
     let without = outcomes(&case, None, 0);
@@ -203,7 +203,7 @@ fn the_vendor_and_a_switch_may_be_off_by_their_roundings_and_no_more() {
     assert!(!smallest.accepts(&near, &one));
     let ours = of(AlgorithmName::OneShot, Dtype::F32, Reduction::Sum);
     assert!(!ours.accepts(&near, &one));
-    // A NaN is as good as another where it was computed, and nothing else is.
+    // All computed NaNs are equal, and no number equals a NaN.
     let nans = [0x7fc0_0000u32, 0xffff_ffff].map(u32::to_le_bytes);
     assert!(ours.accepts(&nans[0], &nans[1]) && !ours.accepts(&nans[0], &one));
     let integers = of(AlgorithmName::Vendor, Dtype::U32, Reduction::Sum);

@@ -1,16 +1,16 @@
-//! One collective with its memory: what is filled in before, enqueued, and compared after.
+//! One collective with its memory: fills the source, enqueues the call, and compares the result.
 //!
-//! The destination is poisoned with random bytes, the source holds others, and both are known
-//! everywhere by their tag. So a member knows every byte that its destination must hold afterwards:
-//! the results where they belong, poison everywhere else.
+//! The destination is filled with random poison, and the source with other random bytes. Every member
+//! can compute both from their tags, so a member knows every byte that its destination must hold
+//! afterwards: the results in their places, poison everywhere else.
 //!
 //! ```text
 //! destination   guard | offset | the longer of both ranges | guard
 //! source        guard | offset | the source range          | guard
 //! ```
 //!
-//! In place, the data is copied from the source buffer to where the call reads it, within the work:
-//! so a replay finds it fresh.
+//! For an in-place call, the enqueued work first copies the data from the source buffer to where the
+//! call reads it, so that every replay starts with fresh data.
 
 use super::call::{Call, Piece};
 use super::case::{AlgorithmName, Collective, CollectiveCase};
@@ -27,10 +27,10 @@ use symmem::{
     Stream, TransferOptions,
 };
 
-/// Untouched bytes on each side of data, and the alignment that offsets count from.
+/// Guard bytes on each side of the data, and the alignment that offsets are relative to.
 const GUARD_BYTES: usize = 256;
 
-/// Who makes the call, and how.
+/// The communicator and group of a call, with its deadline.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
     pub communicator: &'a Communicator,
@@ -46,7 +46,7 @@ impl Site<'_> {
         self.fault == Some(fault)
     }
 
-    /// This rank's number among the members.
+    /// This rank's number within the group.
     fn rank(&self) -> usize {
         self.group.map_or(self.communicator.rank(), Group::rank)
     }
@@ -56,25 +56,25 @@ impl Site<'_> {
             .map_or(self.communicator.world_size(), Group::world_size)
     }
 
-    /// The communicator's number of a member.
+    /// The rank of a member in the communicator.
     fn member(&self, rank: usize) -> usize {
         self.group.map_or(rank, |group| group.members()[rank])
     }
 }
 
-/// A call with its memory. Every call of one lane gets the same stream.
+/// A call with its memory. All calls of one lane must use the same stream.
 pub struct Lane<'a> {
     site: Site<'a>,
     case: &'a CollectiveCase,
     call: Call,
     memory: &'a dyn Memory,
     channel: u32,
-    /// Tells lanes of one case apart.
+    /// Index of this lane in its case.
     number: usize,
 }
 
-/// Elements that a case needs in its destination and its source, in groups of any size that a world
-/// of `world` ranks has.
+/// Returns the number of elements that a case needs in its destination and in its source: enough for
+/// any group of up to `world` members.
 pub fn sizes(case: &CollectiveCase, world: usize) -> (usize, usize) {
     let guards = 2 * GUARD_BYTES / case.dtype.size() + OFFSETS[OFFSETS.len() - 1];
     let (mut destination, mut source) = (0, 0);
@@ -89,13 +89,12 @@ pub fn sizes(case: &CollectiveCase, world: usize) -> (usize, usize) {
 }
 
 impl<'a> Lane<'a> {
-    /// Whether it moves nothing at this rank, as all-gathers of random parts at times do: then there is
-    /// nothing to refuse either.
+    /// Whether this rank receives nothing, which happens with random counts. Such a call is not refused.
     pub fn is_empty(&self) -> bool {
         self.call.destination_length(self.site.rank()) == 0
     }
 
-    /// Lane `number` of a case, with poison in its destination.
+    /// Creates lane `number` of a case, and fills its destination with poison.
     pub fn new(
         site: Site<'a>,
         case: &'a CollectiveCase,
@@ -115,7 +114,7 @@ impl<'a> Lane<'a> {
         Ok(lane)
     }
 
-    /// The algorithm by which its call goes, as it would be found out by the call itself.
+    /// Returns the algorithm that the call would use.
     pub fn goes_by(&self) -> Result<Algorithm> {
         let rank = self.site.rank();
         let longest = match self.call.operation {
@@ -128,7 +127,7 @@ impl<'a> Lane<'a> {
         let call = CollectiveCall {
             reduce: self.case.reduction.into(),
             in_place: self.case.in_place,
-            // Neither the vendor's library nor what is pushed is asked about.
+            // Alignment matters only for NCCL, RCCL and `Push`, and this asks about neither.
             aligned: false,
             in_multicast: in_multicast(Side::Destination) && source_in_multicast,
             ..CollectiveCall::new(
@@ -156,7 +155,7 @@ impl<'a> Lane<'a> {
         elements(self.tag(self.site.rank(), None), self.bytes().0)
     }
 
-    /// Bytes of both buffers that this lane uses.
+    /// Sizes of the destination and the source that this lane uses, in bytes.
     fn bytes(&self) -> (usize, usize) {
         let (destination, source) = sizes(self.case, self.site.communicator.world_size());
         (
@@ -165,7 +164,7 @@ impl<'a> Lane<'a> {
         )
     }
 
-    /// What a member gives in a round.
+    /// The source data of a member in a round.
     fn data(&self, member: usize, round: u32) -> Vec<u8> {
         let tag = self.tag(member, Some(round));
         let count = self.call.source_length(member);
@@ -176,7 +175,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// This rank's source buffer in a round, guards included.
+    /// The content of this rank's source buffer in a round, guards included.
     fn source(&self, round: u32) -> Vec<u8> {
         let mut bytes: Vec<u8> = elements(self.tag(self.site.rank(), None), self.bytes().1);
         let data = self.data(self.site.rank(), round);
@@ -185,12 +184,12 @@ impl<'a> Lane<'a> {
         bytes
     }
 
-    /// The element at an offset behind the guard.
+    /// The index of the element at an offset after the guard.
     fn first(&self, offset: usize) -> usize {
         GUARD_BYTES / self.case.dtype.size() + offset
     }
 
-    /// Where destination and source are in the destination buffer, if the call is in place.
+    /// The first elements of destination and source within the destination buffer, if the call is in place.
     fn in_place(&self) -> Option<(usize, usize)> {
         let forms = self.call.in_place(self.site.rank());
         let (to, from) = forms.filter(|_| self.case.in_place)?;
@@ -209,7 +208,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Where the data is that was filled in.
+    /// The part of the source buffer that [`Lane::fill`] writes the data to.
     fn filled_part(&self) -> Part {
         Part {
             side: Side::Source,
@@ -236,20 +235,20 @@ impl<'a> Lane<'a> {
         CollectiveOptions::new()
             .algorithm(algorithm)
             .blocks(blocks.filter(|_| algorithm.has_grid()))
-            // One lane or two, also where the size would not be worth it.
+            // Sets the number of concurrent copies, also for sizes for which the selector would use one.
             .concurrent(blocks.filter(|_| algorithm == AlgorithmName::CopyEngine))
             .channel(self.channel)
             .provider(match algorithm {
                 AlgorithmName::Vendor => Provider::Vendor,
                 AlgorithmName::VendorWindows => Provider::VendorWindows,
-                // The selector's choice among ours: only that is exact.
+                // The selector must not choose NCCL or RCCL, whose results are not exact.
                 _ => Provider::Own,
             })
             .deadline(self.site.deadline)
             .group(self.site.group)
     }
 
-    /// The bytes of a buffer that this lane uses.
+    /// Reads the part of a buffer that this lane uses.
     fn read(&self, stream: &Stream, side: Side) -> Result<Vec<u8>> {
         let (destination, source) = sizes(self.case, self.site.communicator.world_size());
         let length = match side {
@@ -264,7 +263,7 @@ impl<'a> Lane<'a> {
         self.memory.read(stream, part)
     }
 
-    /// What the destination must hold after a round.
+    /// The expected content of the destination buffer after a round.
     fn expected(&self, round: u32) -> Vec<u8> {
         let size = self.case.dtype.size();
         let rank = self.site.rank();
@@ -282,7 +281,7 @@ impl<'a> Lane<'a> {
         expected
     }
 
-    /// Where the first wrong element is, and how many there are.
+    /// Describes the first wrong element and counts the others.
     fn difference(&self, seen: &[u8], expected: &[u8]) -> Option<String> {
         if seen == expected {
             return None;
@@ -311,7 +310,7 @@ impl<'a> Lane<'a> {
         ))
     }
 
-    /// Does to this rank's memory what a test planted.
+    /// Applies the planted fault to this rank's memory.
     fn plant(&self, stream: &Stream, round: u32) -> Result<()> {
         let size = self.case.dtype.size();
         let rank = self.site.rank();
@@ -340,7 +339,7 @@ impl<'a> Lane<'a> {
             .write(stream, Side::Destination, 0, &destination)
     }
 
-    /// Writes the data of a round.
+    /// Writes the source data of a round. Blocks.
     pub fn fill(&self, stream: &Stream, round: u32) -> Result<()> {
         self.memory
             .write(stream, Side::Source, 0, &self.source(round))
@@ -362,7 +361,7 @@ impl<'a> Lane<'a> {
         self.memory.collective(calls, &self.call, rank, to, from)
     }
 
-    /// Waits for the stream, then compares every byte; says what is wrong.
+    /// Waits for the stream, then compares every byte; describes the first difference.
     pub fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>> {
         stream.synchronize_within(self.site.deadline)?;
         if self.site.fault.is_some() {

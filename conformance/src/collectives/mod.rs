@@ -1,8 +1,8 @@
-//! Collectives: every operation, by every algorithm that serves it, compared with its definition.
+//! Collectives: every operation with every algorithm that supports it, compared with its definition.
 //!
-//! `case` is what is checked, `call` what a call must give, `values` the data, `plan` which cases
-//! are run, `enqueue` makes the calls, `lane` is one call with its memory, `check` runs a case and `soak` many at once, `multicast` says which
-//! cases its kernels do.
+//! `case` defines a case, `call` its expected results, `values` the data, and `plan` generates cases.
+//! `lane` is one call with its memory, and `enqueue` makes the call. `check` runs one case and `soak`
+//! many at once. `multicast` tells which cases run multicast kernels.
 
 mod call;
 mod case;

@@ -1,4 +1,4 @@
-//! Which cases the kernels of multicast do.
+//! Predicts which cases run multicast kernels.
 
 use super::call::Call;
 use super::case::{CollectiveCase, Members, Mode, Reduction};
@@ -11,9 +11,9 @@ use symmem::{
 };
 
 impl CollectiveCase {
-    /// Whether the kernels of multicast do it in a world of so many ranks that has these. Of the cases that name
-    /// multicast the others show what takes its place: for groups that were split off, and for what a switch
-    /// does not reduce.
+    /// Whether the case runs multicast kernels in a world of `world` ranks with these features. The other cases
+    /// that name multicast test the replacement: for groups made by `split`, and for reductions that multicast
+    /// does not support.
     pub fn goes_by_multicast(&self, world: usize, kernels: MulticastKernels) -> bool {
         let way = self.way;
         let is_served = !way.operation.reduces()
@@ -28,38 +28,38 @@ impl CollectiveCase {
     }
 }
 
-/// Whether a switch reduces such elements so, where it has a kernel for them.
+/// Whether multicast supports this reduction, provided that the device has the kernel.
 pub(super) fn is_reduced_by_multicast(dtype: Dtype, reduction: Reduction) -> bool {
     multicast_reduces(element(dtype), reduction.into())
 }
 
-/// Whether elements are floats of 8 bits, which few switches sum.
+/// Whether the type is fp8, which few devices reduce by multicast.
 pub(super) fn is_f8(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F8E4m3 | Dtype::F8E5m2)
 }
 
-/// The type across the plugin table.
+/// Returns the type as the plugin table names it.
 pub(super) fn element(dtype: Dtype) -> ElementType {
     with_element!(dtype, T => <T as Reducible>::TYPE)
 }
 
-/// What of multicast not every world has that has multicast.
+/// Multicast features that not every world with multicast has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastKernels {
-    /// Calls that are captured: where there are no graphs nothing is called.
+    /// Captured calls; without graphs, a captured case makes no call.
     pub captured: bool,
-    /// Sums of floats of 8 bits.
+    /// Sums of fp8.
     pub f8: bool,
 }
 
 impl MulticastKernels {
-    /// What every world with a switch has.
+    /// The features of every world with NVLS.
     pub const LEAST: Self = Self {
         captured: true,
         f8: false,
     };
 
-    /// What this one has.
+    /// Returns the features of this communicator's world.
     pub fn of(communicator: &Communicator) -> Self {
         let sums = |element| {
             let sum = CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 10, element);

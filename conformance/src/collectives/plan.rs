@@ -1,4 +1,4 @@
-//! Which collectives are checked: a sample in which every pair of parameters meets, or all.
+//! Generates collective cases: a sample that covers every pair of parameter values, or all cases.
 
 use super::case::{
     AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
@@ -11,7 +11,7 @@ use crate::covering::{Random, pairwise};
 use crate::dtype::Dtype;
 use crate::length::{Length, OFFSETS};
 
-/// Every algorithm that serves an operation; whatever is not here must be refused.
+/// Returns the algorithms that support an operation; all others must be refused.
 pub fn algorithms(operation: Collective) -> &'static [By] {
     match operation {
         Collective::AllReduce => &[
@@ -89,7 +89,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
     }
 }
 
-/// Every operation by every algorithm that serves it.
+/// Returns every operation with every algorithm that supports it.
 pub fn ways() -> Vec<Way> {
     let each = Collective::ALL.into_iter().flat_map(|operation| {
         algorithms(operation).iter().map(move |&algorithm| Way {
@@ -100,8 +100,8 @@ pub fn ways() -> Vec<Way> {
     each.collect()
 }
 
-/// Counts around the tails of vectors, warps and blocks, with each world's remainders among them, and
-/// sizes at which another round of packets begins: those of the host backend and of grids.
+/// Lengths with remainders of vectors, warps, blocks and world sizes, and lengths around the sizes at
+/// which another round of LL packets begins, on the host backend and on GPU grids.
 const LENGTHS: [Length; 27] = [
     Length::Elements(0),
     Length::Elements(1),
@@ -132,15 +132,15 @@ const LENGTHS: [Length; 27] = [
     around(16 << 20, -7),
 ];
 
-/// How many of [`LENGTHS`] a machine of few processors gets through in a test.
+/// Number of [`LENGTHS`] in [`Sizes::Small`], for tests on machines with few processors.
 const SMALL: usize = LENGTHS.len() - 5;
 
-/// How long the ranges of a sample may be.
+/// Limit on the lengths of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Some 64 KiB.
+    /// Up to about 64 KiB.
     Small,
-    /// Up to a MiB; only all cases together go beyond.
+    /// Up to about 1 MiB; only [`full`] uses longer ranges.
     Large,
 }
 
@@ -152,17 +152,18 @@ const fn shared(bytes: usize, delta: isize) -> Length {
     Length::Shared { bytes, delta }
 }
 
-/// Random counts are below this many bytes.
+/// Upper bound of random lengths, in bytes.
 const RANDOM_BYTES: usize = 48 << 10;
 
-/// Channels that a case can begin at: one fewer than there are, for [`Mode::Concurrent`].
+/// Number of channels that a case can use as its first; one fewer than exist, since [`Mode::Concurrent`]
+/// uses two.
 const FIRST_CHANNELS: usize = 3;
 
-/// Blocks that a case asks for; 0 leaves the choice to the selector.
+/// Grid sizes that a case can set, in blocks; 0 leaves the choice to the selector.
 const BLOCKS: [u32; 5] = [0, 1, 2, 5, 16];
 
-/// The sample for `worlds` worlds: pairs of a world's number and a case, in which every two values of
-/// every two parameters meet; and the refusals of one type for each world.
+/// Returns the sample for `worlds` worlds, as pairs of a world's index and a case. Every two values of
+/// every two parameters occur together in some case. Each world also gets the refusals of one type.
 pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
     let ways = ways();
     let lengths = match sizes {
@@ -203,9 +204,9 @@ fn refusal(dtype: Dtype, seed: u64) -> Case {
     Case::Refusal(RefusalCase { dtype, seed })
 }
 
-/// Every case of one world: the product of way, type, length, place and mode, to which the rest is
-/// dealt by lot; and the refusals of every type. Of types that no switch reduces a few cases name multicast, and
-/// the others have another type.
+/// Returns all cases of one world: every combination of way, type, length, in-place flag and mode, with
+/// the other parameters at random; and the refusals of every type. Most multicast cases with a reduction
+/// that multicast does not support get another type or operator.
 pub fn full(seed: u64) -> impl Iterator<Item = Case> {
     let refusals = Dtype::ALL.map(|dtype| refusal(dtype, seed));
     refusals.into_iter().chain(product(seed))
@@ -242,19 +243,19 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
     })
 }
 
-/// One of so many cases that name multicast is left as it was drawn, though multicast does not reach it or does
-/// not reduce it so: others then have to do the same.
+/// One in this many multicast cases keeps its random parameters, even if multicast does not support them, to test the
+/// replacement algorithm.
 const LEFT: usize = 8;
 
-/// Who takes part in a case of a way.
+/// Returns the members for a case.
 pub(super) fn members(way: Way, drawn: Members, random: &mut Random) -> Members {
-    // The communicator of the vendor's library has all ranks, and so has the object of multicast.
+    // The NCCL or RCCL communicator and the multicast object exist for the group of all ranks only.
     let of_all =
         way.algorithm.is_vendor() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
     if of_all { Members::All } else { drawn }
 }
 
-/// What a case of a way reduces, and how: by multicast mostly what a switch does.
+/// Returns element type and operator for a case; for multicast, mostly a reduction that multicast supports.
 pub(super) fn reduced(
     way: Way,
     drawn: (Dtype, Reduction),
@@ -277,23 +278,23 @@ pub(super) fn reduced(
     }
 }
 
-/// How a switch reduces elements of a type.
+/// Returns the operators that multicast supports for a type.
 fn done(dtype: Dtype) -> Vec<Reduction> {
     let is_done = |reduction: &Reduction| is_reduced_by_multicast(dtype, *reduction);
     Reduction::ALL.into_iter().filter(is_done).collect()
 }
 
-/// The elements that a way is given, by lot.
+/// Returns the kind of values for a way; `lot` is a random number.
 pub(super) fn values(way: Way, lot: usize) -> Values {
     if way.algorithm.is_close() {
-        // The order of accumulation is not ours: what is reduced must not show it.
+        // The order of accumulation is unknown, so the values must not depend on it much.
         Values::Modest
     } else {
         Values::EXACT[lot % Values::EXACT.len()]
     }
 }
 
-/// How many cases [`full`] has.
+/// Returns the number of cases in [`full`].
 pub fn full_count() -> usize {
     Dtype::ALL.len() + product_count()
 }
@@ -302,14 +303,14 @@ fn product_count() -> usize {
     ways().len() * Dtype::ALL.len() * (LENGTHS.len() + 1) * 2 * Mode::ALL.len()
 }
 
-/// The case of a row: each parameter's number, in the order of [`sample`]'s sizes.
+/// Builds the case of a row, which has the index of each parameter's value in the order of [`sample`].
 fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
     let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
     let is_vendor = way.algorithm.is_vendor();
     let values = values(way, row[12]);
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
     let seed = random.number();
-    // What is drawn for multicast alone leaves the cases of others as they are, and the call's own lots too.
+    // A separate generator, so that draws for multicast do not change the other cases.
     let mut random = Random(!seed);
     let (dtype, reduction) = reduced(way, (dtype, Reduction::ALL[row[2]]), &mut random);
     CollectiveCase {
@@ -321,7 +322,7 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
         source_offset: OFFSETS[row[5]],
         in_place: is_in_place(way, row[6] == 1),
         mode: match Mode::ALL[row[7]] {
-            // A communicator of the library is one queue: its calls follow one another on one stream.
+            // The calls on one NCCL or RCCL communicator must follow one another on one stream.
             Mode::Concurrent if is_vendor => Mode::Eager,
             mode => mode,
         },
@@ -334,12 +335,12 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
     }
 }
 
-/// Whether a case of a way is in place, if it may choose.
+/// Whether a case is in place, given the random choice `wanted`.
 pub(super) fn is_in_place(way: Way, wanted: bool) -> bool {
     is_refused_out_of_place(way) || wanted && has_in_place(way)
 }
 
-/// Whether a way serves calls in place.
+/// Whether a way supports in-place calls.
 fn has_in_place(way: Way) -> bool {
     let has_form = matches!(
         way.operation,
@@ -353,7 +354,7 @@ fn has_in_place(way: Way) -> bool {
     has_form && !is_refused_in_place(way)
 }
 
-/// Whether a peer might yet read what such a call overwrites, so that it must be refused.
+/// Whether an in-place call must be refused, because peers may still read data that it overwrites.
 pub(super) fn is_refused_in_place(way: Way) -> bool {
     match (way.operation, way.algorithm) {
         (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
@@ -362,7 +363,7 @@ pub(super) fn is_refused_in_place(way: Way) -> bool {
     }
 }
 
-/// Whether such a call overwrites its source, so that it must be refused if that is to stay.
+/// Whether an out-of-place call must be refused, because the algorithm overwrites its source.
 pub(super) fn is_refused_out_of_place(way: Way) -> bool {
     way.algorithm == By::Swap
 }
@@ -392,7 +393,7 @@ mod tests {
             met(|(world, case)| format!("{world} {}", case.way)),
             4 * ways
         );
-        // For multicast few cases are of types that no switch reduces.
+        // Multicast reductions are left out, since few of them have a type that multicast does not reduce.
         let others = |way: &&Way| !way.algorithm.is_multicast() || !way.operation.reduces();
         for way in super::ways().iter().filter(others) {
             let here = cases.iter().filter(|(_, case)| case.way == *way);
@@ -401,7 +402,7 @@ mod tests {
         }
         assert_eq!(
             met(|(_, case)| format!("{} {:?}", case.way, case.mode)),
-            // The vendor's library is not called from two streams at once.
+            // NCCL and RCCL are not called from two streams at once.
             ways * 3 - vendors
         );
         assert_eq!(

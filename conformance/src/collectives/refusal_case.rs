@@ -1,15 +1,15 @@
-//! Calls that must be refused, as a case.
+//! Collective calls that must fail, as a case.
 
 use super::case::{CollectiveCase, Way};
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// Calls that must be refused, with elements of one type.
+/// Collective calls that must fail with [`symmem::Error::InvalidArgument`], with one element type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RefusalCase {
-    /// The type.
+    /// Element type.
     pub dtype: Dtype,
-    /// Seeds the data of the call after.
+    /// Seed of the data of the call that follows the refused ones.
     pub seed: u64,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for RefusalCase {
 }
 
 impl RefusalCase {
-    /// A plain case of the given way.
+    /// Returns a simple case with the given operation and algorithm.
     pub fn case(&self, way: Way, in_place: bool) -> CollectiveCase {
         CollectiveCase {
             in_place,

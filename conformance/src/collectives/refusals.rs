@@ -1,5 +1,5 @@
-//! Collectives that must be refused, on every rank alike, and with nothing lost; and those of nothing, which must
-//! not be.
+//! Collectives that must fail on every rank alike and leave the communicator working; and collectives with no elements,
+//! which must succeed.
 
 use super::case::{AlgorithmName, Collective, Way};
 use super::check::check as check_case;
@@ -12,13 +12,13 @@ use crate::findings::Findings;
 use symmem::backend::abi::SLOT_BLOCKS;
 use symmem::{CollectiveOptions, Error, ReduceOp, Reducible, Result, Stream};
 
-/// The case that is run when all has been refused, and that decides how large buffers are.
+/// The case that runs after all refusals; it determines the size of the buffers.
 pub const AFTER: Way = Way {
     operation: Collective::AllGather,
     algorithm: AlgorithmName::Automatic,
 };
 
-/// Makes each call and looks at its error; then moves data as if nothing had been.
+/// Makes each call and checks its error; then moves data to show that the communicator still works.
 pub fn check(
     site: Site<'_>,
     refusal: &RefusalCase,
@@ -26,7 +26,7 @@ pub fn check(
     memories: &[Box<dyn Memory>],
 ) -> Result<Findings> {
     let mut findings = Findings::new();
-    // A lone rank copies, whatever the algorithm is called.
+    // With one rank, every algorithm is a copy, and none is refused.
     if site.communicator.world_size() > 1 {
         unserved(site, refusal, &streams[0], &*memories[0], &mut findings)?;
     }
@@ -43,7 +43,7 @@ pub fn check(
     Ok(findings)
 }
 
-/// What a call that must be refused came to.
+/// Adds a finding unless the call was refused as an invalid argument.
 fn expect(findings: &mut Findings, call: &str, outcome: Result<()>) {
     match outcome {
         Err(Error::InvalidArgument { .. }) => {}
@@ -52,7 +52,7 @@ fn expect(findings: &mut Findings, call: &str, outcome: Result<()>) {
     }
 }
 
-/// Every operation by every algorithm that does not serve it, or not in place.
+/// Makes every operation with every algorithm that does not support it, or not in this form (in or out of place).
 fn unserved(
     site: Site<'_>,
     refusal: &RefusalCase,
@@ -87,7 +87,7 @@ fn unserved(
     Ok(())
 }
 
-/// Arguments that no algorithm takes.
+/// Makes calls with arguments that no algorithm accepts.
 fn arguments<T: Reducible>(
     site: Site<'_>,
     stream: &Stream,
@@ -117,24 +117,30 @@ fn arguments<T: Reducible>(
         "an all-reduce onto half of its source",
         plain.all_reduce(low, high, sum),
     );
-    refused("a reduce to no rank", plain.reduce(world, to, from, sum));
-    refused("a broadcast from no rank", plain.broadcast(world, to, from));
+    refused(
+        "a reduce to an invalid rank",
+        plain.reduce(world, to, from, sum),
+    );
+    refused(
+        "a broadcast from an invalid rank",
+        plain.broadcast(world, to, from),
+    );
     refused(
         "an all-gather into too little",
         plain.all_gather(all, longer),
     );
     refused(
-        "an all-gather with a count too many",
+        "an all-gather with one count too many",
         plain.all_gather_v(to, from, &none),
     );
     refused(
         "a reduce-scatter of too much",
         plain.reduce_scatter(to, source.slice(..8 * world + 1)?, sum),
     );
-    refused("a send to no rank", plain.send(world, from));
-    refused("a receipt from no rank", plain.recv(world, to));
+    refused("a send to an invalid rank", plain.send(world, from));
+    refused("a receive from an invalid rank", plain.recv(world, to));
     refused(
-        "a channel that is not there",
+        "an invalid channel",
         stream.with(&options.channel(99)).all_reduce(to, from, sum),
     );
     if world > 1 {
@@ -144,14 +150,14 @@ fn arguments<T: Reducible>(
             stream.with(&wide).all_reduce(to, from, sum),
         );
         refused(
-            "an all-to-all of parts that are not equal",
+            "an all-to-all of unequal parts",
             plain.all_to_all(destination.slice(..world + 1)?, source.slice(..world + 1)?),
         );
     }
     Ok(())
 }
 
-/// Makes collectives of nothing, which are not refused.
+/// Makes collectives with no elements, which must succeed.
 fn nothing<T: Reducible>(site: Site<'_>, stream: &Stream) -> Result<()> {
     let world = site.communicator.world_size();
     let empty = site.communicator.allocate::<T>(&[0])?;

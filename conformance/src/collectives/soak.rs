@@ -1,8 +1,8 @@
 //! Mixed collectives on several streams and channels at once, for a given time.
 //!
-//! In bursts: each stream has a collective of its own, of any operation, algorithm, type, size and
-//! group, eager or captured, made several times over. Every rank goes through the streams in another
-//! order: channels do not wait for each other. After each burst all memory is compared.
+//! The calls come in bursts. In a burst, each stream repeats one random collective: any operation,
+//! algorithm, type, size and group, eager or captured. Every rank visits the streams in a different
+//! order, since channels do not wait for each other. After each burst, all memory is compared.
 
 use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
 use super::lane::Lane;
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
 use symmem::{Communicator, Result, Stream};
 
-/// Bursts between two questions whether time is up.
+/// Number of bursts between two checks of the time.
 const BURSTS: u32 = 8;
 
-/// Bytes that the largest range of a call has at most.
+/// Maximum size of a call's longest range, in bytes.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Most times that a call is made in a burst.
+/// Maximum number of repetitions of a call in a burst.
 const MOST_CALLS: usize = 4;
 
 /// The call of one stream in a burst.
 pub struct Planned {
     pub case: CollectiveCase,
-    /// How often it is made.
+    /// Number of repetitions.
     pub calls: usize,
 }
 
-/// What each of `streams` streams does in burst `number`; alike on all ranks.
+/// Returns the call of each of `streams` streams in burst `number`; the same on all ranks.
 pub fn burst(
     soak: &SoakCase,
     number: u64,
@@ -53,7 +53,7 @@ pub fn burst(
         let dtype = Dtype::ALL[random.below(Dtype::ALL.len())];
         let reduction = Reduction::ALL[random.below(Reduction::ALL.len())];
         let (dtype, reduction) = plan::reduced(way, (dtype, reduction), &mut random);
-        // As many small ones as large ones.
+        // Each power of two is equally likely, so that small calls are as frequent as large ones.
         let most = MOST_BYTES >> random.below(15);
         let captured = has_graphs && random.below(3) == 0;
         let members = Members::ALL[random.below(Members::ALL.len())];
@@ -88,8 +88,8 @@ pub fn burst(
     planned
 }
 
-/// Makes the calls of a burst, each lane's on a stream of its own, and compares; `lanes` has none where
-/// this rank takes no part.
+/// Makes the calls of a burst, each lane on its own stream, and compares the results. A lane is `None` if
+/// this rank is not a member.
 pub fn run(
     communicator: &Communicator,
     planned: &[Planned],
@@ -130,7 +130,7 @@ pub fn run(
     Ok(findings)
 }
 
-/// Runs bursts until time is up or one finds something; all ranks alike.
+/// Runs bursts until the time is over or a burst has findings; all ranks stop after the same burst.
 pub fn repeat(
     communicator: &Communicator,
     soak: &SoakCase,
@@ -144,7 +144,7 @@ pub fn repeat(
         if number % u64::from(BURSTS) != 0 {
             continue;
         }
-        // Rank 0's clock counts, and whatever any rank has found.
+        // Stop if rank 0's time is over, or if any rank has findings.
         let is_over =
             (communicator.rank() == 0 && started.elapsed() >= limit) || !findings.is_empty();
         let answers = communicator.host_all_gather(&[u8::from(is_over)])?;

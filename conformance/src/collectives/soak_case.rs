@@ -1,13 +1,13 @@
-//! Mixed calls for a while, as a case.
+//! Mixed collectives for a given time, as a case.
 
 use serde::{Deserialize, Serialize};
 
-/// A stretch of mixed calls.
+/// Mixed collectives for a given time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SoakCase {
-    /// How long, on rank 0's clock.
+    /// Duration in milliseconds, by rank 0's clock.
     pub milliseconds: u64,
-    /// Seeds calls and data.
+    /// Seed of calls and data.
     pub seed: u64,
 }
 

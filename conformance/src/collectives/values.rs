@@ -1,4 +1,4 @@
-//! The elements that are reduced: known everywhere by their tag, and chosen to tell algorithms apart.
+//! Elements of reductions: every rank can compute them from their tag, and they make wrong orders or roundings visible.
 
 use super::case::Values;
 use crate::covering::Random;
@@ -6,11 +6,11 @@ use crate::dtype::Dtype;
 use crate::floats::Format;
 use crate::pattern::{Tag, elements};
 
-/// How far from 1 the exponents of random floating-point elements are: most sums are then not exact,
-/// and hardly any product of eight leaves f32's range.
+/// Random floating-point elements are between 2^-`SPREAD` and 2^(`SPREAD` + 1), so that most sums are not
+/// exact, and hardly any product of eight elements leaves f32's range.
 const SPREAD: u64 = 12;
 
-/// Bytes of `count` elements.
+/// Returns the bytes of `count` elements.
 pub fn bytes(dtype: Dtype, values: Values, tag: Tag, count: usize) -> Vec<u8> {
     let size = dtype.size();
     let mut bytes: Vec<u8> = elements(tag, count * size);
@@ -37,7 +37,7 @@ pub fn bytes(dtype: Dtype, values: Values, tag: Tag, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// From -9 to 9, or to 18 without a sign.
+/// Returns an integer from -9 to 9, or from 0 to 18 for unsigned types.
 fn small_integer(dtype: Dtype, random: u64) -> u64 {
     let number = (random % 19) as i64;
     match dtype {
@@ -46,11 +46,11 @@ fn small_integer(dtype: Dtype, random: u64) -> u64 {
     }
 }
 
-/// Where exponent and mantissa of a floating-point type are.
+/// Field widths and special values of a floating-point type.
 struct Shape {
     exponent: u32,
     mantissa: u32,
-    /// The largest number's bits, and those of infinity and of a NaN, of which the first may be none.
+    /// Bits of the largest number, of infinity (if the type has it) and of a NaN.
     largest: u64,
     infinity: Option<u64>,
     nan: u64,
@@ -91,13 +91,13 @@ impl Shape {
         let bias = (1 << (self.exponent - 1)) - 1;
         let spread = spread.min(bias - 1);
         let lowest = bias - spread;
-        // The bits of the exponent decide, those of sign and mantissa are kept.
+        // The random exponent bits select the new exponent; sign and mantissa bits are kept.
         let exponent = (random >> self.mantissa) % (2 * spread + 1) + lowest;
         let kept = self.sign() | ((1 << self.mantissa) - 1);
         (random & kept) | (exponent << self.mantissa)
     }
 
-    /// One of the numbers at which reductions go wrong; `None` for most lots.
+    /// A number that reductions may handle wrongly; `None` for about half of the values of `lot`.
     fn special(&self, lot: usize) -> Option<u64> {
         let subnormal = (1 << self.mantissa) - 1;
         Some(match lot {
@@ -160,7 +160,7 @@ mod tests {
         assert!(has(|v| *v == f32::NEG_INFINITY) && has(|v| *v == -65504.0));
         assert!(has(|v| *v == 0.0 && v.is_sign_negative()));
         assert!(has(|v| *v == 2f32.powi(-24)));
-        // E4M3 has no infinity, and a NaN all the same.
+        // E4M3 has no infinity, but a NaN.
         let format = Format::of(Dtype::F8E4m3);
         let bytes = bytes(Dtype::F8E4m3, Values::Special, TAG, 1000);
         assert!(
@@ -179,7 +179,7 @@ mod tests {
     fn the_order_of_accumulation_shows_where_sums_are_not_exact() {
         use super::super::case::Reduction;
         use crate::reference::reduce;
-        // Sums of narrower numbers are exact but for few, and then rounded.
+        // Sums of narrower types are mostly exact in f32 before the final rounding.
         for dtype in [Dtype::F32, Dtype::F64] {
             let sources: Vec<Vec<u8>> = (0..3)
                 .map(|rank| bytes(dtype, Values::Finite, Tag { rank, ..TAG }, 20_000))

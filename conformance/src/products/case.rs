@@ -1,32 +1,32 @@
-//! A product of matrices as a case.
+//! An all-gather + GEMM as a case.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem::{GemmAlgorithm, GemmTransport};
 
-/// How a product is done.
+/// Algorithm and transport of an all-gather + GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProductWay {
-    /// As the selector says.
+    /// The selector's choice.
     Automatic,
-    /// All of `A` first.
+    /// Gathers all of `A`, then multiplies.
     Baseline,
-    /// Shard by shard, loaded from peers.
+    /// Multiplies shard by shard, with gets from peers.
     PipelineGet,
-    /// Shard by shard, stored to peers.
+    /// Multiplies shard by shard, with puts to peers.
     PipelinePut,
-    /// Shard by shard, by the vendor's library.
+    /// Multiplies shard by shard, with transfers by NCCL or RCCL.
     PipelineVendor,
-    /// One kernel that loads.
+    /// One kernel that loads `A` from peers and multiplies.
     Pull,
-    /// Copy engines, and a kernel that waits for chunks.
+    /// Copy engines put chunks, and one kernel waits for them and multiplies.
     PushPut,
-    /// One kernel that stores.
+    /// One kernel that stores `A` to peers and multiplies.
     PushKernel,
 }
 
 impl ProductWay {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 8] = [
         Self::Automatic,
         Self::Baseline,
@@ -38,12 +38,12 @@ impl ProductWay {
         Self::PushKernel,
     ];
 
-    /// Whether it takes the vendor's library of collectives.
+    /// Whether the variant needs NCCL or RCCL.
     pub fn is_vendor(self) -> bool {
         self == Self::PipelineVendor
     }
 
-    /// As the options name it.
+    /// Returns the algorithm and transport to set in [`symmem::GemmOptions`].
     pub fn named(self) -> (GemmAlgorithm, GemmTransport) {
         use {GemmAlgorithm as A, GemmTransport as T};
         match self {
@@ -59,36 +59,36 @@ impl ProductWay {
     }
 }
 
-/// One product, called a few times.
+/// One all-gather + GEMM, called several times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProductCase {
-    /// How it is done.
+    /// Algorithm and transport.
     pub way: ProductWay,
-    /// `f16`, or `bf16`.
+    /// Whether elements are `f16`; otherwise `bf16`.
     pub half: bool,
     /// Rows of `A` and `C`.
     pub m: usize,
     /// Columns of `B` and `C`.
     pub n: usize,
-    /// Columns of `A`, rows of `B`.
+    /// Columns of `A` and rows of `B`.
     pub k: usize,
-    /// Whether ranks have columns of `A`, not rows.
+    /// Whether `A` is sharded by columns; otherwise by rows.
     pub by_columns: bool,
     /// Whether `B` is column-major.
     pub b_by_columns: bool,
-    /// Elements between two lines of `B`, and of `C`.
+    /// Padding after each row or column of `B` and each row of `C`, in elements.
     pub gap: usize,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Whether the caller has a buffer for the gathered `A`, which is then checked too.
+    /// Whether the caller passes a buffer for the gathered `A`, which is then checked too.
     pub gathered: bool,
     /// Streams of a pipeline.
     pub streams: usize,
-    /// Whether copies of a pipeline keep step.
+    /// [`symmem::GemmOptions::ordered`].
     pub ordered: bool,
-    /// Rows of a chunk; 0 for the library's own choice.
+    /// Rows per chunk; 0 for the library's choice.
     pub chunk_rows: usize,
-    /// Whether calls are captured and replayed.
+    /// Whether the call is captured and replayed.
     pub captured: bool,
     /// Seeds the data.
     pub seed: u64,

@@ -1,5 +1,5 @@
-//! Carries a case out: a few calls, each with another `A`, and the exact product beside each; then the last of
-//! them again, which gives the same bits.
+//! Runs a case: several calls, each with a new `A`, compared with the GEMM in f64; then the last call again, which
+//! must give the same bits.
 
 use super::case::ProductCase;
 use crate::covering::Random;
@@ -10,20 +10,20 @@ use symmem::{
     Operands, Queue, Result, Sharding, Stream, SymmetricBuffer,
 };
 
-/// Calls of a case.
+/// Calls per case, each with new data.
 const ROUNDS: u64 = 2;
-/// How often the last of them is repeated, which has to give the same bits.
+/// Repetitions of the last call.
 const REPEATS: u64 = 2;
 
-/// An element, and what its format rounds by.
+/// An element type and its rounding error.
 pub trait Number: GemmElement {
     /// The largest relative error of one rounding.
     const UNIT: f64;
-    /// What no result is.
+    /// A value that no result has: NaN.
     const POISON: Self;
-    /// The nearest.
+    /// Rounds to the nearest element.
     fn from_f64(number: f64) -> Self;
-    /// The number.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
 }
 
@@ -46,20 +46,20 @@ numbers! {
     half::bf16: 1.0 / 256.0,
 }
 
-/// What a check works with.
+/// The communicator, stream and case that a check uses.
 pub struct Product<'a> {
     pub communicator: &'a Communicator,
     pub stream: &'a Stream,
     pub case: &'a ProductCase,
     pub deadline: Duration,
-    /// What a test plants.
+    /// A fault that a test planted.
     pub fault: Option<Fault>,
 }
 
-/// What a case found.
+/// Runs a case and returns its findings. Collective; blocks until the calls are done.
 ///
 /// # Errors
-/// What the operation, its memory or a call fails with.
+/// Any error of creating the operation, of its memory or of a call.
 pub fn check(product: &Product<'_>) -> Result<Findings> {
     if product.case.half {
         return product.check::<half::f16>();
@@ -67,7 +67,7 @@ pub fn check(product: &Product<'_>) -> Result<Findings> {
     product.check::<half::bf16>()
 }
 
-/// A case's matrices, and the operation.
+/// The matrices of a case, and the operation.
 struct Memory<T: Number> {
     operation: AllGatherGemm<T>,
     a: SymmetricBuffer<T>,
@@ -161,7 +161,7 @@ impl Product<'_> {
 
     fn memory<T: Number>(&self, shape: &GemmShape) -> Result<Memory<T>> {
         let (communicator, case) = (self.communicator, self.case);
-        // First, since it says what is not supported.
+        // Created first, since it fails if the case is not supported.
         let operation = communicator.all_gather_gemm(shape, &self.options())?;
         let buffer = |length: usize| communicator.allocate(&[length]);
         let (b_lines, b_width) = match case.b_by_columns {
@@ -197,7 +197,7 @@ impl Product<'_> {
         memory.bias.write(self.stream, 0, bias)
     }
 
-    /// Writes this rank's shard, and poison where results go.
+    /// Writes this rank's shard, and poison to the results.
     fn write_left<T: Number>(&self, memory: &Memory<T>, left: &[T]) -> Result<()> {
         let (case, world) = (self.case, self.communicator.world_size());
         let whole = if case.by_columns { case.k } else { case.m };
@@ -222,9 +222,9 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// Sleeps, so that ranks come, and shards arrive, in another order in each repetition.
+    /// Sleeps, so that ranks start, and shards arrive, in a different order in each repetition.
     fn come_late(&self, repeat: u64) {
-        /// Longer than the cases' products take on most devices.
+        /// Longer than the GEMM of a case takes on most devices.
         const STEP: Duration = Duration::from_millis(1);
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let place = (rank as u64 + repeat) % world as u64;
@@ -237,13 +237,13 @@ impl Product<'_> {
         Ok(c)
     }
 
-    /// The first element of C that a repetition gives with other bits, gaps and all.
+    /// Describes the first element of C, padding included, whose bits changed in a repetition.
     fn compare_bits<T: Number>(&self, first: &[T], again: &[T]) -> Option<String> {
         let mut pairs = first.iter().zip(again).enumerate();
         pairs.find_map(|(at, (first, again))| {
             let (first, mut again) = (first.to_f64(), again.to_f64());
             if self.fault == Some(Fault::WrongOrder) && at == 0 {
-                // As if the sum had been rounded on the way.
+                // Simulates an intermediate rounding of the sum.
                 again *= 1.0 + 2.0 * T::UNIT;
             }
             let last = ROUNDS - 1;
@@ -253,8 +253,8 @@ impl Product<'_> {
         })
     }
 
-    /// The first thing that is not as it has to be. An element may be off by one rounding of its format, and
-    /// by what sums of `k` numbers in f32 lose.
+    /// Describes the first wrong element of C, of its padding or of the gathered A. An element may be off by one
+    /// rounding of its format plus the rounding error of a sum of `k` numbers in f32.
     fn compare<T: Number>(
         &self,
         memory: &Memory<T>,
@@ -265,7 +265,7 @@ impl Product<'_> {
         let case = self.case;
         let mut c = self.result(memory)?;
         if self.fault == Some(Fault::WrongByte) {
-            // As if its rows had been multiplied with what the call before had gathered.
+            // Simulates a row computed from the previous call's gathered A.
             c[0] = T::from_f64(c[0].to_f64() + 0.5);
         }
         let wide = |numbers: &[T]| -> Vec<f64> { numbers.iter().map(|it| it.to_f64()).collect() };
@@ -295,7 +295,9 @@ impl Product<'_> {
                 }
             }
             if !made[case.n..].iter().all(|made| made.to_f64().is_nan()) {
-                return Ok(Some(format!("something was written behind row {row} of C")));
+                return Ok(Some(format!(
+                    "the padding after row {row} of C was overwritten"
+                )));
             }
         }
         if let Some(gathered) = &memory.gathered {
@@ -305,7 +307,7 @@ impl Product<'_> {
                 .iter()
                 .zip(left)
                 .position(|(made, left)| made.to_f64() != left.to_f64());
-            return Ok(other.map(|at| format!("element {at} of the gathered A is another")));
+            return Ok(other.map(|at| format!("element {at} of the gathered A is wrong")));
         }
         Ok(None)
     }
@@ -326,7 +328,7 @@ fn operands<'a, T: Number>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<O
 }
 
 impl<T: Number> Memory<T> {
-    /// Frees it. Collective.
+    /// Frees the operation and the matrices. Collective.
     fn free(self) -> Result<()> {
         drop(self.operation);
         for buffer in [self.a, self.b, self.c, self.bias] {

@@ -1,6 +1,6 @@
-//! Products of matrices whose `A` is gathered: every way to do them, compared with the product in f64.
+//! All-gather + GEMM: every algorithm and transport, compared with the GEMM in f64.
 //!
-//! `case` says what a case is and `plan` which are run; `check` carries one out.
+//! `case` defines a case, `plan` generates cases, and `check` runs one.
 
 mod case;
 mod check;

@@ -1,10 +1,10 @@
-//! Which products are checked.
+//! Generates all-gather + GEMM cases.
 
 use super::case::{ProductCase, ProductWay};
 use crate::case::Case;
 use crate::covering::{Random, pairwise};
 
-/// Tails of ranks, of tiles, of vectors; one of each; multiples of all.
+/// `(m, n, k)`: with remainders of ranks, tiles and vectors; with 1; and with multiples of all.
 const SHAPES: [(usize, usize, usize); 8] = [
     (1, 1, 1),
     (5, 3, 7),
@@ -15,7 +15,7 @@ const SHAPES: [(usize, usize, usize); 8] = [
     (40, 264, 8),
     (256, 128, 96),
 ];
-/// For a device that multiplies, not for a processor.
+/// `(m, n, k)` for GPUs; too slow for the host backend.
 const LARGE: [(usize, usize, usize); 3] = [(1024, 1024, 1024), (2049, 520, 256), (8, 4096, 512)];
 const GAPS: [usize; 3] = [0, 3, 8];
 const STREAMS: [usize; 4] = [1, 2, 3, 9];
@@ -55,8 +55,8 @@ fn case(row: &[usize], shape: (usize, usize, usize), seed: u64) -> Case {
     })
 }
 
-/// The sample for `worlds` worlds: pairs of a world's number and a case. Every two values of every two
-/// parameters, the world among them, meet in some case.
+/// Returns the sample for `worlds` worlds, as pairs of a world's index and a case. Every two values of every two
+/// parameters, the world included, occur together in some case.
 pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
     let mut sizes = vec![worlds];
     sizes.extend(SIZES);
@@ -71,7 +71,8 @@ pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
     cases
 }
 
-/// Every way in every shape, the large ones too, with the rest dealt out by lot, several times.
+/// Returns every algorithm and transport with every shape, the large ones included, several times with the other
+/// parameters at random.
 pub fn full(seed: u64) -> impl Iterator<Item = Case> {
     const TIMES: usize = 8;
     let mut random = Random(seed);

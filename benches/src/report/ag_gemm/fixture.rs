@@ -11,7 +11,7 @@ fn entry(by: &str, ns: f64) -> Entry {
     }
 }
 
-/// One large product in rows and one small one in columns, which was replayed.
+/// A large shape sharded by rows, and a small one sharded by columns, with graph replays.
 pub(in crate::report) fn products() -> Products {
     let absent = |by: &str, why: &str| Entry {
         by: by.into(),
@@ -37,13 +37,13 @@ pub(in crate::report) fn products() -> Products {
             entry(TOGETHER, 12.8e6),
             entry(BASELINE, 15e6),
             entry("pipeline", 13.2e6),
-            absent("pull", "this device has no kernel that gathers by pull"),
+            absent("pull", "this device has no `Pull` kernel for this shape"),
             Entry {
                 ddlb_ns: Some(12.9e6),
                 how: "put".into(),
                 ..entry("push", 13e6)
             },
-            absent(TORCH, "it broke off earlier"),
+            absent(TORCH, "it failed earlier in this run"),
             entry(TORCH_FUSED, 14.8e6),
         ],
         rounds: 9,
@@ -83,7 +83,7 @@ pub(in crate::report) fn products() -> Products {
     let mut section = Products {
         world: 8,
         baselines: vec![
-            state("vendor's library", Some("NCCL 2.28.9"), None),
+            state("collectives library", Some("NCCL 2.28.9"), None),
             state("pytorch", Some("PyTorch 2.11.0"), None),
         ],
         products: vec![large, small],

@@ -1,4 +1,4 @@
-//! All-gather and GEMM on a page.
+//! All-gather + GEMM in the HTML page.
 
 use super::Products;
 use super::view::{plots, views};
@@ -7,7 +7,7 @@ use crate::report::plot::{self, Axes};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// All-gather and GEMM: who was beside, plots of products of several numbers of rows, every table.
+/// Draws the section of all-gather + GEMM: baselines, plots over M, and every table.
 pub(in crate::report) fn section(text: &mut String, measured: &Products) -> fmt::Result {
     let ranks = measured.world;
     writeln!(text, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;

@@ -1,4 +1,4 @@
-//! All-gather and GEMM as tables.
+//! All-gather + GEMM as tables.
 
 use super::{
     ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
@@ -9,14 +9,13 @@ use crate::report::published;
 use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
 
-/// Everybody, in the order in which columns stand.
+/// The contenders that were measured, in the order of the columns.
 fn names(section: &Products) -> Vec<&'static str> {
     let all = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS]
         .into_iter()
         .chain(ALGORITHMS)
         .chain(VARIANTS)
         .chain([AUTOMATIC, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE]);
-    // Who was nowhere has no column.
     let took_part = |by: &&str| {
         let entries = section
             .products
@@ -27,7 +26,7 @@ fn names(section: &Products) -> Vec<&'static str> {
     all.filter(took_part).collect()
 }
 
-/// Every table of the section.
+/// Returns every table of the section.
 pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     let names = names(section);
     let mut views = Vec::new();
@@ -48,12 +47,12 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     views
 }
 
-/// Products that differ in their rows only: what they are, and TFLOP/s over rows of each contender.
+/// A plot of shapes that differ in M only: a title, and for each contender TFLOP/s over M.
 pub(in crate::report) type Plot<'a> = (String, Vec<Curve<'a>>);
 
-/// Plots of products of which there are several numbers of rows.
+/// Returns a plot for every group of at least three shapes that differ in M only.
 pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
-    // The place of each is that of its colour.
+    // The position of a contender selects its color.
     let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
     let mut plots = Vec::new();
     let mut known: Vec<Product> = Vec::new();
@@ -94,7 +93,7 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
     plots
 }
 
-/// How a row begins: shape, element, and what is unusual.
+/// The first cells of a row: shape, element type and sharding.
 fn row(measured: &Measured) -> Vec<Cell> {
     let product = &measured.product;
     vec![
@@ -103,7 +102,7 @@ fn row(measured: &Measured) -> Vec<Cell> {
     ]
 }
 
-/// Element, what is divided, and what is unusual.
+/// Element type, sharding of A, and any option that is not the default.
 fn kind_text(product: &Product) -> String {
     let element = match product.dtype {
         MatrixElement::F16 => "f16",
@@ -119,7 +118,7 @@ fn kind_text(product: &Product) -> String {
     what
 }
 
-/// TFLOP/s; a processor's are few.
+/// Formats TFLOP/s; the host backend needs more decimals.
 fn rate(teraflops: f64) -> String {
     match teraflops {
         few if few < 1.0 => format!("{few:.5}"),
@@ -152,7 +151,7 @@ fn table(
     })
 }
 
-/// Microseconds of everybody.
+/// Times of all contenders in microseconds.
 fn times(
     section: &Products,
     names: &[&'static str],
@@ -161,13 +160,13 @@ fn times(
 ) -> Option<View> {
     let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
     let caption = vec![
-        "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
-        "gemm: by the library of products, of an A that is here; own gemm: the same by our kernel with large tiles, \
-         not push's where that is said below."
+        "µs: median over rounds of the slowest rank's time; all contenders take turns in each round.".into(),
+        "gemm: cuBLASLt or hipBLASLt, A already local; own gemm: the same by symmem's large-tile kernel; the last \
+         table says if push uses another."
             .into(),
-        "gather: of A, alone, by what is said below.".into(),
-        "together: gemm and gather at once, neither waiting for the other; baseline windows: the vendor's gather \
-         between symmetric windows, then the gemm."
+        "gather: the all-gather of A alone, by the algorithm that the last table names.".into(),
+        "together: gemm and gather at once, without a dependency; baseline windows: all-gather by NCCL or RCCL \
+         with symmetric windows, then gemm."
             .into(),
     ];
     table(section, names, title, caption, |measured, by| {
@@ -182,16 +181,16 @@ fn times(
     })
 }
 
-/// TFLOP/s of a device.
+/// TFLOP/s per device.
 fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
         .filter(|by| *by != GATHER && *by != TOGETHER)
         .collect();
-    let title = "all-gather + GEMM: TFLOP/s of a device".to_owned();
+    let title = "all-gather + GEMM: TFLOP/s per device".to_owned();
     let mut caption = vec![
-        "2·M·N·K over the time, N being what a device has of B; of the replay where there is one."
+        "2·M·N·K over the time, where N counts the columns of B on one device; by graph replay if measured."
             .into(),
     ];
     if section
@@ -209,7 +208,7 @@ fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
     })
 }
 
-/// Our best, against the parts and the others.
+/// Symmem's fastest algorithm, compared with the parts and with other libraries.
 fn ratios(section: &Products) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
@@ -239,19 +238,22 @@ fn ratios(section: &Products) -> Option<View> {
         })
         .collect();
     (!rows.is_empty()).then(|| View {
-        title: "all-gather + GEMM: our fastest against the parts and the others".into(),
+        title: "all-gather + GEMM: symmem's fastest algorithm, the parts and other libraries".into(),
         caption: vec![
-            "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
+            "ideal: the longer of GEMM and gather alone; of ideal: ideal divided by the fastest algorithm's time."
                 .into(),
-            "overlap: GEMM alone over our fastest time; of together: both at once over it.".into(),
-            "own gemm: GEMM alone over the time of our kernel with large tiles for the same.".into(),
-            "Ratios: the other's time over ours, above 1 ours is faster; a replay is compared with a replay.".into(),
+            "overlap: time of the GEMM alone divided by the fastest algorithm's time; of together: the same for \
+             both at once."
+                .into(),
+            "own gemm: time of the GEMM alone divided by that of symmem's large-tile kernel.".into(),
+            "x/ours: time of x divided by symmem's; above 1, symmem is faster. Replays are compared with replays."
+                .into(),
         ],
         headings: [
             "MxNxK",
             "element, A by",
             "fastest",
-            "ideal",
+            "ideal\n(µs)",
             "of\nideal",
             "overlap",
             "of\ntogether",
@@ -268,10 +270,10 @@ fn ratios(section: &Products) -> Option<View> {
     })
 }
 
-/// What is said of a choice: within so many percent it is as good.
+/// A choice at most this much slower than the fastest counts as equally good, in percent.
 const GOOD_ENOUGH: f64 = 3.0;
 
-/// The selector's choice beside our fastest, a line for each product, and the worst.
+/// The selector's choice and symmem's fastest algorithm, one row per shape, and the worst choice.
 fn choices(section: &Products) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
@@ -291,7 +293,8 @@ fn choices(section: &Products) -> Option<View> {
     if let Some(worst) = section.find_worst_choice() {
         let good = (known.iter()).filter(|choice| choice.behind_percent <= GOOD_ENOUGH);
         caption.push(format!(
-            "Within {GOOD_ENOUGH:.0} % of our fastest for {} of {} products. Worst: {} of {} {}, {:.1} % behind {}.",
+            "Within {GOOD_ENOUGH:.0} % of the fastest for {} of {} shapes. Worst: {} for {} {}, {:.1} % slower \
+             than {}.",
             good.count(),
             known.len(),
             worst.choice.chosen,
@@ -302,22 +305,25 @@ fn choices(section: &Products) -> Option<View> {
         ));
     }
     caption.push(
-        "behind: how much longer the choice took than the fastest of ours, by the replay where there is one.".into(),
+        "slower: by how much the choice takes longer than symmem's fastest algorithm; by graph replay if measured."
+            .into(),
     );
     if known.len() < rows.len() {
-        caption.push("Where nothing is said the choice was none of those that were timed.".into());
+        caption.push(
+            "An empty cell: the selector's choice was not among the algorithms timed.".into(),
+        );
     }
     (!rows.is_empty()).then(|| View {
         title: "all-gather + GEMM: the selector's choice".into(),
         caption,
-        headings: ["MxNxK", "element, A by", "chosen", "fastest", "behind\n(%)"]
+        headings: ["MxNxK", "element, A by", "chosen", "fastest", "slower\n(%)"]
             .map(heading)
             .into(),
         rows,
     })
 }
 
-/// TFLOP/s by the published method.
+/// TFLOP/s by DDLB's method, for comparison with published figures.
 fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names
         .iter()
@@ -326,7 +332,7 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
         .collect();
     let title = "all-gather + GEMM: TFLOP/s by DDLB's method".to_owned();
     let caption = vec![
-        "Mean of 50 calls back to back at rank 0, after 5 that are not timed; no barrier.".into(),
+        "Mean of 50 calls back to back at rank 0, after 5 untimed calls, without a barrier.".into(),
     ];
     table(section, &names, title, caption, |measured, by| {
         let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
@@ -337,7 +343,7 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
     })
 }
 
-/// What was compared, how it was done, and why something is missing.
+/// Algorithm details, numbers of checked elements, and reasons for absent contenders.
 fn checked(section: &Products, names: &[&'static str]) -> View {
     let mut caption = Vec::new();
     for measured in &section.products {
@@ -349,7 +355,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
                     entry.by, entry.wrong
                 ));
             }
-            // Said once, though it holds for many shapes.
+            // Listed once, even if it holds for many shapes.
             let absent = entry
                 .absent
                 .as_ref()
@@ -373,7 +379,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
                 Some(entry) if entry.wrong != 0 => Cell::Wrong(entry.wrong),
                 Some(entry) => {
                     match (*name == GATHER, entry.how.as_str()) {
-                        // No product.
+                        // A gather has no C to check.
                         (true, "") => Cell::Absent,
                         (true, how) => Cell::Figure(how.into()),
                         (false, "") => Cell::Figure(entry.checked.to_string()),
@@ -386,12 +392,12 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
         .collect();
     caption.insert(
         0,
-        "What moves A, or multiplies it, and how many elements of C were compared with a reference in f64, of all ranks \
-         together."
+        "Transport, heuristic or kernel, and the number of elements of C on all ranks that were compared with a \
+         reference in f64."
             .into(),
     );
     View {
-        title: "all-gather + GEMM: how, and checked".into(),
+        title: "all-gather + GEMM: details and checks".into(),
         caption,
         headings,
         rows,
@@ -454,12 +460,12 @@ mod tests {
         let views = views(&example());
         let choices = &views[4];
         assert_eq!(choices.rows.len(), 2);
-        // 27 µs of the baseline, 21 by pull.
+        // The baseline takes 27 µs, pull 21.
         assert_eq!(choices.rows[1][4], Cell::Figure("28.6".into()));
         assert_eq!(
             choices.caption[0],
-            "Within 3 % of our fastest for 1 of 2 products. Worst: baseline of 16x3584x8192 f16 columns, 28.6 % \
-             behind pull."
+            "Within 3 % of the fastest for 1 of 2 shapes. Worst: baseline for 16x3584x8192 f16 columns, 28.6 % slower \
+             than pull."
         );
     }
 
@@ -487,7 +493,7 @@ mod tests {
             captions.any(|sentence| sentence.contains(part))
         };
         assert!(said("WRONG: push of 32768x8192x16384 had 3 wrong elements"));
-        assert!(said("pull is absent: this device has no kernel"));
+        assert!(said("pull is absent: this device has no `Pull` kernel"));
         assert_eq!(
             views[0].rows[0]
                 .iter()

@@ -5,7 +5,7 @@ use crate::report::SingleShot;
 
 const WORLD: u32 = 8;
 
-/// Two operations, three sizes, two baselines, one of them out of place only, and one that is absent.
+/// Two operations, three sizes, two baselines (one out of place only), and one absent baseline.
 pub fn collectives() -> Collectives {
     let mut points = Vec::new();
     for collective in [Collective::AllReduce, Collective::AllGather] {

@@ -41,7 +41,7 @@ fn a_time_is_the_median_of_its_rounds() {
     assert_eq!(Time::from_rounds(&[1.0, f64::NAN]), None);
 }
 
-/// One of our points and what stands beside it, `(name, out of place, in place)`, replayed.
+/// A section with one replayed point of symmem and baselines `(name, out of place, in place)`.
 fn beside(ours: f64, baselines: &[(&str, Option<f64>, Option<f64>)]) -> Collectives {
     let placed = |ns: f64| Placed {
         graph: Time::from_rounds(&[ns]),

@@ -7,11 +7,11 @@ use crate::report::text::{decimal, size};
 use crate::report::view::{Cell, View, heading};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// nccl-tests' columns, on two lines as there: what names a row, and what is said of each placement.
+/// nccl-tests' columns, with its two heading lines: the columns that name a row, and those of each placement.
 const NAMES: [&str; 5] = ["size\n(B)", "count\n(elements)", "type", "redop", "root"];
 const PLACED: [&str; 4] = ["time\n(us)", "algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong"];
 
-/// What was beside us, and what was not and why.
+/// Returns a line for each baseline: its version, or why it is absent.
 pub(in crate::report) fn baselines(states: &[BaselineState]) -> Vec<String> {
     let sentence = |baseline: &BaselineState| match (&baseline.version, &baseline.absent) {
         (_, Some(why)) => format!("baseline {}: absent, {why}", baseline.name),
@@ -21,7 +21,7 @@ pub(in crate::report) fn baselines(states: &[BaselineState]) -> Vec<String> {
     states.iter().map(sentence).collect()
 }
 
-/// Every table of the section.
+/// Returns every table of the section.
 pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
     let mut views = Vec::new();
     for collective in section.measured() {
@@ -42,7 +42,7 @@ fn ours(section: &Collectives, collective: Collective) -> impl Iterator<Item = &
     of(section, collective).filter(|point| point.by == OURS)
 }
 
-/// What the times of the first table are.
+/// The method behind the times of the first table.
 fn how(section: &Collectives) -> &'static str {
     match section.is_replayed() {
         true => "graph replay",
@@ -50,7 +50,7 @@ fn how(section: &Collectives) -> &'static str {
     }
 }
 
-/// Our points as nccl-tests prints its own: out of place, then in place.
+/// Symmem's points in nccl-tests' layout: out of place, then in place.
 fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     let points: Vec<_> = ours(section, collective).collect();
     let rounds: BTreeSet<u32> = points.iter().map(|point| point.rounds).collect();
@@ -60,7 +60,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
         _ => "no".into(),
     };
     let mut caption = vec![format!(
-        "{} ranks; {}, median of {rounds} rounds, of the slowest rank; out of place, then in place.",
+        "{} ranks; {}, median of {rounds} rounds of the slowest rank's time; out of place, then in place.",
         section.world,
         how(section),
     )];
@@ -92,7 +92,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     }
 }
 
-/// Time, algbw, busbw and wrong elements.
+/// The cells of one placement: time, algbw, busbw and wrong elements.
 fn placed(section: &Collectives, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
     let absent = || [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
     let Some(placed) = point.placed(placement) else {
@@ -133,7 +133,7 @@ fn wrong(section: &Collectives, collective: Collective) -> Vec<String> {
     sentences
 }
 
-/// The three times of one placement.
+/// The cells of one placement: looped, graph replay, and single calls, in µs.
 fn three(placed: &Placed) -> [Cell; 3] {
     let figure =
         |time: Option<Time>| time.map_or(Cell::Absent, |time| Cell::Figure(decimal(time.ns / 1e3)));
@@ -147,19 +147,21 @@ fn three(placed: &Placed) -> [Cell; 3] {
     [figure(placed.looped), figure(placed.graph), single]
 }
 
-/// Barriers, where nothing moves.
 fn barrier(placed: &Placed) -> View {
     let mut row = vec![Cell::Name("barrier".into())];
     row.extend(three(placed));
     View {
         title: "barrier".into(),
-        caption: vec!["µs: back to back, replayed from a graph, one at a time.".into()],
+        caption: vec![
+            "µs: calls back to back, calls replayed from a graph, single calls timed on the host."
+                .into(),
+        ],
         headings: ["", "looped", "graph", "p50/p99"].map(heading).into(),
         rows: vec![row],
     }
 }
 
-/// Our three times at each size, and the algorithm.
+/// Symmem's looped, replayed and single-call times at each size, and the algorithm.
 fn times(section: &Collectives, collective: Collective) -> View {
     let mut headings = vec![heading("size"), heading("algorithm")];
     for _ in Placement::ALL {
@@ -187,13 +189,13 @@ fn times(section: &Collectives, collective: Collective) -> View {
         })
         .collect();
     View {
-        title: format!("{}: three times", collective.name()),
+        title: format!("{}: looped, replayed and single calls", collective.name()),
         caption: vec![
-            "µs, out of place, then in place: calls back to back, calls replayed from a graph, one call \
-             at a time as the host sees it."
+            "µs, out of place, then in place: calls back to back, calls replayed from a graph, single calls timed \
+             on the host."
                 .into(),
-            "algorithm: as the selector chose it, with blocks and threads of the grid; then that in place, where \
-             it is another."
+            "algorithm: the selector's choice with blocks×threads of the grid, then the in-place choice if it \
+             differs."
                 .into(),
         ],
         headings,
@@ -201,9 +203,9 @@ fn times(section: &Collectives, collective: Collective) -> View {
     }
 }
 
-/// Ours beside the baselines; `None` without one.
+/// The table that compares symmem with the baselines; `None` without a baseline.
 fn compared(section: &Collectives, collective: Collective) -> Option<View> {
-    // In the order in which they were asked for.
+    // In the order in which they were requested.
     let beside: Vec<&str> = (section.baselines.iter())
         .map(|baseline| baseline.name.as_str())
         .filter(|name| of(section, collective).any(|point| point.by == *name))
@@ -242,25 +244,26 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
         .collect();
     let mut caption = vec![
         match section.is_replayed() {
-            true => "µs, out of place/in place; graph replay, looped where there is none.".to_owned(),
+            true => "µs, out of place/in place; graph replay, or looped without replays.".to_owned(),
             false => "µs, out of place/in place; looped.".to_owned(),
         },
-        "best/ours: the best baseline's time over ours, above 1 ours is faster; out of place, then in place."
+        "best/ours: the best baseline's time divided by symmem's, out of place, then in place; above 1, symmem \
+         is faster."
             .to_owned(),
-        "A replay is compared with a replay, a loop with a loop.".to_owned(),
+        "Replays are compared with replays, loops with loops.".to_owned(),
     ];
     if let Some(mean) = section.geometric_mean(Some(collective)) {
         caption.push(format!("Geometric mean of the ratios: {mean:.3}."));
     }
     Some(View {
-        title: format!("{} beside its baselines", collective.name()),
+        title: format!("{}: symmem and baselines", collective.name()),
         caption,
         headings,
         rows,
     })
 }
 
-/// `out/in` of a point in microseconds.
+/// A cell `out of place/in place` in microseconds.
 fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
     if point.is_wrong() {
         let wrong = |placed: Option<Placed>| placed.map_or(0, |placed| placed.wrong);
@@ -275,7 +278,7 @@ fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
     Cell::Figure(format!("{out}/{within}"))
 }
 
-/// Geometric means by operation and over all; `None` without a baseline.
+/// The table of geometric means by operation and over all; `None` without a baseline.
 fn means(section: &Collectives) -> Option<View> {
     let overall = section.geometric_mean(None)?;
     let mut rows: Vec<_> = (section.measured().into_iter())
@@ -285,9 +288,9 @@ fn means(section: &Collectives) -> Option<View> {
         .collect();
     rows.push(("all", overall));
     Some(View {
-        title: "Collectives beside the best baseline".into(),
+        title: "Collectives: symmem and the best baseline".into(),
         caption: vec![
-            "The best baseline's time over ours at each size and placement, geometric mean.".into(),
+            "Geometric mean over sizes and placements of the best baseline's time divided by symmem's.".into(),
         ],
         headings: ["operation", "best/ours"].map(heading).into(),
         rows: rows
@@ -297,10 +300,10 @@ fn means(section: &Collectives) -> Option<View> {
     })
 }
 
-/// A line of a plot: its place in the legend, who, and busbw by size, out of place.
+/// A curve of a plot: its position in the legend, its name, and its points.
 pub(in crate::report) type Curve<'a> = (usize, &'a str, Vec<(u64, f64)>);
 
-/// What a plot of an operation shows.
+/// Returns the curves of an operation: busbw by size, out of place if measured.
 pub(in crate::report) fn curves(section: &Collectives, collective: Collective) -> Vec<Curve<'_>> {
     let mut curves: BTreeMap<usize, Curve<'_>> = BTreeMap::new();
     for point in of(section, collective).filter(|point| !point.is_wrong()) {
@@ -309,7 +312,7 @@ pub(in crate::report) fn curves(section: &Collectives, collective: Collective) -
             continue;
         };
         let (_, busbw) = point.bandwidths(section.world, time.ns);
-        // Ours first, then the baselines in their order.
+        // symmem first, then the baselines in their order.
         let place = (section.baselines.iter())
             .position(|baseline| baseline.name == point.by)
             .map_or(0, |place| place + 1);
@@ -347,7 +350,7 @@ mod tests {
         }
         let first: Vec<String> = view.rows[0].iter().map(Cell::text).collect();
         assert_eq!(first[..5], ["1024", "512", "bfloat16", "sum", "-1"]);
-        // 4 µs and a bit for a KiB: 0.26 GB/s, times 7/4 on the bus.
+        // 1 KiB in slightly more than 4 µs is 0.26 GB/s, times 7/4 for busbw.
         assert_eq!(first[5..9], ["4.01", "0.26", "0.45", "0"]);
         let gather = &views(&example())[3];
         assert_eq!(gather.title, "all_gather");
@@ -388,9 +391,9 @@ mod tests {
             titles,
             [
                 "all_reduce",
-                "all_reduce: three times",
+                "all_reduce: looped, replayed and single calls",
                 "all_gather",
-                "all_gather: three times",
+                "all_gather: looped, replayed and single calls",
                 "barrier"
             ]
         );

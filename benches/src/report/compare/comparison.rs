@@ -1,4 +1,4 @@
-//! Runs that have something in common.
+//! Runs with measurements in common.
 
 use super::published::Link;
 use super::run::Run;
@@ -6,15 +6,14 @@ use super::value::Value;
 use crate::report::collectives::{self, Collective, Placement};
 use crate::report::schema::{Direction, Traffic};
 
-/// Runs that have something in common, in the order in which they were given: the first is what the
-/// others are held against.
+/// Runs with measurements in common, in the given order; the others are compared with the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     pub(super) runs: Vec<Run>,
 }
 
 impl Comparison {
-    /// `A`, `B`, …; after `Z` numbers.
+    /// Returns `A`, `B`, …; after `Z`, numbers from 27.
     pub(super) fn letter(index: usize) -> String {
         match u8::try_from(index) {
             Ok(index) if index < 26 => char::from(b'A' + index).to_string(),
@@ -22,8 +21,8 @@ impl Comparison {
         }
     }
 
-    /// The copy engine's best rate of run `index`, GB/s: its own, or where it measured none that of the
-    /// first run with the same backend and model of device.
+    /// Returns the best copy engine rate of run `index` in GB/s. If the run has none, uses the first run
+    /// with the same backend and device model.
     pub(super) fn engine(
         &self,
         index: usize,
@@ -34,7 +33,7 @@ impl Comparison {
             .map(|(rate, _, _)| rate)
     }
 
-    /// As [`Self::engine`], with the size and whose figure it is.
+    /// Like [`Self::engine`], with the transfer size and the run that measured the rate.
     pub(super) fn engine_and_run(
         &self,
         index: usize,
@@ -54,9 +53,9 @@ impl Comparison {
         })
     }
 
-    /// What run `index`'s copy engine would give a collective, GB/s: its rate between a pair, both ways at
-    /// once, times the links that the ranks have between them. `None` where the links are not known, since
-    /// a pair's rate says all there is behind a switch and a part of it in a mesh.
+    /// Returns the rate in GB/s that the copy engine of run `index` could reach in a collective: its rate
+    /// between a pair, both ways at once, scaled by the links from a device to its peers. `None` if the
+    /// links are unknown, since a mesh has more links than one pair shows, and a switch does not.
     pub(super) fn collective_engine(&self, index: usize, world: u32) -> Option<f64> {
         let link = self.link(index)?;
         let pair = (Direction::ALL.into_iter())
@@ -65,12 +64,12 @@ impl Comparison {
         Some(pair * link.to_peers(world) / link.pair)
     }
 
-    /// How the links of run `index` are rated, where that is known.
+    /// Returns the link ratings of run `index`, if known.
     pub(super) fn link(&self, index: usize) -> Option<&'static Link> {
         Link::of(self.runs[index].device())
     }
 
-    /// busbw of run `index` for each size of a collective, and the time, ns.
+    /// Returns busbw and time of run `index` for each size of a collective, out of place.
     pub(super) fn collective(&self, index: usize, collective: Collective) -> Vec<Value> {
         let Some(section) = &self.runs[index].report.collectives else {
             return Vec::new();

@@ -1,29 +1,29 @@
-//! Why runs cannot be laid side by side.
+//! Errors of a comparison.
 
 use crate::report::schema::ReadError;
 
-/// Why runs cannot be laid side by side.
+/// Why runs cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// A file that is not a report, or one of another version.
+    /// A file is not a report, or has another schema version.
     #[error("{file}: {error}")]
     Read {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         error: ReadError,
     },
-    /// Too few runs.
-    #[error("{0} run given: comparing takes two or more, of `symmem bench ... --json FILE`")]
+    /// Fewer than two runs.
+    #[error("{0} run given; give two or more files written by `symmem bench ... --json FILE`")]
     TooFew(usize),
-    /// No two runs measured the same.
+    /// No two runs have a measurement in common.
     #[error(
-        "no two of these runs measured the same: {}; run the same `symmem bench` on each machine",
+        "no two of these runs have a measurement in common: {}; run the same `symmem bench` on each machine",
         contents.join("; ")
     )]
     NothingInCommon {
-        /// Each file and what it has.
+        /// Each file's name and contents.
         contents: Vec<String>,
     },
 }

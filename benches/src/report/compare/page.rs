@@ -1,4 +1,4 @@
-//! A comparison as one HTML page that needs nothing but itself.
+//! A comparison as one self-contained HTML page.
 
 use super::comparison::Comparison;
 use super::section::Section;
@@ -8,17 +8,17 @@ use crate::report::html::{END, Escaped, begin, draw_legend, section};
 use crate::report::plot::{self, Axes};
 use std::fmt::{self, Write};
 
-/// The place of what was published in the legend: behind all runs, drawn as a baseline.
+/// Legend position of published figures: after all runs, drawn as a baseline.
 const PUBLISHED: usize = usize::MAX;
 
-/// The whole page: a plot of each thing that was measured, a line for each machine, and every table.
+/// Returns the whole page: one plot per measurement with one curve per machine, and every table.
 ///
-/// It loads nothing: style and plots are inside, there is no script.
+/// The page loads nothing: style and plots are inline, and there is no script.
 ///
 /// # Errors
-/// Those of the plot's writer; writing to memory raises none.
+/// Errors of the plot writer; writing to memory raises none.
 pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
-    let title = "Machines side by side";
+    let title = "Comparison of machines";
     let mut page = begin(title);
     writeln!(page, "<header>\n<h1>{title}</h1>\n</header>")?;
     let names: Vec<String> = (comparison.runs.iter().enumerate())
@@ -38,7 +38,7 @@ pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
     Ok(page)
 }
 
-/// A heading, a legend, and a plot for each section, all on the same axes.
+/// Draws a heading, a legend, and one plot per section, all on the same axes.
 fn plots(page: &mut String, name: &str, sections: &[Section], names: &[String]) -> fmt::Result {
     let all = sections.iter().flat_map(|section| curves(section, names));
     let Some(axes) = Axes::of_curves(all) else {
@@ -77,7 +77,7 @@ fn plots(page: &mut String, name: &str, sections: &[Section], names: &[String]) 
     Ok(())
 }
 
-/// A line for each run, at every size that it measured, and for each reference.
+/// Returns one curve per run, with every size that it measured, and one per reference.
 fn curves<'a>(section: &'a Section, names: &'a [String]) -> Vec<Curve<'a>> {
     let sides = section.sides.iter().map(|side| {
         let right = side.values.values().filter(|value| {

@@ -1,36 +1,35 @@
-//! Data: what links are rated at, and what others published for AMD's GPUs. Nothing here was measured by
-//! this program.
+//! Link ratings, and figures that others published for AMD GPUs. symmem measured none of them.
 
 use crate::report::collectives::Collective;
 use crate::report::schema::{Column, Direction, Traffic};
 
-/// How fast a device's links are rated, one way, in GB/s.
+/// Rated link bandwidth of a device, one way, in GB/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// The devices, by the names that their drivers give.
+    /// Device names, as the driver reports them.
     pub devices: &'static [&'static str],
-    /// What one pair of devices has between it.
+    /// Bandwidth between one pair of devices.
     pub pair: f64,
-    /// What one device has to all its peers.
+    /// Bandwidth of one device to all its peers.
     pub device: f64,
-    /// Who says so.
+    /// Source of the ratings.
     pub source: &'static str,
 }
 
 impl Link {
-    /// What a device has to `world - 1` peers: behind a switch all of it, in a mesh a link for each.
+    /// Returns the bandwidth of a device to `world - 1` peers: all of it behind a switch, one link per peer in a mesh.
     pub fn to_peers(&self, world: u32) -> f64 {
         (self.pair * f64::from(world.saturating_sub(1))).min(self.device)
     }
 
-    /// The rating of a device of that name, if it is known.
+    /// Returns the rating of the device with this name, if known.
     pub fn of(device: &str) -> Option<&'static Self> {
         LINKS.iter().find(|link| link.devices.contains(&device))
     }
 }
 
-/// Links by device. NVIDIA's are those of boards with a switch: on boards of four a pair has a third. MI250 is
-/// not here: its pairs have different numbers of links between them.
+/// Link ratings by device. NVIDIA's are for boards with NVSwitch; on four-GPU boards without it, a pair has a third.
+/// MI250 is missing because its pairs have different numbers of links.
 pub const LINKS: [Link; 4] = [
     Link {
         devices: &["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"],
@@ -64,7 +63,7 @@ pub const LINKS: [Link; 4] = [
     },
 ];
 
-/// What a reference is about.
+/// The measurement that a reference belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Transfers between pairs.
@@ -76,22 +75,22 @@ pub enum Subject {
 /// One published curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reference {
-    /// What was measured.
+    /// The measurement.
     pub subject: Subject,
-    /// With what.
+    /// The program or library.
     pub by: &'static str,
-    /// On which device, as in [`LINKS`].
+    /// The device, as in [`LINKS`].
     pub device: &'static str,
-    /// How many of them.
+    /// Number of devices.
     pub world: u32,
-    /// Who published it, how it was measured, and where.
+    /// Publisher, method and address.
     pub source: &'static str,
     /// Bytes and GB/s.
     pub rates: &'static [(u64, f64)],
 }
 
 impl Reference {
-    /// What the links that it could use are rated at, one way, GB/s: a pair's, or all to the peers.
+    /// Returns the rating of the links it could use, one way, in GB/s: of a pair, or of a device to its peers.
     pub fn link(&self) -> Option<f64> {
         let link = Link::of(self.device)?;
         Some(match self.subject {
@@ -111,7 +110,7 @@ const TRANSFER_BENCH: &str = "AMD's blog of 2 March 2025, TransferBench a2a 64M 
 const SWEEP: &str = "Iris, CU sweep of 22 March 2026, float16, 128 MiB of each rank, looped \
                      (https://github.com/ROCm/iris/blob/52b727eb0f424cf5087969a1f11512e4d15a7f61/analysis/cu_sweep_results.md)";
 
-/// What was published, each figure as it was printed.
+/// Published figures, as printed.
 pub const REFERENCES: [Reference; 4] = [
     Reference {
         subject: Subject::Pairs(Direction::Push, Traffic::BothWays, Column::GridBest),

@@ -1,24 +1,24 @@
-//! A run that is compared.
+//! A run in a comparison.
 
 use super::error::CompareError;
 use crate::report::collectives::Collective;
 use crate::report::schema::{Column, Direction, Report, Traffic};
 use crate::report::text::{counted, size};
 
-/// A report and where it came from.
+/// A report and its file name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// The file, as it was named.
+    /// File name, as given.
     pub file: String,
-    /// What is in it.
+    /// Contents of the file.
     pub report: Report,
 }
 
 impl Run {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// [`CompareError::Read`].
+    /// [`CompareError::Read`] if the text is not a report of this schema version.
     pub fn parse(file: &str, text: &str) -> Result<Self, CompareError> {
         let file = file.to_owned();
         match Report::from_json(text) {
@@ -27,7 +27,7 @@ impl Run {
         }
     }
 
-    /// Its machine in a line: `4 × NVIDIA H200`, or the processor of a run on the host.
+    /// Returns the machine in one line: `4 × NVIDIA H200`, or the processor for the host backend.
     pub(super) fn machine(&self) -> String {
         let environment = &self.report.environment;
         match environment.devices.is_empty() || environment.backend == "host" {
@@ -39,13 +39,13 @@ impl Run {
         }
     }
 
-    /// The model of its first device.
+    /// Returns the model of the first device.
     pub(super) fn device(&self) -> &str {
         let devices = &self.report.environment.devices;
         devices.first().map_or("", String::as_str)
     }
 
-    /// What it has, in words.
+    /// Describes the measurements of the run.
     pub(super) fn contents(&self) -> String {
         let report = &self.report;
         let mut parts = Vec::new();
@@ -65,12 +65,12 @@ impl Run {
             parts.push(names.collect::<Vec<_>>().join(", "));
         }
         match parts.is_empty() {
-            true => format!("{}: nothing that is compared", self.file),
+            true => format!("{}: nothing to compare", self.file),
             false => format!("{}: {}", self.file, parts.join(", ")),
         }
     }
 
-    /// The best rate of the copy engine over all sizes, by the slowest pair, GB/s, and its size.
+    /// Returns the best copy engine rate over all sizes, of the slowest pair, in GB/s, and its size.
     pub(super) fn engine(&self, direction: Direction, traffic: Traffic) -> Option<(f64, u64)> {
         let sizes = (self.report.points.iter())
             .filter(|point| point.column == Column::CopyEngine)

@@ -1,4 +1,4 @@
-//! One thing that was measured, by each run that measured it: a table.
+//! One measurement of all runs that have it, as a table.
 
 use super::comparison::Comparison;
 use super::published::{REFERENCES, Reference, Subject};
@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A run's part of a section.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Side {
-    /// The run's place among the runs.
+    /// Index of the run.
     pub run: usize,
-    /// By size.
+    /// Values by size.
     pub values: BTreeMap<u64, Value>,
-    /// What its links are rated at, GB/s.
+    /// Rated link bandwidth, GB/s.
     pub link: Option<f64>,
-    /// What its copy engine reached, GB/s.
+    /// Best copy engine rate, GB/s.
     pub engine: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ impl Side {
     }
 }
 
-/// What a share is of: its name, and how much it is on a side.
+/// The reference of a share: its name, and its value for a side.
 type Whole = (&'static str, fn(&Side) -> Option<f64>);
 
 /// The shares that are shown.
@@ -35,21 +35,21 @@ const WHOLES: [Whole; 2] = [
     ("of engine", |side| side.engine),
 ];
 
-/// What at least two runs measured at the same sizes.
+/// A measurement that at least two runs have at the same sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Section {
     pub title: String,
-    /// What is measured.
+    /// The measurement.
     subject: Subject,
     pub sides: Vec<Side>,
-    /// Those that two runs or more have.
+    /// Sizes that at least two runs have.
     pub sizes: BTreeSet<u64>,
-    /// What was published for some of the sizes.
+    /// Published figures for some of the sizes.
     pub references: Vec<&'static Reference>,
 }
 
 impl Section {
-    /// `None` if no two sides have a size in common.
+    /// Creates a section; `None` if no two sides have a size in common.
     pub fn of(title: String, subject: Subject, mut sides: Vec<Side>) -> Option<Self> {
         sides.retain(|side| !side.values.is_empty());
         let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Section {
         })
     }
 
-    /// Rates beside each other, then ratios to the first, then shares, then what was published.
+    /// Returns the table: rates, ratios to the first run, shares, published figures.
     pub fn view(&self) -> View {
         let mut headings = vec![heading("size")];
         let mut rows: Vec<Vec<Cell>> = (self.sizes.iter())
@@ -102,7 +102,7 @@ impl Section {
         }
     }
 
-    /// The head of each column and its cells, a cell for each size.
+    /// Returns the heading of each column and its cells, one per size.
     fn columns(&self) -> Vec<(String, Vec<Cell>)> {
         let over = |side: &Side, show: &dyn Fn(&Value) -> Cell| -> Vec<Cell> {
             let values = self.sizes.iter().map(|bytes| side.values.get(bytes));
@@ -148,7 +148,7 @@ impl Section {
     }
 }
 
-/// A figure, or why there is none.
+/// Returns the cell of a value: absent, wrong, or the figure.
 fn shown(value: Option<&Value>, show: &dyn Fn(&Value) -> Cell) -> Cell {
     match value {
         None => Cell::Absent,

@@ -1,4 +1,4 @@
-//! What two runs or more have in common.
+//! Finds the measurements that two or more runs have in common.
 
 use super::comparison::Comparison;
 use super::error::CompareError;
@@ -13,10 +13,10 @@ use crate::report::text::fine_microseconds;
 use crate::report::view::{Cell, View, heading};
 use std::collections::BTreeSet;
 
-/// The means of transfer that are compared: what published tables measure, and the best of each kind.
+/// The columns of transfers that are compared: the one of published tables, the best grid, and the copy engine.
 const COLUMNS: [Column; 3] = [Column::Block128, Column::GridBest, Column::CopyEngine];
 
-/// Everything that two runs or more have in common.
+/// All measurements that two or more runs have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sections {
     pub transfers: Vec<Section>,
@@ -31,7 +31,7 @@ impl Sections {
 }
 
 impl Comparison {
-    /// Of two or more runs.
+    /// Compares two or more runs.
     ///
     /// # Errors
     /// [`CompareError::TooFew`], [`CompareError::NothingInCommon`].
@@ -48,7 +48,7 @@ impl Comparison {
     }
 }
 
-/// What is laid side by side.
+/// Returns all measurements in common.
 pub(super) fn sections(comparison: &Comparison) -> Sections {
     let mut transfers = Vec::new();
     for column in COLUMNS {
@@ -67,7 +67,7 @@ pub(super) fn sections(comparison: &Comparison) -> Sections {
     }
 }
 
-/// One way of moving bytes between pairs; `None` if no two runs have it.
+/// Returns one column of transfers between pairs; `None` if no two runs have it.
 fn pairs(
     comparison: &Comparison,
     direction: Direction,
@@ -87,7 +87,7 @@ fn pairs(
             run: index,
             values: values.map(|value| (value.bytes, value)).collect(),
             link: comparison.link(index).map(|link| link.pair),
-            // Of itself it would say nothing.
+            // The copy engine's share of itself would say nothing.
             engine: (column != Column::CopyEngine)
                 .then(|| comparison.engine(index, direction, traffic))
                 .flatten(),
@@ -122,7 +122,7 @@ fn collective_section(comparison: &Comparison, collective: Collective) -> Option
     )
 }
 
-/// Messages that two runs or more sent; `None` if there are none.
+/// Returns the latencies that two or more runs have in common; `None` if there are none.
 fn latencies(comparison: &Comparison) -> Option<View> {
     let mut names: Vec<&str> = Vec::new();
     for latency in comparison.runs.iter().flat_map(|run| &run.report.latencies) {

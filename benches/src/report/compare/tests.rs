@@ -1,4 +1,4 @@
-//! A comparison as its reader meets it.
+//! Tests of a comparison's tables and page.
 
 use super::*;
 use crate::report::fixture;
@@ -12,14 +12,14 @@ fn run(file: &str, report: Report) -> Run {
     }
 }
 
-/// The made-up report as if of this device.
+/// The made-up report, with this device name.
 fn of_device(file: &str, device: &str) -> Run {
     let mut report = fixture::cuda();
     report.environment.devices = vec![device.to_owned(); 2];
     run(file, report)
 }
 
-/// H200, and MI300X at half the rates and one and a half times the times.
+/// H200, and MI300X with half the rates and 1.5 times the latencies.
 fn two_machines() -> Comparison {
     let first = of_device("h200.json", "NVIDIA H200");
     let mut second = of_device("mi300x.json", "AMD Instinct MI300X");
@@ -159,7 +159,7 @@ fn sizes_that_only_one_run_has_are_left_out() {
             .iter()
             .all(|section| section.sizes.len() == 1)
     );
-    // A line is drawn over all that was measured.
+    // A curve still has all measured sizes.
     assert_eq!(found.transfers[0].sides[0].values.len(), 8);
 }
 

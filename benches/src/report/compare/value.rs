@@ -1,14 +1,13 @@
-//! One figure of a run.
+//! One measured value of a run.
 
-/// One figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Value {
     pub bytes: u64,
-    /// GB/s; of a collective busbw.
+    /// GB/s; busbw for a collective.
     pub gbps: f64,
-    /// Of one transfer or call.
+    /// Time of one transfer or call.
     pub ns: f64,
-    /// Bytes or elements that were wrong: then nothing else is shown.
+    /// Number of wrong bytes or elements; if not 0, the tables show nothing else.
     pub wrong: u64,
 }
 

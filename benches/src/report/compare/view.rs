@@ -11,8 +11,8 @@ use crate::report::table;
 use crate::report::text::{rate, size};
 use crate::report::view::{Cell, View, heading};
 
-/// The tables in a terminal: machines first, then what was measured, each table as
-/// [`super::super::table::terminal`] draws its own.
+/// Returns all tables as plain text: the machines, then the measurements, in the layout of
+/// [`super::super::table::terminal`].
 pub fn terminal(comparison: &Comparison) -> String {
     let mut text = String::new();
     for view in views(comparison) {
@@ -21,7 +21,7 @@ pub fn terminal(comparison: &Comparison) -> String {
     text
 }
 
-/// Every table.
+/// Returns every table.
 pub(super) fn views(comparison: &Comparison) -> Vec<View> {
     let found = sections(comparison);
     let mut views = vec![machines(comparison)];
@@ -32,18 +32,18 @@ pub(super) fn views(comparison: &Comparison) -> Vec<View> {
     views
 }
 
-/// How every table is to be read; said once, below the machines.
+/// Explanation of all tables, shown once, below the machines.
 const READING: [&str; 4] = [
-    "GB/s is 10⁹ bytes a second: between pairs of each moving rank, looped, of the slowest pair; of a collective \
-     busbw, out of place, replayed from a graph where the run did so. Latencies are medians, one way, in µs.",
-    "Ratios are to the first machine of a table: above 1 the first is slower.",
-    "of link: the share of what the links are rated at, one way: between pairs those of a pair, in a collective those \
-     that a device has to its peers.",
-    "of engine: the share of the best rate of the machine's own copy engine, between pairs moving alike; in a \
-     collective both ways at once, times the links that a device has to its peers, where those are known.",
+    "GB/s is 10⁹ bytes per second. Transfers: looped rate of each rank that moves bytes, for the slowest pair. \
+     Collectives: busbw, out of place, by graph replay if the run has it. Latencies: medians, one way, in µs.",
+    "Ratios compare with the first machine of a table: above 1, the first machine is slower.",
+    "of link: share of the rated one-way link bandwidth, of a pair for transfers, and of a device to its peers for \
+     collectives.",
+    "of engine: share of the machine's best copy engine rate in the same direction and traffic; for collectives both \
+     ways at once, scaled by the links of a device to its peers, if known.",
 ];
 
-/// Who is A, who is B, and what each could reach.
+/// The table of machines: letter, device, backend, date, commit, link ratings and copy engine rates.
 fn machines(comparison: &Comparison) -> View {
     let mut caption: Vec<String> = READING.iter().map(|line| (*line).to_owned()).collect();
     let mut rows = Vec::new();
@@ -95,10 +95,10 @@ fn machines(comparison: &Comparison) -> View {
             "backend",
             "date",
             "commit",
-            "link of\na pair",
-            "links of\na device",
-            "engine,\npush",
-            "engine,\npull",
+            "pair link\n(GB/s)",
+            "all links\n(GB/s)",
+            "engine push\n(GB/s)",
+            "engine pull\n(GB/s)",
         ]
         .map(heading)
         .into(),
@@ -106,7 +106,7 @@ fn machines(comparison: &Comparison) -> View {
     }
 }
 
-/// How each run stands to the best library beside it; `None` unless two runs had one.
+/// The table that compares each run with the best baseline on its machine; `None` unless two runs have baselines.
 fn means(comparison: &Comparison) -> Option<View> {
     let mean = |run: &Run, collective: Option<Collective>| {
         run.report.collectives.as_ref()?.geometric_mean(collective)
@@ -145,19 +145,19 @@ fn means(comparison: &Comparison) -> Option<View> {
                 None => baseline.name.clone(),
             });
             Some(format!(
-                "{}: beside {}.",
+                "{}: compared with {}.",
                 Comparison::letter(index),
                 names.collect::<Vec<_>>().join(", ")
             ))
         });
     let mut caption = vec![
-        "The best other library's time over ours on the same machine, geometric mean over the sizes and \
-         placements of that run: above 1 ours is faster."
+        "Geometric mean, over the sizes and placements of a run, of the best baseline's time divided by symmem's \
+         on the same machine; above 1, symmem is faster."
             .to_owned(),
     ];
     caption.extend(beside);
     Some(View {
-        title: "Collectives beside each machine's own libraries".to_owned(),
+        title: "Collectives compared with the libraries of each machine".to_owned(),
         caption,
         headings,
         rows: rows.collect(),
