@@ -1,4 +1,4 @@
-//! The `symmem` command, for whoever starts it from a program of another name.
+//! The `symmem` command, as a library for programs with other names.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,7 +1,7 @@
-//! The one place that writes to standard output and standard error.
+//! All writes to standard output and standard error.
 //!
-//! `println!` panics if the disk is full or the pipe is closed; every function here returns the error, and the
-//! command ends with it. Clippy refuses `println!` and its relatives in this crate.
+//! `println!` panics if the disk is full or the pipe is closed; the functions here return the error, and the command
+//! ends with it. Clippy denies `println!` and its relatives in this crate.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Why nothing more can be written.
+/// A failed write to standard output or standard error.
 #[derive(Debug, thiserror::Error)]
 #[error("writing to {stream}: {error}{}", advice(error))]
 pub(crate) struct OutputError {
@@ -18,7 +18,7 @@ pub(crate) struct OutputError {
 }
 
 impl OutputError {
-    /// Whether the reader of a pipe has gone, as `head` does: no reason for words.
+    /// Returns whether the reader of a pipe has closed it, as `head` does.
     pub(crate) fn is_closed(&self) -> bool {
         self.error.kind() == ErrorKind::BrokenPipe
     }
@@ -47,7 +47,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Writes all of `bytes` at once: lines of several threads do not mix.
+    /// Writes all of `bytes` under one lock, so that lines of several threads do not mix.
     pub(crate) fn write(self, bytes: &[u8]) -> Result {
         let written = match self {
             Self::Output => {
@@ -59,7 +59,7 @@ impl Stream {
         written.map_err(|error| self.failed(error))
     }
 
-    /// The error of a pipe whose reader has gone, if this is one.
+    /// Returns the error of a closed pipe if this stream is a pipe without a reader.
     pub(crate) fn lost_reader(self) -> Option<OutputError> {
         let (output, error) = (io::stdout(), io::stderr());
         let mut polled = [match self {
@@ -79,7 +79,7 @@ impl Stream {
         OutputError { stream, error }
     }
 
-    /// Whether a person looks at it.
+    /// Returns whether the stream is a terminal.
     pub(crate) fn is_terminal(self) -> bool {
         match self {
             Self::Output => io::stdout().is_terminal(),
@@ -87,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// Whether text for it has colours: `--color`, else `NO_COLOR`, else whether it is a terminal.
+    /// Returns whether to color text: as `--color` says, otherwise only on a terminal without `NO_COLOR` and not dumb.
     pub(crate) fn has_color(self) -> bool {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         match color() {
@@ -101,30 +101,30 @@ impl Stream {
     }
 }
 
-/// Whether output has colours.
+/// When to color output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
-    /// In pipes and files, too
+    /// Always, also in pipes and files
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
-/// A [`Color`], as its place in the enumeration.
+/// The value of `--color`, as the discriminant of a [`Color`].
 static COLOR: AtomicU8 = AtomicU8::new(Color::Auto as u8);
 
-/// Whether standard output is for data alone.
+/// Whether standard output is reserved for data.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Sets what `--color` said.
+/// Stores the value of `--color`.
 pub(crate) fn set_color(color: Color) {
     COLOR.store(color as u8, Ordering::Relaxed);
 }
 
-/// What `--color` said.
+/// Returns the value of `--color`.
 pub(crate) fn color() -> Color {
     match COLOR.load(Ordering::Relaxed) {
         1 => Color::Always,
@@ -133,7 +133,7 @@ pub(crate) fn color() -> Color {
     }
 }
 
-/// The argument by which the ranks that this process starts do as it does.
+/// Returns the `--color` argument for the ranks that this process starts.
 pub(crate) fn color_argument() -> OsString {
     match color() {
         Color::Auto => "--color=auto",
@@ -143,17 +143,17 @@ pub(crate) fn color_argument() -> OsString {
     .into()
 }
 
-/// Keeps standard output for [`data`]: from now on [`text`] goes to standard error.
+/// Reserves standard output for [`data`]: from now on, [`text`] goes to standard error.
 pub(crate) fn keep_for_data() {
     TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Whether standard output is kept for data.
+/// Returns whether standard output is reserved for data.
 pub(crate) fn is_kept_for_data() -> bool {
     TAKEN.load(Ordering::Relaxed)
 }
 
-/// Writes what a person reads: tables, findings.
+/// Writes text for people, such as tables.
 pub(crate) fn text(text: impl Display) -> Result {
     let stream = match is_kept_for_data() {
         true => Stream::Error,
@@ -162,17 +162,17 @@ pub(crate) fn text(text: impl Display) -> Result {
     stream.write(text.to_string().as_bytes())
 }
 
-/// Writes what a program reads, to standard output.
+/// Writes data for programs to standard output.
 pub(crate) fn data(text: &str) -> Result {
     Stream::Output.write(text.as_bytes())
 }
 
-/// Writes a line beside the result, to standard error.
+/// Writes a line to standard error.
 pub(crate) fn note(line: impl Display) -> Result {
     Stream::Error.write(format!("{line}\n").as_bytes())
 }
 
-/// Writes why the command ends. Where even that cannot be written, the exit code says it.
+/// Writes an error message. Ignores a failed write, since the exit code tells of the error, too.
 pub(crate) fn last_words(reason: impl Display) {
     let _ = match Stream::Error.has_color() {
         true => note(format_args!("\x1b[1;31msymmem:\x1b[0m {reason}")),

@@ -1,7 +1,7 @@
-//! `symmem run` as its users meet it: a launcher process with `/bin/sh` as ranks.
+//! Tests the launcher as a process, with `/bin/sh` as ranks.
 //!
-//! The launcher takes over signals and children of its process, so each case runs it in a process of
-//! its own: this test binary again, in which only `driver` runs.
+//! The launcher takes over signals and children of its process, so each test runs it in a separate process: this test
+//! binary, in which only `driver` runs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use symmem_cli::launch::{RunOptions, run};
 
-/// The launcher, in the processes that [`launcher`] starts; nothing in the test run itself.
+/// Runs the launcher in the processes that [`launcher`] starts; does nothing in the test run itself.
 #[test]
 fn driver() {
     let Ok(ranks) = std::env::var("SYMMEM_TEST_RANKS") else {
@@ -34,7 +34,7 @@ fn driver() {
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
-        // ExitCode can only be returned from main, and libtest has that.
+        // Only main can return an ExitCode, and libtest provides main.
         Ok(code) => exit(code),
         Err(error) => error,
     };
@@ -67,7 +67,7 @@ fn launcher(ranks: u32, script: &str) -> Output {
     command(ranks, script).output().unwrap()
 }
 
-/// The lines of `bytes` that come from ranks, sorted: ranks run in any order.
+/// Returns the lines of `bytes` from ranks, sorted, since ranks run in any order.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<String> = text
@@ -79,8 +79,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// A launcher whose ranks have each printed a line `pid <number>`, those numbers, and
-/// the rest of its output.
+/// Returns a launcher whose ranks have each printed a line `pid <number>`, those numbers, and the rest of its output.
 fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>, BufReader<ChildStdout>) {
     let mut child = command(ranks, script).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -97,7 +96,7 @@ fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>, BufReader<ChildStdout>
 
 fn assert_gone(pids: &[Pid]) {
     let start = Instant::now();
-    // A process whose parent is gone may stay a zombie where nobody reaps orphans.
+    // A process whose parent is gone may stay a zombie if nothing reaps orphans.
     let is_there = |pid: &Pid| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
         test_kill_process(*pid).is_ok() && !stat.is_ok_and(|stat| stat.contains(") Z "))
@@ -286,7 +285,7 @@ fn signals_reach_every_rank() {
 
 #[test]
 fn after_its_job_a_launcher_is_ended_by_signals_unless_it_was_started_to_ignore_them() {
-    // What starts a program with SIGHUP ignored, like nohup.
+    // Starts the program with SIGHUP ignored, like nohup.
     let launcher = command(1, "exit 0");
     let mut shell = Command::new("/bin/sh");
     shell

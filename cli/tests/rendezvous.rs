@@ -1,6 +1,6 @@
-//! A rendezvous at `host:port`, with the feature `tcp` and without it.
+//! Tests a rendezvous at `host:port`, with and without the feature `tcp`.
 //!
-//! The library's own tests always have the feature, since the command brings it. Without it these run as
+//! The library's own tests always have the feature, since the command enables it. To test without it:
 //! `cargo test -p symmem-cli --no-default-features --test rendezvous`.
 
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use symmem::bootstrap::{Bootstrap, LaunchEnvironment, Secret};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A world of one rank at a port that was free a moment ago, as the launcher's variables have it.
+/// Returns the launch environment of a world of one rank, at a port that was free a moment ago.
 fn environment() -> LaunchEnvironment {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -50,7 +50,7 @@ fn without_the_feature_an_address_is_an_error_that_says_what_to_do() {
              build it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
         )
     );
-    // The advice holds.
+    // The advice in the error works.
     environment.address = None;
     Bootstrap::connect(environment, LONG).unwrap();
 }

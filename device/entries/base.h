@@ -9,8 +9,8 @@ SYMMEM_KERNEL(1024) symmem_copy_vector(SYMMEM_ARGUMENTS(TransferArguments) trans
   give_signal(transfer.signal);
 }
 
-// TileScale's published method, kept for the benchmark's column: each warp (four of them there) copies one
-// contiguous part by 4-byte loads unrolled by four, then four stores; a scalar loop does the rest.
+// TileScale's published method, for comparison in the benchmark: each warp (four in their kernel) copies one contiguous
+// part with 4-byte loads unrolled by four, then four stores; a scalar loop copies the rest.
 SYMMEM_KERNEL(1024) symmem_copy_unrolled(SYMMEM_ARGUMENTS(TransferArguments) transfer) {
   constexpr uint32 unroll = 4;
   if (((transfer.destination | transfer.source) & 3) != 0) {
@@ -21,7 +21,7 @@ SYMMEM_KERNEL(1024) symmem_copy_unrolled(SYMMEM_ARGUMENTS(TransferArguments) tra
   uint32* destination = pointer<uint32>(transfer.destination);
   const uint32* source = pointer<const uint32>(transfer.source);
   const uint64 count = transfer.bytes / 4;
-  // A block that is not made of whole warps counts as one.
+  // A block that does not consist of whole warps counts as one warp.
   const uint32 threads = arch::thread_count();
   const uint32 width = threads % arch::warp_size == 0 ? arch::warp_size : threads;
   const uint32 warps_per_block = threads / width;

@@ -1,4 +1,4 @@
-// Module `collective`: the collectives to which bytes are bytes.
+// Module `collective`: collectives that move bytes without reducing them.
 #include "symmem/exchange.h"
 #include "symmem/move.h"
 #include "symmem/packets.h"

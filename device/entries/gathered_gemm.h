@@ -1,12 +1,12 @@
-// Module `gathered_gemm`: products that gather their A meanwhile, a kernel for each type and order of B, where the
-// target has matrix instructions of waves.
+// Module `gathered_gemm`: all-gather + GEMM, one kernel per type and order of B, for targets with matrix instructions
+// of waves.
 #include "symmem/tile_gemm.h"
 
 #if SYMMEM_HAS_MATRIX
 
 using namespace symmem;
 
-// Who launches them knows as much.
+// The launching code has the same constants.
 static_assert(gemm_shared_bytes == 36864 && gemm_tile == 128, "the crate of these kernels says otherwise");
 
 #define SYMMEM_ENTRY(type, order)                                                                                       \

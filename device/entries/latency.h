@@ -9,14 +9,14 @@ SYMMEM_DEVICE void finish(const LatencyArguments& arguments, bool complete, uint
   arch::store_relaxed(pointer<uint64>(arguments.result), complete ? nanoseconds : ~0ull);
 }
 
-// What the word at `index` of the payload is in the round of `value`.
+// Returns word `index` of the payload in round `value`.
 SYMMEM_DEVICE uint64 payload(uint32 value, uint64 index) {
   return (static_cast<uint64>(value) << 32 | 0x5ee5u) ^ (index * 0x9e3779b97f4a7c15ull);
 }
 
 }  // namespace
 
-// One thread; each way is one 8-byte packet of data and flag. The flags must hold `base` at the start.
+// Ping-pong by one thread; each message is one 8-byte packet of data and flag. The flags must be `base` at the start.
 SYMMEM_KERNEL(1024) symmem_latency_packet(SYMMEM_ARGUMENTS(LatencyArguments) arguments) {
   if (arch::block_index() != 0 || arch::thread_index() != 0) return;
   Waiter waiter(arguments.watch);
@@ -36,11 +36,10 @@ SYMMEM_KERNEL(1024) symmem_latency_packet(SYMMEM_ARGUMENTS(LatencyArguments) arg
   finish(arguments, complete, arch::nanoseconds() - start);
 }
 
-// One block; each way is a put of `bytes` (a multiple of 8) by all its threads, a release and a signal.
-// The payload comes from registers, as in a kernel that puts what it has just computed. It is checked
-// after the answer is on its way, each thread for itself until the end, so that the check is not timed:
-// two slots take turns, and a slot is written again only after the answer to the round in between. A
-// wrong payload counts as a wait given up.
+// Ping-pong by one block; each message is a put of `bytes` (a multiple of 8) by all threads, a release and a signal.
+// The payload comes from registers, as in a kernel that puts computed values. A rank checks it after it has sent its
+// answer, so the check is not timed. This is safe because two slots alternate, and a slot is rewritten only after the
+// answer to the round in between. A wrong payload counts as a wait that gave up.
 SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arguments) {
   if (arch::block_index() != 0) return;
   Waiter waiter(arguments.watch);

@@ -1,5 +1,5 @@
-// Module `multicast`: collectives by multicast addresses, a kernel for each type of elements that a switch reduces,
-// and one to which bytes are bytes; module `multicast_emulated`: the same by the members' own addresses.
+// Module `multicast`: NVLS multicast collectives, one reduction kernel per element type that the switch reduces and one
+// kernel that moves bytes. Module `multicast_emulated`: the same through the members' own addresses.
 #include "symmem/multicast.h"
 
 using namespace symmem;

@@ -1,5 +1,5 @@
-// Module `multicast_f8`: reductions of floats of 8 bits by multicast addresses, whose sums a switch makes in f16. Few
-// devices have them, and nothing chooses them by itself.
+// Module `multicast_f8`: multicast reductions of fp8. The switch accumulates fp8 in f16, so the selector never chooses
+// them, and few devices have them.
 #include "symmem/multicast.h"
 
 using namespace symmem;

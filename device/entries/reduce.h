@@ -1,4 +1,4 @@
-// Module `reduce`: reductions between two barriers, a kernel for each type of elements.
+// Module `reduce`: reductions between two barriers, one kernel per element type.
 #include "symmem/reduce.h"
 
 using namespace symmem;

@@ -1,4 +1,4 @@
-// Module `reduce_packets`: reductions in packets, a kernel for each type of elements.
+// Module `reduce_packets`: reductions in LL packets, one kernel per element type.
 #include "symmem/reduce_packets.h"
 
 using namespace symmem;

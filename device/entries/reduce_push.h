@@ -1,5 +1,4 @@
-// Module `reduce_push`: reductions by pushing, for the types that large reductions are of; the others are reduced
-// by `reduce`.
+// Module `reduce_push`: reductions by pushing, for the usual types of large reductions. Other types use `reduce`.
 #include "symmem/reduce_push.h"
 
 using namespace symmem;

@@ -1,7 +1,7 @@
 // Module `signals`: signals, waits, words and the barrier.
 //
-// Where a target has dependent launch, they may be launched beside the stream's previous kernel: each waits for
-// it before anything else, and lets the next one take its place.
+// On targets with dependent launch, these kernels may start while the stream's previous kernel runs. Each first waits
+// for that kernel and then lets the next one start.
 #include "symmem/barrier.h"
 #include "symmem/signal.h"
 #include "symmem/word.h"
@@ -29,7 +29,7 @@ SYMMEM_KERNEL(1024) symmem_wait(SYMMEM_ARGUMENTS(SignalWait) wait) {
   if (is_first_thread()) wait_signal(wait);
 }
 
-// One block.
+// For one block.
 SYMMEM_KERNEL(1024) symmem_step(SYMMEM_ARGUMENTS(StepArguments) step) {
   enter();
   give_signal(step.target);

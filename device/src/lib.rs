@@ -1,17 +1,17 @@
 //! The device-side headers of symmem, embedded.
 //!
-//! A program that compiles kernels while it runs hands [`HEADERS`] to the compiler, which takes names and
-//! contents as they are here; others add `device/include` to their include path. The
-//! headers need C++17 and no header of any vendor: `#include "symmem/handle.h"` for put, get, signal and
-//! wait by the handle that `SymmetricBuffer::handle` gives; `"symmem/copy.h"`, `"symmem/signal.h"`,
-//! `"symmem/wait.h"`, `"symmem/barrier.h"`, `"symmem/bulk.h"` are what that is made of.
+//! A program that compiles kernels at run time (NVRTC, hipRTC) passes the paths and contents in [`HEADERS`] to the
+//! compiler; other programs add `device/include` to their include path. The headers need C++17 and no vendor header.
+//! `#include "symmem/handle.h"` for put, get, signal and wait with the handle that `SymmetricBuffer::handle` returns;
+//! it builds on `"symmem/copy.h"`, `"symmem/signal.h"` and `"symmem/wait.h"`. `"symmem/barrier.h"` and `"symmem/bulk.h"`
+//! have a barrier and bulk copies.
 
 /// A header file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its path as `#include` names it, e.g. `symmem/copy.h`.
+    /// The path as `#include` names it, such as `symmem/copy.h`.
     pub path: &'static str,
-    /// Its text.
+    /// The text.
     pub contents: &'static str,
 }
 

@@ -1,10 +1,10 @@
-// Tests of the collectives' device code on the host twin, against plain references. `cargo xtask twin`
-// builds and runs them: `numbers` and `calls` under AddressSanitizer and UndefinedBehaviorSanitizer,
-// `calls` also under ThreadSanitizer. Ranks are host threads, each launches its own grids; what a seed
-// leaves open (world, grid, sizes, alignments, types, schedule) it decides.
+// Tests the collectives' device code on the host twin, against reference implementations. `cargo xtask twin` builds and
+// runs them: `numbers` and `calls` under AddressSanitizer and UndefinedBehaviorSanitizer, `calls` also under
+// ThreadSanitizer. Ranks are host threads that launch grids. A seed determines grid, sizes, alignments, types and
+// schedule.
 //
-// Seen to fail: without either wait of a pushed reduction, without the block barrier at the end of a use of
-// packets, and without clearing where flags wrap.
+// Verified to fail without either wait of a pushed reduction, without the block barrier at the end of a use of packets,
+// and without clearing packets when flags wrap.
 #include "../entries/collective.h"
 #include "numbers.h"
 #include "world.h"
@@ -13,7 +13,7 @@ namespace {
 
 // ---- each family ----
 
-// Everybody's part, of a size of its own, to everybody; in place or not.
+// All-gather in packets, with parts of different sizes, in place or not.
 void gathers_in_packets(World& world, Random& random) {
   std::vector<uint64> begins = {0};
   for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 150));
@@ -42,7 +42,7 @@ void gathers_in_packets(World& world, Random& random) {
   }
 }
 
-// A part of each to each, by copies of the owner or of the taker.
+// All-to-all, pushed by the owner or pulled by the receiver.
 void moves(World& world, Random& random) {
   const uint64 part = up_to(random, 200);
   const bool push = up_to(random, 1) != 0;
@@ -72,11 +72,11 @@ void moves(World& world, Random& random) {
   }
 }
 
-// A part of each for each changes places with that one's part for it, by halves of any length.
+// In-place all-to-all: each pair of members swaps parts, in halves of any length.
 void swaps(World& world, Random& random) {
   const uint64 part = up_to(random, 200);
   const auto offset = [&] { return up_to(random, 17); };
-  // Alike at all ranks as often as not.
+  // In half of the cases, all ranks have the same alignment.
   const uint64 common = offset();
   const bool alike = up_to(random, 1) != 0;
   std::vector<Buffer> all = buffers(world.ranks, part * world.ranks, [&] { return alike ? common : offset(); });
@@ -105,7 +105,7 @@ void swaps(World& world, Random& random) {
   }
 }
 
-// A reduction of `count` elements at every rank, cut into shares of which rank r has [begins[r], begins[r + 1]).
+// A reduction over all ranks; the share of rank r is the elements [begins[r], begins[r + 1]).
 struct Reduction {
   const PlainType& plain;
   ReduceOperation operation;
@@ -118,7 +118,7 @@ struct Reduction {
   Reduction(const World& world, Random& random, const PlainType& plain)
       : plain(plain), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
     for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 70));
-    // As often as not all alike modulo 16.
+    // In half of the cases, all addresses agree modulo 16.
     const uint32 spread = up_to(random, 1) != 0 ? 0 : 16 / plain.bytes;
     const uint64 common = up_to(random, 16 / plain.bytes) * plain.bytes;
     const auto offset = [&] { return common + up_to(random, spread) * plain.bytes; };
@@ -153,7 +153,7 @@ struct Reduction {
   }
 };
 
-// One-shot to all; or a share to each, and with two shots all shares to all, in place or not.
+// Reductions in packets: one-shot all-reduce, reduce-scatter, or two-shot all-reduce, in place or not.
 void reduces_in_packets(World& world, Random& random) {
   Reduction reduction(world, random);
   const uint32 kind = up_to(random, 2);
@@ -183,7 +183,7 @@ void reduces_in_packets(World& world, Random& random) {
   }
 }
 
-// A share by each, to itself or to all (two-shot), in place or not; or all by each.
+// Reductions between barriers: reduce-scatter, or two-shot all-reduce, in place or not; or one-shot all-reduce.
 void reduces_between_barriers(World& world, Random& random) {
   Reduction reduction(world, random);
   const uint32 kind = up_to(random, 2);
@@ -212,8 +212,8 @@ void reduces_between_barriers(World& world, Random& random) {
   }
 }
 
-// A share by each, to all in place or not, to itself, or to a root; several calls with grids of several sizes,
-// which ranks go through at their own speed.
+// Pushed reductions: each rank reduces a share, for all ranks (in place or not), for itself, or for a root. Several
+// calls with different grids, through which each rank goes at its own speed.
 void reduces_by_pushing(World& world, Random& random) {
   const PlainType* const pushed[] = {&types[8], &types[9], &types[10]};
   Reduction reduction(world, random, *pushed[up_to(random, 2)]);
@@ -225,7 +225,7 @@ void reduces_by_pushing(World& world, Random& random) {
     uint32 blocks, threads;
   };
   std::vector<Grid> grids;
-  // In place there is no second time.
+  // An in-place call overwrites its input, so it cannot be repeated.
   for (uint32 left = in_place ? 0 : up_to(random, 2), done = 0; done <= left; ++done) {
     grids.push_back({1 + up_to(random, 1), 2 * arch::warp_size * (1 + up_to(random, 1)) + up_to(random, 2)});
   }
@@ -259,7 +259,7 @@ void reduces_by_pushing(World& world, Random& random) {
   }
 }
 
-// Some send to some, themselves too. The grid has blocks for one part or more of each pair.
+// Sends and receives between random pairs, also from a rank to itself, in one or two parts per pair.
 void exchanges(World& world, Random& random) {
   const uint32 ranks = world.ranks;
   const uint32 parts = 1 + up_to(random, 1);
@@ -274,7 +274,7 @@ void exchanges(World& world, Random& random) {
   std::vector<Buffer> inputs = buffers(ranks, 128 * ranks, offset);
   std::vector<Buffer> outputs = buffers(ranks, 128 * ranks, offset);
   fill(inputs, random);
-  // Two rows of bases by the communicator's numbers; the second is used.
+  // Two rows of addresses by rank in the communicator; the second is used.
   const uint32 table_ranks = ranks + 10;
   std::vector<uint64> table(2 * table_ranks);
   for (uint32 rank = 0; rank < ranks; ++rank) table[table_ranks + rank + 10] = inputs[rank].at();
@@ -304,15 +304,15 @@ void exchanges(World& world, Random& random) {
   }
 }
 
-// Calls of all families in turn, on the same slots, with epochs and flags that wrap on the way.
+// Calls of all families in turn on the same slots, with epochs and flags that wrap meanwhile.
 void calls(uint32 seed, uint32 ranks) {
   Random random(seed * 100 + ranks);
   arch::schedule() = seed;
   const uint32 threads = 1 + up_to(random, 3);
   const uint32 blocks = 1 + up_to(random, 1);
-  // Inboxes of 1 to 16 packets: messages take one round or many.
+  // Inboxes of 1 to 16 packets, so that messages take one round or many.
   const uint64 packet_bytes = ranks * 2 * 16 * (1 + up_to(random, 15));
-  // Slots for an exchange of two parts, regions for as many blocks: the test's memory has no more.
+  // The memory has slots and regions only for the blocks of an exchange in two parts.
   World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6), 1u << up_to(random, 2),
               16 * (1 + up_to(random, 3)));
   world.blocks = blocks;
@@ -344,7 +344,7 @@ void enrol(World& world, Arguments& arguments) {
 }
 void enrol(World& world, ReducePushArguments& arguments) { arguments = world.push(0); }
 
-// Rank 0 calls and the others do not: it leaves at the deadline, or when the host has aborted.
+// Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
 template <class Arguments>
 void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name, const std::function<void(Arguments&, const Buffer&)>& complete) {
   for (const bool aborts : {false, true}) {
@@ -407,8 +407,8 @@ void waits_end() {
   });
 }
 
-// A block waits for the peers' blocks of its number. Where a device holds only a part of the grid at once, those
-// may never begin: why core refuses such grids. It shows as a wait that gives up, not as a hang.
+// A block waits for the peers' blocks with its index. If the grid is not co-resident, those may never start, and the
+// wait gives up. Therefore core rejects such grids.
 void grids_larger_than_a_device_give_up() {
   for (const uint32 resident : {4u, 2u}) {
     World world(2, 4, 2, 2 * 2 * 16, 0);
@@ -431,7 +431,7 @@ void grids_larger_than_a_device_give_up() {
   }
 }
 
-// What is received must have the size that was sent.
+// The received size must equal the sent size.
 void sizes_must_agree() {
   World world(1, 2, 2, 2 * 16, 0);
   world.deadline = second / 50;

@@ -1,9 +1,9 @@
-// Tests of a gather that is its own barrier (GatherMode::push_at_once), on the host twin. `cargo xtask twin` builds and
-// runs them under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads,
-// each launches its own grids, one after the other, with nothing between calls that would keep ranks in step; in each
-// call a shard is another. What a seed leaves open (sizes, shards, chunks, grids, schedule) it decides.
+// Tests the gather of GatherMode::push_at_once on the host twin. `cargo xtask twin` builds and runs them under
+// AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch grids
+// one after the other, without synchronization between calls; shards change from call to call. A seed determines sizes,
+// shards, chunks, grids and schedule.
 //
-// Seen to fail: without the wait until all have entered, and without that for an arrival.
+// Verified to fail without the wait until all members have entered, and without the wait for an arrival.
 #include "symmem/gathered_gemm.h"
 #include "world.h"
 
@@ -13,14 +13,14 @@ struct Nothing {
   void operator()() const {}
 };
 
-// Gathers, and copies what it has gathered to where `c` is, as a product would read it: block by block.
+// Gathers A, and copies it to `c` block by block, in the way in which a GEMM reads it.
 void gather(const GatheredGemmArguments& arguments) {
   const uint32 epoch = arch::load_relaxed(calls_of_block(arguments)) + 1;
   push_at_once(arguments, epoch, WholeBlock{});
   WarpArrivals<Nothing> arrivals(arguments, epoch, Nothing{});
   const GemmShape& shape = arguments.shape;
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-  // Tiles of a few rows, as a product has them.
+  // Tiles of a few rows, as in a GEMM.
   constexpr uint64 rows = 5;
   for (uint64 row = 0; by_rows && row < shape.m; row += rows) arrivals.until_rows(row, rows);
   for (uint64 column = 0; !by_rows && column < shape.k; column += 8) arrivals.until_column(column, 0, shape.m);
@@ -42,9 +42,9 @@ struct Gather {
   const bool by_rows;
   uint64 m, k, stride, shard, chunk;
   uint32 chunks, movers, blocks, threads;
-  std::vector<std::vector<uint8>> words;          // of each rank: who has come, and arrivals behind that
-  std::vector<std::vector<uint32>> counts;        // of each rank: calls of each block
-  std::vector<std::vector<arch::Vector16>> a, gathered;  // of each rank
+  std::vector<std::vector<uint8>> words;          // per rank: words for entered members, then arrival words
+  std::vector<std::vector<uint32>> counts;        // per rank: each block's count of calls
+  std::vector<std::vector<arch::Vector16>> a, gathered;  // per rank
   std::vector<std::vector<std::vector<uint16>>> seen;    // [call][rank]
 
   Gather(World& world, Random& random, uint32 first) : world(world), by_rows(up_to(random, 1) != 0) {
@@ -74,7 +74,7 @@ struct Gather {
   uint64 begin(uint32 member) const { return std::min(member * shard, by_rows ? m : k); }
   uint64 part(uint32 member) const { return std::min(shard, (by_rows ? m : k) - begin(member)); }
 
-  // What an element of the whole A is in a call.
+  // Returns an element of the whole A in a call.
   static uint16 element(uint32 call, uint64 row, uint64 column) {
     return static_cast<uint16>(call * 40503 + row * 977 + column * 31 + 1);
   }
@@ -137,13 +137,13 @@ void gathers(uint32 seed, uint32 ranks) {
   Random random(seed * 31 + ranks);
   arch::schedule() = seed;
   World world(ranks, 1, arch::warp_size, 16, 0);
-  // Counts of calls wrap.
+  // The counts of calls wrap during the test.
   Gather gather(world, random, 0u - up_to(random, 3));
   gather.run("seed " + std::to_string(seed) + ", world " + std::to_string(ranks));
   arch::schedule() = 0;
 }
 
-// A member never comes: who waits leaves at the deadline, and the record tells for whom.
+// A member never calls: the others must leave at the deadline, and the record must name that member.
 void waits_end() {
   Random random(5);
   World world(3, 1, arch::warp_size, 16, 0);

@@ -1,11 +1,11 @@
-// Tests of the products that gather their A, on the host twin, against products in f64. `cargo xtask twin` builds and
-// runs them under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads,
-// each launches its own grid; where copy engines move A, a thread is one, late and in any order. What a seed leaves
-// open (sizes, strides, alignments, chunks, grids, schedule) it decides.
+// Tests all-gather + GEMM on the host twin, against GEMMs in f64. `cargo xtask twin` builds and runs them under
+// AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch grids.
+// A thread simulates a copy engine, with delays and in random order. A seed determines sizes, strides, alignments,
+// chunks, grids and schedule.
 //
-// Seen to fail: without the wait for an arrival, without the block barrier behind it, without the one in front of a
-// stage's product, and with a mover that publishes before it has copied; tiles of which one too few is cut in two,
-// whose halves are the left ones all, or that a cluster finds in another order.
+// Verified to fail without the wait for an arrival, without the block barrier after it, without the one before a
+// stage's product, and with a mover that publishes before it has copied; also if one tile too few is halved, if all
+// halves are left ones, and if a cluster's tiles are in another order.
 #include "../entries/gathered_gemm.h"
 #include "symmem/halved_tiles.h"
 #include "world.h"
@@ -18,7 +18,7 @@ using Kernel = void (*)(const GatheredGemmArguments&);
 
 struct Numbers {
   ElementType type;
-  double half_step;  // of a number near 1: what one rounding may be off by
+  double half_step;  // largest rounding error of a number near 1
   Kernel kernels[2];  // by the order of B
 };
 
@@ -38,7 +38,7 @@ float widened(ElementType type, uint16 bits) {
   return type == ElementType::f16 ? Element<ElementType::f16>::widen(bits) : Element<ElementType::bf16>::widen(bits);
 }
 
-// A matrix in memory that ends with its last element. Between its rows is what nobody may touch.
+// A matrix whose memory ends with its last element. The gaps between its rows must not be written.
 class Matrix {
  public:
   Matrix(uint64 rows, uint64 columns, uint64 stride, uint64 offset)
@@ -72,7 +72,7 @@ class Matrix {
   Buffer buffer_;
 };
 
-// One product, at every rank.
+// One all-gather + GEMM on all ranks.
 struct Product {
   World& world;
   Random& random;
@@ -84,7 +84,7 @@ struct Product {
   uint32 chunks, movers, keep;
   bool has_bias;
   std::vector<Matrix> shards, gathered, c;
-  std::vector<Matrix> b, bias;  // one, which all ranks read
+  std::vector<Matrix> b, bias;  // one matrix that all ranks read
   std::vector<std::vector<uint8>> arrivals;
   std::vector<uint32> epochs;
 
@@ -95,7 +95,7 @@ struct Product {
         b_order(kind >> 1 & 1 ? MatrixOrder::columns : MatrixOrder::rows),
         sharding(kind >> 2 & 1 ? Sharding::columns : Sharding::rows),
         mode(static_cast<GatherMode>(1 + kind / 8 % 3)) {
-    // One in three times all is so that whole vectors can be loaded.
+    // In a third of the cases, everything is aligned for vector loads.
     const uint64 grain = up_to(random, 2) == 0 ? 8 : 1;
     const auto side = [&](uint32 most) { return (1 + up_to(random, most - 1) + grain - 1) / grain * grain; };
     m = side(up_to(random, 2) == 0 ? 300 : 140);
@@ -107,7 +107,7 @@ struct Product {
     shard = (whole + world.ranks - 1) / world.ranks;
     if (grain == 8) shard = (shard + 7) / 8 * 8;
     if (up_to(random, 3) == 0) shard += up_to(random, 9) * grain;
-    // A chunk is whole tiles.
+    // A chunk consists of whole tiles.
     chunk = gemm_tile * (1 + up_to(random, 1));
     const uint64 rows = by_rows() ? shard : m;
     chunks = static_cast<uint32>((rows + chunk - 1) / chunk);
@@ -142,7 +142,7 @@ struct Product {
         matrix.set(row, column, narrowed(type.type, static_cast<float>(up_to(random, 1u << 20)) * 0x1p-19f - 1));
   }
 
-  // An element of the whole A: where it is at its member.
+  // Returns an element of the whole A from its member's shard.
   uint16 a(uint64 row, uint64 column) const {
     const uint32 member = static_cast<uint32>((by_rows() ? row : column) / shard);
     return shards[member].get(by_rows() ? row - begin(member) : row, by_rows() ? column : column - begin(member));
@@ -151,7 +151,7 @@ struct Product {
   GatheredGemmArguments arguments(uint32 rank) {
     GatheredGemmArguments arguments{};
     arguments.group = world.group(rank);
-    // What others have is known where it is needed, and only there.
+    // Sets peers' addresses only in the modes that need them.
     for (uint32 member = 0; member < world.ranks; ++member) {
       const bool own = member == rank;
       if (own || mode == GatherMode::pull) arguments.sources[member] = shards[member].at();
@@ -176,7 +176,7 @@ struct Product {
 
   Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns]; }
 
-  // What copy engines do: bring each chunk of each peer, and then its word.
+  // Simulates copy engines: copies each chunk of each peer and then raises its word.
   void bring(uint32 rank, uint32 seed) {
     Random dice(seed);
     struct Item {
@@ -189,7 +189,7 @@ struct Product {
     for (const Item& item : items) {
       std::this_thread::sleep_for(std::chrono::microseconds(up_to(dice, 300)));
       const Matrix& from = shards[item.member];
-      // Of an empty shard nothing comes, nor is it said.
+      // An empty shard has no chunks, and its words are not raised.
       if (from.rows == 0 || from.columns == 0) continue;
       for (uint64 row = item.chunk * chunk; row < std::min(from.rows, (item.chunk + 1) * chunk); ++row) {
         const uint64 to = by_rows() ? gathered[rank].at(begin(item.member) + row) : gathered[rank].at(row, begin(item.member));
@@ -200,7 +200,7 @@ struct Product {
     }
   }
 
-  // Between two barriers, as core calls it.
+  // Runs one call. Joining the threads acts as the barriers around it.
   void call() {
     for (Matrix& shard : shards) draw(shard);
     for (uint32& epoch : epochs) ++epoch;
@@ -217,7 +217,7 @@ struct Product {
     for (auto& thread : running) thread.join();
   }
 
-  // |C - R| <= u |R| + sqrt(K) 2^-22 sum |a b|, element by element, with R in f64; and a half step of the smallest f16.
+  // Checks |C - R| <= u |R| + sqrt(K) 2^-22 sum |a b| for each element, with R in f64, plus half of the smallest f16.
   void check(const std::string& what) const {
     std::vector<double> left(m * k), right(k * n);
     for (uint64 row = 0; row < m; ++row)
@@ -271,7 +271,7 @@ void products(uint32 seed, uint32 ranks) {
   Random random(seed * 31 + ranks);
   arch::schedule() = seed;
   World world(ranks, 1 + up_to(random, 2), gemm_threads, 16, 0);
-  // Of 24 kinds each seed and world has one in every mode; eight seeds have them all.
+  // Each seed and world tests one of the 24 kinds per mode; eight seeds cover all.
   for (uint32 turn = 0; turn < 3; ++turn) {
     const uint32 kind = (seed * 7 + ranks * 5 + turn * 8) % 24;
     Product product(world, random, kind, 0u - 1 - up_to(random, 2));
@@ -285,7 +285,7 @@ void products(uint32 seed, uint32 ranks) {
   arch::schedule() = 0;
 }
 
-// Nobody brings what a rank waits for: it leaves at the deadline, or when the host has aborted.
+// A chunk never arrives: the rank must leave at the deadline, or when the host has aborted.
 void waits_end() {
   for (const bool aborts : {false, true}) {
     Random random(5);
@@ -310,8 +310,8 @@ void waits_end() {
   }
 }
 
-// Of any product, every part of C is one tile's, or one half's; blocks of a cluster have tiles one below the other;
-// and no block has two halves, unless all tiles are.
+// In every GEMM, each part of C belongs to exactly one tile or half; the blocks of a cluster have tiles below each
+// other; and no block has two halves, unless all tiles are halved.
 void tiles_are_cut(uint32 seed) {
   Random random(seed);
   constexpr uint32 rows = 128, columns = 256;
@@ -330,7 +330,7 @@ void tiles_are_cut(uint32 seed) {
   arguments.chunks = static_cast<uint32>((divided + arguments.chunk - 1) / arguments.chunk);
   const uint32 together = 1 + up_to(random, 1), blocks = (1 + up_to(random, 69)) * together;
   const HalvedTiles<rows, columns, 16> tiles(arguments, together, blocks);
-  // By shard, row and half of a tile's columns: how often it is computed.
+  // How often each part is computed, by shard, row and half of a tile's columns.
   std::map<std::array<uint64, 3>, uint32> computed;
   uint32 count = 0, cut = 0;
   bool in_pairs = tiles.whole() % together == 0;

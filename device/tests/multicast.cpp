@@ -1,10 +1,10 @@
-// Tests of the multicast collectives' device code on the host twin, against plain references: once emulated, and
-// once with a switch (switch.h), where SYMMEM_MULTICAST_HARDWARE is defined. `cargo xtask twin` builds and runs both.
-// Ranks are host threads; what a seed leaves open (world, grid, sizes, alignments, types, schedule) it decides.
+// Tests the multicast collectives' device code on the host twin, against reference implementations: emulated, and with
+// a simulated switch (switch.h) if SYMMEM_MULTICAST_HARDWARE is defined. `cargo xtask twin` builds and runs both. Ranks
+// are host threads. A seed determines grid, sizes, alignments, types and schedule.
 //
-// Seen to fail: a barrier that releases nothing, or that does not end the call; a tail counted one too low, and one
-// unit too few; averages that are not divided; addresses of which one, or none, is compared with the others; a word
-// two bytes off; bytes copied onto themselves while another block reads them.
+// Verified to fail with a barrier that releases nothing or does not end the call; a tail that is one element too short,
+// and one unit too few; averages that are not divided; comparing one address, or none, with the others; a word two
+// bytes off; bytes copied onto themselves while another block reads them.
 #include <algorithm>
 
 #include "switch.h"
@@ -16,7 +16,7 @@
 
 namespace {
 
-// ---- what the results should be ----
+// ---- expected results ----
 
 struct Case {
   ElementType type;
@@ -37,7 +37,7 @@ const PlainType& plain_of(ElementType type) {
   arch::fault("no such type");
 }
 
-// A sum as the switch makes it, rounded to the type, and divided after that.
+// Returns a sum as the switch computes it, rounded to the type. An average divides this sum.
 uint64 sum_of(const PlainType& plain, const std::vector<uint64>& all) {
   if (plain.bytes != 1) return reference(plain, all, ReduceOperation::sum);
   const bool e4m3 = plain.type == ElementType::f8_e4m3;
@@ -71,8 +71,8 @@ uint64 wanted(const PlainType& plain, const std::vector<uint64>& all, ReduceOper
 
 // ---- calls ----
 
-// Memory of every rank, and under one address where there is a switch: alike modulo 16 then, as what is bound to a
-// multicast object is.
+// Memory of every rank, and its multicast address if there is a switch. In that case all addresses agree modulo 16,
+// like memory bound to a multicast object.
 struct Everywhere {
   std::vector<Buffer> buffers;
   uint64 address;
@@ -87,11 +87,11 @@ struct Everywhere {
   }
 
   Buffer& operator[](uint32 rank) { return buffers[rank]; }
-  // Under one address, or 0.
+  // Returns the multicast address, or 0.
   uint64 at(uint64 byte) const { return address == 0 ? 0 : address + byte; }
 };
 
-// A world's slots under one address, or 0.
+// Returns the multicast address of a world's slots, or 0.
 uint64 bind(const World& world) {
   std::vector<uint64> members;
   for (const auto& slots : world.slots) members.push_back(address(slots.data()));
@@ -110,8 +110,8 @@ struct Tried {
     return arguments;
   }
 
-  // Every rank calls, in no order. Until it does, and once it has, its memory is its own: no peer reads or stores
-  // there before it came, and what peers read or store of it, they have when it leaves.
+  // Every rank calls, in any order, and rewrites its memory before and after its call. ThreadSanitizer thus detects a
+  // peer that accesses this memory before the rank has entered or after it has left.
   void call(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
             std::vector<Buffer>& inputs, std::vector<Buffer>& outputs, bool stores_at_peers) const {
     says({false, stores_at_peers}, "a call", [&] { run(kernel, arguments_of, inputs, outputs); });
@@ -136,7 +136,8 @@ struct Tried {
     for (auto& thread : running) thread.join();
   }
 
-  // What each block of each rank says when it raises its words in what is `done`, which a switch notes.
+  // Runs `done` and compares the arguments `stored_at_peers` of each block's raises with `wanted`; the switch records
+  // them.
   void says(const std::vector<bool>& wanted, const char* what, const std::function<void()>& done) const {
     raises().clear();
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
@@ -159,7 +160,7 @@ std::vector<uint8> bytes_of(uint64 bits, uint32 bytes) {
   return all;
 }
 
-// Bytes in front of what a call was given, which are as they were made.
+// Checks that the bytes before the buffers are unchanged.
 void nothing_in_front(const std::vector<Buffer>& all, const std::string& what) {
   for (const Buffer& buffer : all) {
     const auto first = buffer.memory.begin();
@@ -168,7 +169,7 @@ void nothing_in_front(const std::vector<Buffer>& all, const std::string& what) {
   }
 }
 
-// All by each for itself; a share by each, for itself or for all, in place or not.
+// One-shot all-reduce, reduce-scatter, or two-shot all-reduce, in place or not.
 void reduces(const Tried& tried) {
   World& world = tried.world;
   Random& random = tried.random;
@@ -229,7 +230,7 @@ void reduces(const Tried& tried) {
   }
 }
 
-// Everybody's part, or only one's, to everybody.
+// All-gather or broadcast.
 void moves(const Tried& tried) {
   World& world = tried.world;
   Random& random = tried.random;
@@ -270,7 +271,7 @@ void moves(const Tried& tried) {
   }
 }
 
-// Before and behind it each rank writes what the others read.
+// A barrier: the ranks write before and after it what the others read.
 void meets(const Tried& tried) {
   World& world = tried.world;
   Random& random = tried.random;
@@ -296,7 +297,7 @@ void meets(const Tried& tried) {
   tried.says({true}, "a meeting", meet);
 }
 
-// A call of another kind on the same slots: a part of each to each, pulled.
+// A call without multicast on the same slots: a pulled all-to-all.
 void takes_turns(const Tried& tried) {
   World& world = tried.world;
   Random& random = tried.random;
@@ -323,7 +324,7 @@ void takes_turns(const Tried& tried) {
   }
 }
 
-// Calls of all kinds in turn, on the same slots, with epochs that wrap on the way.
+// Calls of all kinds in turn on the same slots, with epochs that wrap meanwhile.
 void calls(uint32 seed, uint32 ranks) {
   Random random(seed * 100 + ranks);
   arch::schedule() = seed;
@@ -346,8 +347,8 @@ void calls(uint32 seed, uint32 ranks) {
   windows().clear();
 }
 
-// One rank never comes, or is gone after the first barrier: the others leave at the deadline, or when the host has
-// aborted, and the record names the one and the barrier.
+// One rank never enters, or leaves after the first barrier: the others must leave at the deadline, or when the host has
+// aborted, and the record must name that rank and the barrier.
 void waits_end(bool comes_first, bool aborts) {
   constexpr uint32 first = 4, absent = 1;
   const uint32 seen = first + comes_first;

@@ -1,4 +1,4 @@
-// Tests of the formats of numbers: what each pattern means and what each number narrows to, by definition.
+// Tests the number formats: the value of each pattern and the conversion of numbers, against their definitions.
 #pragma once
 
 #include <random>

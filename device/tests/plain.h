@@ -1,5 +1,5 @@
-// What numbers of every format and reductions of every type are, by their definitions: plain references
-// for the tests of the device code on the host, in wide numbers.
+// Reference implementations of number formats and reductions, straight from their definitions and in wide numbers, for
+// the tests of the device code on the host.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// What was not as it should be; the first few are named.
+// The number of failed expectations; the first 20 are printed.
 std::atomic<unsigned> failures{0};
 
 inline void expect(bool condition, const std::string& what) {
@@ -26,7 +26,7 @@ inline void expect(bool condition, const std::string& what) {
 
 // ---- formats ----
 
-// A number of a format with `exponent` and `mantissa` bits; those that are `finite` have no infinities.
+// Returns the number of a pattern in a format with `exponent` and `mantissa` bits; `finite` formats have no infinities.
 inline double defined(int exponent, int mantissa, bool finite, uint32 bits) {
   const int bias = (1 << (exponent - 1)) - 1;
   const int fraction = static_cast<int>(bits & ((1u << mantissa) - 1));
@@ -39,7 +39,7 @@ inline double defined(int exponent, int mantissa, bool finite, uint32 bits) {
   return sign * (power == 0 ? std::ldexp(places, 1 - bias) : std::ldexp(1 + places, power - bias));
 }
 
-// The nearest pattern, ties to even, by comparing with neighbours among all finite patterns.
+// Returns the nearest pattern, ties to even, by comparison with the neighbors among all finite patterns.
 inline uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, float number) {
   const uint32 sign = std::signbit(number) ? 1u << (exponent + mantissa) : 0;
   const uint32 all = (1u << (exponent + mantissa)) - 1;
@@ -47,7 +47,7 @@ inline uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, f
   const double magnitude = std::fabs(static_cast<double>(number));
   uint32 largest = all;
   while (!std::isfinite(defined(exponent, mantissa, finite, largest))) --largest;
-  uint32 low = 0, high = largest;  // the last pattern that is not above
+  uint32 low = 0, high = largest;  // search for the last pattern not above the number
   while (low < high) {
     const uint32 middle = (low + high + 1) / 2;
     if (defined(exponent, mantissa, finite, middle) <= magnitude) low = middle;
@@ -69,10 +69,10 @@ inline uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, f
 struct PlainType {
   ElementType type;
   uint32 bytes;
-  int exponent, mantissa;  // of narrow floating-point types
+  int exponent, mantissa;  // bits of narrow floating-point types
   void (*barriered)(const ReduceArguments&);
   void (*packets)(const ReducePacketArguments&);
-  void (*pushed)(const ReducePushArguments&);  // none for most types
+  void (*pushed)(const ReducePushArguments&);  // null for most types
 };
 
 #define PLAIN_PUSHED(name, bytes, exponent, mantissa, pushed) \
@@ -99,8 +99,8 @@ Number reduced(const std::vector<Number>& all, ReduceOperation operation) {
   return operation == ReduceOperation::average ? result / static_cast<Number>(all.size()) : result;
 }
 
-// Of integers of `bits` bits. Sums and products are right modulo 2^bits whatever they are computed in; an
-// average is that of a sum in the type's wide form.
+// Reduces integers of `bits` bits. Sums and products are right modulo 2^bits in any wider type; an average divides a
+// sum in the type's wide form.
 inline uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operation, uint32 bits, bool is_signed) {
   const uint32 wide = bits < 32 ? 32 : bits;
   const auto cut = [&](uint64 value, uint32 to) {
@@ -148,7 +148,7 @@ inline uint64 reference(const PlainType& plain, const std::vector<uint64>& all, 
   return reduced_integers(all, operation, plain.bytes * 8, is_signed);
 }
 
-// A small number as an element's bits: no NaN, and no zeros of which one has a sign.
+// Returns the bits of a small number, never NaN and never a signed zero.
 inline uint64 element(const PlainType& plain, uint32 dice) {
   const double number = (static_cast<int>(dice % 61) - 30) * 0.125 + 0.0625;
   if (plain.exponent != 0) {

@@ -1,6 +1,6 @@
-// A switch for the host twin, where SYMMEM_MULTICAST_HARDWARE is defined: addresses behind which memory of several
-// ranks lies, and accesses to them. Stricter than one of metal: an access that is not aligned to its size or leaves
-// what was bound is a fault, and any other than these faults by itself, since nothing is mapped there.
+// A simulated NVLS switch for the host twin, if SYMMEM_MULTICAST_HARDWARE is defined: multicast addresses of several
+// ranks' memory, and accesses to them. It is stricter than hardware: a misaligned access or one outside of the bound
+// memory is a fault. Any ordinary access to these addresses crashes, since nothing is mapped there.
 #pragma once
 
 #include <map>
@@ -16,14 +16,14 @@ struct Window {
   std::vector<uint64> members;
 };
 
-// Changes only while no rank runs: nothing is locked that would hide a race.
+// Changes only while no rank runs. It has no lock, which would hide races of the tested code.
 inline std::vector<Window>& windows() {
   static std::vector<Window> all;
   return all;
 }
 
-// What the raises of each word said of the stores before them (arch::multicast_raise), in order. One thread alone
-// raises a word; a test makes room for those that it will look at while no rank runs.
+// For each word, the argument `stored_at_peers` of its raises (arch::multicast_raise), in order. Only one thread raises
+// a word. A test inserts the words that it checks while no rank runs.
 inline std::map<uint64, std::vector<bool>>& raises() {
   static std::map<uint64, std::vector<bool>> all;
   return all;
@@ -36,7 +36,7 @@ inline std::map<uint64, std::vector<bool>>& raises() {
 namespace symmem {
 namespace arch {
 
-// Each member's bytes behind a multicast address.
+// Returns each member's address of the bytes at a multicast address.
 inline std::vector<uint64> behind(uint64 address, uint64 bytes) {
   if (address % bytes != 0) fault("a multicast access is not aligned");
   for (const Window& window : windows()) {
@@ -49,7 +49,7 @@ inline std::vector<uint64> behind(uint64 address, uint64 bytes) {
   fault("a multicast access to what nobody bound");
 }
 
-// The last member first: no order is promised, and the tests' numbers have sums that do not depend on it.
+// Reduces from the last member on, since no order is promised. The sums of the tests' numbers do not depend on it.
 template <ElementType type, ReduceOperation operation>
 struct MulticastReduction {
   static auto load(uint64 address) {
@@ -107,10 +107,11 @@ constexpr bool has_switch = true;
 constexpr bool has_switch = false;
 #endif
 
-// One address for the members' memory at `members`, which agrees with theirs modulo 16; 0 where there is no switch.
+// Returns a multicast address for the members' memory at `members`, which agrees with theirs modulo 16; 0 without a
+// switch.
 inline uint64 bind_members(const std::vector<uint64>& members, uint64 bytes) {
   if (!has_switch) return 0;
-  // No program's memory is there.
+  // No program has memory at this address.
   const uint64 address = (1ull << 62) + (windows().size() << 32) + members[0] % 16;
   windows().push_back({address, bytes, members});
   return address;

@@ -1,5 +1,5 @@
-// Tests of the device code on the host twin. `cargo xtask twin` builds and runs them: all under
-// AddressSanitizer and UndefinedBehaviorSanitizer, `protocol` also under ThreadSanitizer.
+// Tests the device code on the host twin. `cargo xtask twin` builds and runs them: all under AddressSanitizer and
+// UndefinedBehaviorSanitizer, `protocol` also under ThreadSanitizer.
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -24,14 +24,14 @@ uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(p
 
 uint8 contents(uint64 index) { return static_cast<uint8>(index * 167 + index / 251 + 13); }
 
-// ---- copies: any alignment, any length, guard bytes untouched, nothing read behind the source ----
+// ---- copies: any alignment and length, guard bytes unchanged, nothing read after the source ----
 
 using Kernel = void (*)(const TransferArguments&);
 
 void copies_exactly(const char* name, Kernel kernel, uint64 to, uint64 from, uint64 length, uint32 blocks, uint32 threads,
                     uint32 stages, uint32 stage_bytes) {
   constexpr uint64 guard = 48;
-  // malloc aligns to 16, and the source ends with its allocation: a read behind it is an error.
+  // malloc aligns to 16, and the source ends with its allocation, so that AddressSanitizer detects reads after it.
   uint8* source = static_cast<uint8*>(std::malloc(from + length));
   std::vector<uint8> destination(guard + 16 + to + length + guard, 0xA5);
   uint8* base = destination.data() + guard;
@@ -90,7 +90,7 @@ void copies() {
   }
 }
 
-// ---- protocols between ranks, each on a host thread ----
+// ---- protocols between ranks, one host thread each ----
 
 template <class Body>
 void on_ranks(uint32 ranks, Body body) {
@@ -114,7 +114,7 @@ void signal_covers_every_block(uint32 blocks, Kernel kernel) {
   constexpr uint64 bytes = 4096;
   constexpr uint32 repeats = 20;
   alignas(16) static uint8 source[bytes], destination[bytes];
-  uint32 word = 0xfffffff0, gives = 0xfffffff0, waits = 0xfffffff0, arrivals = 0;  // the epochs wrap on the way
+  uint32 word = 0xfffffff0, gives = 0xfffffff0, waits = 0xfffffff0, arrivals = 0;  // the epochs wrap during the test
   uint32 back = 0;
   HostWords host;
   on_ranks(2, [&](uint32 rank) {
@@ -125,7 +125,7 @@ void signal_covers_every_block(uint32 blocks, Kernel kernel) {
         transfer.signal = {address(&word), address(&gives), address(&arrivals), 0, 0};
         arch::launch(blocks, 4, bulk_shared_memory(3, 256), [&] { kernel(transfer); });
         expect(arrivals == 0, "the counter of arrivals is zero again");
-        // Its turn again once the other has looked.
+        // Continues after the other rank has checked the bytes.
         SignalWait wait{address(&back), 0, host.watch(0, 60 * second), repeat, 1, 0, 0};
         arch::launch(1, 1, 0, [&] { symmem_wait(wait); });
       } else {
@@ -195,7 +195,7 @@ void barriers(uint32 world, uint32 threads) {
     }
   });
   expect(host.record.state == 0, "no barrier gave up");
-  // Rank 0 alone.
+  // Without the other ranks, rank 0 must give up.
   Barrier arguments{};
   arguments.watch = host.watch(0, second / 100);
   arguments.epoch = address(&epochs[0]);
@@ -230,7 +230,7 @@ void ping_pong(void (*kernel)(const LatencyArguments&), uint32 threads, uint64 b
          "each rank got the payloads that the other got");
 }
 
-// Updates return what was there, and waits compare as words do that wrap.
+// Updates return the previous value, and waits compare words that wrap.
 void words_are_updated_and_waited_for() {
   uint64 wide = ~0ull;
   uint32 narrow = 5;
@@ -261,7 +261,7 @@ void words_are_updated_and_waited_for() {
     });
     return good;
   };
-  // Words 0xfffffffe, 0, 0: the first is behind the others.
+  // Words 0xfffffffe, 0, 0: the first is less than the others.
   expect(wait(3, Condition::less_or_equal, 0, false, second) && wait(1, Condition::less, 1, false, second), "words wrap");
   expect(wait(3, Condition::equal, 0, true, second) && index == 1, "any tells which");
   expect(host.record.state == 0, "no wait gave up");
@@ -278,7 +278,7 @@ void words_are_updated_and_waited_for() {
   setter.join();
 }
 
-// Each gives a signal to the other and waits for its.
+// Each rank signals the other and waits for its signal.
 void steps_meet() {
   struct alignas(128) Word {
     uint32 value = 0xfffffffe, given = 0xfffffffe, waited = 0xfffffffe;

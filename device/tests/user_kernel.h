@@ -1,4 +1,4 @@
-// The example's kernel, which puts, signals and waits by its Handle, on ranks that are host threads. Part of
+// Tests the example's kernel, which puts, signals and waits with its Handle, on ranks that are host threads. Part of
 // twin.cpp, whose helpers it uses.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-// One rank's memory and what the host lays out for it.
+// One rank's memory.
 struct RingRank {
   static constexpr uint32 most = 4;
   static constexpr uint64 count = 200;
@@ -52,7 +52,7 @@ RingArguments ring_arguments(std::vector<RingRank>& ranks, uint32 rank, const Wa
 }
 
 void user_kernel(uint32 world, uint32 blocks) {
-  constexpr uint32 epoch = 0xfffffffb;  // wraps on the way
+  constexpr uint32 epoch = 0xfffffffb;  // wraps during the test
   constexpr uint32 laps = 10;
   std::vector<RingRank> ranks(world, RingRank(epoch));
   HostWords host;
@@ -81,7 +81,7 @@ void user_kernel(uint32 world, uint32 blocks) {
     expect(own.arrivals[next] == 0 && own.departures[previous] == 0, "the counters of blocks are zero again");
   }
   if (world == 1) return;
-  // Rank 0 alone: every block leaves.
+  // Without the other ranks, every block of rank 0 must leave.
   ranks[0].result[0] = 5;
   const RingArguments arguments = ring_arguments(ranks, 0, host.watch(0, second / 100));
   arch::launch(blocks, 4, 0, [&] { symmem_example_ring(arguments); });

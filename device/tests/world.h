@@ -1,4 +1,4 @@
-// A world of ranks as host threads, each of which launches its own grids, and the memory they work on.
+// A world whose ranks are host threads that launch grids, and the memory that they use.
 #pragma once
 
 #include <cstring>
@@ -16,7 +16,7 @@ inline uint64 address(const volatile void* pointer) { return reinterpret_cast<ui
 
 constexpr uint64 second = 1000000000;
 
-// Bytes at an offset into memory of their own size, so that the sanitizer knows where they end.
+// Bytes at an offset in an allocation that ends with them, so that the sanitizer detects accesses past the end.
 struct Buffer {
   std::vector<uint8> memory;
   uint64 offset;
@@ -25,20 +25,20 @@ struct Buffer {
   uint64 size() const { return memory.size() - offset; }
 };
 
-constexpr uint32 operation = 7;  // any
+constexpr uint32 operation = 7;  // arbitrary
 
 struct World {
   uint32 ranks, blocks, threads;
   uint64 packet_bytes;
   uint64 deadline = 60 * second;
   std::vector<std::vector<arch::Vector16>> slots;
-  // For pushed reductions: pieces of a few bytes, so that there are many.
+  // For pushed reductions; pieces are small, so that there are many.
   uint32 push_slots, piece_bytes, channels = 8;
   std::vector<std::vector<arch::Vector16>> inboxes;
   uint32 abort = 0;
   WaitRecord record = {};
 
-  // `first` is the epoch and flag that all counters start from.
+  // `first` is the initial value of all epochs and flags.
   World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first, uint32 push_slots = 2,
         uint32 piece_bytes = 48)
       : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes), push_slots(push_slots), piece_bytes(piece_bytes) {
@@ -98,7 +98,7 @@ struct World {
     return arguments;
   }
 
-  // Every rank launches its kernel, in no order.
+  // Every rank launches its kernel, in any order.
   template <class Arguments>
   void call(void (*kernel)(const Arguments&), const std::function<Arguments(uint32)>& arguments_of) {
     std::vector<std::thread> running;
@@ -129,7 +129,7 @@ inline void fill(std::vector<Buffer>& all, Random& random) {
     for (uint64 byte = 0; byte < buffer.size(); ++byte) buffer.memory[buffer.offset + byte] = static_cast<uint8>(random());
 }
 
-// Bytes of `all[rank]` at `at` and what they should be.
+// Compares the bytes of `got` at `at` with the expected ones.
 inline void same(const Buffer& got, uint64 at, const std::vector<uint8>& wanted, const std::string& what) {
   expect(wanted.empty() || std::memcmp(got.memory.data() + got.offset + at, wanted.data(), wanted.size()) == 0, what);
 }
@@ -139,11 +139,11 @@ inline std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes
   return std::vector<uint8>(first, first + bytes);
 }
 
-// The part of its tests that a program is to do: its first word, or all.
+// Returns the part of the tests to run: the first argument, or all.
 inline std::string part_of(int count, char** words) { return count > 1 ? words[1] : "all"; }
 
-// Does what depends on a seed for as many as the second word says, from the third on, in worlds of each size, and says
-// what failed in all; what the program returns.
+// Runs the seeded tests in worlds of each size and prints the number of failures. The second argument is the number of
+// seeds, the third the first seed. Returns the program's exit code.
 inline int run_seeds(int count, char** words, const char* name, uint32 most_ranks, void (*run)(uint32, uint32)) {
   const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
   const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;

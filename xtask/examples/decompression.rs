@@ -1,9 +1,9 @@
-//! How long it takes to decompress the kernels that one device needs when it is opened, for each architecture:
+//! Measures the decompression of the kernels that a device needs when it is opened, for each architecture:
 //! `cargo run --release -p xtask --example decompression`.
 //!
-//! Three figures, each the fastest of many runs, since other programs only add to a run: all images on one thread; all
-//! side by side, as backends do it, on the cores that this machine has free; and the slowest image alone, which is what
-//! side by side comes to with a core for each.
+//! Prints three times, each the fastest of many runs, since other programs can only slow a run: all images on one
+//! thread; all images in parallel, as the backends do it, on the free cores of this machine; and the slowest image
+//! alone, which is the parallel time with one core per image.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use symmem_kernels_hip::Target;
 use symmem_kernels_ptx::{CompressedImage, Multicast, decompress_all};
 
-/// Runs of which the fastest counts.
+/// Number of runs, of which the fastest counts.
 const RUNS: usize = 200;
 
 fn main() {
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// What the CUDA backend loads.
+/// Returns the images that the CUDA backend loads.
 fn cuda(architecture: u32, multicast: Multicast) -> Vec<CompressedImage> {
     symmem_kernels_ptx::modules()
         .iter()
@@ -64,7 +64,7 @@ fn measure(device: &str, images: &[CompressedImage]) {
     );
 }
 
-/// Milliseconds of the fastest run.
+/// Returns the milliseconds of the fastest run.
 fn fastest(run: impl Fn()) -> f64 {
     let time = |_| {
         let began = Instant::now();

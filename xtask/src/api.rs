@@ -1,11 +1,11 @@
-//! Compares the public API of the published contract with its snapshots: `cargo xtask api`.
+//! `cargo xtask api`: compares the public API of the published crates with its snapshots.
 //!
-//! The snapshots are text files, a line for each public item, so a change of the API shows in the diff of the commit
-//! that makes it. `cargo xtask api --write` rewrites them. rustdoc describes each crate as JSON, and the crate
-//! `public-api` turns that into lines. Blanket and automatic implementations (`Send`, `Into`, …) are left out.
+//! The snapshots are text files with one line per public item, so a change of the API shows in the diff of its commit.
+//! `cargo xtask api --write` rewrites them. rustdoc describes each crate as JSON, and the crate `public-api` turns that
+//! into lines. They omit blanket and automatic implementations (`Send`, `Into`, …).
 //!
-//! - rustdoc's JSON is unstable: `public-api` reads the format of some nightly toolchains only. `.ci/steps` pins the
-//!   toolchain, and this command reads its name there. Whoever raises the one may have to raise the other.
+//! - rustdoc's JSON is unstable: each `public-api` reads the format of some nightly toolchains only. `.ci/steps` pins
+//!   the toolchain, and this command reads its name there. Raising one may require raising the other.
 //! - Each crate is described with its default features. An item that `symmem` re-exports from `symmem-core` is one
 //!   line in the snapshot of `symmem`; the snapshot of `symmem-core` has its fields and methods.
 
@@ -15,14 +15,14 @@ use std::process::Command;
 use crate::error::{Error, Result, at};
 use crate::tools;
 
-/// The crates whose API is a contract: what programs call, and what plugin authors implement.
+/// The crates with a stable API, for programs and for plugin authors.
 const CRATES: [&str; 2] = ["symmem", "symmem-core"];
 
-/// The build directory, below the repository's root. It is not `target` itself, because the build that runs this
-/// command may hold the lock of that one.
+/// The build directory, relative to the repository's root. It is not `target`, whose lock the build that runs this
+/// command may hold.
 const TARGET: &str = "target/api";
 
-/// The variable that the pinned toolchain is assigned to in `.ci/steps`.
+/// The variable in `.ci/steps` that holds the pinned toolchain.
 const PIN: &str = "nightly=";
 
 /// What to do with the snapshots.
@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The name of the toolchain that `.ci/steps` pins. An error if it is not installed.
+/// Returns the name of the toolchain that `.ci/steps` pins, or an error if it is not installed.
 fn toolchain(root: &Path) -> Result<String> {
     let steps = root.join(".ci/steps");
     let text = at(&steps, std::fs::read_to_string(&steps))?;
@@ -73,7 +73,7 @@ fn toolchain(root: &Path) -> Result<String> {
     }
 }
 
-/// The public API of one crate, a line for each item.
+/// Returns the public API of one crate, one line per item.
 fn public_api(root: &Path, toolchain: &str, name: &str) -> Result<String> {
     let path = describe(root, toolchain, name)?;
     public_api::Builder::from_rustdoc_json(&path)
@@ -88,17 +88,17 @@ fn public_api(root: &Path, toolchain: &str, name: &str) -> Result<String> {
         })
 }
 
-/// Has rustdoc describe a crate as JSON, and returns the file's path.
+/// Runs rustdoc to describe a crate as JSON, and returns the file's path.
 fn describe(root: &Path, toolchain: &str, name: &str) -> Result<PathBuf> {
     let mut cargo = Command::new("rustup");
     cargo
         .args(["run", toolchain, "cargo", "rustdoc", "--lib", "--package"])
         .args([name, "--target-dir", TARGET, "--"])
         .args(["-Zunstable-options", "--output-format", "json"])
-        // A newer rustdoc knows lints that the API's snapshot does not depend on.
+        // The snapshot does not depend on the lints of a newer rustdoc.
         .args(["--cap-lints", "allow"])
         .current_dir(root);
-    // The output may not depend on the flags that the caller builds with.
+    // The output must not depend on the caller's build flags.
     for variable in ["CARGO_BUILD_TARGET", "RUSTDOCFLAGS", "RUSTFLAGS"] {
         cargo.env_remove(variable);
     }
@@ -107,7 +107,7 @@ fn describe(root: &Path, toolchain: &str, name: &str) -> Result<PathBuf> {
     Ok(root.join(TARGET).join("doc").join(file))
 }
 
-/// A unified diff from the snapshot to the API; nothing if they are equal.
+/// Returns a unified diff from the snapshot to the API, or `None` if they are equal.
 fn difference(file: &str, snapshot: &str, api: &str) -> Option<String> {
     (snapshot != api).then(|| {
         similar::TextDiff::from_lines(snapshot, api)

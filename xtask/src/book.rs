@@ -1,9 +1,9 @@
-//! Checks the README and the book: size, links, code blocks, chapters, and the table of variables.
+//! `cargo xtask book`: checks size, links, code blocks, chapters and the table of variables in README and book.
 
 mod links;
 mod table;
-/// The library's own table, compiled here too: a dependency on the library would make every maintainers' command
-/// compile it.
+/// The library's table. It is compiled here, since a dependency would make every maintainers' command compile the
+/// library.
 #[path = "../../src/base/variables.rs"]
 mod variables;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result, at};
 use crate::tools::root;
 use std::path::{Path, PathBuf};
 
-/// A visitor of the repository's page reads this much, and no more.
+/// Bytes that a visitor of the repository's page reads at most.
 const README_BYTES: usize = 12_288;
 /// The page with the table of variables.
 const VARIABLES_PAGE: &str = "docs/src/variables.md";
@@ -22,7 +22,7 @@ const END: &str = "<!-- variables:end -->";
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Write the table of variables into its page first.
+    /// Write the table of variables into its page first
     #[arg(long)]
     write: bool,
 }
@@ -44,14 +44,14 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Replaces what is between two marks; `None` without the marks.
+/// Replaces the text between two marks; `None` if the marks are missing.
 pub fn between(page: &str, begin: &str, end: &str, text: &str) -> Option<String> {
     let (head, rest) = page.split_once(begin)?;
     let (_, tail) = rest.split_once(end)?;
     Some(format!("{head}{begin}{text}{end}{tail}"))
 }
 
-/// Everything that is wrong with the pages, one line each.
+/// Returns the problems of the pages, one line each.
 fn problems(root: &Path) -> Result<Vec<String>> {
     let mut problems = links::problems(root)?;
     let read = |name: &str| {
@@ -67,7 +67,7 @@ fn problems(root: &Path) -> Result<Vec<String>> {
     let page = read(VARIABLES_PAGE)?;
     if between(&page, BEGIN, END, &table::all()).as_deref() != Some(page.as_str()) {
         problems.push(format!(
-            "{VARIABLES_PAGE}: the table is not the one of src/base/variables.rs; run `cargo xtask book --write`"
+            "{VARIABLES_PAGE}: the table is not that of src/base/variables.rs; run `cargo xtask book --write`"
         ));
     }
     let (summary, library) = (read("docs/src/SUMMARY.md")?, read("src/lib.rs")?);
@@ -89,7 +89,7 @@ fn problems(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The book's files, in alphabetical order.
+/// Returns the book's files in alphabetical order.
 fn chapters(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join("docs/src");
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! The conformance suite with its counts: the sample that tests run, or all of it.
+//! `cargo xtask conformance`: runs the conformance suite, the sample or every case, and prints the counts.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,23 +8,23 @@ use serde::Deserialize;
 use crate::error::{Error, Result, at};
 use crate::tools::{Scratch, root};
 
-/// What to run.
+/// The command's options.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Every case of every world, in place of the sample; compiled with optimisation, since there are
-    /// millions. Takes hours on two processors.
+    /// Run every case of every world instead of the sample, compiled with optimizations. Takes hours on two cores,
+    /// since there are millions of cases.
     #[arg(long)]
     full: bool,
-    /// Only worlds whose test has this in its name, such as `Backend__Host::world_2`.
+    /// Run only worlds whose test name contains this, such as `Backend__Host::world_2`.
     #[arg(default_value = "")]
     filter: String,
 }
 
-/// A line of the totals' file: one world.
+/// A line of the file with totals: one world.
 #[derive(Deserialize)]
 struct Line {
     world: String,
-    /// How many cases this world has in all.
+    /// The number of all cases of this world.
     all: u64,
     totals: Totals,
 }
@@ -36,7 +36,7 @@ struct Totals {
     failed: u64,
 }
 
-/// Runs the suite and prints how many cases were run of how many there are.
+/// Runs the suite and prints the counts; blocks until it has ended.
 pub fn run(options: Options) -> Result<()> {
     let scratch = Scratch::new("conformance")?;
     let file = scratch.path().join("totals.json");
@@ -56,7 +56,7 @@ pub fn run(options: Options) -> Result<()> {
         "SYMMEM_CONFORMANCE",
         if options.full { "full" } else { "sample" },
     );
-    // Its output is for whoever waits.
+    // The output goes to the terminal, since the run takes long.
     let status = at(Path::new("cargo"), command.status())?;
     let text = if file.is_file() {
         at(&file, std::fs::read_to_string(&file))?

@@ -1,8 +1,8 @@
-//! What can go wrong in a maintainers' command.
+//! Errors of the maintainers' commands.
 
 use std::path::{Path, PathBuf};
 
-/// Why a command failed, and what to do about it.
+/// An error of a command, with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{}: {source}", path.display())]
@@ -40,7 +40,7 @@ pub enum Error {
     #[error("no toolchain {0}; run `rustup toolchain install {0} --profile minimal`")]
     ToolchainMissing(String),
     #[error(
-        "{}: public-api cannot read what rustdoc of {toolchain} writes: {source}; pin another nightly in .ci/steps, or another public-api in xtask/Cargo.toml",
+        "{}: public-api cannot read the JSON of rustdoc from {toolchain}: {source}; pin another nightly in .ci/steps, or another public-api in xtask/Cargo.toml",
         path.display()
     )]
     ApiUnread {
@@ -49,17 +49,17 @@ pub enum Error {
         source: public_api::Error,
     },
     #[error(
-        "the public API is not the one in the snapshots:\n{}\nif the change is meant, run `cargo xtask api --write` and commit the files it writes",
+        "the public API differs from the snapshots:\n{}\nif the change is intended, run `cargo xtask api --write` and commit the files that it writes",
         .0.join("\n")
     )]
     Api(Vec<String>),
-    #[error("artefacts are not what their sources make; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
+    #[error("artefacts do not match their sources; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Names the file in an input or output error.
+/// Adds the file's path to an input or output error.
 pub fn at<T>(path: &Path, result: std::io::Result<T>) -> Result<T> {
     result.map_err(|source| Error::File {
         path: path.to_owned(),

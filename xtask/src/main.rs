@@ -23,20 +23,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check that the public API is the one in the snapshots, or rewrite them.
+    /// Compare the public API with the snapshots, or rewrite them.
     Api(api::Options),
     /// Check the README and the book: size, links, code blocks, chapters, the table of variables.
     Book(book::Options),
-    /// Run the conformance suite and count: the sample, or all.
+    /// Run the conformance suite, its sample or every case, and print the counts.
     Conformance(conformance::Options),
-    /// The kernels' artefacts: build, check, lint.
+    /// Build, check or lint the kernel artefacts.
     Kernels {
         #[command(subcommand)]
         command: kernels::Command,
     },
-    /// Put a recorded benchmark's figures into the book, and a summary of collectives into the README.
+    /// Write the results of a recorded benchmark into the book, and a summary of collectives into the README.
     Readme(readme::Options),
-    /// Check which crate, folder and file uses which, and what text the GPU backends share.
+    /// Check dependencies of crates, folders and files, and how much text the GPU backends share.
     Structure(structure::Options),
     /// Test the device code on the host, under sanitizers.
     Twin,

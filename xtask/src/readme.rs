@@ -1,5 +1,5 @@
-//! Puts a recorded benchmark's figures into the book's page of results, and a summary of collectives into the README,
-//! so that no figure is copied by hand.
+//! `cargo xtask readme FILE`: writes the results of a recorded benchmark into the book's page of results, and a summary
+//! of collectives into the README, so that nobody copies numbers by hand.
 
 mod collectives;
 
@@ -10,20 +10,20 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Where the figures between pairs stand.
+/// The marks around the results of transfers.
 const BEGIN: &str = "<!-- benchmark:begin -->\n";
 const END: &str = "<!-- benchmark:end -->";
-/// Where those of collectives stand.
+/// The marks around the results of collectives.
 const COLLECTIVES_BEGIN: &str = "<!-- collectives:begin -->\n";
 const COLLECTIVES_END: &str = "<!-- collectives:end -->";
-/// Where the summary of collectives stands.
+/// The marks around the summary of collectives.
 const SUMMARY_BEGIN: &str = "<!-- summary:begin -->\n";
 const SUMMARY_END: &str = "<!-- summary:end -->";
 /// The page of results.
 const RESULTS: &str = "docs/src/results.md";
 const README: &str = "README.md";
 
-/// The columns shown: in the report, and what a reader calls it.
+/// The shown columns: name in the report, and header.
 const COLUMNS: [(&str, &str); 5] = [
     ("block128", "one block of 128 threads"),
     ("nvshmem", "NVSHMEM, the same block"),
@@ -34,7 +34,7 @@ const COLUMNS: [(&str, &str); 5] = [
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The benchmark's JSON, in benches/results.
+    /// The benchmark's JSON file, in benches/results
     report: PathBuf,
 }
 
@@ -50,14 +50,14 @@ pub fn run(options: &Options) -> Result<()> {
         let page = at(&path, std::fs::read_to_string(&path))?;
         let changed = part.placed_in(&page).ok_or_else(|| Error::Source {
             path: path.clone(),
-            what: format!("there is no {}…{}", part.begin, part.end),
+            what: format!("the marks {}…{} are missing", part.begin, part.end),
         })?;
         at(&path, std::fs::write(&path, changed))?;
     }
     Ok(())
 }
 
-/// Text of a page that is made from a report.
+/// Generated text of a page.
 struct Part {
     page: &'static str,
     begin: &'static str,
@@ -66,16 +66,16 @@ struct Part {
 }
 
 impl Part {
-    /// The page with this text between its marks.
+    /// Returns the page with this text between its marks, or `None` if the marks are missing.
     fn placed_in(&self, page: &str) -> Option<String> {
         between(page, self.begin, self.end, &self.text)
     }
 }
 
-/// What a report becomes: the tables of collectives and their summary, or the tables of transfers.
+/// Returns the texts for a report: the tables of collectives and their summary, or the tables of transfers.
 fn parts(report: &Value, name: &str) -> Vec<Part> {
     match collectives::section(report, name) {
-        // The command without arguments measures both: its collectives are for a glance only.
+        // A report of `symmem` without a command has both, with too few sizes of collectives for these tables.
         Some(text) if report["points"] == serde_json::json!([]) => vec![
             Part {
                 page: RESULTS,
@@ -163,7 +163,7 @@ fn section(report: &Value, name: &str) -> String {
     text
 }
 
-/// The day of a run.
+/// Returns the day of a run.
 fn day(environment: &Value) -> &str {
     word(&environment["date"])
         .split('T')
@@ -171,7 +171,7 @@ fn day(environment: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The commit of a run, abbreviated.
+/// Returns the abbreviated commit of a run.
 fn commit(environment: &Value) -> String {
     word(&environment["commit"]).chars().take(12).collect()
 }
@@ -201,7 +201,7 @@ fn sizes(report: &Value, direction: &str) -> Vec<u64> {
     sizes
 }
 
-/// The slowest rank's looped rate.
+/// Returns the slowest rank's looped rate.
 fn rate(report: &Value, direction: &str, bytes: u64, column: &str) -> Option<f64> {
     points(report, direction)
         .filter(|point| point["bytes"] == bytes && point["column"] == column)
@@ -218,7 +218,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn figure(rate: f64) -> String {
     match rate {
         rate if rate < 10.0 => format!("{rate:.2}"),

@@ -1,17 +1,17 @@
-//! Compilers and the assembler: where they are, which version, and running them.
+//! Finds and runs compilers and other tools.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, Result, at};
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
 }
 
-/// A directory that goes away with the value.
+/// A temporary directory, removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -28,12 +28,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed lies in the system's temporary directory, which is its job to clear.
+        // Ignore a failure: the system clears its temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The first of: the variable's value, the candidates on `PATH`.
+/// Returns the variable's value, or the first candidate on `PATH`.
 fn find(variable: &str, candidates: &[&str]) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
@@ -46,54 +46,54 @@ fn find(variable: &str, candidates: &[&str]) -> Option<PathBuf> {
     })
 }
 
-/// clang for device code: `SYMMEM_CLANG`, or `clang-22` or `clang` on `PATH`.
+/// Finds clang for device code: `SYMMEM_CLANG`, or `clang-22` or `clang` on `PATH`.
 pub fn clang() -> Result<PathBuf> {
     find("SYMMEM_CLANG", &["clang-22", "clang"]).ok_or(Error::ToolMissing {
         tool: "clang",
-        advice: "install clang-22, or name one in SYMMEM_CLANG",
+        advice: "install clang-22, or set SYMMEM_CLANG",
     })
 }
 
-/// ptxas: `SYMMEM_PTXAS`, or on `PATH`.
+/// Finds ptxas: `SYMMEM_PTXAS`, or on `PATH`.
 pub fn ptxas() -> Result<PathBuf> {
     find("SYMMEM_PTXAS", &["ptxas"]).ok_or(Error::ToolMissing {
         tool: "ptxas",
-        advice: "it is in CUDA's toolkit and in the Python wheel nvidia-cuda-nvcc-cu12; put it on PATH or name it in SYMMEM_PTXAS",
+        advice: "install the CUDA toolkit or the Python wheel nvidia-cuda-nvcc-cu12, and put ptxas on PATH or set SYMMEM_PTXAS",
     })
 }
 
-/// Every ptxas that is named: that of [`ptxas`], and those in `SYMMEM_PTXAS_MORE`, between colons.
+/// Finds every ptxas: that of [`ptxas`], and those in `SYMMEM_PTXAS_MORE`, separated by colons.
 pub fn all_ptxas() -> Result<Vec<PathBuf>> {
     let more = std::env::var_os("SYMMEM_PTXAS_MORE").unwrap_or_default();
     let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
     Ok(std::iter::once(ptxas()?).chain(more).collect())
 }
 
-/// llvm-objdump for code objects: `SYMMEM_OBJDUMP`, or on `PATH`.
+/// Finds llvm-objdump for code objects: `SYMMEM_OBJDUMP`, or on `PATH`.
 pub fn objdump() -> Result<PathBuf> {
     find("SYMMEM_OBJDUMP", &["llvm-objdump-22", "llvm-objdump"]).ok_or(Error::ToolMissing {
         tool: "llvm-objdump",
-        advice: "install llvm-22, or name one in SYMMEM_OBJDUMP",
+        advice: "install llvm-22, or set SYMMEM_OBJDUMP",
     })
 }
 
-/// zstd's command: `SYMMEM_ZSTD`, or on `PATH`.
+/// Finds the zstd command: `SYMMEM_ZSTD`, or on `PATH`.
 pub fn zstd() -> Result<PathBuf> {
     find("SYMMEM_ZSTD", &["zstd"]).ok_or(Error::ToolMissing {
         tool: "zstd",
-        advice: "install zstd, or name one in SYMMEM_ZSTD",
+        advice: "install zstd, or set SYMMEM_ZSTD",
     })
 }
 
-/// A host C++ compiler with sanitizers: `SYMMEM_CXX`, or one on `PATH`.
+/// Finds a host C++ compiler with sanitizers: `SYMMEM_CXX`, or one on `PATH`.
 pub fn cxx() -> Result<PathBuf> {
     find("SYMMEM_CXX", &["clang++-22", "clang++", "g++"]).ok_or(Error::ToolMissing {
         tool: "C++ compiler",
-        advice: "install clang-22 or g++, or name one in SYMMEM_CXX",
+        advice: "install clang-22 or g++, or set SYMMEM_CXX",
     })
 }
 
-/// Runs a command and returns what it wrote, standard output before standard error.
+/// Runs a command and returns its output, standard output before standard error. Blocks until it has ended.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let result = command.output().map_err(|source| Error::File {
@@ -112,7 +112,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     }
 }
 
-/// The line of `--version` that has the version in it.
+/// Returns the line of `--version` that has the version.
 pub fn version(tool: &Path) -> Result<String> {
     let text = output(Command::new(tool).arg("--version"))?;
     let line = text

@@ -1,4 +1,4 @@
-//! `cargo xtask twin`: the device code's tests on the host, under sanitizers.
+//! `cargo xtask twin`: runs the device code's tests on the host, under sanitizers.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,21 +6,20 @@ use std::process::Command;
 use crate::error::Result;
 use crate::tools::{self, Scratch};
 
-/// A program of `device/tests`, built with sanitizers of its own.
+/// A run of a program of `device/tests` under certain sanitizers.
 struct Run {
     program: &'static str,
-    /// Options of its own.
+    /// Additional compiler options.
     options: &'static [&'static str],
     sanitizers: &'static str,
-    /// The part of its tests. Threads of the copies share nothing, and ThreadSanitizer would need
-    /// minutes to say so.
+    /// The part of its tests. ThreadSanitizer skips the copies, whose threads share nothing; they would take minutes.
     part: &'static str,
-    /// The first of its seeds, and how many there are.
+    /// The first seed, and the number of seeds.
     seed: u32,
     seeds: u32,
 }
 
-/// Each sanitizer has schedules of its own, so that there are more of them.
+/// The runs. Each sanitizer uses different seeds, to cover more schedules.
 const RUNS: [Run; 12] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
@@ -36,13 +35,13 @@ const RUNS: [Run; 12] = [
     Run::new("multicast", "thread", "switch", 1 + 3 * SEEDS).with(&SWITCH),
 ];
 
-/// Accesses to multicast addresses, which a switch of the test's takes.
+/// Uses multicast addresses, which the test's simulated switch handles.
 const SWITCH: [&str; 1] = ["-DSYMMEM_MULTICAST_HARDWARE"];
 
-/// Schedules of the collectives' tests; each decides its sizes, types and grids too.
+/// Seeds per run. A seed determines the schedule, sizes, types and grids.
 const SEEDS: u32 = 12;
 
-/// Builds `device/tests/*.cpp` and runs them, side by side.
+/// Builds and runs `device/tests/*.cpp`, in parallel.
 pub fn run() -> Result<()> {
     let compiler = tools::cxx()?;
     let scratch = Scratch::new("twin")?;
@@ -84,7 +83,7 @@ impl Run {
         Self { options, ..self }
     }
 
-    /// What it was, and what it said, with the device code in `headers`.
+    /// Builds and runs the program with the device code in `headers`. Returns its name and output.
     fn build_and_run(&self, compiler: &Path, headers: &Path, folder: &Path) -> Result<String> {
         let Self {
             program,
@@ -95,7 +94,7 @@ impl Run {
             seeds,
         } = self;
         let root = tools::root();
-        // Of a program and a part there may be several; their seeds differ.
+        // Several runs may share program and part; their seeds differ.
         let built = folder.join(format!("{program}-{part}-{seed}"));
         tools::output(
             Command::new(compiler)
@@ -108,7 +107,7 @@ impl Run {
                     "-Wall",
                     "-Wextra",
                     "-Werror",
-                    // A world has members, which GCC does not know; clang does not know the warning.
+                    // GCC does not know that a world has members; clang does not know the warning.
                     "-Wno-maybe-uninitialized",
                     "-Wno-unknown-warning-option",
                     "-pthread",
@@ -125,7 +124,7 @@ impl Run {
         )?;
         let said = tools::output(
             Command::new(&built)
-                // One race is enough: what comes after it takes long to tell.
+                // One race is enough; reporting all takes long.
                 .env("TSAN_OPTIONS", "halt_on_error=1")
                 .arg(part)
                 .args([seeds.to_string(), seed.to_string()]),
@@ -140,12 +139,12 @@ mod tests {
     use crate::error::Error;
     use std::io::Write;
 
-    /// A fault planted in one of the headers is found by the protocols' tests, which then say one of the words.
+    /// Plants a fault in a header and checks that the tests fail with output that contains `word`.
     #[track_caller]
     fn finds(name: &str, run: Run, header: &str, right: &str, wrong: &str, word: &str) {
         let Ok(compiler) = tools::cxx() else {
             assert!(std::env::var_os("CI").is_none(), "CI installs clang-22");
-            // Past the harness, which keeps to itself what a test that passes says.
+            // Written directly, since the harness hides the output of passing tests.
             let _ = writeln!(std::io::stderr(), "skipped: {name}: no C++ compiler");
             return;
         };
@@ -162,7 +161,7 @@ mod tests {
             }
             std::fs::write(planted.join(file.file_name()), text).unwrap();
         }
-        // A race may need another schedule than the first to show.
+        // A race may not show in the first schedule.
         let run = Run { seeds: 2, ..run };
         match run.build_and_run(&compiler, scratch.path(), scratch.path()) {
             Err(Error::ToolFailed { output, .. }) => {

@@ -1,9 +1,9 @@
-//! `cargo xtask structure` as a command: what it prints, and its exit code.
+//! Tests output and exit code of `cargo xtask structure`.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Checks a crate of two files, of which the second is `other`.
+/// Runs the check on a crate of two files, whose second file has the text `other`.
 fn check(name: &str, other: &str) -> Output {
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(root.join("src")).unwrap();

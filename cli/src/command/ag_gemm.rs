@@ -1,4 +1,4 @@
-//! What `symmem bench ag-gemm` understands, and the files that it reads and writes.
+//! The arguments of `symmem bench ag-gemm`, and the files that it reads and writes.
 
 use super::common::{MEASUREMENT, RESULTS, effort};
 use super::error::{CommandError, Result};
@@ -13,44 +13,44 @@ use symmem_bench::report::{Report, page};
 /// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to multiply: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or
-    /// columns, "b_order": row-major or column-major, "bias"}; may be given more than once
+    /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or columns,
+    /// "b_order": row-major or column-major, "bias"}; may be given more than once
     #[arg(long, value_name = "FILE", required = true, help_heading = MEASUREMENT)]
     config: Vec<PathBuf>,
-    /// Ours by these only: baseline, pipeline, pull, push, or all
+    /// Measure only these algorithms of symmem: baseline, pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all", help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
-    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual of each,
-    /// and beside it every other one that a pipeline or push has [default: the usual]
+    /// Transport of the shards, for algorithms with a choice: get or put (copy engines), vendor (NCCL or RCCL),
+    /// kernel, or all, which adds every other transport of pipeline and push [default: each algorithm's default]
     #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS], help_heading = MEASUREMENT)]
     transport: Option<String>,
-    /// Compare every algorithm's C with a reference [default: this and --benchmark]
+    /// Compare every algorithm's C with a reference [default: both --validate and --benchmark]
     #[arg(short, long, help_heading = MEASUREMENT)]
     validate: bool,
-    /// Measure
+    /// Measure the time
     #[arg(short, long, help_heading = MEASUREMENT)]
     benchmark: bool,
-    /// Print each rank's plan: streams, peers, chunks, waits. Alone, do nothing else
+    /// Print each rank's plan: streams, peers, chunks, waits. Without -v or -b, run nothing
     #[arg(long, help_heading = MEASUREMENT)]
     explain: bool,
-    /// Measure by the published method as well: no barrier, mean of 50 calls at rank 0
+    /// Also measure as DDLB does for its published results: no barrier, mean of 50 calls on rank 0
     #[arg(long, help_heading = MEASUREMENT)]
     ddlb: bool,
-    /// Beside what: pytorch, or none [default: pytorch on GPUs, none on the host]
+    /// Program to compare with: pytorch or none [default: pytorch on GPUs, none on the host]
     #[arg(long, value_name = "BASELINE", value_parser = [PYTORCH, NONE], help_heading = MEASUREMENT)]
     baseline: Option<String>,
-    /// 3 rounds in place of 9
+    /// Measure 3 rounds instead of 9
     #[arg(long, help_heading = MEASUREMENT)]
     quick: bool,
-    /// Rounds, whose median counts [default: 9, --quick 3]
+    /// Number of rounds; the result is their median [default: 9, --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
-    /// Where the results go: a JSON file for each product, and ag-gemm.html
+    /// Directory for the results: one JSON file per shape, and ag-gemm.html
     #[arg(long, value_name = "DIR", default_value = "results", help_heading = RESULTS)]
     pub out: PathBuf,
-    /// Where a row for each product goes, with our fastest algorithm and the library's ways: the table that
-    /// SYMMEM_TUNING names; rows of other products, and of collectives, stay. Takes all algorithms, results are
-    /// compared, and nothing is written where one was wrong
+    /// Tuning table for SYMMEM_TUNING: add a row per shape with symmem's fastest algorithm and its cuBLASLt or
+    /// hipBLASLt heuristic candidates; other rows stay. Needs all algorithms, implies -v and -b, and writes nothing
+    /// if a result is wrong
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub tune: Option<PathBuf>,
 }
@@ -58,21 +58,21 @@ pub struct Arguments {
 const ALL: &str = "all";
 const PYTORCH: &str = "pytorch";
 const NONE: &str = "none";
-/// The page of all products.
+/// The page of all shapes.
 const PAGE: &str = "ag-gemm.html";
 
 fn named(text: &str) -> std::result::Result<String, String> {
     match text == ALL || gemm_algorithm(text).is_some() {
         true => Ok(text.into()),
         false => Err(format!(
-            "no algorithm; write {} or {ALL}",
+            "not an algorithm; write {} or {ALL}",
             ALGORITHMS.join(", ")
         )),
     }
 }
 
 impl Arguments {
-    /// Reads the files of shapes.
+    /// Reads the shapes and returns the benchmark's options.
     pub fn options(self) -> Result<Options> {
         let mut products = Vec::new();
         for file in &self.config {
@@ -88,7 +88,7 @@ impl Arguments {
             products,
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
-            // What is stored is right.
+            // A tuning table must not name an algorithm that computes wrong results.
             validate: self.validate || neither || self.tune.is_some(),
             benchmark: self.benchmark || neither || self.tune.is_some(),
             explain: self.explain,
@@ -100,7 +100,7 @@ impl Arguments {
 }
 
 impl Arguments {
-    /// What is stored is chosen among all of ours.
+    /// Fails if `--algorithm` or `--transport` excludes an algorithm from the tuning.
     fn check_all_take_part(&self) -> Result<()> {
         let left_out =
             |option: &str, value: String| Err(CommandError::TunePart(format!("{option} {value}")));
@@ -114,7 +114,7 @@ impl Arguments {
     }
 }
 
-/// A file's list of shapes.
+/// Reads a file's list of shapes.
 fn read(file: &Path) -> Result<Vec<Product>> {
     let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
         what: format!("reading {}", file.display()),
@@ -124,24 +124,27 @@ fn read(file: &Path) -> Result<Vec<Product>> {
     let products: Vec<Product> =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if products.is_empty() {
-        return Err(wrong("no shapes are in it".into()));
+        return Err(wrong("no shapes in the list; add at least one".into()));
     }
     match products
         .iter()
         .find(|product| product.m * product.n * product.k == 0)
     {
-        Some(product) => Err(wrong(format!("{} has no elements", product.shape()))),
+        Some(product) => Err(wrong(format!(
+            "{} has no elements; m, n and k must be at least 1",
+            product.shape()
+        ))),
         None => Ok(products),
     }
 }
 
-/// Writes a file for each product, and the page of all.
+/// Writes one JSON file per shape, and the page of all.
 pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result<()> {
     let Some(section) = &report.ag_gemm else {
         return Ok(());
     };
     std::fs::create_dir_all(directory).map_err(|error| CommandError::System {
-        what: format!("making {}", directory.display()),
+        what: format!("creating {}", directory.display()),
         error,
     })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));

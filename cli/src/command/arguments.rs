@@ -1,4 +1,4 @@
-//! What the command line offers, and who does it.
+//! The commands of `symmem`, and the function that runs each.
 
 #[cfg(feature = "cuda")]
 use super::doctor;
@@ -10,15 +10,15 @@ use std::process::ExitCode;
 
 /// Symmetric memory across the GPUs of a node.
 ///
-/// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark and short
-/// ones of collectives and of all-gather with a GEMM; it prints one screen (all tables with --details) and writes
-/// symmem-p2p.json and symmem-p2p.html.
+/// Without a command, symmem starts one rank per GPU (two on the host) and runs the peer-to-peer benchmark and short
+/// benchmarks of the collectives and of all-gather + GEMM. It prints one screen (all tables with --details) and
+/// writes symmem-p2p.json and symmem-p2p.html.
 #[derive(Debug, Parser)]
 #[command(name = "symmem", version)]
 pub struct Arguments {
     #[command(flatten)]
     everything: bench::Everything,
-    /// Colours in help, errors and log lines
+    /// When to color help, errors and log lines
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
     #[command(subcommand)]
@@ -27,25 +27,25 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Backends and why each can or cannot start, devices, links, libraries
+    /// List backends with the reason why one cannot start, devices, links and libraries
     Info(info::Options),
-    /// Start a program once for each rank: symmem run -n N -- program arguments
+    /// Start a program once per rank: symmem run -n N -- PROGRAM ARGUMENTS
     Run(run::Options),
-    /// Measure
+    /// Benchmark transfers, collectives, all-gather + GEMM or the host's cost of a call
     Bench {
         #[command(subcommand)]
         what: bench::What,
     },
-    /// Measure which algorithm is best for collectives here, and write the table that SYMMEM_TUNING names;
-    /// `bench ag-gemm --tune` does so for products
+    /// Find the fastest algorithms for collectives on this machine and write a tuning table for SYMMEM_TUNING;
+    /// for all-gather + GEMM use `bench ag-gemm --tune`
     Tune(bench::Tune),
-    /// Lay reports of different machines side by side: symmem compare a.json b.json ...
+    /// Compare reports of different machines side by side: symmem compare a.json b.json ...
     Compare(compare::Options),
-    /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
+    /// Run a sample of the conformance suite; --full runs every case, --quick a quarter of the sample
     Selftest(selftest::Options),
-    /// Print a script that completes this command's words: symmem completions bash
+    /// Print a shell completion script: symmem completions bash
     Completions(completions::Options),
-    /// What this machine's owner wants to know before something risky is used
+    /// Check whether a risky feature works on this machine
     #[cfg(feature = "cuda")]
     Doctor {
         #[command(subcommand)]
@@ -54,19 +54,19 @@ enum Command {
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem_conformance::RANK_ARGUMENT)]
     RankSelftest,
-    /// One rank of a job that another command started
+    /// One rank that another command started
     #[command(hide = true)]
     Rank {
-        /// What to do, as the launching command wrote it
+        /// The task, as JSON
         task: String,
     },
 }
 
 impl Arguments {
-    /// Does what was asked for.
+    /// Runs the command; blocks until it has ended.
     ///
     /// # Errors
-    /// A sentence for the user.
+    /// One sentence for the user.
     pub fn execute(self) -> Result<ExitCode> {
         match self.command {
             None => bench::everything(self.everything),

@@ -1,4 +1,4 @@
-//! A bar that shows how far a benchmark is.
+//! The progress bar of a benchmark.
 
 use crate::output::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,7 +6,7 @@ use symmem::Communicator;
 use symmem_bench::BenchError;
 use symmem_bench::p2p::Progress;
 
-/// Runs a benchmark, with a bar at rank 0 if somebody looks.
+/// Runs a benchmark, with a progress bar on rank 0 if standard error is a terminal.
 pub(super) fn with_bar<T>(
     communicator: &Communicator,
     benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,

@@ -1,5 +1,5 @@
-//! `symmem bench`: chooses backend and ranks, and starts this program again for each rank. The
-//! process that the user started never opens a device.
+//! `symmem bench`: chooses backend and number of ranks, and starts this program again once per rank. The process
+//! that the user started opens no device.
 
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
@@ -17,7 +17,7 @@ use symmem::backends::{Chosen, Selection};
 use symmem_bench::report::summary::Circumstances;
 use symmem_bench::{Effort, collectives, p2p};
 
-/// What `symmem` without a command understands.
+/// The arguments of `symmem` without a command.
 #[derive(Debug, Args)]
 pub struct Everything {
     #[command(flatten)]
@@ -26,18 +26,18 @@ pub struct Everything {
     transfers: TransferSizes,
     #[command(flatten)]
     results: Results,
-    /// Print all tables in place of one screen
+    /// Print all tables instead of one screen
     #[arg(long, help_heading = MEASUREMENT)]
     details: bool,
 }
 
-/// How much of transfers is measured.
+/// The options that limit the sizes of transfers.
 #[derive(Debug, Args)]
 struct TransferSizes {
-    /// Transfers of four sizes up to 4 MiB, 3 rounds in place of 9
+    /// Measure transfers of four sizes up to 4 MiB, 3 rounds instead of 9
     #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
     quick: bool,
-    /// Transfers up to 1 GiB [default: up to 64 MiB]
+    /// Measure transfers up to 1 GiB [default: up to 64 MiB]
     #[arg(long, help_heading = MEASUREMENT)]
     full: bool,
 }
@@ -46,26 +46,26 @@ struct TransferSizes {
 pub enum What {
     /// Bandwidth and latency of one-sided transfers between pairs of ranks
     P2p(Transfers),
-    /// Operations of all ranks, in nccl-tests' columns
+    /// Collectives, in the columns of nccl-tests
     Collectives(Collectives),
-    /// All-gather with a GEMM, by every algorithm, checked, beside its parts and PyTorch
+    /// All-gather + GEMM by every algorithm, checked, beside gather alone, GEMM alone and PyTorch
     #[command(name = "ag-gemm")]
     AllGatherGemm(Products),
-    /// What a call costs the host
+    /// Time that the host spends in a call
     Enqueue(Enqueue),
 }
 
-/// What `symmem bench p2p` understands.
+/// The arguments of `symmem bench p2p`.
 #[derive(Debug, Args)]
 pub struct Transfers {
     #[command(flatten)]
     ranks: Ranks,
     #[command(flatten)]
     sizes: TransferSizes,
-    /// Which ranks pair up
+    /// Pairs of ranks to measure
     #[arg(long, value_enum, default_value_t, help_heading = MEASUREMENT)]
     pairs: Pairs,
-    /// Run NVSHMEM beside: nvshmem, or nvshmem=PROGRAM (benches/baselines/build.sh makes it)
+    /// Measure NVSHMEM too: nvshmem, or nvshmem=PROGRAM (benches/baselines/build.sh builds it)
     /// [default: SYMMEM_NVSHMEM_BASELINE, if it is set]
     #[arg(long, value_name = "BASELINE", help_heading = MEASUREMENT)]
     baseline: Option<String>,
@@ -73,7 +73,7 @@ pub struct Transfers {
     results: Results,
 }
 
-/// What `symmem bench collectives` understands.
+/// The arguments of `symmem bench collectives`.
 #[derive(Debug, Args)]
 pub struct Collectives {
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub struct Collectives {
     results: Results,
 }
 
-/// What `symmem bench ag-gemm` understands.
+/// The arguments of `symmem bench ag-gemm`.
 #[derive(Debug, Args)]
 pub struct Products {
     #[command(flatten)]
@@ -95,15 +95,15 @@ pub struct Products {
     results: Results,
 }
 
-/// What `symmem bench enqueue` understands.
+/// The arguments of `symmem bench enqueue`.
 #[derive(Debug, Args)]
 pub struct Enqueue {
     #[command(flatten)]
     backend: Backend,
-    /// How many ranks, of which one is measured [default: 2]
+    /// Number of ranks; only rank 0 is measured [default: 2]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
     ranks: Option<u32>,
-    /// 1,400 calls of each kind in place of 10,200
+    /// Time 1,400 calls of each kind instead of 10,200
     #[arg(long, help_heading = MEASUREMENT)]
     quick: bool,
     /// Write the result as JSON; `-` for standard output
@@ -111,7 +111,7 @@ pub struct Enqueue {
     json: Option<Target>,
 }
 
-/// What `symmem tune` understands.
+/// The arguments of `symmem tune`.
 #[derive(Debug, Args)]
 pub struct Tune {
     #[command(flatten)]
@@ -122,15 +122,15 @@ pub struct Tune {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Pairs {
-    /// Each rank with its neighbour, rank xor 1, all pairs at once
+    /// Each rank r with rank r xor 1, all pairs at once
     #[default]
     Neighbours,
-    /// Every two ranks, one pair at a time, as a matrix
+    /// Every pair of ranks, one pair at a time, as a matrix
     All,
 }
 
-/// No command: the peer-to-peer benchmark, and short ones of collectives and of all-gather with a GEMM,
-/// with their files in the current directory.
+/// Runs `symmem` without a command: the peer-to-peer benchmark and short benchmarks of the collectives and of
+/// all-gather + GEMM. Writes their files to the current directory.
 pub fn everything(asked: Everything) -> Result<ExitCode> {
     let file = |name: &str| Some(Target::File(name.into()));
     let results = Results {
@@ -151,26 +151,24 @@ pub fn everything(asked: Everything) -> Result<ExitCode> {
     start(asked.ranks, results, measurement, summary)
 }
 
-/// What the screen says besides the figures.
+/// Returns what the one-screen summary shows besides the measurements.
 fn circumstances() -> Circumstances {
     let load = std::fs::read_to_string("/proc/loadavg").ok();
     let load = load.and_then(|text| text.split_whitespace().next()?.parse().ok());
     Circumstances {
         chosen: None,
         load,
-        hints: vec![
-            "all tables: symmem --details; each benchmark alone: symmem bench --help".into(),
-        ],
+        hints: vec!["all tables: symmem --details; single benchmarks: symmem bench --help".into()],
     }
 }
 
-/// Why the backend is this one, where the user did not name it.
+/// Returns why `auto` chose the host backend.
 fn why(selection: &Selection, chosen: &Chosen) -> Option<String> {
     let chosen_here = matches!(selection, Selection::Auto);
-    (chosen_here && chosen.name == "host").then(|| "no GPU was found; symmem info says why".into())
+    (chosen_here && chosen.name == "host").then(|| "no GPU was found; see symmem info".into())
 }
 
-/// Launches the ranks of a benchmark.
+/// Launches the ranks of a benchmark; blocks until they have ended.
 pub fn bench(what: What) -> Result<ExitCode> {
     match what {
         What::P2p(asked) => {
@@ -213,7 +211,7 @@ pub fn bench(what: What) -> Result<ExitCode> {
     }
 }
 
-/// Launches the ranks that find the best algorithms.
+/// Launches the ranks that find the fastest algorithms; blocks until they have ended.
 pub fn tune(mut asked: Tune) -> Result<ExitCode> {
     check_table(&asked.arguments.out)?;
     let options = asked.arguments.options();
@@ -227,7 +225,6 @@ impl TransferSizes {
     }
 }
 
-/// Starts this program once for each rank.
 fn start(
     asked: Ranks,
     results: Results,
@@ -244,7 +241,7 @@ fn start(
     let task = Task {
         backend: match selection {
             Selection::Plugin(_) => selection.to_string(),
-            // Every rank takes what was found here.
+            // Every rank uses the backend that was found here.
             _ => chosen.name,
         },
         kind: Kind::Measure(measurement),
@@ -257,7 +254,7 @@ fn start(
     start_ranks(&task, ranks, Vec::new())
 }
 
-/// The baseline's program: named, built on request, or from `SYMMEM_NVSHMEM_BASELINE`.
+/// Returns the NVSHMEM program: named by `asked`, built on request, or from `SYMMEM_NVSHMEM_BASELINE`.
 fn find_baseline(asked: Option<String>) -> Result<Option<PathBuf>> {
     let variable = std::env::var_os("SYMMEM_NVSHMEM_BASELINE").map(PathBuf::from);
     let program = match asked.as_deref() {
@@ -267,12 +264,12 @@ fn find_baseline(asked: Option<String>) -> Result<Option<PathBuf>> {
             Some(path) if !path.is_empty() => Some(path.into()),
             _ => {
                 return Err(CommandError::Said(format!(
-                    "no baseline `{text}`; write nvshmem or nvshmem=PROGRAM"
+                    "`{text}` is not a baseline; write nvshmem or nvshmem=PROGRAM"
                 )));
             }
         },
     };
-    // Ranks run in the same directory, but a message with the whole path says more.
+    // Ranks run in the same directory; the absolute path is for error messages.
     program
         .map(|path| {
             path.canonicalize().map_err(|error| CommandError::System {
@@ -301,7 +298,7 @@ fn build_baseline() -> Result<PathBuf> {
         .map_err(failed)?;
     if !status.success() {
         return Err(CommandError::Said(format!(
-            "the NVSHMEM baseline could not be built ({status}); the lines above say why"
+            "building the NVSHMEM baseline failed ({status}); the reason is above"
         )));
     }
     Ok(out.join("nvshmem_p2p"))

@@ -1,4 +1,4 @@
-//! What `symmem bench collectives` and `symmem tune` understand.
+//! The arguments of `symmem bench collectives` and `symmem tune`.
 
 use super::common::{MEASUREMENT, RESULTS, effort};
 use clap::Args;
@@ -11,27 +11,27 @@ use symmem_bench::{collectives, tune};
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, algorithms of
-    /// ours by name, or none [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
+    /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi, a name
+    /// of --algorithm, or none [default: NCCL or RCCL with and without windows and torch on GPUs; mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
-    /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
+    /// Algorithm of symmem to measure: packets, packets_two_shot, one_shot, two_shot, push, pull,
     /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,
-    /// Ours with so many copies under way at once, where it copies; 0 for as many as there are
+    /// Concurrent copies in symmem's algorithms that copy; 0: all at once in a kernel, by size with the copy engine
     /// [default: the selector's choice]
     #[arg(long, value_name = "N", help_heading = MEASUREMENT)]
     concurrent: Option<u32>,
-    /// Rounds, whose median counts [default: 9, --quick 3]
+    /// Number of rounds; the result is their median [default: 9, --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
 }
 
-/// What benchmark and tuning have in common: which operations, sizes and elements.
+/// Arguments that benchmark and tuning share: operations, sizes and element type.
 #[derive(Debug, Default, Args)]
 struct Which {
-    /// Every fifth power of two up to 1 MiB, or every one up to --max-bytes; 3 rounds in place of 9
+    /// Every fifth power of two up to 1 MiB, or every power of two up to --max-bytes; 3 rounds instead of 9
     #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
     quick: bool,
     /// Sizes up to 1 GiB [default: up to 64 MiB]
@@ -41,14 +41,14 @@ struct Which {
     /// scatter, or all [default: the first four]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation, help_heading = MEASUREMENT)]
     op: Vec<Operations>,
-    /// The smallest size, as 1024, 1K, 1KiB [default: 1K]
+    /// Smallest size, written as 1024, 1K or 1KiB [default: 1K]
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = MEASUREMENT)]
     min_bytes: Option<u64>,
-    /// The largest size [default: 64M, --quick 1M, --full 1G]
+    /// Largest size [default: 64M, --quick 1M, --full 1G]
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = MEASUREMENT)]
     max_bytes: Option<u64>,
-    /// Elements: bf16, f16, f32, f64, e4m3, e5m2, i8 … u64, or nccl-tests' name
-    /// [default: bf16, on the host f32]
+    /// Element type: bf16, f16, f32, f64, e4m3, e5m2, i8 … u64, or a name of nccl-tests
+    /// [default: bf16; on the host f32]
     #[arg(long, value_name = "TYPE", value_parser = element, help_heading = MEASUREMENT)]
     r#type: Option<String>,
 }
@@ -58,10 +58,10 @@ struct Which {
 pub struct TuneArguments {
     #[command(flatten)]
     which: Which,
-    /// Where the table goes; rows for other operations and worlds that are there stay
+    /// File for the table; its rows for other operations and world sizes stay
     #[arg(long, value_name = "FILE", default_value = "tuning.json", help_heading = RESULTS)]
     pub out: PathBuf,
-    /// Print the table as Rust, for a backend's own
+    /// Print the table as Rust source, for a backend's built-in table
     #[arg(long, help_heading = RESULTS)]
     rust: bool,
 }
@@ -114,7 +114,7 @@ impl TuneArguments {
     }
 }
 
-/// Each operation that was named, once; the usual ones where none was.
+/// Returns each named operation once, or `usual` if none was named.
 pub fn chosen(named: &[Operations], usual: Vec<Collective>) -> Vec<Collective> {
     let mut chosen = Vec::new();
     for collective in named.iter().flat_map(|operations| &operations.0) {
@@ -128,7 +128,7 @@ pub fn chosen(named: &[Operations], usual: Vec<Collective>) -> Vec<Collective> {
     }
 }
 
-/// Stands for no baseline.
+/// The value of `--baseline` for no baseline.
 const NONE: &str = "none";
 
 pub fn operation(text: &str) -> Result<Operations, String> {
@@ -139,7 +139,7 @@ pub fn operation(text: &str) -> Result<Operations, String> {
         .map(|collective| Operations(vec![collective]))
         .ok_or_else(|| {
             let names: Vec<&str> = Collective::ALL.iter().map(|one| one.name()).collect();
-            format!("no operation; write {} or all", names.join(", "))
+            format!("not an operation; write {} or all", names.join(", "))
         })
 }
 
@@ -147,7 +147,7 @@ fn baseline(text: &str) -> Result<String, String> {
     match text == NONE || collectives::is_baseline(text) {
         true => Ok(text.into()),
         false => Err(format!(
-            "no baseline; write {} or {NONE}",
+            "not a baseline; write {} or {NONE}",
             collectives::baseline_names()
         )),
     }
@@ -156,17 +156,19 @@ fn baseline(text: &str) -> Result<String, String> {
 fn algorithm(text: &str) -> Result<String, String> {
     match collectives::algorithm(text) {
         Some(_) => Ok(text.into()),
-        None => Err("no algorithm of ours; the help names them".into()),
+        None => Err("not an algorithm of symmem; the help lists them".into()),
     }
 }
 
 fn element(text: &str) -> Result<String, String> {
     collectives::nccl_name(text)
         .map(str::to_owned)
-        .ok_or_else(|| "no element type; write bf16, f16, f32, f64, e4m3, e5m2, i8 … u64".into())
+        .ok_or_else(|| {
+            "not an element type; write bf16, f16, f32, f64, e4m3, e5m2, i8 … u64".into()
+        })
 }
 
-/// Bytes: a number, with K, M or G (powers of 1024) and `B` or `iB` behind it or not.
+/// Parses a number of bytes, with an optional unit: K, M or G (powers of 1024), optionally followed by B or iB.
 pub fn size(text: &str) -> Result<u64, String> {
     let short = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (digits, shift) = match short.char_indices().last() {
@@ -178,7 +180,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     let bytes = digits.parse::<u64>().ok().filter(|bytes| *bytes != 0);
     bytes
         .and_then(|bytes| bytes.checked_mul(1 << shift))
-        .ok_or_else(|| "no size; write bytes, or 64K, 1M, 1G".into())
+        .ok_or_else(|| "not a size; write bytes, or 64K, 1M, 1G".into())
 }
 
 #[cfg(test)]

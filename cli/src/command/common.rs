@@ -1,4 +1,4 @@
-//! Options of several commands. A command has only those that it honours.
+//! Options that several commands share.
 
 use super::error::{CommandError, Result};
 use super::files::Target;
@@ -12,16 +12,16 @@ pub const RANKS: &str = "Ranks";
 pub const MEASUREMENT: &str = "Measurement";
 pub const RESULTS: &str = "Results";
 
-/// Which backend.
+/// The option that selects a backend.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Backend {
-    /// auto, host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else auto]
+    /// Backend: auto, host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else auto]
     #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
     pub backend: Option<String>,
 }
 
 impl Backend {
-    /// The selection.
+    /// Returns the selection by `--backend`, otherwise by `SYMMEM_BACKEND`.
     pub fn selection(&self) -> Result<Selection> {
         let parsed = match &self.backend {
             Some(text) => Selection::parse(text),
@@ -30,13 +30,16 @@ impl Backend {
         parsed.map_err(|error| CommandError::Said(error.to_string()))
     }
 
-    /// Chooses the backend. An unknown name is wrong use; a backend that cannot start is a failure.
+    /// Chooses the backend.
+    ///
+    /// # Errors
+    /// Wrong use for an unknown name; a failure for a backend that cannot start.
     pub fn choose(selection: &Selection) -> Result<Chosen> {
         Self::check(selection)?;
         select::choose(selection).map_err(|error| Self::why(selection, error))
     }
 
-    /// Why choosing failed: there is no such backend, or it cannot start.
+    /// Returns the reason why choosing failed: the backend does not exist, or it cannot start.
     pub fn why(selection: &Selection, error: symmem::Error) -> CommandError {
         match select::probe(selection) {
             Ok(_) => error.into(),
@@ -44,7 +47,7 @@ impl Backend {
         }
     }
 
-    /// Looks at what the selection names.
+    /// Probes the selected backend, or all backends for `auto`.
     pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
         Self::check(selection)?;
         match selection {
@@ -53,11 +56,11 @@ impl Backend {
         }
     }
 
-    /// Fails if the selection names a file that is not there.
+    /// Fails if the selection names a plugin file that does not exist.
     pub fn check(selection: &Selection) -> Result<()> {
         match selection {
             Selection::Plugin(file) if !file.is_file() => Err(CommandError::Said(format!(
-                "there is no plugin {}; name a file, path:DIRECTORY/libsymmem_NAME.so",
+                "no plugin at {}; name a file: path:DIRECTORY/libsymmem_NAME.so",
                 file.display()
             ))),
             _ => Ok(()),
@@ -69,17 +72,17 @@ impl Backend {
     }
 }
 
-/// Which ranks measure.
+/// The options that select backend and number of ranks.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Ranks {
     #[command(flatten)]
     pub backend: Backend,
-    /// How many ranks [default: one per GPU, at least 2]
+    /// Number of ranks [default: one per GPU, at least 2]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<2>, help_heading = RANKS)]
     pub ranks: Option<u32>,
 }
 
-/// Where a report goes.
+/// The options that name the files of a report.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Results {
     /// Write the report as JSON; `-` for standard output
@@ -91,7 +94,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Fails if a file could not be written later.
+    /// Fails if a named file is not writable.
     pub fn check(&self) -> Result<()> {
         if self.json.as_ref().is_some_and(Target::is_standard) && self.html == self.json {
             return Err(CommandError::Said(
@@ -106,7 +109,7 @@ impl Results {
     }
 }
 
-/// Reads a number of ranks: `LEAST`, or more, up to what a world can have.
+/// Parses a number of ranks from `LEAST` to the largest world size.
 pub fn ranks<const LEAST: u32>(text: &str) -> std::result::Result<u32, String> {
     let most = MAX_RANKS as u32;
     let number = text.parse().ok();
@@ -117,7 +120,7 @@ pub fn ranks<const LEAST: u32>(text: &str) -> std::result::Result<u32, String> {
         })
 }
 
-/// How much is measured, of two options that exclude each other.
+/// Returns the effort that `--quick` or `--full` asks for; the two exclude each other.
 pub fn effort(quick: bool, full: bool) -> Effort {
     match (quick, full) {
         (true, _) => Effort::Quick,

@@ -1,4 +1,4 @@
-//! `symmem compare`: reads files and prints tables; it starts no rank and opens no device.
+//! `symmem compare`: reads reports and prints tables. It starts no rank and opens no device.
 
 use super::common::RESULTS;
 use super::error::{CommandError, Result};
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem_bench::report::compare::{self, Comparison, Run};
 
-/// What it understands.
+/// The arguments of `symmem compare`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// What `symmem bench` wrote with --json, or `symmem` by itself; ratios are to the first
+    /// Reports that `symmem` or `symmem bench` wrote with --json; ratios are to the first
     #[arg(required = true, num_args = 2.., value_name = "REPORT")]
     reports: Vec<PathBuf>,
     /// Write the comparison as one self-contained HTML page; `-` for standard output
@@ -19,7 +19,7 @@ pub struct Options {
     html: Option<Target>,
 }
 
-/// Lays the reports side by side.
+/// Prints the reports side by side.
 pub fn compare(options: &Options) -> Result<ExitCode> {
     options.html.as_ref().map(Target::check).transpose()?;
     let runs = options.reports.iter().map(|file| {

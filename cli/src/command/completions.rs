@@ -1,4 +1,4 @@
-//! `symmem completions`: a script for a shell that completes this command's words.
+//! `symmem completions`: prints a completion script for a shell.
 
 use super::error::Result;
 use crate::output;
@@ -6,7 +6,7 @@ use clap::Command;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
-/// What it understands.
+/// The arguments of `symmem completions`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The shell that reads the script
@@ -14,7 +14,7 @@ pub struct Options {
     shell: Shell,
 }
 
-/// Prints the script for the commands of `all` that are not hidden.
+/// Prints the script for the visible subcommands of `all`.
 pub fn print(options: &Options, all: &Command) -> Result<ExitCode> {
     let mut script = Vec::new();
     let shown = all.get_subcommands().filter(|one| !one.is_hide_set());

@@ -1,5 +1,5 @@
-//! `symmem doctor multicast`: what is known, what the live test would do and, where the machine's owner says so,
-//! the test. Its parts are ranks of their own; the process that the user started opens no device.
+//! `symmem doctor multicast`: describes the machine and the live test and, if the machine's owner asks for it, runs
+//! the test. Each part of the test runs in ranks of its own; the process that the user started opens no device.
 
 pub mod part;
 mod ranks;
@@ -23,46 +23,46 @@ const CUDA: &str = "cuda";
 
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// Multicast by a switch (NVLS), which is off unless SYMMEM_MULTICAST=1 asks for it
+    /// Check NVLS multicast, which symmem uses only with SYMMEM_MULTICAST=1
     ///
-    /// Prints what is known of this machine, what a live test would do step by step, what can go wrong and how to
-    /// recover. Touches no more than `symmem info` does.
+    /// Describes this machine, each step of the live test, what can go wrong and how to recover. Without
+    /// --i-own-this-machine it touches no more than `symmem info` does.
     Multicast(Arguments),
 }
 
 /// A heading in the help.
 const LIVE_TEST: &str = "Live test";
 
-/// What the test understands.
+/// The arguments of `symmem doctor multicast`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// cuda, or path:FILE of it as a plugin [default: SYMMEM_BACKEND, else cuda]
+    /// Backend: cuda, or path:FILE for it as a plugin [default: SYMMEM_BACKEND, else cuda]
     #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
     backend: Option<String>,
-    /// Ranks of the live test, each with a GPU of its own [default: one per GPU]
+    /// Number of ranks of the live test, one GPU each [default: one per GPU]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<2>, help_heading = RANKS)]
     ranks: Option<u32>,
-    /// Run the live test. A set-up that fails can put all GPUs of this machine out of service
+    /// Run the live test. A failed setup can put all GPUs of this machine out of service
     #[arg(long, help_heading = LIVE_TEST)]
     i_own_this_machine: bool,
-    /// Operations that are measured [default: all_reduce,reduce_scatter,all_gather,broadcast]
+    /// Operations to measure [default: all_reduce,reduce_scatter,all_gather,broadcast]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation, help_heading = LIVE_TEST)]
     op: Vec<Operations>,
-    /// The largest size that is measured [default: 64M, --quick 1M, --full 1G]
+    /// Largest size to measure [default: 64M, --quick 1M, --full 1G]
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = LIVE_TEST)]
     max_bytes: Option<u64>,
-    /// A quarter of a sample of the cases, 2 communicators, sizes up to 1 MiB
+    /// A quarter of the sample of the cases, 2 communicators, sizes up to 1 MiB
     #[arg(long, conflicts_with = "full", help_heading = LIVE_TEST)]
     quick: bool,
-    /// Every case, more communicators than a switch has slots, sizes up to 1 GiB
+    /// Every case, more communicators than the switch has slots, sizes up to 1 GiB
     #[arg(long, help_heading = LIVE_TEST)]
     full: bool,
-    /// Write all that was found out as JSON; `-` for standard output
+    /// Write all findings as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
 }
 
-/// Looks, tells, and tests where it may.
+/// Describes the machine and the test, and runs the test with `--i-own-this-machine`; blocks until it has ended.
 pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
     arguments.json.as_ref().map(Target::check).transpose()?;
     let backend = Backend {
@@ -70,12 +70,11 @@ pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
     };
     let selection = selection(&backend)?;
     if arguments.i_own_this_machine {
-        // Before the driver is even opened.
+        // Checked before the driver is opened.
         let forbidding = Machine::forbidding(&Machine::switches());
         if !forbidding.is_empty() {
             return Err(CommandError::Said(format!(
-                "{} forbids multicast here, and nothing was tried; the test runs where none of these variables \
-                 forbids it, once whoever set them agrees",
+                "{} forbids multicast, so nothing was tested; unset it if the administrator who set it agrees",
                 forbidding.join(" and ")
             )));
         }
@@ -122,7 +121,7 @@ pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// CUDA, linked or from a file.
+/// Returns the selection of CUDA, linked or as a plugin file.
 fn selection(backend: &Backend) -> Result<Selection> {
     match backend.selection()? {
         Selection::Auto => Ok(Selection::Named(CUDA.into())),
@@ -131,7 +130,8 @@ fn selection(backend: &Backend) -> Result<Selection> {
     }
 }
 
-/// What is known of the machine. Where CUDA cannot start that is known of it; a file that is none is an error.
+/// Describes the machine. A linked CUDA backend that cannot start is part of the description; a plugin file that
+/// cannot be loaded is an error.
 fn machine(selection: &Selection) -> Result<Machine> {
     Backend::check(selection)?;
     match select::choose(selection) {
@@ -144,7 +144,7 @@ fn machine(selection: &Selection) -> Result<Machine> {
     }
 }
 
-/// What is said of any other backend.
+/// Returns the error for any other backend.
 fn no_multicast(name: &str) -> CommandError {
     CommandError::Said(format!(
         "the backend {name} has no multicast; leave --backend and SYMMEM_BACKEND out, or name {CUDA}"
@@ -152,7 +152,7 @@ fn no_multicast(name: &str) -> CommandError {
 }
 
 impl Arguments {
-    /// What is measured: multicast, beside every algorithm that goes by the peers' own addresses and NCCL.
+    /// Returns what to measure: multicast, compared with symmem's peer-to-peer algorithms and NCCL.
     fn bench(&self, effort: Effort) -> collectives::Options {
         use symmem_bench::report::Collective as C;
         let baselines = [

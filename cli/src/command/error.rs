@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so.
+//! Errors of the commands, and their exit codes.
 
 use crate::output::{self, OutputError};
 use std::process::ExitCode;
@@ -8,52 +8,52 @@ use symmem_bench::report::compare::CompareError;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// What the library failed with.
+    /// An error of the library.
     #[error(transparent)]
     Symmem(#[from] symmem::Error),
-    /// What a benchmark failed with.
+    /// An error of a benchmark.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// Why reports cannot be compared.
+    /// Reports that cannot be compared.
     #[error(transparent)]
     Compare(#[from] CompareError),
-    /// Standard output or standard error takes no more.
+    /// A failed write to standard output or standard error.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A file or process.
+    /// A failed operation on a file or process.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The operating system's answer.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// A tuning that not all ways take part in.
+    /// `--tune` with an option that excludes algorithms.
     #[error(
-        "--tune stores the fastest of all of ours, and {0} leaves some out: leave that option out, or say \
+        "--tune stores the fastest of all algorithms of symmem, but {0} excludes some; omit that option, or use \
          --transport all"
     )]
     TunePart(String),
-    /// Ctrl-C while ranks of a command ran that would go on after them.
+    /// Ctrl-C during a command that would start more ranks afterwards.
     #[cfg(feature = "cuda")]
     #[error("interrupted")]
     Interrupted,
-    /// Anything that needs no more than a sentence.
+    /// Any other error, as one sentence.
     #[error("{0}")]
     Said(String),
 }
 
 pub type Result<T> = std::result::Result<T, CommandError>;
 
-/// The exit code for wrong use, and for output that cannot be written.
+/// The exit code for wrong use and for output that cannot be written.
 const WRONG_USE: u8 = 2;
 /// 128 + SIGINT.
 #[cfg(feature = "cuda")]
 pub const INTERRUPTED: u8 = 130;
 
 impl CommandError {
-    /// Says why, and with which code this process ends. A closed pipe is the reader's wish and no failure: like
-    /// ripgrep, the command then ends with 0 and says nothing.
+    /// Prints the error and returns the exit code. A closed pipe is not a failure: as in ripgrep, the command then
+    /// prints nothing and exits with 0.
     pub fn end(self) -> ExitCode {
         let code = match &self {
             Self::Output(error) if error.is_closed() => return ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Files that a command writes, and tables that it writes over.
+//! The files that a command writes, and checks that it can write them.
 
 use super::error::{CommandError, Result};
 use crate::output;
@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use symmem::tuning::Table;
 
-/// Where a result goes.
+/// The destination of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// Standard output, which then has nothing else.
+    /// Standard output, which then carries nothing else.
     Standard,
     File(PathBuf),
 }
@@ -31,8 +31,8 @@ impl Target {
         *self == Self::Standard
     }
 
-    /// Fails if it could not be written later, before any time is spent on what would be in it. From here on
-    /// standard output is kept for the result, if it goes there.
+    /// Fails if the target is not writable. Called before anything is measured. Reserves standard output for the
+    /// result if the result goes there.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Standard => {
@@ -44,7 +44,7 @@ impl Target {
     }
 }
 
-/// Fails if a file could not be written later, before any time is spent on what would be in it.
+/// Fails if a file is not writable. Called before anything is measured.
 pub fn check_writable(file: &Path) -> Result<()> {
     let directory = match file.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
@@ -57,10 +57,10 @@ pub fn check_writable(file: &Path) -> Result<()> {
         )));
     }
     let tried = match std::fs::metadata(file) {
-        // Opening a pipe twice would end it early for its reader.
+        // Opening a pipe and closing it would signal end of file to its reader.
         Ok(there) if !there.is_file() => Ok(()),
         Ok(_) => OpenOptions::new().append(true).open(file).map(drop),
-        // Only by making a file is it known that a directory takes one.
+        // Only creating a file shows that the directory allows it.
         Err(_) => OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -70,7 +70,7 @@ pub fn check_writable(file: &Path) -> Result<()> {
     tried.map_err(|error| unwritable(file, &error))
 }
 
-/// Fails if files could not be written later to a directory, which is made then.
+/// Fails if the directory can neither be created later nor takes files.
 pub fn check_directory(directory: &Path) -> Result<()> {
     let whole = std::path::absolute(directory).map_err(|error| unwritable(directory, &error))?;
     let there = whole.ancestors().find(|ancestor| ancestor.exists());
@@ -79,13 +79,13 @@ pub fn check_directory(directory: &Path) -> Result<()> {
             let probe = there.join(format!(".symmem-{}", std::process::id()));
             check_writable(&probe).map_err(|_| {
                 CommandError::Said(format!(
-                    "{} cannot be written: name a directory that takes files",
+                    "{} cannot be written: name a writable directory",
                     directory.display()
                 ))
             })
         }
         _ => Err(CommandError::Said(format!(
-            "{} is no directory; name one, or one that can be made",
+            "{} is not a directory; name one, or a new one below a directory",
             directory.display()
         ))),
     }
@@ -93,12 +93,12 @@ pub fn check_directory(directory: &Path) -> Result<()> {
 
 fn unwritable(file: &Path, error: &std::io::Error) -> CommandError {
     CommandError::Said(format!(
-        "{} cannot be written ({error}); name a file that can",
+        "{} cannot be written ({error}); name another file",
         file.display()
     ))
 }
 
-/// The table that a file has; none where there is no file yet.
+/// Reads a tuning table; empty if the file does not exist.
 pub fn read_table(file: &Path) -> Result<Table> {
     match std::fs::read_to_string(file) {
         Ok(text) => Table::from_json(&text)
@@ -111,15 +111,15 @@ pub fn read_table(file: &Path) -> Result<Table> {
     }
 }
 
-/// Fails where a table could not be written later over what the file has.
+/// Fails if the file is not writable or does not hold a tuning table. Called before anything is measured.
 pub fn check_table(file: &Path) -> Result<()> {
     check_writable(file)?;
     read_table(file).map(drop)
 }
 
-/// Files that were written; they are named after everything else is printed.
+/// The files that were written; [`Self::tell`] names them after everything else is printed.
 ///
-/// Files come before printed text, so that they are there even if nobody reads the text to its end.
+/// A command writes files before it prints text, so that a closed pipe loses no file.
 #[derive(Default)]
 pub struct Written(Vec<PathBuf>);
 

@@ -1,4 +1,4 @@
-//! `symmem info`: what this machine has and what stands in the way. Opens no device.
+//! `symmem info`: lists backends, devices, links and libraries, and why a backend cannot start. Opens no device.
 
 use super::common::{Backend as BackendOption, RANKS, RESULTS};
 use super::error::{CommandError, Result};
@@ -13,18 +13,18 @@ use symmem::backend::read_text;
 use symmem::backends::Probe;
 use symmem::host::HostBackend;
 
-/// What it understands.
+/// The arguments of `symmem info`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only this one: host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else all]
+    /// Backend: host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else all]
     #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
     backend: Option<String>,
-    /// Write the same as JSON; `-` for standard output
+    /// Write the information as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
 }
 
-/// Prints every backend, or the named one; writes the same as JSON.
+/// Prints every backend or the named one, and writes the same as JSON if asked.
 pub fn info(options: &Options) -> Result<ExitCode> {
     options.json.as_ref().map(Target::check).transpose()?;
     let backend = BackendOption {
@@ -55,14 +55,14 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     }
     output::text(&text)?;
     written.tell()?;
-    // A backend that was asked for by name and cannot start is a failure.
+    // The command fails if no listed backend can start.
     Ok(match chosen {
         Some(_) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
 }
 
-/// What a backend says of itself.
+/// A backend's devices and libraries.
 struct Backend {
     devices: Vec<std::result::Result<DeviceDescription, String>>,
     lines: Vec<(String, String)>,
@@ -97,7 +97,7 @@ impl Backend {
         }
     }
 
-    /// What the backend says of the way from one device to another.
+    /// Returns the link from one device to another, if the backend reports it.
     fn link(&self, from: usize, to: usize) -> Option<&str> {
         let name = format!("link_{from}_{to}");
         let line = self.lines.iter().find(|(key, _)| *key == name);
@@ -106,7 +106,7 @@ impl Backend {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a String cannot fail, so the results are not looked at.
+        // Writing to a String cannot fail.
         for (ordinal, device) in self.devices.iter().enumerate() {
             let _ = match device {
                 Ok(device) => writeln!(text, "  {}", describe(device)),
@@ -115,7 +115,7 @@ impl Backend {
         }
         let count = self.devices.len();
         if count > 1 && self.link(0, 1).is_some() {
-            let _ = writeln!(text, "  which device (row) can address which (column):");
+            let _ = writeln!(text, "  links from device (row) to device (column):");
             let mut table = comfy_table::Table::new();
             table.load_style(comfy_table::TableStyle::new());
             let columns = (0..count).map(|to| to.to_string());
@@ -187,12 +187,12 @@ fn describe(device: &DeviceDescription) -> String {
     }
     let _ = write!(text, ", UUID {}", uuid(&device.uuid));
     if device.partition != 0 {
-        text += ", a partition (MIG): cannot be used";
+        text += ", MIG partition: not supported";
     }
     text
 }
 
-/// In the groups that vendors print.
+/// Formats a UUID in the groups that nvidia-smi prints.
 fn uuid(bytes: &[u8; 16]) -> String {
     let mut text = String::new();
     for (index, byte) in bytes.iter().enumerate() {

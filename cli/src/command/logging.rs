@@ -1,17 +1,18 @@
-//! Log lines of the command.
+//! Logging to standard error.
 
 use crate::output::Stream;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Sends log lines to standard error: warnings, or what `SYMMEM_LOG` asks for, levels and `target=level` separated
-/// by commas (`debug`, `warn,symmem=trace`, …). Text that is neither is named, and warnings are logged.
+/// Sends log lines to standard error: warnings, or the filter in `SYMMEM_LOG`, which is a list of levels and
+/// `target=level` separated by commas (`debug`, `warn,symmem=trace`, …). Warns of an invalid filter and then logs
+/// warnings.
 pub fn logging() {
     let text = std::env::var("SYMMEM_LOG").unwrap_or_default();
     let parsed = match text.trim() {
         "" => Ok(Targets::new().with_default(LevelFilter::WARN)),
-        // What is not named keeps to warnings.
+        // Targets that the filter does not name log warnings.
         named => format!("warn,{named}").parse::<Targets>(),
     };
     let (targets, wrong) = match parsed {
@@ -20,7 +21,7 @@ pub fn logging() {
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        // It would report a full disk by a macro that panics on it.
+        // The layer would report a failed write with `eprintln!`, which panics on a full disk.
         .log_internal_errors(false)
         .with_ansi(Stream::Error.has_color());
     tracing_subscriber::registry()
@@ -28,7 +29,7 @@ pub fn logging() {
         .with(targets)
         .init();
     if let Some(error) = wrong {
-        tracing::warn!(SYMMEM_LOG = text, %error, "not a filter of log lines; write debug, or symmem=trace");
+        tracing::warn!(SYMMEM_LOG = text, %error, "invalid log filter; write debug, or symmem=trace");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The commands: what the command line offers, and who does it.
+//! The commands of `symmem`.
 
 mod ag_gemm;
 mod arguments;
@@ -28,7 +28,7 @@ use error::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Does what `words`, the program's name and its arguments, ask for.
+/// Runs the command that `words`, the program's name and its arguments, ask for.
 pub fn run(words: Vec<OsString>) -> Result<ExitCode> {
     output::set_color(usage::color(&words));
     let words = usage::behind_command(&Arguments::command(), words);

@@ -1,4 +1,4 @@
-//! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
+//! One rank of a benchmark: it joins the world and measures; rank 0 also prints and writes the result.
 
 use super::bar::with_bar;
 use super::error::{CommandError, Result};
@@ -14,11 +14,11 @@ use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune};
 
-/// Does this rank's part.
+/// Does this rank's part of the task, which is JSON.
 pub fn rank(task: &str) -> Result<ExitCode> {
     let task: Task = serde_json::from_str(task).map_err(|error| {
         CommandError::Said(format!(
-            "`symmem rank` is for symmem itself; its task cannot be read: {error}"
+            "`symmem rank` is for symmem itself; its task is invalid: {error}"
         ))
     })?;
     if task.keeps_output_for_data {
@@ -49,7 +49,7 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         builder = builder.tuning(&[]).gemm_tuning(&[]);
     }
     if let Measurement::AllGatherGemm(_, Files { tune: Some(_), .. }) = measurement {
-        // What is to be found out is not to be known before.
+        // Stored rows must not influence the measurement that replaces them.
         builder = builder.gemm_tuning(&[]);
     }
     let communicator = builder.build()?;
@@ -67,14 +67,14 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         bring_up: up,
     };
     let told = run.measure(measurement);
-    // Peers are left in good order even if nobody reads the result.
+    // Finalize even if the result could not be printed, so that the peers do not see a failed rank.
     if let Ok(_) | Err(CommandError::Output(_)) = &told {
         communicator.finalize()?;
     }
     told
 }
 
-/// What a measurement is made with, and where its result goes.
+/// A measurement in one communicator.
 struct Run<'a> {
     task: &'a Task,
     communicator: &'a Communicator,
@@ -113,7 +113,7 @@ impl Run<'_> {
                 return Ok(ExitCode::SUCCESS);
             }
             Measurement::Enqueue(effort) => {
-                // Some ten thousand calls of each way.
+                // 200 calls each.
                 let batches = if *effort == Effort::Quick { 7 } else { 51 };
                 let result = enqueue::run(communicator, batches, environment)?;
                 if self.is_first() {
@@ -129,7 +129,8 @@ impl Run<'_> {
         self.communicator.rank() == 0
     }
 
-    /// All-gather + GEMM: plans are printed and files written even if a later measurement fails.
+    /// Measures all-gather + GEMM. Rank 0 writes the result files, prints the plans and the report, and then stores
+    /// the tuning rows if all results were right.
     fn products(self, options: &ag_gemm::Options, files: &Files) -> Result<ExitCode> {
         let mut told = ag_gemm::Told::default();
         let measured = with_bar(self.communicator, |progress| {
@@ -148,12 +149,12 @@ impl Run<'_> {
             }
         }
         let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
-        // First what was measured: the table may not be writable.
+        // Report the measurement first: writing the tuning table may fail.
         let code = self.tell(measured?, written)?;
         match &files.tune {
             Some(file) if first && right => tell_products(file, told.rows)?,
             Some(file) if first => output::note(format_args!(
-                "symmem: nothing is stored in {}, since results were wrong",
+                "symmem: nothing is stored in {}, because results were wrong",
                 file.display()
             ))?,
             _ => {}
@@ -161,7 +162,7 @@ impl Run<'_> {
         Ok(code)
     }
 
-    /// Writes and prints, as rank 0; a failure if bytes were wrong.
+    /// Writes and prints the report on rank 0. Returns a failure if a result was wrong.
     fn tell(self, mut report: Report, mut written: Written) -> Result<ExitCode> {
         if !self.is_first() {
             return Ok(ExitCode::SUCCESS);
@@ -187,13 +188,13 @@ impl Run<'_> {
             return Ok(ExitCode::SUCCESS);
         }
         output::last_words(
-            "results were wrong; the report says where and whose. Do not trust this machine with data",
+            "results were wrong (the report names them); do not trust this machine with data",
         );
         Ok(ExitCode::FAILURE)
     }
 }
 
-/// Writes the rows of products, beside what the file has; prints them.
+/// Merges the rows for all-gather + GEMM into the file, and prints them.
 fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
     let table = tune::Table {
         products,
@@ -205,7 +206,7 @@ fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
     written.tell()
 }
 
-/// Writes the table, merged with what the file has; prints it.
+/// Merges the table into the file, and prints the result.
 fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
     let mut written = Written::default();
     let table = write_over(&options.out, table.clone(), &mut written)?;
@@ -216,14 +217,14 @@ fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
     written.tell()
 }
 
-/// Whether `SYMMEM_TUNING` names this file, which is to be written, and there is none yet.
+/// Returns whether `SYMMEM_TUNING` names this file and the file does not exist yet.
 fn is_yet_to_be_made(file: &Path) -> bool {
     let named = std::env::var_os("SYMMEM_TUNING").filter(|named| !named.is_empty());
     let whole = |path: &Path| std::path::absolute(path).ok();
     named.is_some_and(|named| whole(Path::new(&named)) == whole(file)) && !file.exists()
 }
 
-/// Writes a table over what the file has: the whole.
+/// Merges a table into the file and returns the result.
 fn write_over(file: &Path, table: tune::Table, written: &mut Written) -> Result<tune::Table> {
     let table = table.over(files::read_table(file)?);
     let text = table.to_json();

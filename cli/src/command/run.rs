@@ -1,4 +1,4 @@
-//! `symmem run`: ranks of any program.
+//! `symmem run`: starts any program once per rank.
 
 use super::common::{Backend, RANKS, ranks};
 use super::error::{CommandError, Result};
@@ -10,26 +10,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 use symmem::backends::{Chosen, Selection};
 
-/// What it understands.
+/// The arguments of `symmem run`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
     backend: Backend,
-    /// How many ranks [default: one per GPU, at least 2]
+    /// Number of ranks [default: one per GPU, at least 2]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
     ranks: Option<u32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-    /// Time for the other ranks to report errors once one has failed, before they are stopped [default: 1.5]
+    /// Time in which the other ranks may report errors after one has failed, before they are stopped [default: 1.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     reaction: Option<Duration>,
-    /// Do not put the rank before each line of output
+    /// Do not prefix lines of output with the rank
     #[arg(long)]
     plain: bool,
 }
 
-/// Runs the program once for each rank.
+/// Runs the program once per rank; blocks until all ranks have ended.
 pub fn run(asked: Options) -> Result<ExitCode> {
     let selection = asked.backend.selection()?;
     let ranks = match asked.ranks {
@@ -38,7 +38,9 @@ pub fn run(asked: Options) -> Result<ExitCode> {
     };
     let mut words = asked.program.into_iter();
     let Some(program) = words.next() else {
-        return Err(CommandError::Said("symmem run: name a program".into()));
+        return Err(CommandError::Said(
+            "symmem run: no program; name one after `--`".into(),
+        ));
     };
     check_named(&selection, &program)?;
     let mut options = RunOptions::new(ranks, program);
@@ -52,8 +54,8 @@ pub fn run(asked: Options) -> Result<ExitCode> {
     launch(options)
 }
 
-/// Fails if there is no backend of the name, here or beside the program. Known ones are left to the ranks: looking
-/// for them would start their drivers.
+/// Fails if neither this command nor the program's directory has a backend of this name. Does not check the known
+/// backends, since that would start their drivers; the ranks check them.
 fn check_named(selection: &Selection, program: &OsStr) -> Result<()> {
     match selection {
         Selection::Named(name) if !["host", "cuda", "hip"].contains(&&**name) => {
@@ -67,16 +69,16 @@ fn check_named(selection: &Selection, program: &OsStr) -> Result<()> {
     }
 }
 
-/// Reads a time, of an hour at most.
+/// Parses a time in seconds, one hour at most.
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let number = text.parse().ok();
     number
         .filter(|number| (0.0..=3600.0).contains(number))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("{text} is not in 0..=3600; write seconds, as 1.5"))
+        .ok_or_else(|| format!("{text} is not in 0..=3600; write seconds, such as 1.5"))
 }
 
-/// Starts the ranks and stays with them.
+/// Starts the ranks and blocks until they have ended.
 pub fn launch(options: RunOptions) -> Result<ExitCode> {
     launch::run(options).map_err(|error| match error.downcast::<OutputError>() {
         Ok(error) => error.into(),
@@ -87,7 +89,7 @@ pub fn launch(options: RunOptions) -> Result<ExitCode> {
     })
 }
 
-/// One rank per device, and two where there is only one.
+/// Returns one rank per device, and at least two.
 pub fn default_ranks(chosen: &Chosen) -> u32 {
     chosen.devices.max(2)
 }

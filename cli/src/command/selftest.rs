@@ -12,27 +12,27 @@ use symmem_conformance::{Outcome, Report, SelftestOptions, Share, Subject, selft
 /// A heading in the help.
 const CASES: &str = "Cases";
 
-/// What the selftest understands.
+/// The arguments of `symmem selftest`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
     backend: Backend,
-    /// Ranks of the only world [default: worlds of 1, of 2 and of one rank per GPU, 4 on the host]
+    /// Number of ranks [default: in turn 1, 2 and one per GPU; 4 on the host]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
     ranks: Option<u32>,
-    /// A quarter of the sample
+    /// Run a quarter of the sample of cases
     #[arg(long, conflicts_with = "full", help_heading = CASES)]
     quick: bool,
-    /// Every case in place of a sample
+    /// Run every case instead of a sample
     #[arg(long, help_heading = CASES)]
     full: bool,
-    /// Only this part of the suite
+    /// Run only this part of the suite
     #[arg(long, value_enum, value_name = "PART", help_heading = CASES)]
     only: Option<Part>,
-    /// Only one of so many equal shares of the cases: 1/4 to 4/4 are all of them
+    /// Run the I-th of N equal shares of the cases; 1/4 to 4/4 together are all of them
     #[arg(long, value_name = "I/N", help_heading = CASES)]
     share: Option<Share>,
-    /// Mixed collectives for so many seconds, in place of cases
+    /// Run mixed collectives for this many seconds instead of the cases
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full", "share"],
         value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = CASES)]
     soak: Option<u64>,
@@ -46,7 +46,7 @@ enum Part {
     Transfers,
     Collectives,
     Products,
-    /// Of the collectives those by multicast
+    /// The collectives that use multicast
     Multicast,
 }
 
@@ -61,7 +61,7 @@ impl From<Part> for Subject {
     }
 }
 
-/// Runs the suite, says what failed and what was skipped, and writes all of it.
+/// Runs the suite, prints what failed and the counts, and writes the report; blocks until all cases are done.
 pub fn run(asked: &Options) -> Result<ExitCode> {
     asked.json.as_ref().map(Target::check).transpose()?;
     let selection = asked.backend.selection()?;
@@ -96,7 +96,7 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Runs the suite, with a bar if somebody looks.
+/// Runs the suite, with a progress bar on a terminal.
 pub(super) fn with_bar(options: &SelftestOptions) -> Result<Report> {
     let bar = if Stream::Error.is_terminal() {
         ProgressBar::new(0)

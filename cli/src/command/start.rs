@@ -1,4 +1,4 @@
-//! Starts this program once for each rank.
+//! Starts this program once per rank.
 
 use super::error::{CommandError, Result};
 use super::run::launch;
@@ -10,27 +10,27 @@ use crate::output::color_argument;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
+/// Starts this program once per rank, with these additional variables; blocks until all ranks have ended.
 pub fn start_ranks(
     task: &Task,
     ranks: u32,
     environment: Vec<(OsString, OsString)>,
 ) -> Result<ExitCode> {
     let text = serde_json::to_string(task)
-        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+        .map_err(|error| CommandError::Said(format!("a file name is not valid UTF-8: {error}")))?;
     let program = std::env::current_exe().map_err(|error| CommandError::System {
-        what: "finding this program's own file".into(),
+        what: "finding this program's file".into(),
         error,
     })?;
     let mut options = RunOptions::new(ranks, program);
     options.arguments = vec!["rank".into(), color_argument(), text.into()];
     options.environment = environment;
-    // Only rank 0 prints, and its progress bar wants the terminal.
+    // Only rank 0 prints, and its progress bar needs the terminal.
     options.prefix = false;
     options.tells_codes = false;
     #[cfg(feature = "cuda")]
     if matches!(task.kind, Kind::Doctor(_)) {
-        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
+        // Killing a rank during the multicast setup can put the machine out of service.
         options.asks_to_end = false;
         options.grace = DEADLINE;
     }

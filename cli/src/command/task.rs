@@ -1,4 +1,4 @@
-//! What ranks are started for, as the process that starts them tells them.
+//! The task that the launching process hands to its ranks, as JSON.
 
 #[cfg(feature = "cuda")]
 use super::doctor::part::Part;
@@ -9,38 +9,38 @@ use std::time::Duration;
 use symmem_bench::report::summary::Circumstances;
 use symmem_bench::{Effort, ag_gemm, collectives, p2p, tune};
 
-/// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
+/// Deadline of every wait on a peer: much longer than any measurement, much shorter than a night.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What the ranks are to do, as the launching process tells them.
+/// The task of the ranks.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     /// The backend, as [`symmem::backends::Selection::parse`] reads it.
     pub backend: String,
-    /// What it is.
+    /// The measurement or test.
     pub kind: Kind,
-    /// Where rank 0 writes JSON.
+    /// The JSON file that rank 0 writes.
     pub json: Option<Target>,
-    /// Where rank 0 writes the page.
+    /// The HTML page that rank 0 writes.
     pub html: Option<Target>,
-    /// Whether standard output is for a result alone, of this process or of the launching one.
+    /// Whether standard output is reserved for a result of this process or of the launching one.
     pub keeps_output_for_data: bool,
     /// The user's command, for the report.
     pub command: String,
-    /// One screen is printed in place of all tables, with what this knows.
+    /// What the one-screen summary shows besides the measurements; `None` prints all tables instead.
     pub summary: Option<Circumstances>,
 }
 
-/// Where files of `symmem bench ag-gemm` go.
+/// The files that `symmem bench ag-gemm` writes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Files {
-    /// A directory for results.
+    /// The directory for results.
     pub out: PathBuf,
-    /// The table that gets a row for each product.
+    /// The tuning table that gets a row per shape.
     pub tune: Option<PathBuf>,
 }
 
-/// What ranks are started for.
+/// The kinds of tasks.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// A measurement.
@@ -50,16 +50,16 @@ pub enum Kind {
     Doctor(Part),
 }
 
-/// What can be measured, in one communicator.
+/// A measurement, made in one communicator.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Measurement {
     /// `symmem bench p2p`.
     PeerToPeer(p2p::Options),
     /// `symmem bench collectives`.
     Collectives(collectives::Options),
-    /// `symmem`: all of them.
+    /// `symmem` without a command.
     Everything(p2p::Options, collectives::Options, ag_gemm::Options),
-    /// `symmem bench ag-gemm`, and where its files go.
+    /// `symmem bench ag-gemm`, and the files that it writes.
     AllGatherGemm(ag_gemm::Options, Files),
     /// `symmem bench enqueue`.
     Enqueue(Effort),

@@ -1,5 +1,4 @@
-//! The words of the command line around what clap reads: options in front of a command, `--color`, and the one line
-//! that says what is wrong with them.
+//! Command-line handling around clap: `--color`, options in front of a command, and errors of one line.
 
 use super::arguments::Arguments;
 use super::error::{CommandError, Result};
@@ -9,7 +8,7 @@ use clap::{Command, CommandFactory, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// The value of `--color`, read before everything else: it holds for errors about other options too.
+/// Returns the value of `--color`. It is read before clap runs, because it applies to clap's errors too.
 pub fn color(words: &[OsString]) -> Color {
     let words = words.iter().map(|word| word.to_str().unwrap_or_default());
     let own: Vec<&str> = words.take_while(|word| *word != "--").collect();
@@ -27,7 +26,7 @@ pub fn color(words: &[OsString]) -> Color {
     last.unwrap_or_default()
 }
 
-/// Moves options in front of a command behind it (`symmem --quick selftest`), so that the command takes or refuses
+/// Moves options in front of a command behind it (`symmem --quick selftest`), so that the command accepts or rejects
 /// them.
 pub fn behind_command(root: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut command = root;
@@ -58,7 +57,7 @@ pub fn behind_command(root: &Command, words: Vec<OsString>) -> Vec<OsString> {
     all.cloned().collect()
 }
 
-/// Whether an option's value is the next word.
+/// Returns whether an option's value is the next word.
 fn takes_next(root: &Command, text: &str) -> bool {
     let option = root.get_arguments().find(|argument| {
         let long = argument.get_long().map(|long| format!("--{long}"));
@@ -68,7 +67,7 @@ fn takes_next(root: &Command, text: &str) -> bool {
     option.is_some_and(|option| option.get_action().takes_values())
 }
 
-/// Prints what was asked for in place of a command, or says in one line what is wrong.
+/// Prints help or the version, or returns clap's error as one line.
 pub fn answer(error: &clap::Error, words: &[OsString]) -> Result<ExitCode> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -83,11 +82,11 @@ pub fn answer(error: &clap::Error, words: &[OsString]) -> Result<ExitCode> {
     }
 }
 
-/// One line: what is wrong, and what to do.
+/// Returns one line: what is wrong, and what to do.
 fn wrong(error: &clap::Error, words: &[OsString]) -> String {
     let root = Arguments::command();
     let (path, command) = named(&root, words);
-    let help = format!("`{} --help` says more", path.join(" "));
+    let help = format!("see `{} --help`", path.join(" "));
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let names = command.get_subcommands().filter(|one| !one.is_hide_set());
         let names: Vec<&str> = names.map(Command::get_name).collect();
@@ -109,7 +108,7 @@ fn wrong(error: &clap::Error, words: &[OsString]) -> String {
     }
     let tips: Vec<String> = match error.get(ContextKind::SuggestedSubcommand) {
         Some(suggested) => suggestion(suggested, command).into_iter().collect(),
-        // Tips that name a likeness help; that a wrong option could be a value does not.
+        // Tips that name a similar option help; the tip to pass a wrong option as a value does not.
         None => paragraphs
             .filter_map(|one| one.strip_prefix("tip: ").map(str::to_owned))
             .filter(|tip| !tip.contains("as a value"))
@@ -119,7 +118,7 @@ fn wrong(error: &clap::Error, words: &[OsString]) -> String {
     all.join("; ")
 }
 
-/// Commands like a wrong word, but none that is hidden.
+/// Returns the visible commands that clap suggests for a wrong word.
 fn suggestion(suggested: &ContextValue, command: &Command) -> Option<String> {
     let named: Vec<&str> = match suggested {
         ContextValue::String(name) => vec![name],
@@ -134,7 +133,7 @@ fn suggestion(suggested: &ContextValue, command: &Command) -> Option<String> {
     (!offered.is_empty()).then(|| format!("did you mean {}?", offered.join(" or ")))
 }
 
-/// Where `--` belongs on a command line of `symmem run`, if it is what is missing.
+/// Returns where `--` belongs on a command line of `symmem run`, if it is missing.
 fn separator(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let line = |words: &[&OsStr]| {
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -154,14 +153,14 @@ fn separator(error: &clap::Error, words: &[OsString]) -> Option<String> {
             ))
         }
         (ErrorKind::MissingRequiredArgument, _) => Some(format!(
-            "name a program behind `--`: symmem {} -- PROGRAM ARGUMENTS",
+            "name a program after `--`: symmem {} -- PROGRAM ARGUMENTS",
             line(all.split(|word| *word == "--").next()?)
         )),
         _ => None,
     }
 }
 
-/// The command that words name, with the names that lead to it.
+/// Returns the command that `words` name, and the path of names that leads to it.
 fn named<'a>(root: &'a Command, words: &[OsString]) -> (Vec<&'a str>, &'a Command) {
     let (mut path, mut command) = (vec![root.get_name()], root);
     for word in words.iter().skip(1) {

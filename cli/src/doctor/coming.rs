@@ -1,5 +1,5 @@
-//! Communicators that come up with multicast, do something with it and go, one after the other, in the same
-//! processes: what each took of the switch must be given back.
+//! Sets up communicators with multicast, uses and finalizes them, one after the other in the same processes. This
+//! checks that each releases its slots of the switch.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -10,36 +10,35 @@ use symmem::{
     Algorithm, CollectiveOptions, Communicator, Error, MulticastSupport, ReduceOp, Result,
 };
 
-/// Elements that are reduced: with edges that no vector covers, and not the same for each rank.
+/// Number of reduced elements. It is odd, so that vector accesses do not cover the edges of the ranks' parts and the
+/// parts differ in length.
 const COUNT: usize = 100_003;
 
-/// One communicator, from its coming to its going.
+/// The result of one communicator's setup, use and release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Coming {
-    /// Which path all ranks agreed on, as `MulticastSupport` names it.
+    /// The multicast support that all ranks agreed on, as `MulticastSupport` names it.
     pub path: String,
-    /// Why it is not, or no longer, the hardware's.
+    /// Why it is not, or no longer, `HARDWARE`.
     pub reason: Option<String>,
-    /// Whether a buffer of the test was bound.
+    /// Whether both buffers of the test were bound to the multicast object.
     pub bound: bool,
-    /// Elements that were wrong, at all ranks together.
+    /// Number of wrong elements on all ranks together.
     pub wrong: u64,
-    /// Buffers that this rank did not give up, or saw held by others.
+    /// Number of buffers that were still held at the end, by this rank or by its peers.
     pub left: u64,
-    /// Milliseconds until it was up, at this rank.
+    /// Milliseconds of the setup on this rank.
     pub up_ms: f64,
-    /// Milliseconds until it was gone, at this rank.
+    /// Milliseconds of the release on this rank.
     pub down_ms: f64,
 }
 
 impl Coming {
-    /// What is wrong with it; `None` if all went by multicast, right, and was given back.
+    /// Returns what went wrong; `None` if multicast was used, gave right results and was released.
     pub fn trouble(&self) -> Option<String> {
-        let because = self.reason.as_deref().unwrap_or("no reason was given");
+        let because = self.reason.as_deref().unwrap_or("no reason was reported");
         if self.path != MulticastSupport::Hardware.name() {
-            Some(format!(
-                "all ranks agreed to go without multicast: {because}"
-            ))
+            Some(format!("all ranks agreed not to use multicast: {because}"))
         } else if !self.bound {
             Some(format!("the buffers were not bound: {because}"))
         } else if self.wrong > 0 {
@@ -48,18 +47,19 @@ impl Coming {
                 self.wrong
             ))
         } else if self.left > 0 {
-            Some(format!("{} buffers were not given up", self.left))
+            Some(format!("{} buffers were still held at the end", self.left))
         } else {
             None
         }
     }
 }
 
-/// Makes communicators and gives them up, `count` in all; ends with the first that is in trouble, on all ranks
-/// alike. `told` hears after each of all so far. Collective.
+/// Sets up and finalizes `count` communicators one after the other; all ranks stop after the first with trouble. Calls
+/// `told` with all results so far after each. Collective; blocks, each step for at most `deadline`.
 ///
 /// # Errors
-/// As [`Builder::build`] and any collective call. Multicast that fails is none.
+/// The errors of [`Builder::build`] and of any collective call. Failed multicast is not an error; see
+/// [`Coming::trouble`].
 pub fn come_and_go(
     selection: &Selection,
     deadline: Duration,
@@ -76,12 +76,12 @@ pub fn come_and_go(
             .deadline(deadline)
             .setup_deadline(deadline)
             .build()?;
-        // Ranks of different communicators never meet.
+        // A new generation, so that ranks of different communicators never meet.
         launch.generation += 1;
         let up_ms = milliseconds(start);
         let mut coming = reduce(&communicator)?;
         coming.up_ms = up_ms;
-        // Before what only one rank knows: all must come to the same.
+        // Decided before `left` is known, which differs between ranks: all must decide alike.
         let ends = coming.trouble().is_some();
         let start = Instant::now();
         let left = communicator.finalize()?;
@@ -100,7 +100,7 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// An all_reduce of two buffers by multicast, checked; nothing where there is no multicast.
+/// Runs and checks an all_reduce by multicast, if the communicator has multicast.
 fn reduce(communicator: &Communicator) -> Result<Coming> {
     let mut coming = Coming::default();
     if communicator.multicast().support == MulticastSupport::Hardware {
@@ -134,12 +134,12 @@ fn reduce(communicator: &Communicator) -> Result<Coming> {
     Ok(coming)
 }
 
-/// An element of a rank's: no two ranks', and no two neighbours', are the same.
+/// Returns an input element; neighboring elements and elements of different ranks differ.
 fn element(index: usize, rank: usize) -> u32 {
     (index as u32 + 1).wrapping_mul(rank as u32 * 2 + 0x9e37_79b1)
 }
 
-/// The sum over all ranks. Collective.
+/// Returns the sum over all ranks. Collective.
 fn total(communicator: &Communicator, mine: u64) -> Result<u64> {
     let all = communicator.host_all_gather(&mine.to_le_bytes())?;
     let number = |bytes: &Vec<u8>| bytes.as_slice().try_into().map(u64::from_le_bytes);
@@ -148,8 +148,8 @@ fn total(communicator: &Communicator, mine: u64) -> Result<u64> {
         .sum::<std::result::Result<u64, _>>()
         .map_err(|_| Error::System {
             rank: communicator.rank(),
-            call: "adding up what was wrong",
-            reason: "a rank sent something else than a number".into(),
+            call: "counting wrong elements",
+            reason: "a rank sent something other than a number".into(),
         })
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a machine without asking for anything that a site may forbid.
+//! What is known about a machine without an operation that a site may forbid.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,19 +7,19 @@ use symmem::backend::read_text;
 use symmem::backends::Chosen;
 use symmem_bench::environment;
 
-/// The first version of the driver that has functions for multicast (the toolkit's release notes).
+/// The first driver version with multicast functions (release notes of the CUDA toolkit).
 const FIRST_DRIVER: (u32, u32) = (12, 1);
 
-/// A machine, as far as multicast goes.
+/// What matters for multicast on a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Why CUDA cannot start, where it cannot; the rest is empty then, but for the switches.
+    /// Why CUDA cannot start; all other fields except `switches` are then empty. `None` if it can.
     pub absent: Option<String>,
-    /// The driver's version.
+    /// Version of the driver.
     pub driver: String,
-    /// Its devices.
+    /// The devices.
     pub devices: Vec<Device>,
-    /// Pairs of devices that do not reach each other.
+    /// Pairs of devices without peer access.
     pub apart: Vec<(u32, u32)>,
     /// Every variable that can forbid multicast.
     pub switches: Vec<Switch>,
@@ -28,29 +28,29 @@ pub struct Machine {
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its number.
+    /// The device's ordinal.
     pub ordinal: u32,
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Compute capability as one number.
+    /// Compute capability as one number, such as 90.
     pub architecture: u32,
-    /// What its multicast attribute says, where it may be read.
+    /// The value of its multicast attribute, or why it was not read.
     pub multicast: String,
 }
 
 /// A variable that can forbid multicast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
-    /// Its name.
+    /// The variable's name.
     pub name: String,
-    /// What it says, if it is set.
+    /// The variable's value, if it is set.
     pub value: Option<String>,
-    /// Whether that forbids multicast.
+    /// Whether the value forbids multicast.
     pub forbids: bool,
 }
 
 impl Machine {
-    /// Looks at the switches alone: nothing of the driver's is touched.
+    /// Reads the variables that can forbid multicast. Does not touch the driver.
     pub fn switches() -> Vec<Switch> {
         let switches = symmem_cuda::multicast_switches();
         let said = switches.into_iter().map(|switch| Switch {
@@ -61,7 +61,7 @@ impl Machine {
         said.collect()
     }
 
-    /// One where CUDA cannot start.
+    /// Returns a machine on which CUDA cannot start, with the reason.
     pub fn without_cuda(why: String) -> Self {
         Self {
             absent: Some(why),
@@ -70,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Looks at the machine through its CUDA backend, without opening a device.
+    /// Describes the machine through its CUDA backend, without opening a device.
     pub fn look(chosen: &Chosen) -> Self {
         let mut lines = environment::libraries(chosen);
         let apart = |from: u32| {
@@ -108,13 +108,13 @@ impl Machine {
         }
     }
 
-    /// The variables that forbid multicast here, each with what it says.
+    /// Returns the variables that forbid multicast, as `NAME=value`.
     pub fn forbidding(switches: &[Switch]) -> Vec<String> {
         let forbids = switches.iter().filter(|switch| switch.forbids);
         forbids.map(ToString::to_string).collect()
     }
 
-    /// Whether the driver is new enough to have the functions, by its version alone.
+    /// Returns whether the driver's version is new enough for multicast functions.
     fn has_functions(&self) -> bool {
         let (major, minor) = self.driver.split_once('.').unwrap_or((&self.driver, "0"));
         let number = |text: &str| text.parse::<u32>().unwrap_or(0);
@@ -136,19 +136,19 @@ impl fmt::Display for Machine {
         if let Some(why) = &self.absent {
             writeln!(
                 formatter,
-                "There is no CUDA here, and so no multicast:\n{why}"
+                "CUDA cannot start on this machine, so there is no multicast:\n{why}"
             )?;
         } else {
             let (major, minor) = FIRST_DRIVER;
             let has = if self.has_functions() {
-                "are"
+                "has"
             } else {
-                "are not"
+                "has no"
             };
             writeln!(
                 formatter,
-                "driver: {}; the functions for multicast {has} in it, by its version ({major}.{minor} or \
-                 newer): none was looked up",
+                "driver: {}, which {has} multicast functions (from {major}.{minor} on; judged by the version, no \
+                 function was looked up)",
                 self.driver
             )?;
         }
@@ -162,13 +162,13 @@ impl fmt::Display for Machine {
         for (one, other) in &self.apart {
             writeln!(
                 formatter,
-                "devices {one} and {other} do not reach each other"
+                "devices {one} and {other} have no peer access to each other"
             )?;
         }
         for switch in &self.switches {
             let forbids = match switch.forbids {
                 true => {
-                    ": forbids multicast, even to read the attribute; the live test refuses to run"
+                    ": forbids multicast and reading the attribute; the live test refuses to run"
                 }
                 false => "",
             };

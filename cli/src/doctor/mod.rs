@@ -1,8 +1,8 @@
-//! Multicast on a machine whose owner asks: what is known of it, what a live test does, and the test.
+//! The multicast doctor: describes the machine and the live test, and has the parts of the test.
 //!
-//! Looking ([`Machine`]) and telling ([`Steps`]) touch no more than `symmem info` does: not one of the driver's
-//! functions for multicast is looked up. The test's parts are ranks' work: [`come_and_go`] makes and gives up
-//! communicators, [`symmem_conformance`] checks the two algorithms, [`symmem_bench`] measures them.
+//! [`Machine`] and [`Steps`] touch no more than `symmem info` does: they look up none of the driver's multicast
+//! functions. Ranks run the parts of the test: [`come_and_go`] sets up and finalizes communicators,
+//! [`symmem_conformance`] checks the two multicast algorithms, [`symmem_bench`] measures them.
 
 mod coming;
 mod machine;

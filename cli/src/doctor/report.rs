@@ -1,4 +1,4 @@
-//! What the doctor found out, for machines.
+//! The doctor's findings, as JSON.
 
 use super::coming::Coming;
 use super::machine::Machine;
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 /// The schema that this version writes.
 pub const SCHEMA: &str = "symmem-doctor/1";
 
-/// Everything.
+/// The doctor's findings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of symmem.
     pub version: String,
-    /// What is known without a test.
+    /// What is known without the live test.
     pub machine: Machine,
-    /// The live test, where it was asked for.
+    /// The live test, if it ran.
     pub trial: Option<Trial>,
 }
 
-/// The live test's parts; what comes after one that failed is not there.
+/// The results of the live test. Parts after the first failure are empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Why it failed; `None` if all of it passed.
+    /// Why the test failed; `None` if all parts passed.
     pub trouble: Option<String>,
-    /// The first communicator, whose steps were told.
+    /// The first communicator, whose setup steps were logged.
     pub set_up: Vec<Coming>,
     /// The conformance cases.
     pub conformance: Option<symmem_conformance::Report>,
-    /// Communicators that came and went.
+    /// Communicators that were set up and finalized one after the other.
     pub comings: Vec<Coming>,
-    /// What was measured.
+    /// The measurements.
     pub bench: Option<symmem_bench::report::Report>,
 }
 
 impl Report {
-    /// Of a machine, without a test so far.
+    /// Returns a report about a machine, without a live test.
     pub fn new(machine: Machine) -> Self {
         Self {
             schema: SCHEMA.into(),

@@ -1,4 +1,4 @@
-//! What the live test does, in words, for somebody who decides whether it may run.
+//! The description of the live test, for the person who decides whether it may run.
 
 use std::fmt;
 use symmem::multicast_bytes;
@@ -6,55 +6,56 @@ use symmem_bench::Effort;
 use symmem_bench::report::Collective;
 use symmem_cuda::{MULTICAST_SLOTS, multicast_failures};
 
-/// Room for all conformance cases. They keep from case to case, of each of 14 element types and for two calls at
-/// once, a source and a destination in the next power of two above 16 MiB: 1.75 GiB, beside the slots of collectives.
+/// Bytes of the multicast object that all conformance cases need. The cases keep buffers: for each of 14 element types
+/// and two concurrent calls, a source and a destination in the next power of two above 16 MiB. These are 1.75 GiB, and
+/// the slots of collectives come on top.
 const FULL_BYTES: u64 = 4 << 30;
 
-/// The longest line of what is printed.
+/// Columns of the longest printed line.
 const WIDTH: usize = 112;
 
-/// The test that would run.
+/// The parameters of the live test; displays as a description of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// How many ranks, each with a device.
+    /// Number of ranks, one device each.
     pub ranks: u32,
-    /// Bytes that an object is asked for.
+    /// Bytes of the multicast object, before rounding up.
     pub bytes: u64,
-    /// How often a communicator is made and given up.
+    /// Number of communicators that are set up and finalized.
     pub comings: u32,
-    /// What is measured.
+    /// The collectives that are measured.
     pub operations: Vec<Collective>,
     /// Bytes of the largest collective that is measured.
     pub largest: u64,
 }
 
 impl Steps {
-    /// The size that `SYMMEM_MULTICAST_BYTES` asks for, or the usual one; more where a part of the test needs more.
+    /// Returns the bytes of the multicast object: [`multicast_bytes`], or more if a part of the test needs more.
     ///
     /// # Errors
-    /// As [`multicast_bytes`].
+    /// The error of [`multicast_bytes`].
     pub fn bytes(effort: Effort, largest: u64) -> Result<u64, String> {
         let checked = match effort {
             Effort::Full => FULL_BYTES,
             Effort::Quick | Effort::Standard => 0,
         };
-        // Source and destination with their guards, in units that may be half of that.
+        // Source and destination with guards; rounding up to allocation units may double each.
         let measured = largest.saturating_mul(4);
         Ok(multicast_bytes()?.max(checked).max(measured))
     }
 
-    /// How often a communicator is made and given up.
+    /// Returns the number of communicators that are set up and finalized.
     pub fn comings(effort: Effort) -> u32 {
         match effort {
             Effort::Quick => 2,
             Effort::Standard => 8,
-            // One more than a switch can hold would do.
+            // More than the switch has slots, so that a leaked slot shows.
             Effort::Full => MULTICAST_SLOTS + 2,
         }
     }
 }
 
-/// What can go wrong, a paragraph for each number of the driver's.
+/// Returns what can go wrong, one paragraph per error code of the driver.
 fn failures() -> String {
     let told = multicast_failures().map(|failure| {
         let (name, code, advice) = (failure.name, failure.code, failure.advice);
@@ -63,7 +64,7 @@ fn failures() -> String {
     told.concat()
 }
 
-/// A paragraph, indented, whose lines after the first are indented more.
+/// Wraps a paragraph to [`WIDTH`] with a hanging indent.
 fn wrapped(text: &str) -> String {
     let mut line = " ".to_owned();
     let mut lines = String::new();
@@ -78,7 +79,7 @@ fn wrapped(text: &str) -> String {
     lines + &line + "\n"
 }
 
-/// Names in a sentence.
+/// Lists the operations' names as part of a sentence.
 fn named(operations: &[Collective]) -> String {
     let names: Vec<&str> = operations.iter().map(|one| one.name()).collect();
     match names.split_last() {
@@ -102,47 +103,47 @@ impl fmt::Display for Steps {
         write!(
             to,
             "\
-What the live test does, with {ranks} ranks on as many devices, which should be idle
+The live test, with {ranks} ranks on {ranks} devices, which should be idle
 
-  1. One communicator is set up and given back, each rank telling each step before and after it:
+  1. Sets up and finalizes one communicator. Each rank logs each step before and after it:
        all       read the attribute, look up five cuMulticast functions
        rank 0    cuMulticastGetGranularity, minimum and recommended
                  cuMulticastCreate, for {ranks} devices, {bytes} rounded up to the recommended granularity
-                 cuMemExportToShareableHandle, as a file descriptor that the others get
+                 cuMemExportToShareableHandle, as a file descriptor, which the others receive
        others    cuMemImportFromShareableHandle
        all       cuMulticastAddDevice                           all agree, or all undo it
        all       cuMulticastBindMem, memory of collectives      all agree, or all undo it
        all       cuMemAddressReserve, cuMemMap, cuMemSetAccess  all agree, or all undo it
-       all       cuMulticastBindMem, two buffers; an all_reduce by the switch, every element checked
+       all       cuMulticastBindMem, two buffers; one all_reduce by the switch, every element checked
        all       cuMulticastUnbind of the buffers, cuMemUnmap, cuMulticastUnbind, cuMemRelease
-     Each call that may block has a deadline. A call that never returns is left behind on its thread.
-  2. The conformance cases of both algorithms by multicast, in one communicator.
-  3. Set-up and giving back {comings} times in the same processes: the slots come back.
-  4. {operations} up to {largest}:
-     by multicast, by our peer-to-peer algorithms and by NCCL, which may use multicast by itself in these
-     processes (NCCL_NVLS_ENABLE=2, or what you set it to).
-The first thing that goes wrong ends the test, and nothing is set up after it.
+     Each call that may block has a deadline. A call that never returns keeps its thread; the rank goes on.
+  2. Runs the conformance cases of both multicast algorithms in one communicator.
+  3. Sets up and finalizes {comings} communicators in the same processes, to check that their slots are freed.
+  4. Measures {operations} up to {largest}:
+     by multicast, by symmem's peer-to-peer algorithms and by NCCL, which may use multicast in these
+     processes (NCCL_NVLS_ENABLE=2, or your value).
+The first failure ends the test; nothing is set up after it.
 
-It takes 1 of the switch's {MULTICAST_SLOTS} slots at a time; in the fourth part NCCL takes more, for its own objects.
-Variables are set for the ranks alone: SYMMEM_MULTICAST=1, SYMMEM_MULTICAST_BYTES, in the first part SYMMEM_LOG and
-in the fourth NCCL's. Nothing else of the machine is changed.
+symmem uses 1 of the switch's {MULTICAST_SLOTS} slots at a time; in part 4 NCCL uses more for its own objects.
+Only the ranks' environment is changed: SYMMEM_MULTICAST=1, SYMMEM_MULTICAST_BYTES, in part 1 SYMMEM_LOG and in
+part 4 NCCL_NVLS_ENABLE. Nothing else on the machine is changed.
 
 What can go wrong
-{failures}  A set-up that fails or is killed half-way can leave the fabric so that later jobs of this machine fail, with
-  multicast or without, until it is put right.
+{failures}  A setup that fails or is killed halfway can leave the NVLink fabric in a state in which later jobs on this
+  machine fail, with or without multicast, until you recover it.
 
 How to recover, as root, with no process on the GPUs
-  systemctl status nvidia-fabricmanager        is it up? (and nvidia-imex, where there is one)
+  systemctl status nvidia-fabricmanager        must be active (and nvidia-imex, if installed)
   systemctl stop nvidia-fabricmanager
-  nvidia-smi --gpu-reset                       all GPUs of the switch together; where that fails, reboot
+  nvidia-smi --gpu-reset                       all GPUs of the switch together; if that fails, reboot
   systemctl start nvidia-fabricmanager
-  nvidia-smi -q | grep -A3 Fabric              until the state is completed
+  nvidia-smi -q | grep -A3 Fabric              repeat until the state is Completed
 
-To run it, on a machine that is yours to put out of service
+To run the test, on a machine that you may put out of service
   symmem doctor multicast --i-own-this-machine
-    --quick    fewer cases, sizes and repeats
-    --full     all cases, sizes up to 1 GiB, more repeats than the switch has slots
-    --json F   everything that was found out
+    --quick    fewer cases, sizes and communicators
+    --full     all cases, sizes up to 1 GiB, more communicators than the switch has slots
+    --json F   writes all findings
 "
         )
     }
@@ -167,8 +168,8 @@ mod tests {
         let text = steps().to_string();
         for part in [
             "for 8 devices, 1024 MiB",
-            "giving back 4 times",
-            "4. all_reduce and broadcast up to 64 MiB:\n",
+            "finalizes 4 communicators",
+            "4. Measures all_reduce and broadcast up to 64 MiB:\n",
             "128 slots",
             "--i-own-this-machine",
         ] {

@@ -1,4 +1,4 @@
-//! Copies what a rank writes to this process's own output, line by line, with the rank before each.
+//! Copies a rank's output to this process's output, with the rank in front of each line.
 
 use super::event::Event;
 use crate::output::Stream;
@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
-/// Longest line kept together; longer ones are cut.
+/// Bytes of the longest line that is kept whole; longer lines are split.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// A thread that copies one pipe until its end.
+/// A thread that copies one pipe until end of file.
 pub(super) struct Copier {
     done: Receiver<()>,
 }
@@ -26,12 +26,12 @@ impl Copier {
             .name(format!("symmem-output-{rank}"))
             .spawn(move || {
                 let mut is_lost = false;
-                // After an error the rest is read and dropped, so that the rank does not block on a full pipe
+                // After an error the thread reads and drops the rest, so that the rank does not block on a full pipe
                 // before it is stopped.
                 copy_lines(&mut pipe, rank, |lines| {
                     if !is_lost && let Err(error) = stream.write(lines) {
                         is_lost = true;
-                        // The launcher has gone on if nobody listens.
+                        // Nobody receives the event if the launcher has already returned.
                         let _ = events.send(Event::OutputLost(error));
                     }
                 });
@@ -40,7 +40,7 @@ impl Copier {
         Ok(Self { done })
     }
 
-    /// Wait for the end of the pipe, until `until` at most.
+    /// Waits for the end of the pipe, at most until `until`.
     pub(super) fn finish(self, until: Instant) {
         let _ = self
             .done
@@ -48,8 +48,8 @@ impl Copier {
     }
 }
 
-/// Give `write` every line of `pipe`, prefixed; several at once where they came at once. The last
-/// line gets the newline it may lack.
+/// Passes each line of `pipe`, prefixed, to `write`; lines from one read go together. Adds a newline to the last line
+/// if it lacks one.
 fn copy_lines(pipe: &mut impl Read, rank: u32, mut write: impl FnMut(&[u8])) {
     let prefix = format!("[{rank}] ");
     let mut chunk = [0; 8192];
@@ -90,7 +90,7 @@ fn copy_lines(pipe: &mut impl Read, rank: u32, mut write: impl FnMut(&[u8])) {
 mod tests {
     use super::*;
 
-    /// Yields one piece a read.
+    /// Returns one piece per read.
     struct Pieces<'a>(&'a [&'a [u8]]);
 
     impl Read for Pieces<'_> {
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(
             copied(&[b"\xff\xfe\n"]),
             b"[3] \xff\xfe\n",
-            "bytes are not judged"
+            "bytes that are not UTF-8 pass unchanged"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What the launcher is told while ranks run.
+//! The events that the launcher handles while ranks run.
 
 use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
@@ -11,7 +11,7 @@ pub(super) enum Event {
         how: Ended,
     },
     Signal(Signal),
-    /// What a rank wrote could not be written.
+    /// A rank's output could not be written.
     OutputLost(OutputError),
 }
 
@@ -27,12 +27,12 @@ impl Ended {
         match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => Self::Code(code),
             (None, Some(signal)) => Self::Signal(signal),
-            // waitid was asked for ends only, which are one of the two.
+            // Unreachable: waitid with only WEXITED reports an exit or a signal.
             (None, None) => Self::Code(1),
         }
     }
 
-    /// The code a shell would report.
+    /// Returns the exit code that a shell would report.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Code(code) => (code & 0xff) as u8,
@@ -42,12 +42,12 @@ impl Ended {
 }
 
 impl Ended {
-    /// Whether a signal ended it, so that it could not say why.
+    /// Returns whether a signal killed the rank, so that it could not print a reason.
     pub(super) fn is_signal(self) -> bool {
         matches!(self, Self::Signal(_))
     }
 
-    /// Whether it wrote to a pipe that nobody reads.
+    /// Returns whether SIGPIPE killed the rank: it wrote to a closed pipe.
     pub(super) fn is_broken_pipe(self) -> bool {
         self == Self::Signal(Signal::PIPE.as_raw())
     }

@@ -1,4 +1,4 @@
-//! Starts the ranks of a job on this host and stays with them until all have ended: `symmem run`.
+//! The launcher behind `symmem run`: starts the ranks of a job on this host and waits until all have ended.
 
 mod copier;
 mod event;

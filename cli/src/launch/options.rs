@@ -1,43 +1,42 @@
-//! What to run and how.
+//! The options of a launch.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Time that the other ranks have to notice that one has failed, unless the options say otherwise. A rank knows of a
-/// peer's death within a second.
+/// Default time in which the other ranks may end by themselves after one has failed. A rank notices a dead peer within
+/// one second.
 pub const REACTION: Duration = Duration::from_millis(1500);
 
-/// Time that ranks have to end once they were asked to, unless the options say otherwise.
+/// Default time between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// What to run and how.
+/// The options of a launch.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The program each of them runs, looked up in `PATH`.
+    /// The program that each rank runs, looked up in `PATH`.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Whether each line of output starts with `[rank] `. Without, the ranks write to this process's
-    /// standard output and error themselves.
+    /// Whether to prefix each line of output with `[rank] `. If not, the ranks inherit this process's standard output
+    /// and standard error.
     pub prefix: bool,
-    /// Variables to set for every rank, besides this process's own.
+    /// Environment variables to set for every rank, in addition to this process's environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether to say which code a rank failed with. Ranks of this command say why they fail themselves.
+    /// Whether to print the exit code of a failed rank. The ranks of this command print their own errors.
     pub tells_codes: bool,
-    /// Whether the other ranks are asked to end (SIGTERM) once one has failed. Those that are not find out by
-    /// themselves, and give back what they have.
+    /// Whether to send SIGTERM to the other ranks after one has failed. If not, they notice the failure themselves and
+    /// release what they hold.
     pub asks_to_end: bool,
-    /// Time the other ranks have after one has failed to say what that means for them, and to end by themselves,
-    /// before they are asked to.
+    /// Time after a failure in which the other ranks may print their errors and end by themselves, before SIGTERM.
     pub reaction: Duration,
-    /// Time the other ranks have to end once they were asked to or, if they are not, after one has failed.
+    /// Time before SIGKILL: after SIGTERM or, without SIGTERM, after the failure.
     pub grace: Duration,
 }
 
 impl RunOptions {
-    /// `ranks` ranks of `program`, with prefixed output and the usual [`REACTION`] and [`GRACE`].
+    /// Returns options for `ranks` ranks of `program`, with prefixed output, [`REACTION`] and [`GRACE`].
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Self {
         Self {
             ranks,

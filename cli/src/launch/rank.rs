@@ -12,14 +12,14 @@ use super::event::{Ended, Event};
 use super::options::RunOptions;
 use symmem_conformance::spawn::spawn;
 
-/// A rank that was started and has not been reaped, so that its number stays its own.
+/// A rank that was started and not yet reaped, so that the kernel cannot reuse its process ID.
 pub(super) struct Rank {
     child: Child,
     pid: Pid,
 }
 
 impl Rank {
-    /// Start rank `number` in a process group of its own.
+    /// Starts rank `number` in a process group of its own.
     pub(super) fn start(
         options: &RunOptions,
         number: u32,
@@ -41,10 +41,10 @@ impl Rank {
             .env("SYMMEM_LOCAL_WORLD", options.ranks.to_string())
             .env("SYMMEM_JOB", job)
             .env("SYMMEM_SECRET", secret)
-            // This process's own place in another job is none of theirs.
+            // If this process is a rank of another job, its rendezvous does not apply to these ranks.
             .env_remove("SYMMEM_RENDEZVOUS")
             .env_remove("SYMMEM_GENERATION")
-            // A rank in the background that reads the terminal would be stopped.
+            // SIGTTIN would stop a background process group that reads from the terminal.
             .stdin(Stdio::null())
             .process_group(0);
         if options.prefix {
@@ -53,11 +53,11 @@ impl Rank {
         let child = spawn(command)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid =
-            pid.ok_or_else(|| io::Error::other("the kernel gave a child an impossible number"))?;
+            pid.ok_or_else(|| io::Error::other("the kernel returned an invalid process ID"))?;
         Ok(Self { child, pid })
     }
 
-    /// The pipes of standard output and standard error, if there are any; once.
+    /// Takes the pipes of standard output and standard error, if the output is prefixed. The second call returns none.
     pub(super) fn take_outputs(
         &mut self,
     ) -> (
@@ -67,17 +67,17 @@ impl Rank {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
-    /// Tell `events` when the rank ends, without reaping it.
+    /// Sends an event when the rank ends, without reaping it.
     pub(super) fn watch(&self, rank: usize, events: Sender<Event>) -> io::Result<()> {
         let pid = self.pid;
         let wait = move || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let how = match retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
                 Ok(Some(status)) => Ended::of(&status),
-                // Somebody else reaped it, or the kernel broke its promise: its end is unknown.
+                // Another part of the process reaped it, so its exit status is unknown.
                 Ok(None) | Err(_) => Ended::Code(1),
             };
-            // The launcher has gone on if nobody listens.
+            // Nobody receives the event if the launcher has already returned.
             let _ = events.send(Event::Ended { rank, how });
         };
         std::thread::Builder::new()
@@ -86,22 +86,22 @@ impl Rank {
         Ok(())
     }
 
-    /// How the rank ended, if it has.
+    /// Returns how the rank ended, if it has. Does not block.
     pub(super) fn end(&self) -> Option<Ended> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = rustix::process::waitid(WaitId::Pid(self.pid), options);
         status.ok().flatten().map(|status| Ended::of(&status))
     }
 
-    /// Send `signal` to the rank and all it has started in its process group.
+    /// Sends `signal` to the rank's process group.
     pub(super) fn signal(&self, signal: Signal) {
-        // ESRCH: all have ended. There is no other reason to fail for one's own children.
+        // ESRCH means that all have ended; signals to one's own children fail for no other reason.
         let _ = rustix::process::kill_process_group(self.pid, signal);
     }
 
-    /// Wait for its end and give its number back to the system.
+    /// Waits for the rank's end and reaps it.
     pub(super) fn reap(mut self) {
-        // Its end was seen before, or it was killed.
+        // Does not block for long: the rank has ended or was killed.
         let _ = self.child.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! Starts the ranks, and stays with them until all have ended.
+//! Starts the ranks and waits until all have ended.
 
 use super::copier::Copier;
 use super::event::Event;
@@ -14,37 +14,40 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use symmem::bootstrap::Secret;
 
-/// Time for output that is still in the pipes once every rank has ended. Longer only if a process
-/// that left its rank's process group holds a pipe open.
+/// Time to copy output that is still in the pipes after every rank has ended. It runs out only if a process that left
+/// its rank's process group holds a pipe open.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// Run the job and wait for its end; blocks.
+/// Runs the job; blocks until all ranks have ended.
 ///
-/// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, and a
-/// fresh `SYMMEM_JOB` and `SYMMEM_SECRET`; `/dev/null` as its standard input; and a process group of
-/// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
-/// code other than 0, or by a signal) the others have a time to notice that and to say so. Then they are asked to end,
-/// if the options say so, and, after the grace, ended. A second SIGINT ends them at once. What the ranks leave in their process groups is ended too. Should this process
-/// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
-/// it does by default before the first job does so again: a program that handles these signals itself
-/// does so before its first job.
+/// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, a fresh `SYMMEM_JOB` and
+/// `SYMMEM_SECRET`, `/dev/null` as standard input, and its own process group. The launcher forwards SIGINT, SIGTERM and
+/// SIGHUP to all ranks.
 ///
-/// Returns the code of the first rank that failed, 128 + signal where a signal ended it; 130 after SIGINT if none
-/// failed.
+/// When a rank fails (exit code other than 0, or a signal), the others have [`RunOptions::reaction`] to print their
+/// errors. Then they get SIGTERM, if the options ask for it, and SIGKILL after [`RunOptions::grace`]. A second SIGINT
+/// kills them at once. At the end, processes that the ranks left in their process groups are killed. If this process
+/// is killed, the kernel kills the ranks.
+///
+/// When this process has no job left, signals whose action was the default before the first job have the default
+/// action again. A program with handlers of its own must install them before its first job.
+///
+/// Returns the exit code of the first rank that failed, 128 + signal if a signal killed it; 130 after SIGINT if no
+/// rank failed.
 ///
 /// # Errors
-/// What a rank wrote could not be written: the ranks are ended at once. The kind is that of the failed write,
-/// [`io::ErrorKind::BrokenPipe`] if the reader has gone.
+/// The kind of the failed write if a rank's output could not be written, [`io::ErrorKind::BrokenPipe`] if the reader
+/// has closed the pipe; the ranks get SIGTERM without the reaction time.
 ///
-/// No rank could be started (no such program, no permission, no processes left), or there is no
-/// rank to start. Ranks that had been started are ended.
+/// A rank could not be started (no such program, no permission, no processes left), or the options ask for no rank.
+/// Ranks that had been started are killed.
 pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     if options.ranks == 0 {
-        let message = "a job has at least one rank: ask for 1 or more";
+        let message = "0 ranks; use at least 1";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let (events, inbox) = mpsc::channel();
-    // Before the first rank starts: from now on no signal leaves a rank behind.
+    // Before the first rank starts, so that no signal can end this process and leave a rank behind.
     let signals = SignalWatch::start(events.clone())?;
     let secret = Secret::random()?.to_hex();
     let job = Secret::random()?.to_hex();
@@ -54,7 +57,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
         let started = Rank::start(&options, number, &job[..32], &secret).and_then(|mut rank| {
             let (output, error) = rank.take_outputs();
             let watched = rank.watch(number as usize, events.clone());
-            // Kept even if it cannot be watched, so that it is ended below.
+            // Pushed even if it cannot be watched, so that it is killed below.
             ranks.push(rank);
             watched?;
             if let Some(pipe) = output {
@@ -77,7 +80,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
         }
     }
     let code = Supervisor::new(&ranks, &options).stay(&inbox);
-    // No leader is reaped before this, so no process group number can have come to mean another.
+    // No group leader has been reaped yet, so the kernel cannot have reused a process group ID.
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let until = Instant::now() + LAST_OUTPUT;
     for copier in copiers {
@@ -86,7 +89,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     ranks.into_iter().for_each(Rank::reap);
     drop(signals);
     let code = code?;
-    // What the ranks wrote last may have been lost after they ended.
+    // Writing the last output of the ranks may have failed after they ended.
     for event in inbox.try_iter() {
         if let Event::OutputLost(error) = event {
             return Err(error.into());

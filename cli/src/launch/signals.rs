@@ -1,4 +1,4 @@
-//! Signals to the launcher that are meant for the ranks.
+//! Receives the signals that the launcher forwards to the ranks.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use super::event::Event;
 
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// Whether no watch lives.
+/// Whether no [`SignalWatch`] exists.
 static UNWATCHED: AtomicBool = AtomicBool::new(true);
 
-/// How many watches live; none before the first.
+/// The number of [`SignalWatch`]es that exist; `None` before the first.
 static LIVING: Mutex<Option<usize>> = Mutex::new(None);
 
-/// Turns signals into events for as long as it lives.
+/// Turns signals into events for as long as it exists.
 ///
-/// Neither std nor rustix can receive a signal, hence signal-hook. Handlers stay installed in the process
-/// afterwards, and do what the signals did before the first of them: end it, unless they were ignored or somebody
-/// else's.
+/// Neither std nor rustix can receive a signal, hence signal-hook. Its handlers stay installed afterwards. They then
+/// end the process if the signal's action was the default before the first watch; an ignored signal stays ignored,
+/// and handlers of the program still run.
 pub(super) struct SignalWatch {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ impl SignalWatch {
     pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
         let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
         if living.is_none() {
-            // Before any handler of ours: afterwards each signal would seem to be handled.
+            // Before the first handler is installed; afterwards no signal looks unhandled.
             for signal in SIGNALS.into_iter().filter(|&signal| is_default(signal)) {
                 register_conditional_default(signal, &UNWATCHED)?;
             }
@@ -48,7 +48,7 @@ impl SignalWatch {
             .spawn(move || {
                 for number in signals.forever() {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        // The launcher has gone on if nobody listens.
+                        // Nobody receives the event if the launcher has already returned.
                         let _ = events.send(Event::Signal(signal));
                     }
                 }
@@ -66,7 +66,7 @@ impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It does not panic, and has nothing to say if it did.
+            // The thread returns nothing, and a panic in it would not matter here.
             let _ = thread.join();
         }
         let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Drop for SignalWatch {
     }
 }
 
-/// Whether this process neither ignores a signal, as under nohup, nor handles it.
+/// Returns whether this process neither ignores a signal, as under nohup, nor handles it.
 fn is_default(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_in = |set: &str| {

@@ -1,4 +1,4 @@
-//! Stays with running ranks: passes signals on, and stops the rest once one has failed.
+//! Supervises running ranks: forwards signals, and stops the other ranks after one has failed.
 
 use super::event::{Ended, Event};
 use super::options::RunOptions;
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 /// 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// What ranks that still run have to expect.
+/// The next signal for ranks that still run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Terminate,
     Kill,
 }
 
-/// What is known of the ranks of a job.
+/// The state of the ranks of a job.
 pub(super) struct Supervisor<'a> {
     ranks: &'a [Rank],
     options: &'a RunOptions,
     running: Vec<bool>,
-    /// The code of the first rank that failed.
+    /// The exit code of the first rank that failed.
     failure: Option<u8>,
-    /// The last signal that was passed on, and when.
+    /// The last forwarded signal, and when.
     passed_on: Option<(Signal, Instant)>,
     lost: Option<OutputError>,
     next: Option<(Instant, Step)>,
@@ -44,7 +44,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until every rank has ended. Returns the code of the first that failed, or why output was lost.
+    /// Blocks until every rank has ended. Returns the exit code of the first that failed.
+    ///
+    /// # Errors
+    /// The write error if output was lost.
     pub(super) fn stay(mut self, inbox: &Receiver<Event>) -> Result<u8, OutputError> {
         while self.running.contains(&true) {
             let event = match self.next {
@@ -56,7 +59,7 @@ impl<'a> Supervisor<'a> {
                 Ok(Event::Ended { rank, how }) => self.ended(rank, how),
                 Ok(Event::OutputLost(error)) => self.lose(error),
                 Err(RecvTimeoutError::Timeout) => self.proceed(),
-                // Every sender is gone: nobody can tell of an end any more.
+                // Every sender is gone, so no event can arrive any more.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -69,7 +72,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A second Ctrl-C means that the first was not enough.
+    /// Forwards a signal; a second Ctrl-C kills the ranks.
     fn pass_on(&mut self, signal: Signal) {
         let again = signal == Signal::INT && matches!(self.passed_on, Some((Signal::INT, _)));
         self.passed_on = Some((signal, Instant::now()));
@@ -85,13 +88,13 @@ impl<'a> Supervisor<'a> {
             && how.is_broken_pipe()
             && let Some(error) = Stream::Output.lost_reader()
         {
-            // It wrote to this process's standard output itself.
+            // Without a prefix, the rank wrote to this process's standard output directly.
             return self.lose(error);
         }
         let (rank, how) = self.cause(rank, how);
         self.failure = Some(how.code());
-        // Ranks that end on a signal just passed on are left to do so: a second one would cut their cleaning up
-        // short. Who sent the signal needs no words.
+        // A signal was just forwarded: a second one would interrupt the ranks' cleanup, and the user who sent the
+        // first needs no message.
         let grace = self.options.grace;
         if self.passed_on.is_some_and(|(_, at)| at.elapsed() < grace) {
             return self.plan(grace, Step::Kill);
@@ -110,7 +113,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The first failure. A rank that fails because a peer was killed may be heard of before the peer.
+    /// Returns the first failure. The event of a rank that fails because a peer was killed may arrive before the
+    /// event of the peer.
     fn cause(&self, rank: usize, how: Ended) -> (usize, Ended) {
         let others = self.ranks.iter().enumerate();
         let mut killed = others.filter_map(|(other, rank)| {
@@ -123,7 +127,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Nobody reads what the ranks write: they are stopped without time for words.
+    /// Stops the ranks without reaction time, since nobody reads their output.
     fn lose(&mut self, error: OutputError) {
         if self.lost.is_none() {
             self.lost = Some(error);
@@ -132,7 +136,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Takes the step whose time has come.
+    /// Performs the step that is due.
     fn proceed(&mut self) {
         match self.next.take() {
             Some((_, Step::Terminate)) => {

@@ -1,4 +1,4 @@
-//! Collectives measured: on the host, on CUDA beside NCCL, and beside programs of others.
+//! Benchmarks of collectives: on the host, on CUDA with NCCL, and with other programs as baselines.
 
 use super::*;
 use rstest::rstest;
@@ -43,7 +43,7 @@ fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests(
     };
     let whole = [(100, 50), (200, 100), (400, 200), (800, 400)];
     assert_eq!(sizes(Collective::AllReduce), whole);
-    // A part of each rank is so many whole words of 16 bytes.
+    // The part of each rank is a multiple of 16 bytes.
     let parts = [(96, 16), (192, 32), (384, 64), (768, 128)];
     assert_eq!(sizes(Collective::AllToAll), parts);
     assert!(report.points.is_empty() && section.points.iter().all(|point| point.rounds == 2));
@@ -100,7 +100,7 @@ fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
             assert_eq!(point.element, "bfloat16");
             let out = point.out_of_place.unwrap();
             assert!(out.graph.is_some() && out.checked > 0, "{by}");
-            // The vendor's all-to-all cannot work within one buffer.
+            // NCCL's all-to-all cannot work in place.
             let within = by == OURS || point.collective == Collective::AllReduce;
             assert_eq!(point.in_place.is_some(), within, "{by}");
         }
@@ -146,7 +146,7 @@ fn algorithms_of_ours_stand_beside_one_another_by_name() {
     };
     assert_eq!(how(OURS), ("multicast".into(), true));
     assert_eq!(how("symmem two_shot"), ("two_shot".into(), true));
-    // A peer may yet read what it would overwrite.
+    // Not in place: a peer may still read what it would overwrite.
     let one_shot = ("multicast_one_shot".into(), false);
     assert_eq!(how("symmem multicast_one_shot"), one_shot);
 }
@@ -187,7 +187,7 @@ fn what_would_be_done_by_another_algorithm_is_left_out_and_named() {
     let output = succeed(bench(operations, &[&by_name[..], &to_json].concat()));
     let report = report(&directory.join("c.json"));
     let section = collectives(&report);
-    // A switch does not add integers of 8 bits. It moves them.
+    // The switch moves 8-bit integers, but does not add them.
     let done = |collective, by: &str| {
         (section.points.iter()).any(|point| point.collective == collective && point.by == by)
     };
@@ -246,7 +246,7 @@ fn a_baseline_of_multicast_where_there_is_none_is_absent_with_the_reason() {
         .map(|point| point.by.as_str())
         .collect();
     assert_eq!(by, [OURS, "symmem two_shot"]);
-    // And nothing is larger than was asked for.
+    // No size exceeds the requested one.
     assert!(section.points.iter().all(|point| point.bytes == 512));
 }
 
@@ -290,7 +290,7 @@ fn where_the_choice_in_place_is_another_it_is_said() {
     assert!(output.contains("one_shot, packets"), "{output}");
 }
 
-/// A benchmark of multicast on devices behind a switch, with this variable: what it fails with.
+/// Runs a benchmark of multicast on devices behind a switch, with this variable. Returns its error.
 #[track_caller]
 fn multicast_that_fails(name: &str, variable: (&str, &str)) -> Option<String> {
     if !support::permitted() {
@@ -337,14 +337,14 @@ fn a_baseline_of_multicast_whose_buffers_are_not_bound_is_absent_too() {
     command
         .env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
         .env("SYMMEM_MULTICAST", "1")
-        // The first is that of the slots of collectives.
+        // The first call binds the slots of collectives.
         .env("FAKE_DEVICE_FAIL", "cuMulticastBindMem:2:401");
     succeed(command);
     let report = report(&directory.join("c.json"));
     let section = collectives(&report);
     let absent = section.baselines[0].absent.as_deref().unwrap();
     assert!(absent.contains("cuMulticastBindMem"), "{absent}");
-    // Ours, of which nothing goes by multicast either.
+    // Only symmem is measured, and without multicast.
     for point in &section.points {
         assert!(point.by == OURS && !point.algorithm.starts_with("multicast"));
     }
@@ -359,8 +359,8 @@ fn multicast_that_there_is_not_is_an_error_with_the_reason() {
     }
 }
 
-/// A stand-in for Python with PyTorch: speaks the protocol, moves nothing, replays nothing. Breaks off
-/// after `limit` commands; `wrong` is what it says of its results.
+/// A stand-in for Python with PyTorch that speaks the protocol, but moves and replays nothing. It exits after `limit`
+/// commands and reports `wrong` wrong elements.
 fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
@@ -444,7 +444,7 @@ fn a_program_beside_us_takes_its_turn_and_what_it_lacks_is_left_out() {
     have_ended(&directory);
 }
 
-/// An empty value is NCCL's default, and a default is to use it.
+/// With an empty value NCCL uses its default, which is to use multicast.
 #[rstest]
 #[case::not_set(None)]
 #[case::empty(Some(["", "", "", ""]))]

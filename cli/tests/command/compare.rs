@@ -1,4 +1,4 @@
-//! Recorded reports laid side by side.
+//! Comparison of recorded reports.
 
 use super::*;
 

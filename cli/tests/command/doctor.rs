@@ -1,7 +1,7 @@
-//! The doctor: looks without touching, refuses, and tests over the fake driver, which has a switch.
+//! The multicast doctor: describes without touching, refuses, and tests over the fake driver, which has a switch.
 //!
-//! Whatever may run the live test names the fake driver, and nothing else: on a machine with a switch it would
-//! be the real one's.
+//! Every command that may run the live test names only the fake driver. Otherwise, it would test the real switch of the
+//! machine.
 
 use super::*;
 use crate::support::hip::{Release, fake_hip, hip_plugin};
@@ -16,12 +16,12 @@ use symmem_conformance::Outcome;
 
 const RANKS: u32 = 3;
 
-/// A doctor over the fake driver with a switch, whose look-ups in the dynamic loader are recorded.
+/// Returns a doctor over the fake driver with a switch; its look-ups in the dynamic loader are recorded.
 fn doctor(directory: &Path, arguments: &[&str]) -> Command {
     recorded(directory, &[&["doctor", "multicast"], arguments].concat())
 }
 
-/// Any command so.
+/// Returns any command in the same environment.
 fn recorded(directory: &Path, arguments: &[&str]) -> Command {
     let libraries = support::fake_driver_and_libraries();
     assert!(
@@ -41,7 +41,7 @@ fn recorded(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The live test, no longer than it has to be.
+/// Returns a live test that is as short as possible.
 fn live(directory: &Path) -> Command {
     let short = ["--quick", "--op", "all_reduce", "--max-bytes", "1K"];
     let json = ["--i-own-this-machine", "--json", "d.json"];
@@ -52,7 +52,7 @@ fn live(directory: &Path) -> Command {
     command
 }
 
-/// Names that the dynamic loader was asked for.
+/// Returns the names that were looked up in the dynamic loader.
 fn look_ups(directory: &Path) -> Vec<String> {
     support::looked_up(&directory.join("look-ups"))
 }
@@ -62,7 +62,7 @@ fn of_multicast(names: &[String]) -> usize {
     named.count()
 }
 
-/// Calls of the fake driver's functions.
+/// Returns the calls of the fake driver's functions.
 fn calls(directory: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(directory.join("trace")).unwrap_or_default();
     let named = text.lines().filter(|line| line.contains(" = "));
@@ -75,7 +75,7 @@ fn objects_made(directory: &Path) -> usize {
     all.filter(|call| call == "cuMulticastCreate").count()
 }
 
-/// How often each rank ended by itself, and what the fake driver has against them.
+/// Returns how often each rank ended by itself, and the violations that the fake driver reports.
 fn ends(directory: &Path) -> ([usize; RANKS as usize], Vec<String>) {
     let told = std::fs::read_to_string(directory.join("report")).unwrap_or_default();
     let (processes, wrong): (Vec<&str>, Vec<&str>) =
@@ -94,7 +94,7 @@ fn read(directory: &Path) -> Report {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Runs a live test that fails: what it says, and what it wrote.
+/// Runs a live test that fails. Returns its message and its report.
 #[track_caller]
 fn in_trouble(directory: &Path, mut command: Command) -> (String, Report) {
     let output = command.output().unwrap();
@@ -114,12 +114,12 @@ fn in_trouble(directory: &Path, mut command: Command) -> (String, Report) {
 #[test]
 fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
     let directory = directory("doctor-looks");
-    // Even where somebody has asked for multicast.
+    // Even if a variable asks for multicast.
     let mut command = doctor(&directory, &["--json", "d.json"]);
     command.env("SYMMEM_MULTICAST", "1");
     let output = text(&succeed(command).stdout);
     for part in [
-        "driver: 12.8; the functions for multicast are in it",
+        "driver: 12.8, which has multicast functions",
         "device 2: Fake NVIDIA H200, architecture 90, multicast ",
         "SYMMEM_MULTICAST=1\n",
         "NVSHMEM_DISABLE_NVLS",
@@ -134,7 +134,7 @@ fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
     let names = look_ups(&directory);
     assert!(names.iter().any(|name| name == "cuInit"), "{names:?}");
     assert_eq!(of_multicast(&names), 0, "{names:?}");
-    // It opens no more than `symmem info` does.
+    // It calls no more functions than `symmem info` does.
     let told = calls(&directory);
     let mut info = on_fake_driver(&directory, RANKS, &["info", "--backend", "cuda"]);
     info.env("FAKE_DEVICE_TRACE", directory.join("trace"));
@@ -145,7 +145,7 @@ fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
     assert!(more.is_empty() && !told.is_empty(), "{more:?}");
 }
 
-/// It tells of multicast by the device's attribute alone.
+/// The description of multicast uses only the device's attribute.
 #[rstest]
 #[case::unasked("SYMMEM_MULTICAST", "")]
 #[case::asked("SYMMEM_MULTICAST", "1")]
@@ -209,7 +209,7 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
     }
     let directory = directory("doctor-live");
     let mut command = live(&directory);
-    // Each communicator takes the only slot, in which the one before it was.
+    // Each communicator takes the only slot, which the previous one has freed.
     command
         .env("FAKE_CUDA_MULTICAST_SLOTS", "1")
         .env("FAKE_DEVICE_LEDGER", directory.join("ledger"));
@@ -269,9 +269,9 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
     }
     let ours = section.points.iter().filter(|point| point.by == OURS);
     assert!(ours.into_iter().all(|point| point.algorithm == "multicast"));
-    // The fake driver would not let any of it pass in another order.
+    // The fake driver reports any call in a wrong order.
     assert_eq!(ends(&directory), ([4; RANKS as usize], Vec::new()));
-    // Else those tests that see no look-ups and no calls would prove nothing.
+    // Otherwise the tests that see no look-ups and no calls would prove nothing.
     assert!(of_multicast(&look_ups(&directory)) >= 5 * RANKS as usize);
     assert_eq!(objects_made(&directory), 5);
     let left = std::fs::read_dir(directory.join("tmp")).unwrap();
@@ -303,7 +303,7 @@ fn a_call_that_fails_in_the_set_up_is_told_with_what_to_do_and_nothing_comes_aft
         .env("FAKE_DEVICE_FAIL", call)
         .env("FAKE_DEVICE_FAIL_RANK", rank.to_string());
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.starts_with("FAILED: set-up: "), "{said}");
+    assert!(said.starts_with("FAILED: setup: "), "{said}");
     assert!(said.contains(whose) && said.contains(advice), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.set_up.len(), 1);
@@ -317,12 +317,12 @@ fn slots_that_run_out_only_when_communicators_come_and_go_are_found() {
     }
     let directory = directory("doctor-slots");
     let mut command = live(&directory);
-    // The second that a process makes: only in the third part is there one.
+    // A process creates a second object only in the third part.
     command
         .env("FAKE_DEVICE_FAIL", "cuMulticastCreate:2:2")
         .env("FAKE_DEVICE_MEMORY_BYTES", (4_u64 << 30).to_string());
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.contains("set-up and giving back: "), "{said}");
+    assert!(said.contains("setup and release: "), "{said}");
     assert!(said.contains("no slot left"), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.comings.len(), 2);
@@ -340,13 +340,13 @@ fn a_rank_that_dies_in_the_set_up_ends_the_test() {
         .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:1")
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, _) = in_trouble(&directory, command);
-    assert!(said.contains("set-up: a rank failed"), "{said}");
+    assert!(said.contains("setup: a rank failed"), "{said}");
     // The others were not killed while they gave back what they had.
     assert_eq!(ends(&directory).0, [1, 0, 1]);
 }
 
-/// The fourth memory that a process binds is one of conformance's buffers: before it come the slots of
-/// collectives and two buffers, and the first part has no more.
+/// The fourth memory that a process binds is a buffer of the conformance suite. Before it come the slots of collectives
+/// and two buffers; the first part binds no more.
 #[test]
 fn a_world_that_conformance_loses_is_the_last_set_up() {
     if !support::permitted() {
@@ -401,12 +401,12 @@ fn what_was_found_out_before_a_rank_failed_is_told() {
     }
     let directory = directory("doctor-dies-later");
     let mut command = live(&directory);
-    // The second object that a process joins: only in the third part is there one.
+    // A process joins a second object only in the third part.
     command
         .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:2")
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.contains("giving back: a rank failed"), "{said}");
+    assert!(said.contains("release: a rank failed"), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.comings.len(), 1);
     assert_eq!(trial.comings[0].trouble(), None);
@@ -422,7 +422,7 @@ fn ended_during_conformance_it_ends_with_its_ranks_and_leaves_nothing() {
     }
     let directory = directory("doctor-is-ended");
     let mut command = live(&directory);
-    // Long enough to be met in conformance's set-up.
+    // Long enough to interrupt the conformance suite during its setup.
     command
         .env("FAKE_DEVICE_STALL", "cuMulticastCreate:1:3000")
         .stdout(Stdio::piped())
@@ -448,7 +448,7 @@ fn ended_during_conformance_it_ends_with_its_ranks_and_leaves_nothing() {
     let ended = doctor.wait().unwrap();
     assert_eq!(ended.signal(), Some(Signal::TERM.as_raw()), "{ended}");
     assert_eq!(ranks.len(), RANKS as usize);
-    // They would go on for as long as the call takes.
+    // Ranks left behind would run for as long as the call takes.
     std::thread::sleep(Duration::from_millis(500));
     let lives = |pid: &&u32| is_a(**pid, "rank-selftest");
     assert_eq!(ranks.iter().filter(lives).count(), 0);
@@ -456,7 +456,7 @@ fn ended_during_conformance_it_ends_with_its_ranks_and_leaves_nothing() {
     assert_eq!(left.count(), 0, "of what ranks hand over");
 }
 
-/// Processes that a process has started with this argument.
+/// Returns the child processes with this argument.
 fn children(parent: u32, argument: &str) -> Vec<u32> {
     let parent = format!("PPid:\t{parent}");
     let is_child = |pid: &u32| {
@@ -468,7 +468,7 @@ fn children(parent: u32, argument: &str) -> Vec<u32> {
     all.filter(is_child).collect()
 }
 
-/// Whether a process lives and has this argument.
+/// Returns whether a process exists and has this argument.
 fn is_a(pid: u32, argument: &str) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|&byte| byte == 0)
@@ -484,7 +484,7 @@ fn a_switch_between_fewer_than_two_devices_is_none() {
     let mut command = live(&directory);
     command.env("FAKE_DEVICE_COUNT", "1");
     let (said, _) = in_trouble(&directory, command);
-    assert!(said.contains("two devices or more"), "{said}");
+    assert!(said.contains("at least two devices"), "{said}");
     assert_eq!(of_multicast(&look_ups(&directory)), 0);
 }
 
@@ -521,16 +521,16 @@ fn it_tells_of_the_test_that_its_arguments_ask_for() {
         text(&succeed(command).stdout)
     };
     let full = told(&["--full", "--max-bytes", "1K"], "");
-    // Else conformance would not have the room that it needs.
+    // The conformance suite needs this size.
     assert!(full.contains("for 3 devices, 4096 MiB"), "{full}");
-    assert!(full.contains("giving back 130 times"), "{full}");
+    assert!(full.contains("finalizes 130 communicators"), "{full}");
     let quick = told(
         &["--quick", "--op", "broadcast,reduce,broadcast"],
         "8388608",
     );
     assert!(quick.contains("for 3 devices, 8 MiB"), "{quick}");
     assert!(
-        quick.contains("4. broadcast and reduce up to 1 MiB:"),
+        quick.contains("4. Measures broadcast and reduce up to 1 MiB:"),
         "{quick}"
     );
 }
@@ -566,17 +566,20 @@ fn a_plugin_is_looked_at_as_what_it_is() {
 fn a_machine_without_cuda_is_said_to_be_one() {
     let directory = directory("doctor-no-cuda");
     let without = |mut command: Command| {
-        // The fake is there, so that no other can be found, and fails like the toolkit's stub.
+        // The fake driver is found first, and fails like the toolkit's stub library.
         command.env("FAKE_CUDA_STUB", "1");
         command
     };
     let output = text(&succeed(without(doctor(&directory, &[]))).stdout);
-    assert!(output.contains("There is no CUDA here"), "{output}");
+    assert!(
+        output.contains("CUDA cannot start on this machine"),
+        "{output}"
+    );
     assert!(output.contains("NCCL_NVLS_ENABLE"), "{output}");
     if support::permitted() {
         let output = without(live(&directory)).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        assert!(text(&output.stdout).contains("There is no CUDA here"));
+        assert!(text(&output.stdout).contains("CUDA cannot start on this machine"));
     }
     let error = fail(doctor(&directory, &["--backend", "host"]));
     assert!(error.contains("host has no multicast"), "{error}");

@@ -1,4 +1,4 @@
-//! How commands end that ranks die under, or that are interrupted.
+//! How commands end whose ranks die or that are interrupted.
 
 use super::*;
 use rstest::rstest;
@@ -19,8 +19,8 @@ fn start(mut command: Command, mark: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// The command with SIGINT as a terminal would have it: a shell without one has what it starts in the background ignore
-/// it.
+/// Returns the command with the default action for SIGINT, as on a terminal. A shell without a terminal makes background
+/// processes ignore SIGINT.
 fn heeding_interrupts(directory: &Path, arguments: &[&str]) -> Command {
     let symmem = symmem(directory, arguments);
     let mut command = Command::new("env");
@@ -40,11 +40,11 @@ fn heeding_interrupts(directory: &Path, arguments: &[&str]) -> Command {
 
 fn is_symmem(child: &Child) -> bool {
     let running = std::fs::read_link(format!("/proc/{}/exe", child.id()));
-    // One that has ended has no file.
+    // A process that has ended has no executable.
     running.map_or(true, |file| file.ends_with("symmem"))
 }
 
-/// Processes with the mark, and with `also` in their environment.
+/// Returns the processes with the mark and `also` in their environment.
 fn marked(mark: &str, also: &str) -> Vec<Pid> {
     let wanted = [format!("{MARK}={mark}"), also.to_owned()];
     let is_marked = |pid: &str| {
@@ -60,7 +60,7 @@ fn marked(mark: &str, also: &str) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether a rank takes part in a world: its watcher runs.
+/// Returns whether a rank has joined a world, that is, whether its watcher runs.
 fn is_up(rank: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", rank.as_raw_nonzero()));
     tasks.into_iter().flatten().flatten().any(|task| {
@@ -132,14 +132,14 @@ fn an_interrupted_command_ends_with_130_and_leaves_nothing(
     wait_until("the command starts", || is_symmem(&child));
     std::thread::sleep(Duration::from_millis(milliseconds));
     if child.try_wait().unwrap().is_some() {
-        // It had less to do than that.
+        // The command ended before it could be interrupted.
         return;
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let asked = Instant::now();
     let output = child.wait_with_output().unwrap();
     let error = text(&output.stderr);
-    // What a shell shows as 130.
+    // A shell shows this as 130.
     let code = output
         .status
         .code()

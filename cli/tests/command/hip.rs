@@ -1,19 +1,19 @@
-//! What `symmem info` says where AMD's runtime cannot serve: each case in words of its own, and never a
-//! panic or an abort.
+//! What `symmem info` prints if AMD's runtime does not work: a specific message for each case, never a panic or an
+//! abort.
 
 use super::*;
 use crate::support::hip::{Release, fake_hip, fake_hip_without, is_installed};
 
-/// The library of AMD's release 5, which is packaged for Debian 12.
+/// The runtime library of ROCm 5, which Debian 12 packages.
 const RELEASE_5: &str = "libamdhip64.so.5";
 
-/// `symmem info` of the HIP backend, whose libraries are looked for in `libraries` first.
+/// Returns `symmem info` for the HIP backend, with `libraries` first in its library search.
 fn info(name: &str, libraries: &Path) -> Command {
     let mut command = symmem(&directory(name), &["info"]);
     command
         .env("SYMMEM_BACKEND", "hip")
         .env("SYMMEM_LIBRARY_PATH", libraries)
-        // AMD's libraries need others of their own.
+        // AMD's libraries load further libraries.
         .env("LD_LIBRARY_PATH", libraries);
     for name in [
         "ROCM_PATH",
@@ -26,7 +26,7 @@ fn info(name: &str, libraries: &Path) -> Command {
     command
 }
 
-/// What a command that failed said: ended by itself, with the code of a failure.
+/// Returns the output of a command that must exit with the code of a failure.
 #[track_caller]
 fn refusal(mut command: Command) -> String {
     let output = command.output().unwrap();
@@ -67,8 +67,8 @@ fn without_amds_library_it_says_what_to_install() {
     says(&said, &words, &["no symbol", "/dev/kfd"]);
 }
 
-/// The real library, of the release that is packaged for Debian: `SYMMEM_TEST_HIP_RUNTIME` is a directory
-/// with it (CI's step `runtimes` makes one), else the loader's.
+/// Tests the real library as Debian packages it: from the directory `SYMMEM_TEST_HIP_RUNTIME`, which CI's step
+/// `runtimes` creates, otherwise from the loader's directories.
 #[test]
 fn with_the_real_library_and_no_device_it_says_that_there_is_no_device() {
     if Path::new("/dev/kfd").exists() {
@@ -164,7 +164,7 @@ fn on_mi200_it_says_from_which_release_on_virtual_memory_can_be_shared() {
     says(&text(&succeed(old).stdout), &words, &[]);
 }
 
-/// The baselines of a short benchmark on the HIP backend.
+/// Returns the baselines of a short benchmark on the HIP backend.
 fn baselines(
     name: &str,
     libraries: &Path,
@@ -207,7 +207,7 @@ fn the_vendors_library_is_called_rccl_where_it_is_measured_and_where_it_is_missi
     assert_eq!([&*found[0].name, &*found[1].name], names);
     let version = found[0].version.as_deref().unwrap_or_default();
     assert!(version.starts_with("RCCL "), "{:?}", found[0]);
-    // Plain memory cannot be a window.
+    // Plain memory cannot be a symmetric window.
     let why = found[1].absent.as_deref().unwrap_or_default();
     assert!(
         why.contains("RCCL 2.28.9 has no symmetric windows"),
@@ -218,7 +218,7 @@ fn the_vendors_library_is_called_rccl_where_it_is_measured_and_where_it_is_missi
         support::skipped("without RCCL: ROCm is installed here");
         return;
     }
-    // The runtime alone.
+    // A directory with only the runtime.
     let alone = directory("hip-runtime-alone");
     let runtime = "libamdhip64.so.7";
     std::os::unix::fs::symlink(libraries.join(runtime), alone.join(runtime)).unwrap();

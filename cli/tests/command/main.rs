@@ -1,5 +1,5 @@
-//! The `symmem` command as its users meet it, on the host backend and on CUDA over the fake driver; and
-//! what it says where AMD's runtime cannot serve.
+//! Tests the `symmem` command as a program: on the host backend, on CUDA over the fake driver, and with AMD runtimes
+//! that do not work.
 
 #[path = "../../../tests/support/mod.rs"]
 #[allow(dead_code, reason = "these tests use few of the fakes")]
@@ -23,7 +23,7 @@ use std::process::{Command, Output};
 use symmem_bench::report::collectives::OURS;
 use symmem_bench::report::{Collective, Collectives, Report};
 
-/// An empty directory of a test's own.
+/// Creates an empty directory for a test.
 fn directory(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("command")
@@ -78,7 +78,7 @@ fn report(file: &Path) -> Report {
     report
 }
 
-/// The collectives of a report, each point of ours timed in every way, checked to the last rank.
+/// Returns the collectives of a report. Asserts that every point of symmem has all timings and was checked on all ranks.
 #[track_caller]
 fn collectives(report: &Report) -> &Collectives {
     let section = report.collectives.as_ref().unwrap();
@@ -87,7 +87,7 @@ fn collectives(report: &Report) -> &Collectives {
         assert!(both.iter().all(Option::is_some), "{point:?}");
         for placed in both.into_iter().flatten() {
             assert!(placed.looped.is_some() && placed.graph.is_some() && placed.single.is_some());
-            // A call and a replay, at every rank.
+            // A call and a graph replay, on every rank.
             let output = match point.collective {
                 Collective::ReduceScatter => point.count,
                 _ => point.bytes / bytes_of(&point.element),
@@ -107,7 +107,7 @@ fn bytes_of(element: &str) -> u64 {
     }
 }
 
-/// A script as a program that stands in for another one.
+/// Writes a script that stands in for another program.
 fn program(directory: &Path, script: &str) -> PathBuf {
     let file = directory.join("stand-in");
     std::fs::write(&file, script).unwrap();
@@ -115,7 +115,7 @@ fn program(directory: &Path, script: &str) -> PathBuf {
     file
 }
 
-/// That both processes of the stand-in were started and have ended.
+/// Asserts that both processes of the stand-in were started and have ended.
 #[track_caller]
 fn have_ended(directory: &Path) {
     let pids = std::fs::read_to_string(directory.join("pids")).unwrap();
@@ -177,7 +177,7 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
 #[test]
 fn run_starts_a_program_for_each_rank_and_ends_with_its_code() {
     let directory = directory("run");
-    // Rank 1, whose end would end rank 0, waits for it.
+    // Rank 1 waits for rank 0, since its failure would end rank 0.
     let script = "echo rank $SYMMEM_RANK of $SYMMEM_WORLD on $SYMMEM_BACKEND; \
                   if [ $SYMMEM_RANK = 0 ]; then touch done; exit 0; fi; \
                   while [ ! -e done ]; do sleep 0.02; done; exit 7";

@@ -1,9 +1,9 @@
-//! What every command offers: only options that it honours, in groups, with or without colours.
+//! The options of every command, the color of its output, and results on standard output.
 
 use super::*;
 use rstest::rstest;
 
-/// The long options that a command's help names.
+/// Returns the long options in a command's help.
 fn options(command: &[&str]) -> Vec<String> {
     let directory = directory(&format!("help-{}", command.join("-")));
     let help = text(&succeed(symmem(&directory, &[command, &["--help"]].concat())).stdout);
@@ -116,7 +116,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 
 #[rstest]
 #[case(&["run", "-n", "2", "ls", "-l"], "put `--` in front of the program: symmem run -n 2 -- ls -l")]
-#[case(&["run", "-n", "2"], "name a program behind `--`: symmem run -n 2 -- PROGRAM")]
+#[case(&["run", "-n", "2"], "name a program after `--`: symmem run -n 2 -- PROGRAM")]
 #[case(&["bench"], "needs one of p2p, collectives, ag-gemm, enqueue")]
 #[case(&["selftset"], "unrecognized subcommand 'selftset'; did you mean selftest?")]
 #[case(&["-n", "1", "--backend", "host"], "write --ranks 2 to --ranks 72")]

@@ -1,4 +1,4 @@
-//! All-gather with a GEMM, measured: on the host, and beside a stand-in for PyTorch.
+//! Benchmarks of all-gather + GEMM: on the host, on CUDA over the fakes, and with a stand-in for PyTorch.
 
 use super::*;
 use symmem::tuning::{ProductRow, Table};
@@ -7,21 +7,21 @@ use symmem_bench::report::ag_gemm::{
     VARIANTS, WINDOWS,
 };
 
-/// Small, since a processor multiplies slowly, and with a tail everywhere.
+/// Small shapes, since the host multiplies slowly, with a remainder in every dimension.
 const SHAPES: &str = r#"[
     {"m": 35, "n": 24, "k": 18, "dtype": "bfloat16"},
     {"m": 6, "n": 10, "k": 21, "dtype": "float16", "sharding": "columns", "b_order": "column-major",
      "bias": true}
 ]"#;
 
-/// Who multiplies: so many ranks.
+/// The backend, with its number of ranks.
 enum On {
     Host(u32),
     /// The fake driver, NCCL and cuBLASLt; without PyTorch.
     Cuda(u32),
 }
 
-/// The benchmark of some shapes, its report in `all.json`.
+/// Returns a benchmark of the shapes with its report in `all.json`.
 fn bench(directory: &Path, on: On, shapes: &str, more: &[&str]) -> Command {
     std::fs::write(directory.join("shapes.json"), shapes).unwrap();
     let (On::Host(ranks) | On::Cuda(ranks)) = on;
@@ -82,7 +82,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
             assert!(entry.ddlb_ns.is_some(), "{shape} {by}");
         }
         for by in [OWN_GEMM].into_iter().chain(ALGORITHMS) {
-            // All of C, by a call and by a replay, at both ranks.
+            // All of C, in a call and in a graph replay, on both ranks.
             let all = 2 * 2 * measured.product.m * measured.product.n;
             assert_eq!(
                 measured.entry(by).unwrap().checked,
@@ -96,7 +96,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         assert_eq!(Some(&choice.chosen), measured.chosen.as_ref());
         assert!(choice.behind_percent >= 0.0, "{choice:?}");
     }
-    // One file for each product, and one page.
+    // One file per shape, and one page.
     let results = directory.join("results");
     for name in [
         "ag-gemm-35x24x18-bfloat16-rows-2-ranks.json",
@@ -114,7 +114,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
 #[test]
 fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
     let directory = directory("products-cuda");
-    // Rows enough that nothing is replayed, three ranks that do not divide them.
+    // Too many rows for graph replays, and not a multiple of the three ranks.
     let shapes = r#"[{"m": 1100, "n": 16, "k": 24, "dtype": "bfloat16"}]"#;
     let command = bench(&directory, On::Cuda(3), shapes, &[]);
     let output = text(&succeed(command).stdout);
@@ -135,7 +135,7 @@ fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
         assert!(entry.time.is_some() && entry.graph.is_none(), "{by}");
     }
     for by in [OWN_GEMM, WINDOWS].into_iter().chain(ALGORITHMS) {
-        // All of so small a C, at each rank.
+        // All of this small C, on each rank.
         assert_eq!(measured.entry(by).unwrap().checked, 3 * 1100 * 16, "{by}");
     }
 }
@@ -151,14 +151,14 @@ fn columns_between_windows_are_put_where_they_belong_and_replayed() {
     let measured = products(&directory);
     let windows = measured[0].entry(WINDOWS).unwrap();
     assert!(windows.time.is_some() && windows.graph.is_some());
-    // A call and a replay, all of C, two ranks.
+    // A call and a graph replay, all of C, two ranks.
     assert_eq!((windows.wrong, windows.checked), (0, 2 * 2 * 16 * 16));
-    // A part of 4 times 9 elements does not end where a vector does.
+    // A part of 4 times 9 elements is not a multiple of 16 bytes.
     let absent = measured[1].entry(WINDOWS).unwrap().absent.as_ref().unwrap();
     assert!(absent.contains("16 bytes"), "{absent}");
 }
 
-/// The rows of products in a file.
+/// Returns the rows for all-gather + GEMM in a file.
 #[track_caller]
 fn rows(file: &Path) -> Vec<ProductRow> {
     let text = std::fs::read_to_string(file).unwrap();
@@ -192,7 +192,7 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
     let own = &measured.entry(OWN_GEMM).unwrap().how;
     assert!(own.ends_with("pull only"), "{own}");
     for by in VARIANTS {
-        // Push of few rows is by the kernel, so that is no other way.
+        // The default transport of push for few rows is the kernel, so it is not a variant.
         let Some(entry) = measured.entry(by) else {
             assert_eq!(
                 (by, measured.entry("push").unwrap().how.as_str()),
@@ -205,12 +205,12 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
             "{by}"
         );
     }
-    // Of the whole product and of a shard's, whichever algorithm was the fastest.
+    // Candidates for the whole GEMM and for a shard's, whichever algorithm was the fastest.
     let mut lengths: Vec<u64> = row.ways.iter().map(|way| way.rows).collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [32, 64]);
 
-    // One that no rule says, by a transport that is no algorithm's usual one.
+    // A row that no rule gives, with a transport that is not an algorithm's default.
     let mut stored = row.clone();
     (stored.algorithm, stored.transport) = ("pipeline".into(), "get".into());
     let chosen = |stored: &ProductRow| {
@@ -251,7 +251,7 @@ fn a_choice_among_some_ways_only_is_not_credited_with_the_time_of_another_one() 
     assert_eq!(measured.choice, None);
     let output = text(&output.stdout);
     assert!(output.contains("the choice was none of those"), "{output}");
-    // Where all take part, the choice does so too.
+    // If all algorithms are measured, so is the selector's choice.
     succeed(bench(&directory, On::Cuda(2), shapes, &some[2..]));
     let measured = &products(&directory)[0];
     assert_eq!(measured.entry(AUTOMATIC).unwrap().how, "push kernel");
@@ -265,7 +265,7 @@ fn a_wrong_file_of_rows_is_named_with_the_line() {
     std::fs::write(directory.join("t.json"), text).unwrap();
     let mut read = bench(&directory, On::Host(2), SHAPES, &["-v"]);
     read.env("SYMMEM_TUNING", "t.json");
-    // One that is to be written over is read before anything is measured.
+    // A table that would be overwritten is read before anything is measured.
     let written = bench(&directory, On::Host(2), SHAPES, &["--tune", "t.json"]);
     for command in [read, written] {
         let error = fail(command);
@@ -290,16 +290,16 @@ fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() 
         error.contains("new.json") && error.contains("unset SYMMEM_TUNING"),
         "{error}"
     );
-    // What is stored was compared, though nobody asked for that.
+    // --tune compares results even without --validate.
     succeed(new(&["--benchmark", "--tune", "new.json"]));
     let kept = rows(&directory.join("new.json"));
     assert_eq!(kept.len(), 2);
-    // A processor's products have no ways that were timed.
+    // The host's GEMM has no heuristic candidates.
     assert!(kept.iter().all(|row| row.ways.is_empty()), "{kept:?}");
     for measured in products(&directory) {
         assert!(measured.entry("baseline").unwrap().checked > 0);
     }
-    // And it is read from then on: what cannot be done is told.
+    // The table is used from then on; a row that cannot run is reported.
     let file = directory.join("new.json");
     let text = std::fs::read_to_string(&file).unwrap();
     let mut table = Table::from_json(&text).unwrap();
@@ -397,8 +397,8 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     assert!(refused(On::Host(1), SHAPES, &[]).contains("--ranks 2"));
 }
 
-/// A stand-in for Python with PyTorch: speaks the protocol, multiplies nothing, has no fused operator and
-/// no graphs. Breaks off after `limit` commands; `wrong` is what it says of its results.
+/// A stand-in for Python with PyTorch that speaks the protocol, multiplies nothing, and has no fused operator and no
+/// graphs. It exits after `limit` commands and reports `wrong` wrong elements.
 fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh

@@ -1,9 +1,9 @@
-//! Put and get measured: on the host, on CUDA, and beside NVSHMEM.
+//! Benchmarks of put and get: on the host, on CUDA, and with NVSHMEM as a baseline.
 
 use super::*;
 use symmem_bench::report::{Column, Direction, Traffic};
 
-/// That a report has every size, way and direction for these columns, timed in every way.
+/// Asserts that a report has every size, traffic and direction for these columns, with all timings.
 #[track_caller]
 fn is_whole(report: &Report, columns: &[Column]) {
     let mut sizes: Vec<u64> = report.points.iter().map(|point| point.bytes).collect();
@@ -133,8 +133,7 @@ fn an_odd_rank_stands_by_and_every_pair_is_measured_alone() {
     }
 }
 
-/// A stand-in for NVSHMEM's program: speaks its protocol, moves nothing. Breaks off after `limit`
-/// commands.
+/// A stand-in for NVSHMEM's program that speaks its protocol and moves nothing. It exits after `limit` commands.
 fn stand_in(directory: &Path, limit: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh

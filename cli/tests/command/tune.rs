@@ -1,4 +1,4 @@
-//! The selector's table, measured and written.
+//! `symmem tune`: measures and writes the selector's table.
 
 use super::*;
 use rstest::rstest;
@@ -76,7 +76,7 @@ fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by
     let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
     let table = Table::from_json(&written).unwrap();
     assert_eq!(table.to_json().unwrap(), written);
-    // Something of ours serves where the library is not opened.
+    // The table also has an algorithm of symmem, for programs that do not open NCCL.
     assert!(table.rows.iter().any(|row| row.algorithm != "vendor"));
     let bench = [
         "bench",
@@ -94,7 +94,7 @@ fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by
     succeed(bench);
 }
 
-/// Tunes an all-reduce of 1 KiB over the fake driver, which has a switch: the log, and the table.
+/// Tunes an all-reduce of 1 KiB over the fake driver, which has a switch. Returns the log and the table.
 fn tuned_beside_a_switch(name: &str, rest: &[&str]) -> (String, Table) {
     let directory = directory(name);
     let arguments = [
@@ -123,7 +123,7 @@ fn tuned_beside_a_switch(name: &str, rest: &[&str]) -> (String, Table) {
 #[rstest]
 #[case("bf16", true)]
 #[case("i8", false)]
-// The fake's device has no kernel for these.
+// The fake device has no multicast kernel for fp8.
 #[case("e4m3", false)]
 fn what_a_switch_does_not_reduce_is_not_timed_under_its_name(
     #[case] element: &str,
@@ -157,7 +157,7 @@ fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it
         return;
     }
     let (log, table) = tuned_beside_a_switch("tune-multicast", &[]);
-    // However fast the fake is at them.
+    // Independent of their speed on the fake.
     for algorithm in [Algorithm::Multicast, Algorithm::MulticastOneShot] {
         let name = format!("algorithm={:?}", algorithm.name());
         assert!(log.contains(&name), "{name}: {log}");

@@ -1,4 +1,4 @@
-//! Wrong use of every command, and output that cannot be written: one line, an exit code, nothing left running.
+//! Wrong use of every command, and output that cannot be written: one line, an exit code, no process left.
 
 use super::*;
 use rstest::rstest;
@@ -6,13 +6,13 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-/// A command with arguments by which it succeeds in a short time, on the host where it takes a backend.
+/// A command with arguments with which it succeeds quickly, on the host if it takes a backend.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// The command's name or names; options are put behind them.
+    /// The command's name or names; options follow them.
     command: &'static [&'static str],
     arguments: &'static [&'static str],
-    /// An option or argument that reads the JSON file of its name.
+    /// The arguments that make the command read broken.json; empty if it reads no file.
     reads: &'static [&'static str],
 }
 
@@ -106,7 +106,7 @@ const COMPLETIONS: Use = Use {
     reads: &[],
 };
 
-/// What a user can do wrong.
+/// The kinds of wrong use.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     UnknownOption,
@@ -121,8 +121,8 @@ enum Wrong {
 
 use Wrong::*;
 
-/// Options and arguments of the wrong use, and what the line then has that says so. `None` if the command reads no
-/// file.
+/// Returns the arguments of the wrong use, and the expected words in the error, with alternatives separated by `|`.
+/// `None` if the command reads no file.
 fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str)> {
     Some(match wrong {
         UnknownOption => (vec!["--no-such-option"], "--no-such-option"),
@@ -143,7 +143,7 @@ fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str
     })
 }
 
-/// The command in a directory that has what its arguments name.
+/// Returns the command, and creates the files that its arguments name.
 fn used(directory: &Path, of: Use, more: &[&str]) -> Command {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../benches/results/2026-11-21-copy-engine-2xh200.json");
@@ -152,12 +152,12 @@ fn used(directory: &Path, of: Use, more: &[&str]) -> Command {
     std::fs::write(directory.join("shapes.json"), shapes).unwrap();
     std::fs::write(directory.join("broken.json"), "{\"schema\": ").unwrap();
     let mut command = symmem(directory, &[of.command, more, of.arguments].concat());
-    // No driver of this machine is looked at.
+    // Finds no driver of this machine.
     command.env("SYMMEM_LIBRARY_PATH", directory);
     command
 }
 
-/// The write end of a pipe that nobody reads.
+/// Returns the write end of a pipe without a reader.
 fn closed_pipe() -> OwnedFd {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -168,7 +168,7 @@ fn full_disk() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
-/// That the command ended with `code` and said one line that has `words`.
+/// Asserts that the command exits with `code` and prints one line that contains `words`.
 #[track_caller]
 fn says_one_line(command: &mut Command, code: i32, words: &[&str]) {
     let output = command.output().unwrap();
@@ -217,7 +217,7 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
     let Some((words, said)) = wrong_words(of, wrong) else {
         return;
     };
-    // An option that is given twice would be what is wrong.
+    // Giving an option twice would be a different error.
     let given = |word: &str| words.contains(&word) || words.contains(&"--ranks") && word == "-n";
     let mut arguments = of.arguments.to_vec();
     if let Some(at) = arguments.iter().position(|word| given(word)) {
@@ -228,7 +228,7 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
         ..of
     };
     let mut command = used(&directory, of, &words);
-    // Before anything is measured, or started.
+    // The error comes before anything is measured or started.
     let start = std::time::Instant::now();
     says_one_line(&mut command, 2, &[said]);
     assert!(start.elapsed().as_secs() < 30, "{command:?}");

@@ -1,7 +1,7 @@
 // Arguments of symmem's kernels, passed by value from the host.
 //
-// The same layouts are declared in Rust by symmem-core (`backend::abi`); both sides assert size and
-// offsets. Addresses are 64-bit integers as the launching device addresses them; 0 means "none".
+// symmem-core declares the same layouts in Rust (`backend::abi`); both sides assert size and offsets. Addresses are
+// 64-bit integers in the address space of the launching device; 0 means "none".
 #pragma once
 
 namespace symmem {
@@ -11,37 +11,36 @@ using uint16 = unsigned short;
 using uint32 = unsigned int;
 using uint64 = unsigned long long;
 
-// Most ranks of a node group: the largest domain of links sold has 72 GPUs.
+// Largest world size: the largest NVLink domain has 72 GPUs.
 constexpr uint32 max_ranks = 72;
 // Bytes between two signal words, so that two peers never write the same cache line.
 constexpr uint64 signal_stride = 128;
 
-// Where a signal goes and what counts it. The giver writes `++*epoch` to `word`, or `value` where
-// `epoch` is 0.
+// The target of a signal. The signaling rank writes `++*epoch` to `word`, or `value` if `epoch` is 0.
 struct SignalTarget {
   uint64 word;      // the peer's 32-bit word; 0 for no signal
-  uint64 epoch;     // this rank's 32-bit counter of signals given to that word; 0 if the host counts
-  uint64 arrivals;  // zeroed 32-bit word of this device that counts the blocks of a grid; zero again after
-  uint32 value;     // what to write where `epoch` is 0
+  uint64 epoch;     // this rank's 32-bit counter of signals to that word; 0 if the host counts
+  uint64 arrivals;  // 32-bit word of this device that counts the blocks of a grid; 0 before and after
+  uint32 value;     // the value to write if `epoch` is 0
   uint32 reserved;
 };
 
-// What a waiting kernel watches besides its word.
+// Abort word, record and deadline of a waiting kernel.
 struct Watch {
-  uint64 abort;        // 32-bit word in pinned host memory, 0 while all is well
+  uint64 abort;        // 32-bit word in pinned host memory; not 0 if the host has aborted
   uint64 record;       // WaitRecord in pinned host memory, filled by the first wait that gives up
-  uint64 deadline_ns;  // from the kernel's start
+  uint64 deadline_ns;  // counted from the kernel's start
   uint32 rank;
   uint32 reserved;
 };
 
-// A wait until `word` has reached `++*epoch` (or `value` where `epoch` is 0), in wrapping arithmetic.
+// A wait until `word` has reached `++*epoch`, or `value` if `epoch` is 0, in wrapping arithmetic.
 struct SignalWait {
   uint64 word;
   uint64 epoch;  // this rank's 32-bit counter of waits on that word; 0 if the host counts
   Watch watch;
   uint32 value;
-  uint32 peer;  // who is to signal, for the record
+  uint32 peer;  // the signaling rank, for the record
   uint32 slot;  // the channel, for the record
   uint32 reserved;
 };
@@ -52,25 +51,25 @@ struct StepArguments {
   SignalWait wait;
 };
 
-// A barrier among `world` ranks: each writes its epoch to its word at every peer, then waits until
-// every peer's word here has reached it.
+// A barrier among `world` ranks: each rank writes its epoch to its word at every peer, then waits until every peer's
+// word here has reached that epoch.
 struct Barrier {
   Watch watch;
   uint64 epoch;             // this rank's 32-bit counter of barriers on these words
-  uint64 own;               // this rank's words; the one that rank p writes is at p * signal_stride
-  uint64 peers[max_ranks];  // at each peer the word this rank writes; 0 where there is none to tell
+  uint64 own;               // this rank's words; rank p writes the word at p * signal_stride
+  uint64 peers[max_ranks];  // the word that this rank writes at each peer; 0 to skip a rank
   uint32 world;
   uint32 slot;
 };
 
-// A move of bytes, with the signal to give once all of them are visible to the peer.
+// A copy, with the signal that makes it visible to the peer.
 struct TransferArguments {
   uint64 destination;
   uint64 source;
-  uint64 bytes;  // any number, 0 too
+  uint64 bytes;  // may be 0
   SignalTarget signal;
   uint32 stages;       // bulk copies in flight per block (symmem_copy_bulk)
-  uint32 stage_bytes;  // bytes of each, a multiple of 16 (symmem_copy_bulk)
+  uint32 stage_bytes;  // bytes of each bulk copy, a multiple of 16 (symmem_copy_bulk)
 };
 
 // A ping-pong between two ranks inside one kernel.
@@ -78,11 +77,11 @@ struct LatencyArguments {
   uint64 local;   // where the peer writes: flag at 0, payload from signal_stride on
   uint64 remote;  // the same at the peer
   uint64 bytes;   // payload of each put (symmem_latency_signal)
-  uint64 result;  // 64-bit word: nanoseconds of all rounds; all ones if a wait gave up
+  uint64 result;  // 64-bit word: nanoseconds of all rounds; all bits set if a wait gave up
   Watch watch;
   uint32 rounds;  // round trips
-  uint32 base;    // the value both flags hold before the first round
-  uint32 first;   // 1 on the rank that starts, 0 on the one that answers
+  uint32 base;    // the value of both flags before the first round
+  uint32 first;   // 1 on the rank that starts, 0 on the rank that answers
   uint32 peer;    // for the record
 };
 
@@ -93,41 +92,40 @@ enum class ReduceOperation : uint32 { sum = 1, average, minimum, maximum, produc
 enum class WordUpdate : uint32 { fetch = 0, set, add, swap, compare_swap };
 enum class Condition : uint32 { equal = 1, not_equal, greater_or_equal, greater, less_or_equal, less };
 
-// Blocks that a collective's grid can have, each with a slot; and blocks that a grid of packets can have,
-// each with a region behind all slots.
+// The largest grid of a collective, with one slot per block; and the largest grid that uses packets, with one region
+// per block after all slots.
 constexpr uint32 slot_blocks = 320;
 constexpr uint64 slot_bytes = 4096;
 constexpr uint32 packet_blocks = 64;
-// In a slot: the owner's counters (uint32: barriers, uses of packets, sends, receipts); a word for each
-// member that it raises at barriers; one that it raises when it has received; 32 bytes for each member's
-// announcement, four packets of 8 bytes.
+// Byte offsets in a slot: the owner's counters (uint32: barriers, uses of packets, sends, receipts); a word per member
+// for barriers; a word per member that says it has received; 32 bytes per member for an announcement of four 8-byte
+// packets.
 constexpr uint64 slot_counters = 0;
 constexpr uint64 slot_words = 128;
 constexpr uint64 slot_received = 512;
 constexpr uint64 slot_announcements = 1024;
 
-// A channel of a pushed reduction, in each member's inbox: a word for each member that it raises when it has
-// pushed a piece; one for each that it raises when it has taken one; the owner's counters (uint32: pieces
-// pushed, pieces taken), all so far apart. Behind them, from a multiple of 128 on, pieces: of each other member
-// in turn, in each of its slots.
+// Bytes between the words of a channel of a pushed reduction, in each member's inbox: a word per member that says it
+// has pushed a piece; a word per member that says it has taken one; the owner's counters (uint32: pieces pushed, pieces
+// taken). The pieces follow from the next multiple of 128 on, for each other member in turn, one per slot.
 constexpr uint64 push_word_stride = 32;
 
-// The ranks of one collective call. Block b uses slot b and region b of each member, and talks to block b
-// of its peers only. A region has two halves, used in turn, of `world` inboxes of
-// packet_bytes / 2 / world bytes, rounded down to 16.
+// The ranks of one collective call. Block b uses slot b and region b of each member, and talks only to block b of its
+// peers. A region has two halves, used alternately, each with `world` inboxes of packet_bytes / 2 / world bytes,
+// rounded down to 16.
 struct CollectiveGroup {
-  Watch watch;              // its rank is that of the communicator
-  uint64 slots[max_ranks];  // each member's, this rank's own among them
-  uint64 packet_bytes;      // of a block's region
+  Watch watch;              // with the rank in the communicator
+  uint64 slots[max_ranks];  // each member's slots, including this rank's
+  uint64 packet_bytes;      // bytes of a block's region
   uint32 rank;              // in the group
   uint32 world;             // ranks in the group
   uint32 slot;              // the channel, for the record
   uint32 operation;         // for the record
-  uint8 members[max_ranks]; // the communicator's number of each member, for the record
+  uint8 members[max_ranks]; // each member's rank in the communicator, for the record
 };
 
-// Copies between two barriers, or swaps of a destination with its source. `concurrent` of them are under way
-// at once, the blocks dealt out among them. A copy onto itself is left out.
+// Copies between two barriers, or swaps of destination and source. `concurrent` of them run at once and share the
+// blocks. A copy onto itself is skipped.
 struct MoveArguments {
   CollectiveGroup group;
   uint64 destinations[max_ranks];
@@ -137,7 +135,7 @@ struct MoveArguments {
   uint32 concurrent;
 };
 
-// Bytes from every member to every member in packets; all addresses are this rank's memory.
+// A message from every member to every member, in packets. All addresses are in this rank's memory.
 struct PacketArguments {
   CollectiveGroup group;
   uint64 sources[max_ranks];
@@ -146,8 +144,7 @@ struct PacketArguments {
   uint64 receive_bytes[max_ranks];
 };
 
-// A reduction between two barriers: `count` elements of every member, stored at each destination that is
-// not 0.
+// A reduction of `count` elements of every member between two barriers, stored at each destination that is not 0.
 struct ReduceArguments {
   CollectiveGroup group;
   uint64 sources[max_ranks];
@@ -157,17 +154,16 @@ struct ReduceArguments {
   uint32 reduce;   // a ReduceOperation
 };
 
-// A reduction for which members push what each has to reduce into that one's inbox. It is `reduce`, of which
-// the kernel uses the own source only, since the others come by the inbox. A block has a channel for each pair
-// of its warps, `channels` of them at most in a grid; a channel's warps know those of its number at the peers
-// only. Bytes of a piece are a multiple of 16, slots a power of two. With `barriers` the group is in step
-// before results are stored at peers and after.
+// A reduction in which each member pushes its elements of another member's share into that member's inbox. The kernel
+// reads only this rank's source in `reduce`; the others arrive in the inbox. Each pair of warps of a block has a
+// channel, at most `channels` per grid, and talks only to the same channel of its peers. `piece_bytes` is a multiple of
+// 16, `slots` a power of two. With `barriers`, group barriers stand before and after the stores to peers.
 struct ReducePushArguments {
   ReduceArguments reduce;
   uint64 sources[max_ranks];  // this rank's elements of each member's share
-  uint64 counts[max_ranks];   // elements of each member's share; alike on all members
-  uint64 inboxes[max_ranks];  // each member's, this rank's own among them
-  uint64 channel_bytes;       // from one channel to the next
+  uint64 counts[max_ranks];   // elements of each member's share; equal on all members
+  uint64 inboxes[max_ranks];  // each member's inbox, including this rank's
+  uint64 channel_bytes;       // bytes from one channel to the next
   uint32 channels;
   uint32 slots;
   uint32 piece_bytes;
@@ -177,9 +173,9 @@ struct ReducePushArguments {
 enum class MulticastLoad : uint32 { own = 1, reduced };
 enum class MulticastStore : uint32 { own = 1, all };
 
-// Between two barriers, whose words are raised at all members at once, `count` elements are loaded from the own
-// source, or from all sources, reduced, and stored to the own destination or to all. The three single addresses
-// have every member's memory behind them, and are 0 where multicast is emulated.
+// A multicast collective. Between two barriers that raise their words at all members at once, it loads `count` elements
+// from this rank's source, or from all sources with reduction, and stores them to this rank's destination or to all.
+// `slots`, `source` and `destination` are multicast addresses, and 0 if multicast is emulated.
 struct MulticastArguments {
   CollectiveGroup group;
   uint64 slots;
@@ -194,9 +190,9 @@ struct MulticastArguments {
   uint32 store;    // a MulticastStore
 };
 
-// A reduction in packets: each member is sent `counts[p]` elements from `sources[p]` and reduces its share.
-// With `two_shot` the result is sent to every member again; that of member p goes to destinations[p].
-// Otherwise it goes to destinations[rank].
+// A reduction in packets: member p receives `counts[p]` elements from `sources[p]` of every member and reduces them.
+// With `two_shot`, each member sends its result to all, and the result of member p goes to destinations[p]. Otherwise
+// this rank's result goes to destinations[rank].
 struct ReducePacketArguments {
   CollectiveGroup group;
   uint64 sources[max_ranks];
@@ -210,44 +206,45 @@ struct ReducePacketArguments {
 
 constexpr uint64 no_token = ~0ull;
 
-// Sends and receives, at most one of each for a member. A token is a row of `table` times 2^48 plus an
-// offset. The grid has world * blocks_per_peer + 1 blocks.
+// Sends and receives, at most one of each per member. A token names memory: a row of `table` times 2^48, plus an offset
+// in bytes. The grid has world * blocks_per_peer + 1 blocks.
 struct ExchangeArguments {
   CollectiveGroup group;
-  uint64 send_tokens[max_ranks];    // no_token for nothing
+  uint64 send_tokens[max_ranks];    // no_token: nothing to send
   uint64 send_bytes[max_ranks];
-  uint64 destinations[max_ranks];   // no_token for nothing
+  uint64 destinations[max_ranks];   // no_token: nothing to receive
   uint64 receive_bytes[max_ranks];
-  uint64 table;        // [row][rank of the communicator] of addresses
+  uint64 table;        // addresses, by [row][rank in the communicator]
   uint32 table_ranks;  // length of a row
   uint32 blocks_per_peer;
 };
 
-// What follows is stated for A, B and C of a product: C[m, n] = A[m, k] B[k, n], plus bias[n] to each row.
+// The following types describe a GEMM: C[m, n] = A[m, k] B[k, n], plus bias[n] to each row.
 enum class MatrixOrder : uint32 { rows = 1, columns = 2 };
 enum class Sharding : uint32 { rows = 1, columns = 2 };
 enum class GatherMode : uint32 { wait = 1, pull = 2, push = 3, push_at_once = 4 };
 
-// Strides are in elements, from one row to the next, or of B from one column where that is its order.
+// Strides are in elements between rows, for a B in column order between columns.
 struct GemmShape {
   uint64 m, n, k;
   uint64 a_stride, b_stride, c_stride;
   uint32 element;  // an ElementType: f16 or bf16
   uint32 b_order;  // a MatrixOrder
-  uint32 bias;     // 1 if there is one
+  uint32 bias;     // 1 with a bias, otherwise 0
   uint32 reserved;
 };
 
-// A product that multiplies each chunk of A once it has arrived. Shard p of A is its rows, or columns, from
-// p * shard on, the last ones fewer or none; at its member it lies without gaps, in `gathered` where it does in
-// the whole A. A chunk is `chunk` rows of a shard, the last one fewer; chunk c of shard p has arrived once the
-// word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`; where the mode is
-// push_at_once, one more than the word of the block's number there, which the block then raises.
+// An all-gather + GEMM that multiplies each chunk of A after it has arrived. Shard p of A has `shard` rows or columns
+// from p * shard on; the last shards have fewer or none. A shard lies without gaps in its member's memory, and in
+// `gathered` at its place in the whole A. A chunk is `chunk` rows of a shard; the last chunk has fewer. Chunk c of
+// shard p has arrived when the word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`.
+// In the mode push_at_once, `epoch` has a word per block; the expected value is that word plus 1, and the block then
+// increments it.
 struct GatheredGemmArguments {
-  CollectiveGroup group;         // its slots: each member's words that say who has come (push_at_once)
-  uint64 sources[max_ranks];     // each member's shard: the own one, and all where the kernel pulls
-  uint64 gathered[max_ranks];    // each member's gathered A: the own one, and all where it pushes
-  uint64 arrivals[max_ranks];    // each member's words: the own ones, and all where it pushes
+  CollectiveGroup group;         // slots: each member's words that say which members have entered (push_at_once)
+  uint64 sources[max_ranks];     // the shards: this rank's, and all members' in the mode pull
+  uint64 gathered[max_ranks];    // the gathered A: this rank's, and all members' in the push modes
+  uint64 arrivals[max_ranks];    // the arrival words: this rank's, and all members' in the push modes
   uint64 epoch;
   uint64 b;
   uint64 c;
@@ -255,30 +252,30 @@ struct GatheredGemmArguments {
   GemmShape shape;
   uint64 shard;
   uint64 chunk;
-  uint32 chunks;    // of a full shard
+  uint32 chunks;    // chunks of a full shard
   uint32 sharding;  // a Sharding
   uint32 mode;      // a GatherMode
-  uint32 movers;    // the first blocks of the grid, which move A
-  uint32 keep;      // 1 if movers put the own shard into the own gathered A too
+  uint32 movers;    // number of the grid's first blocks that move A
+  uint32 keep;      // 1 if movers also copy this rank's shard into its gathered A
   uint32 reserved;
 };
 
 // An atomic operation on a word of symmetric memory.
 struct WordOperation {
   uint64 word;
-  uint64 result;  // where the value before is stored; 0 for nowhere
+  uint64 result;  // where to store the previous value; 0 for nowhere
   uint64 operand;
   uint64 compare;
   uint32 update;  // a WordUpdate
   uint32 bits;    // 32 or 64
 };
 
-// A wait for words of this rank's own memory.
+// A wait for words in this rank's memory.
 struct WordWait {
   uint64 words;
   uint64 stride;
   uint64 value;
-  uint64 index;  // where the index of the first word that satisfied goes (uint32); 0 for nowhere
+  uint64 index;  // where to store the index (uint32) of the first satisfied word; 0 for nowhere
   Watch watch;
   uint32 count;
   uint32 condition;  // a Condition
@@ -286,17 +283,17 @@ struct WordWait {
   uint32 bits;       // 32 or 64
 };
 
-// What a user's own kernel takes to reach its peers: one symmetric buffer at every rank, and the signals of
-// one channel. See handle.h.
+// The argument with which a user's kernel reaches its peers: one symmetric buffer on every rank, and the signals of one
+// channel. See handle.h.
 struct Handle {
   Watch watch;
-  uint64 bases[max_ranks];    // the buffer at each rank, this rank's own among them
-  uint64 signals[max_ranks];  // at each rank the words its peers raise: giver g's at g * signal_stride
-  uint64 given;               // this rank's counters of signals given, a uint32 for each peer
-  uint64 waited;              // of signals waited for
-  uint64 arrivals;            // zeroed, by which the blocks of a grid that signals find the last
-  uint64 departures;          // and those of a grid that waits
-  uint64 bytes;               // of the buffer at each rank
+  uint64 bases[max_ranks];    // the buffer on each rank, including this one
+  uint64 signals[max_ranks];  // each rank's signal words; rank g writes the word at g * signal_stride
+  uint64 given;               // this rank's counters of signals sent, a uint32 per peer
+  uint64 waited;              // this rank's counters of signals waited for, a uint32 per peer
+  uint64 arrivals;            // a uint32 per peer, 0 at first, by which a grid that signals finds its last block
+  uint64 departures;          // the same for a grid that waits
+  uint64 bytes;               // bytes of the buffer on each rank
   uint32 rank;
   uint32 world;
   uint32 channel;
@@ -313,10 +310,10 @@ struct WaitRecord {
   uint32 expected;
   uint32 seen;
   uint32 reason;  // a WaitReason
-  uint64 elapsed_ns;  // from the kernel's start
+  uint64 elapsed_ns;  // since the kernel's start
 };
 
-// `collective` is added to the operation's number.
+// For collectives, the kind is `collective` plus the operation's number.
 enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, given_up = 5, collective = 16 };
 enum class WaitReason : uint32 { none = 0, deadline = 1, abort = 2 };
 

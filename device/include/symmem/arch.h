@@ -1,94 +1,93 @@
-// Selects the arch header of the target. Everything a target does its own way is behind these names,
-// in namespace symmem::arch; the other headers are portable.
+// Selects the arch header of the target. The names below, in namespace symmem::arch, are everything that differs
+// between targets; all other headers are portable.
 //
 // Attributes
-//   SYMMEM_DEVICE               a function of device code, inlined
+//   SYMMEM_DEVICE               an inlined function of device code
 //   SYMMEM_HOST_DEVICE          a function that the host program may call too
-//   SYMMEM_KERNEL(threads)      an entry point, called with blocks of at most `threads` threads
-//   SYMMEM_UNROLL               before a loop that is to be unrolled whole
-//   SYMMEM_ROLLED               before a loop that is not to be unrolled at all
-//   SYMMEM_ARGUMENTS(T)         the type of a kernel's one argument, passed by value and read only
+//   SYMMEM_KERNEL(threads)      an entry point, launched with blocks of at most `threads` threads
+//   SYMMEM_UNROLL               before a loop to unroll completely
+//   SYMMEM_ROLLED               before a loop not to unroll
+//   SYMMEM_ARGUMENTS(T)         the type of a kernel's only argument, passed by value and read-only
 //
 // Geometry (grids and blocks are one-dimensional)
 //   thread_index, thread_count, block_index, block_count, warp_size
 //   dynamic_shared()            the block's dynamic shared memory, 128-byte aligned
-//   block_barrier()             all threads of the block; orders their shared and global accesses
-//   block_all(condition)        the same, and whether the condition held for every thread
-//   warp_barrier()              all threads of the warp, all of which exist; orders their accesses
-//   warp_all(condition)         the same, and whether the condition held for every thread
+//   block_barrier()             waits for all threads of the block; orders their shared and global accesses
+//   block_all(condition)        a block barrier that returns whether the condition held for every thread
+//   warp_barrier()              waits for all threads of a full warp; orders their accesses
+//   warp_all(condition)         a warp barrier that returns whether the condition held for every thread
 //   nanoseconds()               a clock common to all blocks of the device
-//   pause()                     in a polling loop
-//   opaque(value)               the value, which the compiler then knows nothing of: what is computed from it
-//                               in a loop is not kept in registers around it. A uint32 is the same for all
-//                               threads of a warp
-//   anew(value), per_thread(value)   the value. Where registers for what a warp's threads have in common are few,
-//                               what is computed from the first is not kept in them, and the second is kept in
-//                               each thread's own. The first is the same for all threads of a warp, and may be
-//                               a bool
+//   pause()                     a pause for polling loops
+//   opaque(value)               returns the value, hidden from the compiler: it cannot keep what a loop computes
+//                               from it in registers around the loop. A uint32 must be equal in all threads of
+//                               a warp
+//   anew(value), per_thread(value)   return the value. On targets with few scalar registers, the compiler does not
+//                               keep what is computed from anew() in them, and keeps per_thread() in vector
+//                               registers. anew() takes a value that is equal in all threads of a warp, also a
+//                               bool
 //
-// Dependent launch: where the launch asked for it, the next kernel of the stream may become resident while
-// this one runs. Without effect otherwise, and where a target has no such thing.
-//   start_dependents()          from here on the stream's next kernel may start
-//   wait_for_prerequisites()    until the stream's previous kernels are complete and visible
+// Dependent launch: if the launch asked for it, the stream's next kernel may become resident while this one runs.
+// Otherwise, and on targets without it, both functions do nothing.
+//   start_dependents()          allows the stream's next kernel to start
+//   wait_for_prerequisites()    waits until the stream's previous kernels are complete and visible
 //
-// Data: plain accesses, ordered by what is below; overloads for uint8, uint16, uint32, uint64 and Vector16
+// Data: plain accesses, ordered by the functions below; overloads for uint8, uint16, uint32, uint64 and Vector16
 //   load(pointer), store(pointer, value)
 //   funnel(low, high, bits)     the low 32 bits of (high:low) >> bits, bits < 32
 //
 // Numbers
-//   float_of(bits), bits_of(number)           and the same of 64 bits with double
-//   widen_f16(bits)                           where SYMMEM_HAS_HALF_CONVERSIONS is 1, as are the next two
-//   narrow_f16(low, high), narrow_bf16(low, high)   two numbers, rounded to nearest even, in 32 bits
+//   float_of(bits), bits_of(number)           bit casts, also between 64 bits and double
+//   widen_f16(bits)                           if SYMMEM_HAS_HALF_CONVERSIONS is 1, like the next two
+//   narrow_f16(low, high), narrow_bf16(low, high)   two numbers in 32 bits, rounded to nearest even
 //
-// Words that other devices or the host see: system scope, uint32 and uint64
+// Words that other devices or the host access: system scope, uint32 and uint64
 //   load_relaxed, store_relaxed
-//   compare_exchange            relaxed; returns what was there
-//   load_acquire                a load that is ordered before what follows it
-//   fetch_add, fetch_set, fetch_compare_set   acquire and release; return what was there
+//   compare_exchange            relaxed; returns the previous value
+//   load_acquire
+//   fetch_add, fetch_set, fetch_compare_set   acquire and release; return the previous value
 //
-// Packets of data and flag (symmem/packets.h): 16 bytes, each half one access of 8 bytes by itself
+// Packets of data and flag (symmem/packets.h): 16 bytes, each half a single access of 8 bytes
 //   load_packet, store_packet   relaxed, system scope
 //
 // Order
-//   release_wave()              each thread, after its stores and before a barrier of block or warp, so that a
-//                               later publish_flag by one thread behind it covers those stores
+//   release_wave()              called by each thread after its stores and before a barrier of block or warp, so
+//                               that a publish_flag by one thread after the barrier covers those stores
 //   publish_flag(word, value)   system release, then a relaxed store of the flag
-//   publish_taken(word, value)  a relaxed store of a flag that says only what has been read: it comes behind the
-//                               loads of this warp before a warp_barrier whose values were used, and covers no
-//                               store. Nobody's stores are waited for
-//   load_flag(word)             a load of the flag, in a polling loop
-//   acquire_flag(word)          after load_flag has seen the value: system acquire. The value was stored by
-//                               one publish_flag, and what stands there now is that or a later one of the
-//                               same giver
-//   load_word(word)             a load of a word that anybody may change, in a polling loop
-//   acquire_words()             after load_word has seen what was waited for: system acquire
+//   publish_taken(word, value)  a relaxed store of a flag that says only that data was read. It is ordered after
+//                               this warp's loads before a warp_barrier, if their values were used. It covers no
+//                               stores and waits for none
+//   load_flag(word)             a load of the flag in a polling loop
+//   acquire_flag(word)          system acquire, after load_flag has seen the value. The word must hold the value
+//                               of a publish_flag, or a later value from the same rank
+//   load_word(word)             a load in a polling loop of a word that any rank may change
+//   acquire_words()             system acquire, after load_word has seen the expected value
 //   fence_system()              system acquire and release
-//   arrive(counter)             adds 1 to a counter of this device's own grids, acquire and release at
-//                               device scope; where a device release does not reach peers (it may
-//                               write back only its own die's L2) it releases at system scope
-//   reset(counter)              zeroes it for the next grid
+//   arrive(counter)             adds 1 to a counter of this device's grids, acquire and release at device scope.
+//                               On targets whose device release does not reach peers (it may write back only the
+//                               L2 of its die), it releases at system scope
+//   reset(counter)              sets the counter to 0 for the next grid
 //
-// Bulk copies through shared memory, where SYMMEM_HAS_BULK is 1
+// Bulk copies through shared memory, if SYMMEM_HAS_BULK is 1
 //   bulk_barrier_initialise, bulk_expect, bulk_load, bulk_wait, bulk_store, bulk_commit,
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
 //
-// Matrices, where SYMMEM_HAS_MATRIX is 1: squares of 16 by 16 by the threads of a warp together
-//   load_reused(pointer)        a Vector16 that is read again soon, by this block or others
-//   store_shared(pointer, value)   a uint32 or uint64 of elements into shared memory, aligned to its size
-//   MatrixPart                  `values`, matrix_values of them: a thread's part of the square, 256 / warp_size
-//   matrix_row(i), matrix_column(i)   where in the square this thread's value i is. Values 4 j to 4 j + 3 are
-//                               neighbours of a row
-//   matrix_multiply_add<type>(part, a, a_stride, b, b_stride)   adds a product to it, of f16 or bf16 in shared memory:
-//                               16 rows of a and 16 columns of b, each 16 deep, whose elements are neighbours, and
-//                               strides in elements from one to the next. All are multiples of 8 bytes
+// Matrices, if SYMMEM_HAS_MATRIX is 1: a warp computes squares of 16 by 16
+//   load_reused(pointer)        loads a Vector16 that this block or others will read again soon
+//   store_shared(pointer, value)   stores a uint32 or uint64 of elements in shared memory, aligned to its size
+//   MatrixPart                  a thread's `values` of the square, matrix_values = 256 / warp_size of them
+//   matrix_row(i), matrix_column(i)   the place in the square of this thread's value i. Values 4 j to 4 j + 3 are
+//                               adjacent in a row
+//   matrix_multiply_add<type>(part, a, a_stride, b, b_stride)   adds a product of f16 or bf16 matrices in shared
+//                               memory: 16 rows of a times 16 columns of b, each of 16 adjacent elements. Strides
+//                               between rows and between columns are in elements. All are multiples of 8 bytes
 //
-// Multicast addresses, behind which the same bytes of every member lie, where SYMMEM_MULTICAST_HARDWARE is defined.
-// Where it is not, symmem/multicast.h goes by the members' own addresses
-//   MulticastReduction<type, operation>::load(address)   as many elements as one access has, of all members, reduced
-//   multicast_store(address, value)   at every member; overloads for uint32, uint64 and Vector16
-//   multicast_raise(word, stored_at_peers)   adds 1 to a uint32 at every member, behind what the block did before a
-//                               block barrier; said to be stored in own memory only, or at peers too
-//   fence_aliases()             between what this thread did at a multicast address and what follows at own ones
+// Multicast addresses, which map the same bytes of every member, if SYMMEM_MULTICAST_HARDWARE is defined.
+// Otherwise symmem/multicast.h uses the members' own addresses
+//   MulticastReduction<type, operation>::load(address)   loads the elements of one access, reduced over all members
+//   multicast_store(address, value)   stores at every member; overloads for uint32, uint64 and Vector16
+//   multicast_raise(word, stored_at_peers)   adds 1 to a uint32 at every member, after what the block did before a
+//                               block barrier; `stored_at_peers` says whether those stores include peers' memory
+//   fence_aliases()             orders this thread's accesses to multicast addresses and to the members' own addresses
 #pragma once
 
 #if defined(__CUDACC_RTC__)  // has no offsetof

@@ -1,10 +1,9 @@
-// AMD GPUs of the CDNA line: gfx90a (MI200), gfx942 (MI300) and gfx950 (MI350), through clang's own builtins:
-// no header of ROCm is needed.
+// AMD CDNA GPUs: gfx90a (MI200), gfx942 (MI300) and gfx950 (MI350). Uses clang's builtins and no header of ROCm.
 //
-// Accesses are builtins here and not inline assembly: the compiler counts outstanding accesses to place
-// s_waitcnt, and does not see those of inline assembly. `cargo xtask kernels lint` reads what became of them.
+// Accesses are builtins and not inline assembly, because the compiler counts outstanding accesses to place s_waitcnt
+// and does not see those of inline assembly. `cargo xtask kernels lint` checks the generated code.
 //
-// What the orders become, and what each instruction does: LLVM's "User Guide for AMDGPU Backend", memory
+// Source for the code of each memory order and for the instructions: LLVM's "User Guide for AMDGPU Backend", memory
 // models of gfx90a and gfx942 (gfx950 has the latter's).
 #pragma once
 
@@ -31,15 +30,15 @@ namespace arch {
 
 constexpr uint32 warp_size = 64;
 
-// The address spaces of global memory and of a kernel's arguments. Accesses through generic pointers would be
-// flat ones, which also wait for shared memory.
+// The address spaces of global memory and of a kernel's arguments. Accesses through generic pointers would be flat
+// accesses, which also wait for shared memory.
 #define SYMMEM_GLOBAL __attribute__((address_space(1)))
 #define SYMMEM_CONSTANT __attribute__((address_space(4)))
 
 // ---- geometry ----
 
-// In vector registers, one for each lane. There are 102 scalar ones for all that threads have in common, and
-// what is more would be spilled.
+// Moves the value to vector registers. There are only 102 scalar registers for values that a wave's threads share, and
+// the compiler would spill the rest.
 SYMMEM_DEVICE uint32 per_thread(uint32 value) {
   asm volatile("" : "+v"(value));
   return value;
@@ -50,19 +49,19 @@ SYMMEM_DEVICE uint64 per_thread(uint64 value) {
   return value;
 }
 
-// The same for all lanes, and the compiler must know: a loop over it would run lane by lane.
+// Tells the compiler that the value is equal in all lanes; otherwise it would run a loop over it lane by lane.
 SYMMEM_DEVICE uint32 opaque(uint32 value) { return __builtin_amdgcn_readfirstlane(per_thread(value)); }
 SYMMEM_DEVICE uint64 opaque(uint64 value) { return per_thread(value); }
 SYMMEM_DEVICE uint32 anew(uint32 value) { return opaque(value); }
-// One register, where a condition that is known is a mask of two.
+// Takes one register; a condition that the compiler knows would be a mask in two.
 SYMMEM_DEVICE bool anew(bool value) { return opaque(static_cast<uint32>(value)) != 0; }
 
-// The first argument of symmem's own kernels, in front of the struct that the headers know: what else would be
-// read from hidden arguments, or from the dispatch packet in the host's memory.
+// The first argument of symmem's own kernels, before the struct of abi.h. It holds what would otherwise be read from
+// hidden arguments, or from the dispatch packet in host memory.
 struct Launch {
   uint32 blocks;
   uint32 threads;
-  uint32 tick_ns;  // of the constant clock: 1000000 by hipDeviceAttributeWallClockRate, in kHz
+  uint32 tick_ns;  // nanoseconds per tick of the constant clock: 1000000 / hipDeviceAttributeWallClockRate (kHz)
   uint32 reserved;
 };
 static_assert(sizeof(Launch) == 16, "Launch changed size");
@@ -85,7 +84,7 @@ SYMMEM_DEVICE uint32 thread_count() { return __builtin_amdgcn_workgroup_size_x()
 SYMMEM_DEVICE uint32 block_count() {
   return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
 }
-// The constant clock runs at 25 MHz on MI200 and at 100 MHz since (RCCL's own figures).
+// The constant clock runs at 25 MHz on MI200 and at 100 MHz on later devices (figures of RCCL).
 SYMMEM_DEVICE uint32 tick_ns() {
 #if defined(__gfx90a__)
   return 40;
@@ -103,7 +102,7 @@ SYMMEM_DEVICE uint8* dynamic_shared() {
 
 SYMMEM_DEVICE uint64 nanoseconds() { return __builtin_amdgcn_s_memrealtime() * tick_ns(); }
 
-// 64 clocks: a wave that polls leaves its share of the unit to the others.
+// Sleeps for 64 clocks, so that a polling wave leaves the compute unit to others.
 SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
 // ---- dependent launch: there is none ----
@@ -129,7 +128,7 @@ SYMMEM_DEVICE void store(uint64* pointer, uint64 value) { *(SYMMEM_GLOBAL uint64
 
 typedef uint32 Words4 __attribute__((ext_vector_type(4)));
 
-// Vectors are what a kernel streams, each touched once: nontemporal, as RCCL moves its data (op128.h).
+// Nontemporal, since kernels stream vectors and touch each once. RCCL does the same (op128.h).
 SYMMEM_DEVICE Vector16 load(const Vector16* pointer) {
   return __builtin_bit_cast(Vector16, __builtin_nontemporal_load((const SYMMEM_GLOBAL Words4*)pointer));
 }
@@ -164,19 +163,19 @@ SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) { return narrow_pair<__b
 
 // ---- order ----
 
-// Notes the address of the next instruction in a section of its own, which is not loaded: there the lint looks
-// for what a publication takes, and for publications that are gone.
+// Records the address of the next instruction in a section that is not loaded. The lint reads this section to check
+// each publication and to notice missing ones.
 #if defined(SYMMEM_LAUNCH_ARGUMENT)
 #define SYMMEM_PUBLISHES "\n0:\n\t.pushsection .symmem.publishes,\"\",@progbits\n\t.quad 0b\n\t.popsection"
 #else
 #define SYMMEM_PUBLISHES ""
 #endif
 
-// Until this wave's stores, and the write-back before it, are complete.
+// Waits until this wave's stores, and a preceding write-back, are complete.
 SYMMEM_DEVICE void drain() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
 
-// LLVM up to 22 can drop its own wait behind the write-back, and the flag would overtake it (fixed by
-// llvm-project's pull request 178316): hence one that it cannot drop.
+// LLVM up to 22 can drop its own wait after the write-back, which the flag would then overtake (fixed by llvm-project's
+// pull request 178316). `drain` is a wait that it cannot drop.
 SYMMEM_DEVICE void release_system() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
   drain();
@@ -189,7 +188,7 @@ SYMMEM_DEVICE void fence_system() {
   acquire_system();
 }
 
-// Each wave for itself: s_barrier does not wait for other waves' stores.
+// Each wave must release: s_barrier does not wait for other waves' stores.
 SYMMEM_DEVICE void release_wave() { release_system(); }
 
 // ---- words that other devices or the host see ----
@@ -252,7 +251,7 @@ struct alignas(16) Packet {
   uint64 halves[2];
 };
 
-// Two accesses: no vector access is promised to be atomic in its halves.
+// Two accesses, since the halves of a vector access are not guaranteed to be atomic.
 SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
   return {{load_relaxed(&packet->halves[0]), load_relaxed(&packet->halves[1])}};
 }
@@ -266,7 +265,7 @@ SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
 
 template <class Word>
 SYMMEM_DEVICE void release_and_store(Word* word, Word value) {
-  // The comments keep the compiler from sharing the release or the store with what other paths do alike.
+  // These assembly comments keep the compiler from merging the release or the store with equal code on other paths.
   asm volatile("; publishes" ::: "memory");
   release_system();
   asm volatile(SYMMEM_PUBLISHES ::: "memory");
@@ -277,7 +276,7 @@ SYMMEM_DEVICE void release_and_store(Word* word, Word value) {
 SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { release_and_store(word, value); }
 SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) { release_and_store(word, value); }
 
-// Polled relaxed, acquired once: each acquire throws away what the caches hold.
+// Poll relaxed and acquire once: each acquire invalidates the caches.
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 
 template <class Word>
@@ -292,18 +291,18 @@ SYMMEM_DEVICE Word load_word(const Word* word) {
 
 SYMMEM_DEVICE void acquire_words() { acquire_system(); }
 
-// A release writes back the L2 of one die only, so that every block does it for itself.
+// Every block releases, since a release writes back only the L2 of its own die.
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return fetch_add(counter, 1u); }
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
 
-// A value that was used has been loaded, and a load that is done sees nothing that is stored later. A release
-// would wait for the results that the same wave has just stored to peers.
+// Sound without a release: a load whose value was used is complete, so it cannot see a later store. A release would
+// wait for the results that the same wave has just stored to peers.
 SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { store_relaxed(word, value); }
 
 // ---- blocks ----
 
-// s_barrier orders nothing by itself; the fences make the compiler wait for shared memory, and keep what is
-// before and behind it there.
+// s_barrier orders no accesses. The fences make the compiler wait for shared memory and keep accesses on their side of
+// the barrier.
 SYMMEM_DEVICE void block_barrier() {
   drain();
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -311,7 +310,7 @@ SYMMEM_DEVICE void block_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-// A vote of each wave; a wave votes again only when all have counted.
+// Each wave votes; the second barrier keeps a wave from voting again before all have counted.
 SYMMEM_DEVICE bool block_all(bool condition) {
   static __attribute__((shared)) uint32 votes[1024 / warp_size];
   const uint32 waves = (thread_count() + warp_size - 1) / warp_size;
@@ -325,7 +324,7 @@ SYMMEM_DEVICE bool block_all(bool condition) {
   return all != 0;
 }
 
-// A wave is never apart from itself, and its accesses keep their order: only the compiler has to know.
+// A wave runs in lockstep and its accesses keep their order, so only the compiler needs the barrier.
 SYMMEM_DEVICE void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
@@ -363,12 +362,12 @@ struct MatrixPart {
 };
 
 // Lane l has four elements of each operand, of row l % 16 from depth 4 (l / 16) on, or of such a column; and of the
-// result column l % 16 and rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions"). The operands change
-// places here, so that the four of the result are neighbours of a row.
+// result column l % 16 and rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions"). The operands are swapped
+// here, so that a lane's four results are adjacent in a row.
 SYMMEM_DEVICE uint32 matrix_row(uint32) { return thread_index() % 16; }
 SYMMEM_DEVICE uint32 matrix_column(uint32 value) { return thread_index() % warp_size / 16 * 4 + value; }
 
-// 16 by 16, 16 deep: the shape that all three targets have.
+// 16 by 16 by 16, the shape that all three targets have.
 template <ElementType type>
 SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const uint16* a, uint32 a_stride, const uint16* b,
                                        uint32 b_stride) {

@@ -1,6 +1,6 @@
-// The host twin: device code run by the processor, for tests of values, protocols and data races. Threads
-// of a block are host threads, or calls in turn where the code has no block barrier. Slow by intent:
-// bulk copies happen as late as their waits allow, so that a missing wait shows.
+// The host twin runs device code on the CPU, to test values, protocols and data races. The threads of a block are host
+// threads, or calls one after the other for code without block barriers. Bulk copies happen as late as their waits
+// allow, so that a missing wait shows.
 #pragma once
 
 #include <chrono>
@@ -29,17 +29,17 @@
 namespace symmem {
 namespace arch {
 
-// Small, so that a few threads are several warps.
+// Small, so that a few threads form several warps.
 constexpr uint32 warp_size = 2;
 
 struct BulkBarrier {
   uint64 state;
 };
 
-// Threads that wait for each other.
+// A barrier of host threads.
 class HostBarrier {
  public:
-  // Until `threads` of them have called it: whether the condition held for all.
+  // Waits until `threads` threads have called it. Returns whether the condition held for all.
   bool arrive(uint32 threads, bool condition) {
     std::unique_lock<std::mutex> lock(mutex_);
     all_ = all_ && condition;
@@ -65,7 +65,7 @@ class HostBarrier {
   bool result_ = true;
 };
 
-// What a block's threads share.
+// The state that a block's threads share.
 class HostBlock {
  public:
   HostBlock(uint32 block, uint32 blocks, uint32 threads, uint64 shared_bytes)
@@ -75,7 +75,7 @@ class HostBlock {
   }
 
   const uint32 block, blocks, threads;
-  uint32 running = threads;  // that have not ended; of `launch`
+  uint32 running = threads;  // threads that have not ended, in `launch`
   uint8* shared;
   HostBarrier everybody;
   std::deque<HostBarrier> warps;
@@ -121,8 +121,8 @@ inline HostThread& current() {
   std::abort();
 }
 
-// Of a grid that this host thread launches, how many blocks are resident at once; 0 for all. The others begin
-// as those end, with the last one first where it is `backwards`: no order is promised, and devices may differ.
+// The number of co-resident blocks of a grid that this host thread launches; 0 for all. Further blocks start when
+// others end. With `backwards`, the last block starts first, since devices promise no order.
 struct Residency {
   uint32 blocks = 0;
   bool backwards = false;
@@ -133,7 +133,7 @@ inline Residency& residency() {
   return limit;
 }
 
-// Runs a grid, each device thread on a host thread of its own. Returns when all have ended.
+// Runs a grid with one host thread per device thread. Blocks until all have ended.
 template <class Body>
 void launch(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
   const Residency limit = residency();
@@ -163,7 +163,7 @@ void launch(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
   for (auto& thread : running) thread.join();
 }
 
-// The same for code without block barriers: each device thread in turn, on this host thread.
+// Runs a grid of code without block barriers: one device thread after the other, on this host thread.
 template <class Body>
 void launch_in_turn(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
   for (uint32 block = 0; block < blocks; ++block) {
@@ -193,8 +193,8 @@ SYMMEM_DEVICE void warp_barrier() { warp_all(true); }
 
 // ---- schedules ----
 
-// Where SYMMEM_HOST_SCHEDULES is defined, threads now and then give way around accesses that others see, as
-// `schedule` says: 0 for never. A thread's turns follow from it and from the thread's place.
+// The seed of random pauses around accesses that others see; 0 for none. Works only if SYMMEM_HOST_SCHEDULES is
+// defined. A thread's pauses follow from the seed and the thread's index.
 inline uint64& schedule() {
   static uint64 seed = 0;
   return seed;
@@ -245,7 +245,7 @@ struct alignas(16) Vector16 {
   uint32 words[4];
 };
 
-// A sanitizer says nothing of a struct that is copied from or to where its type may not be.
+// Sanitizers do not report copies of structs from or to misaligned addresses.
 inline void check_aligned(const void* pointer, uint64 bytes) {
   if (reinterpret_cast<uint64>(pointer) % bytes != 0) fault("an access is not aligned to its size");
 }
@@ -281,7 +281,7 @@ SYMMEM_DEVICE double float_of(uint64 bits) { return reinterpreted<double>(bits);
 SYMMEM_DEVICE uint32 bits_of(float number) { return reinterpreted<uint32>(number); }
 SYMMEM_DEVICE uint64 bits_of(double number) { return reinterpreted<uint64>(number); }
 
-// ---- matrices: sums of products, and of each square the upper half to one thread of a warp ----
+// ---- matrices: plain loops; each of a warp's two threads has half of a square ----
 
 SYMMEM_DEVICE Vector16 load_reused(const Vector16* pointer) { return *pointer; }
 
@@ -302,7 +302,7 @@ inline float widened(uint16 bits) {
   if (type == ElementType::bf16) return float_of(static_cast<uint32>(bits) << 16);
   const uint32 sign = bits >> 15 << 31, magnitude = (bits & 0x7fffu) << 13;
   if ((bits & 0x7c00) == 0x7c00) return float_of(sign | 0xffu << 23 | magnitude);
-  // The exponent is too small by the difference of the biases.
+  // The shifted exponent is too small by the difference of the biases.
   return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
 }
 
@@ -374,7 +374,7 @@ SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
   return {{load_relaxed(&packet->halves[0]), load_relaxed(&packet->halves[1])}};
 }
 
-// The second half first: nobody may count on an order.
+// Stores the second half first, since no order is promised.
 SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
   store_relaxed(&packet->halves[1], value.halves[1]);
   store_relaxed(&packet->halves[0], value.halves[0]);
@@ -410,7 +410,7 @@ SYMMEM_DEVICE Word load_word(const Word* word) {
 
 SYMMEM_DEVICE void acquire_words() {}
 
-// An operation on one word of all threads, in place of a fence that ThreadSanitizer would not see.
+// An atomic operation on one word shared by all threads, since ThreadSanitizer does not see fences.
 SYMMEM_DEVICE void fence_system() {
   static uint32 everybody = 0;
   __atomic_fetch_add(&everybody, 1u, __ATOMIC_SEQ_CST);
@@ -444,7 +444,7 @@ SYMMEM_DEVICE void bulk_load(uint8* shared, const uint8* global, uint32 bytes, B
   HostBlock& block = *current().block;
   check_bulk(shared, global, bytes);
   if (!block.fenced) fault("a bulk load without a proxy fence after its barrier was initialised");
-  std::memset(shared, 0xEE, bytes);  // what a store that still reads this stage would now send
+  std::memset(shared, 0xEE, bytes);  // so that a store that still reads this stage sends wrong bytes
   block.phases.at(barrier).loads.push_back({shared, global, bytes});
 }
 

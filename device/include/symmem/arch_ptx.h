@@ -1,6 +1,6 @@
-// NVIDIA GPUs. Every access that another device may see is inline assembly with its scope and order:
-// what a compiler makes of builtins differs (clang 22 turns a system-scope acq_rel fetch-add into a
-// relaxed gpu-scope one, and const __restrict into ld.global.nc). `cargo xtask kernels lint` checks it.
+// NVIDIA GPUs. Every access that another device may see is inline assembly with scope and order, since compilers weaken
+// builtins: clang 22 turns a system-scope acq_rel fetch-add into a relaxed gpu-scope one, and const __restrict into
+// ld.global.nc. `cargo xtask kernels lint` checks the accesses.
 //
 // Scopes and orders: PTX ISA, chapter "Memory consistency model".
 #pragma once
@@ -86,7 +86,7 @@ SYMMEM_DEVICE bool block_all(bool condition) {
 
 SYMMEM_DEVICE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
-// A vote orders nothing: the barrier behind it does.
+// A vote orders no accesses; the barrier after it does.
 SYMMEM_DEVICE bool warp_all(bool condition) {
   uint32 all;
   asm volatile(
@@ -107,7 +107,7 @@ SYMMEM_DEVICE uint64 nanoseconds() {
   return value;
 }
 
-// Polling reads go to L2 and cost more than any pause would save.
+// No pause: polling reads go to L2 and take longer than a pause would.
 SYMMEM_DEVICE void pause() {}
 
 SYMMEM_DEVICE uint32 opaque(uint32 value) {
@@ -120,7 +120,7 @@ SYMMEM_DEVICE uint64 opaque(uint64 value) {
   return value;
 }
 
-// Registers are enough here.
+// Registers are not scarce here.
 SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
 SYMMEM_DEVICE bool anew(bool value) { return value; }
 SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
@@ -146,7 +146,7 @@ struct alignas(16) Vector16 {
   uint32 words[4];
 };
 
-// Volatile: the loads of an unrolled copy stay in front of its stores.
+// Volatile, so that the loads of an unrolled copy stay before its stores.
 SYMMEM_DEVICE uint8 load(const uint8* pointer) {
   uint32 value;
   asm volatile("ld.global.u8 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
@@ -343,8 +343,8 @@ struct alignas(16) Packet {
   uint64 halves[2];
 };
 
-// The elements of a vector access are accesses of their own: 64 bits that do not tear (PTX ISA, "Memory
-// consistency model", vector data types).
+// Each element of a vector access is a separate access of 64 bits, which does not tear (PTX ISA, "Memory consistency
+// model", vector data types).
 SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
   Packet value;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
@@ -364,13 +364,12 @@ SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
 
 SYMMEM_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-// The tag names the one use of device scope that the lint allows: a counter that only blocks of one grid
-// touch.
+// The lint allows device scope only with this tag, for a counter that only blocks of one grid access.
 SYMMEM_DEVICE void fence_device() { asm volatile("fence.acq_rel.gpu; /* arrivals */" ::: "memory"); }
 
-// Nothing to do: PTX's causality order is transitive through a block barrier, so that the fence of one
-// thread covers what the others stored before it (PTX ISA, "Memory consistency model", causality order).
-// A fence by every warp costs 0.8 us a signal (H200).
+// No fence needed: PTX's causality order is transitive through a block barrier, so the fence of one thread covers
+// earlier stores of the others (PTX ISA, "Memory consistency model", causality order). A fence by every warp would cost
+// 0.8 us per signal (H200).
 SYMMEM_DEVICE void release_wave() {}
 
 SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
@@ -383,12 +382,12 @@ SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
   store_relaxed(word, value);
 }
 
-// A value that was used has been loaded, and a load that is done sees nothing that is stored later. A fence
-// would wait for the results that the same warp has just stored to peers.
+// Sound without a fence: a load whose value was used is complete, so it cannot see a later store. A fence would wait
+// for the results that the same warp has just stored to peers.
 SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { store_relaxed(word, value); }
 
-// Polled relaxed, acquired once: an acquiring load in the loop delays the flag by 0.09 us, and a fence
-// after it, which waits for earlier stores, by 0.6 us (H200).
+// Poll relaxed and acquire once: an acquiring load in the loop delays the flag by 0.09 us; a fence after the loop,
+// which waits for earlier stores, by 0.6 us (H200).
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 
 SYMMEM_DEVICE void acquire_flag(const uint32* word) { (void)load_acquire(word); }
@@ -415,7 +414,7 @@ SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0); }
 
 #if SYMMEM_HAS_BULK
 
-// A phase of this barrier ends when the bytes expected of it have arrived in shared memory.
+// A phase of this barrier ends when the expected bytes have arrived in shared memory.
 struct BulkBarrier {
   uint64 state;
 };
@@ -426,7 +425,7 @@ SYMMEM_DEVICE uint32 shared_address(const void* pointer) {
   return address;
 }
 
-// One arrival a phase: that of bulk_expect. A proxy fence must follow before the first bulk_load.
+// Initializes for one arrival per phase, that of bulk_expect. A proxy fence must follow before the first bulk_load.
 SYMMEM_DEVICE void bulk_barrier_initialise(BulkBarrier* barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
 }
@@ -437,7 +436,7 @@ SYMMEM_DEVICE void bulk_expect(BulkBarrier* barrier, uint32 bytes) {
                : "memory");
 }
 
-// Global to shared memory; bytes and both addresses are multiples of 16.
+// Copies global to shared memory; `bytes` and both addresses are multiples of 16.
 SYMMEM_DEVICE void bulk_load(uint8* shared, const uint8* global, uint32 bytes, BulkBarrier* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -446,7 +445,7 @@ SYMMEM_DEVICE void bulk_load(uint8* shared, const uint8* global, uint32 bytes, B
       : "memory");
 }
 
-// Until the phase of that parity has ended. Ends without a peer's help: no deadline is needed.
+// Waits until the phase of that parity has ended. Needs no deadline, since it does not depend on a peer.
 SYMMEM_DEVICE void bulk_wait(BulkBarrier* barrier, uint32 parity) {
   uint32 done;
   do {
@@ -460,7 +459,7 @@ SYMMEM_DEVICE void bulk_wait(BulkBarrier* barrier, uint32 parity) {
   } while (done == 0);
 }
 
-// Shared to global memory; bytes and both addresses are multiples of 16.
+// Copies shared to global memory; `bytes` and both addresses are multiples of 16.
 SYMMEM_DEVICE void bulk_store(uint8* global, const uint8* shared, uint32 bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
                "r"(shared_address(shared)), "r"(bytes)
@@ -470,17 +469,17 @@ SYMMEM_DEVICE void bulk_store(uint8* global, const uint8* shared, uint32 bytes) 
 // Ends a group of this thread's bulk stores.
 SYMMEM_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Until all but this thread's `pending` youngest groups have read their shared memory, which may then be
-// reused. Says nothing about what they wrote.
+// Waits until all but this thread's `pending` youngest groups have read their shared memory, which may then be reused.
+// Their writes may still be in flight.
 template <int pending>
 SYMMEM_DEVICE void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
-// Until this thread's bulk stores have been written, so that a release by this thread covers them.
+// Waits until this thread's bulk stores have been written, so that a release by this thread covers them.
 SYMMEM_DEVICE void bulk_wait_complete() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Between ordinary accesses and bulk copies of the same memory, global and shared.
+// Orders ordinary accesses and bulk copies of the same memory, global and shared.
 SYMMEM_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 #endif  // SYMMEM_HAS_BULK

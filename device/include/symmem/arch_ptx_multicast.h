@@ -1,16 +1,16 @@
-// Accesses to multicast addresses, from sm_90 on: the switch between the devices reduces what is loaded, and hands
-// what is stored to every member.
+// Accesses to NVLS multicast addresses, from sm_90 on: the switch reduces loads over all members and broadcasts stores
+// to all members.
 //
-// Only these instructions may touch such an address (PTX ISA, "Data movement and conversion instructions:
-// multimem"). Which types and operations there are is that chapter's table; `cargo xtask kernels multimem`
-// assembles each form that stands here, and shows that its neighbours which do not are refused.
+// Only multimem instructions may access such an address (PTX ISA, "Data movement and conversion instructions:
+// multimem"). That chapter lists the types and operations; `cargo xtask kernels multimem` checks that each form used
+// here assembles and that similar forms which do not exist are rejected.
 //
-// Order. Every access is relaxed at system scope: each reaches other devices, and a weak one might be kept in L1.
-// A multicast address and a member's own name the same bytes, so to the memory model they are aliases: what is
-// stored by one and loaded by the other needs a proxy fence of that kind on the way. Each way from before a barrier
-// to behind it passes the thread that raises the flags, so there it stands, once. It stands once more at the end of a
-// kernel, for the words themselves: the next kernel may raise them by the members' own addresses. (NCCL's kernels
-// have none, and are not known to go wrong; the ISA makes no exception.)
+// Order. Every access is relaxed at system scope, since it reaches other devices and a weak access might stay in L1. A
+// multicast address and a member's own address are aliases in the memory model: between a store through one and a load
+// through the other there must be an alias proxy fence. Every such path across a barrier goes through the thread that
+// raises the flags, which therefore issues one fence. A second fence at the end of a kernel covers the flag words,
+// which the next kernel may raise through the members' own addresses. (NCCL's kernels have no such fence and are not
+// known to fail, but the ISA makes no exception.)
 #pragma once
 
 #include "symmem/arch_ptx.h"
@@ -18,8 +18,8 @@
 namespace symmem {
 namespace arch {
 
-// Elements at a multicast address, as many as one access has, of all members, reduced in no order that is promised:
-// a 16-byte vector of floats, or one element of another type.
+// Loads the elements of one access at a multicast address, reduced over all members in an unspecified order: a 16-byte
+// vector of floats, or one element of another type.
 template <ElementType type, ReduceOperation operation>
 struct MulticastReduction;
 
@@ -72,7 +72,7 @@ SYMMEM_MULTICAST_SCALAR(f64, sum, "add.f64", uint64, "=l")
 
 #undef SYMMEM_MULTICAST_SCALAR
 
-// At every member. There is no vector of plain bits: floats, of which nothing is computed, stand for them.
+// Stores at every member. There is no vector form for plain bits, so this uses f32 vectors; the bits are unchanged.
 SYMMEM_DEVICE void multicast_store(uint64 address, const Vector16& value) {
   asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.words[0]),
                "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
@@ -87,12 +87,12 @@ SYMMEM_DEVICE void multicast_store(uint64 address, uint64 value) {
   asm volatile("multimem.st.relaxed.sys.global.b64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-// Adds 1 to a uint32 at every member, behind what this thread, and by a block barrier its block, did before. Where
-// none of that is at peers, a release at device scope will do: it has reached this device's own memory, which is
-// where whoever sees the flag reads it. Where the flag also says that peers' sources have been read, no scope is
-// needed for that: their values have been loaded, since they were stored (see publish_taken). CuTeDSL's distributed
-// kernels count on that, and save the wait for stores on the link; the memory model's words would have system scope.
-// The tag names it to the lint.
+// Adds 1 to a uint32 at every member, after the earlier accesses of this thread and, before a block barrier, of its
+// block. Without earlier stores at peers, a release at device scope is enough: the stores have reached this device's
+// memory, from which every reader of the flag loads them. The flag may also say that peers' sources have been read.
+// That needs no scope, because the loaded values have been stored, so the loads are complete (see publish_taken).
+// CuTeDSL's distributed kernels rely on the same and save the wait for stores on the link, although the memory model,
+// read strictly, asks for system scope. The lint allows device scope only with this tag.
 SYMMEM_DEVICE void multicast_raise(uint64 word, bool stored_at_peers) {
   if (stored_at_peers) {
     asm volatile(
@@ -107,8 +107,8 @@ SYMMEM_DEVICE void multicast_raise(uint64 word, bool stored_at_peers) {
   }
 }
 
-// Whatever this thread did at a multicast address comes before what follows at a member's own, and the other way
-// round.
+// Orders this thread's earlier accesses to multicast addresses before its later accesses to members' own addresses, and
+// the other way round.
 SYMMEM_DEVICE void fence_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
 
 }  // namespace arch

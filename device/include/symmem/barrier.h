@@ -1,12 +1,12 @@
-// A barrier among ranks: all tell all, nobody in the middle.
+// A barrier among ranks: each rank signals all others directly.
 #pragma once
 
 #include "symmem/wait.h"
 
 namespace symmem {
 
-// Called by every thread of one block. Once it has returned true, what each rank's earlier kernels (and
-// this block) stored is visible to this block and to kernels after it. False: a wait gave up.
+// Waits for all ranks. Called by every thread of one block. If it returns true, this block and later kernels see what
+// each rank's earlier kernels, and the blocks in this barrier, stored. Returns false if a wait gave up.
 SYMMEM_DEVICE bool barrier(const Barrier& arguments) {
   Waiter waiter(arguments.watch);
   uint32* counter = pointer<uint32>(arguments.epoch);

@@ -1,6 +1,6 @@
-// Copies by bulk asynchronous copies: global to shared to global memory, a ring of stages in flight, one
-// thread issuing. One block then keeps more bytes in flight than its registers could hold. The instructions, and
-// their source, are in the arch header.
+// Copies by bulk asynchronous copies from global to shared to global memory. One thread issues a ring of stages, so a
+// block keeps more bytes in flight than its registers could hold. The arch header has the instructions and their
+// source.
 #pragma once
 
 #include "symmem/copy.h"
@@ -11,13 +11,13 @@ namespace symmem {
 
 constexpr uint32 bulk_alignment = 128;
 
-// Bytes of dynamic shared memory that a ring takes: its barriers, then its stages.
+// Returns the bytes of dynamic shared memory of a ring: its barriers, then its stages.
 SYMMEM_HOST_DEVICE constexpr uint64 bulk_shared_memory(uint32 stages, uint32 stage_bytes) {
   return (stages * 8ull + bulk_alignment - 1) / bulk_alignment * bulk_alignment +
          static_cast<uint64>(stages) * stage_bytes;
 }
 
-// Where a ring's loads or stores are: the bytes done, the stage and the parity of its phase.
+// The progress of a ring's loads or stores: bytes done, stage, and parity of the stage's phase.
 struct BulkCursor {
   uint64 done;
   uint32 stage;
@@ -32,12 +32,12 @@ struct BulkCursor {
   }
 };
 
-// Called by one thread. Addresses, `bytes` and `stage_bytes` are multiples of 16. On return everything is
-// written, and a release by this thread covers it.
+// Copies through a ring. Called by one thread. Addresses, `bytes` and `stage_bytes` are multiples of 16. On return
+// everything is written, and a release by this thread covers it.
 //
-// A stage is loaded again once all but `pending` of the stores issued since have read theirs: the youngest
-// stores may still be reading, and keep the path to the destination busy meanwhile. As measured, one
-// is enough, small pieces at the start and end gain nothing, nor does a second issuing thread.
+// A stage is reloaded when all but the `pending` youngest stores have read their stages; those stores keep the path to
+// the destination busy. Measured: `pending` = 1 is enough; smaller pieces at the start and end, or a second issuing
+// thread, gain nothing.
 template <int pending>
 SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
                              uint32 stage_bytes) {
@@ -59,7 +59,7 @@ SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, ui
 
   for (uint32 stage = 0; stage < stages; ++stage) arch::bulk_barrier_initialise(barriers + stage);
   arch::wait_for_prerequisites();
-  // Bulk copies see the initialised barriers, and what an acquire made visible to this thread.
+  // Makes the initialized barriers, and what an acquire made visible to this thread, visible to bulk copies.
   arch::fence_async_proxy();
   for (uint32 stage = 0; stage < stages && loads.done < bytes; ++stage) load_next();
 
@@ -77,10 +77,10 @@ SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, ui
   arch::bulk_wait_complete();
 }
 
-// Called by every thread of every block, with bulk_shared_memory(stages, stage_bytes) bytes of dynamic
-// shared memory; each block moves one span. Ordinary accesses copy sides that differ modulo 16, and
-// everything where the ring is none: fewer than two stages, or stages that are not a multiple of 16 bytes.
-// Waits for the launch's prerequisites itself, after what can be done before.
+// Copies with bulk copies, one span per block. Called by every thread of every block, with
+// bulk_shared_memory(stages, stage_bytes) bytes of dynamic shared memory. Falls back to ordinary accesses if the
+// addresses differ modulo 16, if stages <= pending, or if stage_bytes is not a positive multiple of 16. Waits for the
+// launch's prerequisites itself, after the setup that does not depend on them.
 template <int pending = 1>
 SYMMEM_DEVICE void copy_bulk(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
                              uint32 stage_bytes) {

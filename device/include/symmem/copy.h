@@ -1,14 +1,13 @@
-// Copies by ordinary loads and stores: any alignment of either side, any length to one byte, not a byte
-// outside written or read.
+// Copies by ordinary loads and stores, for any alignment and length. They neither read nor write a byte outside.
 //
-// A rate is bytes in flight over latency, so all loads of an unrolled step are issued before its stores.
+// Throughput is bytes in flight over latency, so an unrolled step issues all its loads before its stores.
 #pragma once
 
 #include "symmem/memory.h"
 
 namespace symmem {
 
-// Which of `count` equal parts a block does of something that blocks share.
+// One of `count` equal parts of work that blocks share.
 struct Share {
   uint32 index;
   uint32 count;
@@ -16,14 +15,14 @@ struct Share {
 
 SYMMEM_DEVICE Share share_of_grid() { return {arch::block_index(), arch::block_count()}; }
 
-// Words loaded and stored by all who share. A tile is what a block moves in one unrolled step; blocks take tiles in
-// turn.
+// Moves words by all blocks that share the work. A tile is what a block moves in one unrolled step; blocks take tiles
+// in turn.
 template <int unroll, class Word, class Load, class Store>
 SYMMEM_DEVICE void move_tiles(uint64 count, Load load_word, Store store_word, Share share) {
   const uint32 stride = arch::thread_count();
   const uint32 blocks = share.count;
   uint32 rows = unroll;
-  // Too little for every block to fill a tile: shrink the tiles, so that every block has a share.
+  // Too few words to fill a tile per block: shrink the tiles, so that every block has a share.
   if (blocks > 1 && count < static_cast<uint64>(stride) * unroll * blocks) {
     const uint32 width = stride * blocks;
     rows = (static_cast<uint32>(count) + width - 1) / width;
@@ -43,7 +42,7 @@ SYMMEM_DEVICE void move_tiles(uint64 count, Load load_word, Store store_word, Sh
       for (int row = 0; row < unroll; ++row) store_word(index + row * row_stride, words[row]);
     }
   }
-  // What is left for this block is at most one tile, and that may be cut short.
+  // At most one tile, possibly a partial one, is left for this block.
   if (begin >= count) return;
   const uint64 left = count - begin;
   const uint32 end = left < tile ? static_cast<uint32>(left) : tile;
@@ -71,7 +70,7 @@ struct LoadWord {
   SYMMEM_DEVICE Word operator()(uint64 index) const { return arch::load(source + index); }
 };
 
-// A 32-bit word that straddles two aligned ones.
+// Loads a 32-bit word that straddles two aligned words.
 struct LoadStraddling {
   const uint32* source;
   uint32 bits;
@@ -82,8 +81,8 @@ struct LoadStraddling {
   }
 };
 
-// The first `head` and last `tail` bytes, by the last threads of the first block. They are not the thread
-// that issues bulk copies unless the block is a single warp.
+// Copies the first `head` and last `tail` bytes by the last threads of the first block, since the first thread may be
+// issuing bulk copies.
 SYMMEM_DEVICE void copy_edges(uint64 destination, uint64 source, uint64 bytes, uint64 head, uint64 tail,
                               Share share = share_of_grid()) {
   if (share.index != 0) return;
@@ -104,7 +103,7 @@ SYMMEM_DEVICE void copy_words(uint64 destination, uint64 source, uint64 bytes, S
   copy_edges(destination, source, bytes, head, (bytes - head) % sizeof(Word), share);
 }
 
-// Sides that differ modulo 4: aligned 32-bit loads, two of which make each aligned 32-bit store.
+// Copies between addresses that differ modulo 4: combines two aligned 32-bit loads into each aligned 32-bit store.
 template <int unroll>
 SYMMEM_DEVICE void copy_straddling(uint64 destination, uint64 source, uint64 bytes, Share share) {
   uint64 head = (0 - destination) & 3;
@@ -122,8 +121,8 @@ SYMMEM_DEVICE void copy_straddling(uint64 destination, uint64 source, uint64 byt
   copy_edges(destination, source, bytes, head, bytes - head - 4 * count, share);
 }
 
-// Called by every thread of every block that shares, which is the whole grid unless it is said otherwise. The
-// widest access that both sides allow; `unroll` of them in flight per thread.
+// Copies with the widest access that both addresses allow, `unroll` of them in flight per thread. Called by every
+// thread of every block that shares the work, by default the whole grid.
 template <int unroll>
 SYMMEM_DEVICE void copy_vector(uint64 destination, uint64 source, uint64 bytes, Share share = share_of_grid()) {
   const uint64 difference = destination - source;

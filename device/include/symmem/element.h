@@ -1,13 +1,13 @@
-// Types of elements, and how elements of several members become one: always in the members' order, in a
-// type wide enough, with one rounding at the end. So a result has the same bits whichever rank computes it
-// and however the elements were cut into pieces. (The payload of a NaN is not promised.)
+// Element types and their reduction over members: always in the members' order, in a wider type, with one rounding at
+// the end. A result thus has the same bits on every rank and for every partition of the elements. (The payload of a NaN
+// is not guaranteed.)
 #pragma once
 
 #include "symmem/float.h"
 
 namespace symmem {
 
-// An integer as it lies in memory, reduced in `Wide_`, whose sums and products wrap by way of `Unsigned`.
+// An integer type, reduced in `Wide_`. Sums and products are computed in `Unsigned`, so that they wrap.
 template <class Bits_, class Stored, class Wide_, class Unsigned>
 struct IntegerElement {
   using Bits = Bits_;
@@ -26,12 +26,11 @@ struct IntegerElement {
   SYMMEM_DEVICE static Wide divided(Wide wide, uint32 members) { return wide / static_cast<Wide>(members); }
 };
 
-// What floating-point types have in common. NaN is passed on, and of zeros the one with the sign is the
-// smaller, as IEEE 754-2019 has it.
+// Arithmetic of floating-point types. Minimum and maximum propagate NaN, and -0 is smaller than +0 (IEEE 754-2019).
 template <class Wide_>
 struct FloatArithmetic {
   using Wide = Wide_;
-  static constexpr bool hurried = true;  // code for the rate, not for the size
+  static constexpr bool hurried = true;  // optimize for speed, not for code size
   SYMMEM_DEVICE static Wide sum(Wide a, Wide b) { return a + b; }
   SYMMEM_DEVICE static Wide product(Wide a, Wide b) { return a * b; }
   SYMMEM_DEVICE static bool negative(float number) { return arch::bits_of(number) >> 31 != 0; }
@@ -79,7 +78,7 @@ using F16Element = NarrowFloatElement<uint16, Format<5, 10, false, false>>;
 using Bf16Element = NarrowFloatElement<uint16, Format<8, 7, false, false>>;
 #endif
 
-// Expands `entry(name)` for every type of elements.
+// Expands `entry(name)` for every element type.
 #define SYMMEM_EACH_ELEMENT(entry)                                                            \
   entry(i8) entry(u8) entry(i16) entry(u16) entry(i32) entry(u32) entry(i64) entry(u64)       \
   entry(f16) entry(bf16) entry(f32) entry(f64) entry(f8_e4m3) entry(f8_e5m2)
@@ -101,8 +100,8 @@ template <> struct ElementOf<ElementType::f64> { using Type = WideFloatElement<u
 template <> struct ElementOf<ElementType::f8_e4m3> { using Type = NarrowFloatElement<uint8, Format<4, 3, true, true>>; };
 template <> struct ElementOf<ElementType::f8_e5m2> { using Type = NarrowFloatElement<uint8, Format<5, 2, false, true>>; };
 
-// How two wide numbers become one. Sums and averages, which are what is mostly asked for, have code of
-// their own; the others share theirs, and choose while they run.
+// Reduction operators on two wide numbers. Sum and average, the most frequent, have code of their own (`Sum`); the
+// others share code and select the operator at run time (`Selection`).
 struct Sum {
   static constexpr bool hurried = true;
   bool average;
@@ -130,7 +129,7 @@ SYMMEM_DEVICE bool is_sum(uint32 reduce) {
   return operation == ReduceOperation::sum || operation == ReduceOperation::average;
 }
 
-// The elements in `words` 32-bit words, being reduced.
+// The partial reduction of the elements in `words` 32-bit words.
 template <class Element, int words>
 class Accumulation {
  public:
@@ -138,13 +137,13 @@ class Accumulation {
   using Wide = typename Element::Wide;
   static constexpr int count = words * 4 / static_cast<int>(sizeof(Bits));
 
-  // The first member's elements.
+  // Starts with the first member's elements.
   SYMMEM_DEVICE void begin(const uint32* from) {
     SYMMEM_UNROLL
     for (int index = 0; index < count; ++index) wide_[index] = Element::widen(bits(from, index));
   }
 
-  // The next member's.
+  // Adds the next member's elements.
   template <class Operation>
   SYMMEM_DEVICE void add(const uint32* from, const Operation& operation) {
     SYMMEM_UNROLL
@@ -153,7 +152,7 @@ class Accumulation {
     }
   }
 
-  // The result of all `members`.
+  // Stores the result over all `members`.
   template <class Operation>
   SYMMEM_DEVICE void finish(uint32* to, const Operation& operation, uint32 members) {
     if (operation.average) {
@@ -174,7 +173,7 @@ class Accumulation {
     }
   }
 
-  // One word of the result; for types that are narrowed in pairs, and for all others.
+  // Returns one word of the result. The first overload is for types that are narrowed in pairs.
   template <class Narrowing>
   SYMMEM_DEVICE auto narrowed(int word, int) const -> decltype(Narrowing::narrow_pair(0.0f, 0.0f)) {
     return Narrowing::narrow_pair(wide_[2 * word], wide_[2 * word + 1]);

@@ -1,10 +1,8 @@
-// Sends and receives, done at once: the sender announces where its bytes lie, the receiver loads them and
-// says when it has.
+// Concurrent sends and receives: the sender announces the address of its bytes; the receiver loads them and confirms.
 //
-// Blocks of the grid: number part * world + p receives its part of what member p sends; the last one
-// announces, and waits until all has been received. A pair keeps in step by the slot of that number, at the
-// sender for the receiver and at the receiver for the sender, so its counters do not depend on how many
-// parts a call has.
+// Block part * world + p of the grid receives one part of the message from member p. The last block announces and waits
+// for the receipts. A pair counts in the slot of that block number, at the sender for the receiver and at the receiver
+// for the sender, so its counters do not depend on the number of parts in a call.
 #pragma once
 
 #include "symmem/copy.h"
@@ -12,21 +10,21 @@
 
 namespace symmem {
 
-// Half packets of an announcement: the token's two words, then the bytes'.
+// Words of an announcement, each in half a packet: the token's two words, then the two words of the size in bytes.
 constexpr uint32 announcement_words = 4;
-// A token is a row of the table times this, plus an offset.
+// A token is a row of the table, shifted by this, plus an offset.
 constexpr uint32 token_offset_bits = 48;
 constexpr uint64 slot_sends = slot_counters + 8;
 constexpr uint64 slot_receipts = slot_counters + 12;
 
-// One side of an exchange. Every thread of a block makes it.
+// One rank's side of an exchange. Every thread of a block constructs it.
 class Exchange {
  public:
   SYMMEM_DEVICE explicit Exchange(const ExchangeArguments& arguments)
       : arguments_(arguments), group_(arguments.group), waiter_(arguments.group.watch) {}
 
-  // Announces all that this rank sends, then waits for all receipts: first all of one, so that rings and
-  // sends to oneself do not stand still.
+  // Announces all sends of this rank, then waits for all receipts. Announcing all first avoids a deadlock in rings and
+  // in sends to itself.
   SYMMEM_DEVICE void send() {
     const uint32 pairs = group_.world * arguments_.blocks_per_peer;
     arch::release_wave();
@@ -43,7 +41,7 @@ class Exchange {
       arch::publish_flag(pointer<uint64>(announcement(member, number / group_.world, group_.rank)) + word,
                          count << 32 | half);
     }
-    // All have read the counters.
+    // All threads have read the counters.
     arch::block_barrier();
     for (uint32 number = arch::thread_index(); number < pairs; number += arch::thread_count()) {
       const uint32 member = number % group_.world;
@@ -56,7 +54,7 @@ class Exchange {
     }
   }
 
-  // Receives this block's part of what a member sends.
+  // Receives this block's part of a member's message.
   SYMMEM_DEVICE void receive(uint32 member, uint32 part) {
     if (arguments_.destinations[member] == no_token) return;
     const uint64 own = slot(group_.rank, part * group_.world + member);
@@ -66,7 +64,7 @@ class Exchange {
     for (uint32 word = arch::thread_index(); arrived && word < announcement_words; word += arch::thread_count()) {
       uint32 half = 0;
       arrived = waiter_.until_packet(words + word, count, half, kind(), group_.members[member], group_.slot);
-      // What the sender's kernels stored before is visible to the block behind the next barrier.
+      // After the next barrier, the block sees what the sender's kernels stored before.
       if (arrived) arch::acquire_flag(words + word);
     }
     if (!arch::block_all(arrived)) return;
@@ -86,7 +84,7 @@ class Exchange {
     const uint64* bases = pointer<const uint64>(arguments_.table) + row * arguments_.table_ranks;
     const uint64 base = arch::load(bases + group_.members[member]);
     if (base == 0 && sent != 0) {
-      // The host has taken the allocation out of the table, since this rank has given it up: it is unmapped.
+      // This rank has freed the allocation: the host has removed it from the table and unmapped it.
       if (part == 0 && arch::thread_index() == 0) {
         waiter_.leave(WaitKind::given_up, group_.members[member], group_.slot, 0, 0);
       }
@@ -121,7 +119,7 @@ class Exchange {
   Waiter waiter_;
 };
 
-// Called by every thread of every block: ExchangeArguments says what.
+// Sends and receives as ExchangeArguments says. Called by every thread of every block.
 SYMMEM_DEVICE void collective_exchange(const ExchangeArguments& arguments) {
   enter_collective();
   Exchange exchange(arguments);

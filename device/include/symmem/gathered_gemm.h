@@ -1,11 +1,11 @@
-// A product of matrices that gathers its A meanwhile: which tile comes next, when its part of A is there, and
-// the blocks that move A. How a tile is multiplied is each target's own; see GatheredGemmArguments.
+// All-gather + GEMM, independent of the target: the order of tiles, the arrival of A's chunks, and the blocks that move
+// A. Each target multiplies tiles in its own way; see GatheredGemmArguments.
 //
-// The first blocks of the grid may move A: they load the peers' shards, or store the own one at the peers, each
-// row block once, and raise an arrival word for each chunk. All others compute tiles. A computing block waits for
-// what raises its words, and for nothing else: copy engines, or movers, which are resident with it or in a
-// peer's grid and wait for nobody. In a grid that is the whole call (GatherMode::push_at_once) movers compute, too,
-// once they have stored, and before that wait until all ranks' grids have begun.
+// The first blocks of the grid may move A: they load the peers' shards or store this rank's shard at the peers, each
+// chunk once, and raise an arrival word per chunk. All other blocks compute tiles. A computing block waits only for
+// arrival words, which copy engines or movers raise. Movers are co-resident with it or belong to a peer's grid, and
+// wait for nothing. In the mode GatherMode::push_at_once, the grid is the whole call: movers first wait until all
+// ranks' grids have begun, store, and then compute, too.
 #pragma once
 
 #include "symmem/copy.h"
@@ -16,13 +16,13 @@ namespace symmem {
 // Bytes of an element: f16 and bf16.
 constexpr uint32 gemm_element_bytes = 2;
 
-// The same, but read here: what a kernel reads in front of a loop may be kept in registers all through it, where a
-// warp's threads have few in common.
+// Returns the same arguments, to be read again here. Otherwise the compiler may keep arguments that it reads before a
+// loop in scalar registers, which are few on AMD, during the whole loop.
 SYMMEM_DEVICE const GatheredGemmArguments& read_anew(const GatheredGemmArguments& arguments) {
   return (&arguments)[arch::anew(0u)];
 }
 
-// The part of A that a member has: where it begins, in rows or columns, and how long it is.
+// The first row or column of a member's shard of A, and its length.
 struct ShardExtent {
   uint64 first;
   uint64 length;
@@ -37,7 +37,7 @@ SYMMEM_DEVICE ShardExtent shard_extent(const GatheredGemmArguments& arguments, u
   return {first, left < arguments.shard ? left : arguments.shard};
 }
 
-// The member whose shard is the `step`-th that this rank computes with: its own first.
+// Returns the member whose shard this rank uses in step `step`; step 0 is its own.
 SYMMEM_DEVICE uint32 shard_of_step(const CollectiveGroup& group, uint32 step) {
   const uint32 member = group.rank + step;
   return member < group.world ? member : member - group.world;
@@ -45,19 +45,19 @@ SYMMEM_DEVICE uint32 shard_of_step(const CollectiveGroup& group, uint32 step) {
 
 // ---- tiles ----
 
-// A part of C: `rows_end` and the product's n say where it is cut short.
+// A tile of C, cut short at `rows_end` and at the shape's n.
 struct GemmTile {
   uint64 row;
   uint64 rows_end;
   uint64 column;
-  uint32 shard;  // whose rows they are, where A is divided by rows
+  uint32 shard;  // the member whose rows they are, if A is sharded by rows
 };
 
-// The tiles of C in the order in which they are computed: ranges of rows by the rank whose shard they are, the
-// own one first, so that each rank needs another shard when it needs one at all; in a range bands of `band` tiles
-// of rows, and in a band column by column, so that what runs at one time shares rows of A and columns of B in the
-// cache. Where A is divided by columns all of its rows are one range. Tiles of rows come `together`: as many one
-// below the other follow each other, and a range is filled up with tiles that have no rows. A band is some of them.
+// The order in which the tiles of C are computed. If A is sharded by rows, each shard is a range of rows; this rank's
+// shard comes first, so that at any time the ranks need different shards. If A is sharded by columns, all rows are one
+// range. A range consists of bands of `band` tiles of rows, computed column by column, so that concurrent tiles share
+// rows of A and columns of B in the cache. `together` tiles below each other are consecutive; empty tiles pad a range
+// to a multiple, and `band` is one.
 class TileWalk {
  public:
   SYMMEM_DEVICE TileWalk(const GatheredGemmArguments& arguments, uint32 tile_rows, uint32 tile_columns, uint32 band,
@@ -67,7 +67,7 @@ class TileWalk {
     enter();
   }
 
-  // Tile number `index`, which never falls from call to call; false behind the last one.
+  // Finds tile `index`, which must not decrease from call to call. Returns false after the last tile.
   SYMMEM_DEVICE bool find(uint32 index, GemmTile& tile) {
     while (index - before_ >= row_tiles_ * columns_) {
       before_ += row_tiles_ * columns_;
@@ -87,10 +87,10 @@ class TileWalk {
     return true;
   }
 
-  // Tiles of the first range. These three are asked before the first tile is looked for.
+  // Returns the number of tiles of the first range. Call this and the next two before the first `find`.
   SYMMEM_DEVICE uint32 first_range() const { return row_tiles_ * columns_; }
 
-  // Tiles in all.
+  // Returns the total number of tiles.
   SYMMEM_DEVICE uint32 count() const {
     TileWalk ranges = *this;
     uint32 tiles = 0;
@@ -101,7 +101,7 @@ class TileWalk {
     return tiles;
   }
 
-  // Tiles of the bands that have rows of the last chunk.
+  // Returns the number of tiles in bands that have rows of the last chunk.
   SYMMEM_DEVICE uint32 last_chunk() const {
     TileWalk ranges = *this;
     uint32 rows = 0;
@@ -117,7 +117,7 @@ class TileWalk {
   }
 
  private:
-  // The range whose turn it is; false behind the last one.
+  // Enters the current range. Returns false after the last range.
   SYMMEM_DEVICE bool enter() {
     const GatheredGemmArguments& arguments = read_anew(arguments_);
     const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
@@ -141,18 +141,18 @@ class TileWalk {
 
 // ---- arrivals ----
 
-// The value that arrival words reach in a call behind a barrier.
+// Returns the value that arrival words reach in this call, which follows a barrier.
 SYMMEM_DEVICE uint32 epoch_of(const GatheredGemmArguments& arguments) {
   return arch::load_relaxed(pointer<const uint32>(arguments.epoch));
 }
 
-// The word at a member that says that a chunk of a shard is there.
+// Returns the address at a member of the arrival word of a shard's chunk.
 SYMMEM_DEVICE uint64 arrival_word(const GatheredGemmArguments& arguments, uint32 at, uint32 shard, uint64 chunk) {
   return arguments.arrivals[at] + (static_cast<uint64>(shard) * arguments.chunks + chunk) * signal_stride;
 }
 
-// One thread's waits for chunks of A. After one that gave up it waits no more, and the block goes on with
-// whatever is there: the call has failed by then, and its output is undefined.
+// One thread's waits for chunks of A. After a wait that gave up, it waits no more and the block continues with whatever
+// data is there: the call has failed, and its output is undefined.
 class Arrivals {
  public:
   SYMMEM_DEVICE explicit Arrivals(const GatheredGemmArguments& arguments)
@@ -160,7 +160,7 @@ class Arrivals {
         waiter_(arguments.group.watch),
         expected_(epoch_of(arguments)) {}
 
-  // Until the chunk that has `row`, a row of the shard, is there, and its bytes visible to this thread.
+  // Waits until the chunk with row `row` of the shard has arrived and this thread sees its bytes.
   SYMMEM_DEVICE void until(uint32 shard, uint64 row) {
     if (shard == arguments_.group.rank || gave_up_) return;
     const GatheredGemmArguments& arguments = read_anew(arguments_);
@@ -182,7 +182,7 @@ class Arrivals {
   bool gave_up_ = false;
 };
 
-// Until a member has come to a call that is its own barrier (GatherMode::push_at_once), by one thread.
+// Waits until a member has entered the call (GatherMode::push_at_once). Called by one thread.
 SYMMEM_DEVICE bool until_member_entered(const GatheredGemmArguments& arguments, Waiter& waiter, uint32 epoch,
                                         uint32 member) {
   const CollectiveGroup& group = arguments.group;
@@ -192,16 +192,16 @@ SYMMEM_DEVICE bool until_member_entered(const GatheredGemmArguments& arguments, 
   return waiter.until_reached(word, epoch, static_cast<WaitKind>(kind), group.members[member], group.slot);
 }
 
-// The waits of a warp whose product reads nothing but `gathered`, for all chunks that it has to read from. What is there
-// is made ready by `ready()`, once a shard. After one that gave up a thread waits no more, as above.
+// One warp's waits for chunks, if its GEMM reads all of A from `gathered`. Calls `ready()` after the waits for each
+// shard. After a wait that gave up, a thread waits no more, as above.
 template <class Ready>
 class WarpArrivals {
  public:
   SYMMEM_DEVICE WarpArrivals(const GatheredGemmArguments& arguments, uint32 epoch, Ready ready)
       : arguments_(arguments), waiter_(arguments.group.watch), expected_(epoch), ready_(ready) {}
 
-  // Called by every thread of the warp: until so many rows are there, of all shards that have some of them. A is
-  // divided by rows.
+  // Waits for `rows` rows from `row` on, in all shards that have some of them. For an A sharded by rows. Called by
+  // every thread of the warp.
   SYMMEM_DEVICE void until_rows(uint64 row, uint64 rows) {
     const uint64 all = arguments_.shape.m;
     const uint64 end = row + rows < all ? row + rows : all;
@@ -214,8 +214,8 @@ class WarpArrivals {
     }
   }
 
-  // Called by every thread of the warp: until those rows of the shard that has the column are there. A is divided by
-  // columns.
+  // Waits for these rows of the shard that has the column. For an A sharded by columns. Called by every thread of the
+  // warp.
   SYMMEM_DEVICE void until_column(uint64 column, uint64 row, uint64 rows) {
     if (column - known_ < arguments_.shard) return;
     const uint64 all = arguments_.shape.m;
@@ -225,12 +225,13 @@ class WarpArrivals {
   }
 
  private:
-  // Rows of the shard.
+  // Waits for rows `first` to `end` of the shard.
   SYMMEM_DEVICE void until(uint32 shard, uint64 first, uint64 end) {
     const uint64 words = arrival_word(arguments_, arguments_.group.rank, shard, 0);
     const uint32 kind = static_cast<uint32>(WaitKind::collective) + arguments_.group.operation;
     const uint32 lane = arch::thread_index() % arch::warp_size;
-    // The own shard comes once all have come to the call: who has not is who is waited for.
+    // This rank's shard arrives only after all members have entered, so wait for them, to record the one that is
+    // missing.
     const uint32 members = shard == arguments_.group.rank ? arguments_.group.world : 0;
     for (uint32 member = lane; member < members && !gave_up_; member += arch::warp_size) {
       gave_up_ = !until_member_entered(arguments_, waiter_, expected_, member);
@@ -249,13 +250,13 @@ class WarpArrivals {
   Waiter waiter_;
   const uint32 expected_;
   const Ready ready_;
-  uint64 known_ = ~0ull >> 1;  // the first column of the last shard
+  uint64 known_ = ~0ull >> 1;  // first column of the last shard waited for
   bool gave_up_ = false;
 };
 
 // ---- the whole call in one launch (GatherMode::push_at_once) ----
 
-// Threads of a block that gather while others do something else: thread `index` of `count`, and their barrier.
+// The threads of a block that gather, here all of them: index, count and barrier.
 struct WholeBlock {
   SYMMEM_DEVICE uint32 index() const { return arch::thread_index(); }
   SYMMEM_DEVICE uint32 count() const { return arch::thread_count(); }
@@ -263,13 +264,14 @@ struct WholeBlock {
   SYMMEM_DEVICE bool all(bool condition) const { return arch::block_all(condition); }
 };
 
-// The value that arrival words reach in this call, each block's own count of calls. Read by any thread, once the
-// stream's earlier kernels have ended, and raised by one at the end.
+// Returns the address of this block's count of calls; arrival words reach that count plus 1 in this call. Any thread
+// may read it after the stream's earlier kernels have ended; one thread increments it at the end.
 SYMMEM_DEVICE uint32* calls_of_block(const GatheredGemmArguments& arguments) {
   return pointer<uint32>(arguments.epoch + arch::block_index() * sizeof(uint32));
 }
 
-// Until all members have come to the call. Called by all threads of a crew; false, for all of them: a wait gave up.
+// Waits until all members have entered the call. Called by all threads of a crew; returns false to all of them if a
+// wait gave up.
 template <class Crew>
 SYMMEM_DEVICE bool until_entered(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
   Waiter waiter(arguments.group.watch);
@@ -280,10 +282,10 @@ SYMMEM_DEVICE bool until_entered(const GatheredGemmArguments& arguments, uint32 
   return crew.all(entered);
 }
 
-// The own shard's chunks go to all members, to this rank where they are read or kept there, each by one block, which
-// loads it once. First block 0 tells all members that this rank has come to the call, and so no longer reads what the
-// last one has gathered; nothing is stored before all have. Called by all threads of a crew in every block. Addresses
-// and lengths of rows are multiples of 16.
+// Pushes the chunks of this rank's shard to all members, and to this rank's gathered A if they are read or kept there.
+// One block loads a chunk once and stores it everywhere. First, block 0 signals all members that this rank has entered
+// the call and no longer reads the previous call's A; blocks store only after all members have entered. Called by all
+// threads of a crew in every block. Addresses and lengths of rows are multiples of 16.
 template <class Crew>
 SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
   constexpr uint32 unroll = 8;
@@ -303,7 +305,7 @@ SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 e
   const uint64 stride = arguments.shape.a_stride * gemm_element_bytes;
   const uint64 corner = by_rows ? extent.first * stride : extent.first * gemm_element_bytes;
   const uint32 width = static_cast<uint32>(bytes / 16);
-  // Own rows are multiplied from there, together with others; own columns only the caller may want there.
+  // With sharding by rows, the GEMM reads this rank's rows from the gathered A; with columns, only the caller may.
   const bool keeps = by_rows || arguments.keep != 0;
   bool entered = false;
   for (uint32 chunk = arch::block_index(); chunk < arguments.chunks; chunk += arguments.movers) {
@@ -320,7 +322,7 @@ SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 e
         if (index < count) vectors[step] = arch::load(pointer<arch::Vector16>(from) + index);
       }
       if (!entered) {
-        // A member that has not come may still read what the last call has gathered.
+        // A member that has not entered may still read the previous call's A.
         if (!until_entered(arguments, epoch, crew)) return;
         entered = true;
       }
@@ -345,13 +347,13 @@ SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 e
 
 // ---- moving A ----
 
-// A matrix of bytes: where it begins, and from one row to the next.
+// The address of rows of bytes, and the bytes from one row to the next.
 struct RowsAt {
   uint64 address;
   uint64 stride;
 };
 
-// Called by every thread of one block: copies rows of `bytes` each.
+// Copies rows of `bytes` bytes each. Called by every thread of one block.
 struct CopyAnyRows {
   SYMMEM_DEVICE void operator()(RowsAt to, RowsAt from, uint64 bytes, uint64 rows) const {
     const Share alone = {0, 1};
@@ -364,7 +366,7 @@ struct CopyAnyRows {
   }
 };
 
-// The same where all addresses, strides and bytes are multiples of 16.
+// The same if all addresses, strides and `bytes` are multiples of 16.
 struct CopyAlignedRows {
   SYMMEM_DEVICE void operator()(RowsAt to, RowsAt from, uint64 bytes, uint64 rows) const {
     constexpr uint32 unroll = 8;
@@ -393,11 +395,11 @@ struct CopyAlignedRows {
   }
 };
 
-// Called by every thread of the blocks that move, which are the grid's first. A block moves a chunk alone, and takes
-// one of every so many: of the nearest shard first. Arrival words are raised to `epoch`.
+// Moves shards and raises their arrival words to `epoch`. Called by every thread of the movers, the grid's first
+// blocks. Each chunk is moved by one block, in turn, the nearest peer's first.
 template <class Copy>
 SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& given, Copy copy, uint32 epoch) {
-  // After those of the peers the own shard, where it is kept: nobody waits for that.
+  // This rank's shard comes last, if it is kept: nothing waits for it.
   const uint32 items = (given.group.world - 1 + (given.keep != 0 ? 1 : 0)) * given.chunks;
   for (uint32 item = arch::block_index(); item < items; item += read_anew(given).movers) {
     const GatheredGemmArguments& arguments = read_anew(given);

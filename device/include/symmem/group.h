@@ -1,21 +1,19 @@
-// The members of one collective call, and how blocks of the same index keep in step across them: no grid
-// waits for itself, each block knows only its fellows of the same index. See CollectiveGroup for where
-// things lie.
+// The members of one collective call, and barriers among blocks of the same index. No barrier spans a grid: block b
+// talks only to block b of its peers. See CollectiveGroup for the memory layout.
 #pragma once
 
 #include "symmem/wait.h"
 
 namespace symmem {
 
-// Enters a collective kernel: nothing of the group may be touched before the kernels before this one have
-// ended. The stream's next kernel may take its place from here on, and not sooner: so at most two of a
-// stream are on the device at once, however many have been launched.
+// Waits for the stream's previous kernels, then allows the next kernel to start. Must come before any access to the
+// group's memory. In this order, at most two kernels of a stream are on the device at once.
 SYMMEM_DEVICE void enter_collective() {
   arch::wait_for_prerequisites();
   arch::start_dependents();
 }
 
-// A block's view of the group. Its counters are read once, kept in registers, and written back by `leave`.
+// A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
 class Members {
  public:
   // Called by every thread of the block, after enter_collective.
@@ -33,22 +31,23 @@ class Members {
     return static_cast<WaitKind>(static_cast<uint32>(WaitKind::collective) + group_.operation);
   }
   SYMMEM_DEVICE uint32 channel() const { return group_.slot; }
-  // The communicator's number of a member.
+  // Returns a member's rank in the communicator.
   SYMMEM_DEVICE uint32 number(uint32 member) const { return group_.members[member]; }
 
-  // The peer that comes `step` after this rank, from 1 to world - 1: so that not all begin with the same.
+  // Returns the peer `step` ranks after this one, for `step` from 1 to world - 1. Members thus begin with different
+  // peers.
   SYMMEM_DEVICE uint32 after(uint32 step) const {
     const uint32 member = rank() + step;
     return member < world() ? member : member - world();
   }
 
-  // This block's slot at a member.
+  // Returns this block's slot at a member.
   SYMMEM_DEVICE uint64 slot(uint32 member) const {
     return arch::per_thread(group_.slots[member] + arch::block_index() * slot_bytes);
   }
 
-  // Called by every thread. Once it has returned true, what each member's same block stored before, and
-  // what its earlier kernels stored, is visible to this block. False: a wait gave up.
+  // Waits for the same block of every member. Called by every thread. If it returns true, this block sees what those
+  // blocks, and their members' earlier kernels, stored before. Returns false if a wait gave up.
   SYMMEM_DEVICE bool barrier() {
     return barrier([&](uint32 epoch, uint32 first, uint32 stride) {
       for (uint32 step = first + 1; step < world(); step += stride) {
@@ -57,8 +56,8 @@ class Members {
     });
   }
 
-  // The same where `raise(epoch, thread, threads)`, called by every thread, takes the words that this block raises
-  // from the epoch before to this one. Nobody waits for the own word, which it may raise or not.
+  // The same, with `raise(epoch, thread, threads)`, called by every thread, to raise this block's words at its peers
+  // from the previous epoch to `epoch`. It may or may not raise this rank's own word, for which no member waits.
   template <class Raise>
   SYMMEM_DEVICE bool barrier(Raise raise) {
     const uint32 epoch = ++barriers_;
@@ -76,7 +75,7 @@ class Members {
     return arch::block_all(arrived);
   }
 
-  // Of packets: bytes of an inbox, and where this block's inbox for what `from` sends in a half lies at `at`.
+  // Return the bytes of a packet inbox, and the address at member `at` of this block's inbox for packets from `from`.
   SYMMEM_DEVICE uint32 inbox_bytes() const {
     return arch::per_thread(static_cast<uint32>(group_.packet_bytes / 2) / group_.world & ~15u);
   }
@@ -84,9 +83,9 @@ class Members {
     return region(at) + static_cast<uint64>(half * group_.world + from) * capacity;
   }
 
-  // Takes `count` uses of packets, whose flags are `flag` and the ones after it, never 0. Called by every
-  // thread; false: a wait gave up. Once in 2^32 uses the flags start anew, and no packet of the last round
-  // may be taken for one of this.
+  // Takes `count` uses of packets, whose flags are `flag` and the following ones, never 0. Called by every thread.
+  // Returns false if a wait gave up. When the 32-bit flags wrap, it clears all packets, so that no old packet passes
+  // for a new one.
   SYMMEM_DEVICE bool take_uses(uint32 count, uint32& flag) {
     if (uses_ > ~0u - count && !clear_packets()) return false;
     flag = uses_ + 1;
@@ -94,7 +93,7 @@ class Members {
     return true;
   }
 
-  // Called by every thread at the end, behind a block barrier.
+  // Writes the counters back. Called by every thread at the end, after a block barrier.
   SYMMEM_DEVICE void leave() {
     if (arch::thread_index() != 0) return;
     arch::store(pointer<uint64>(own_ + slot_counters), static_cast<uint64>(uses_) << 32 | barriers_);
@@ -105,7 +104,8 @@ class Members {
     return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + arch::block_index() * group_.packet_bytes);
   }
 
-  // Between two barriers: before, all have received what was sent; after, all have cleared.
+  // Clears the region between two barriers: before the first, all packets have been received; after the second, all
+  // members have cleared.
   SYMMEM_DEVICE bool clear_packets() {
     if (!barrier()) return false;
     const uint64 begin = region(rank());

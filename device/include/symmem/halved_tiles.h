@@ -1,15 +1,15 @@
-// The order of tiles of a product that gathers its A (gathered_gemm.h), the last of them in halves.
+// The order of tiles in an all-gather + GEMM (gathered_gemm.h), with the last tiles cut in halves.
 #pragma once
 
 #include "symmem/gathered_gemm.h"
 
 namespace symmem {
 
-// The tiles in TileWalk's order, the last of them cut in two where that leaves no block with more than one half: those
-// of the last round, which does not fill the grid, or those of the last chunk, for whose rows everybody waits. All of
-// them are, where the own ones would leave half of the blocks without anything to begin with. One behind the other
-// are the left halves of tiles one below the other, then the right ones. Nothing is kept from tile to tile but one
-// number: who multiplies has no registers to spare. Tiles of rows come `together`; `blocks` compute.
+// The tiles in TileWalk's order. The last tiles are cut in halves if then no block gets more than one half: those of
+// the last round, which does not fill the grid, or those of the last chunk, for which all blocks wait. All tiles are
+// cut if this rank's own tiles occupy at most half of the blocks. The left halves of `together` tiles come first, then
+// their right halves. Between tiles the class keeps only one number, since the multiplying threads have no registers to
+// spare. `blocks` blocks compute.
 template <uint32 tile_rows, uint32 tile_columns, uint32 band>
 class HalvedTiles {
  public:
@@ -22,14 +22,14 @@ class HalvedTiles {
     const uint32 round = if_few(tiles % blocks), late = waits ? if_few(walk.last_chunk()) : 0;
     whole_ = tiles - (late > round ? late : round);
     if (waits && if_few(walk.first_range()) != 0) whole_ = 0;
-    // There is nothing in the right halves.
+    // The right halves would be empty.
     if (arguments.shape.n <= tile_columns / 2) whole_ = tiles;
   }
 
-  // Tiles that are not cut, which come first.
+  // Returns the number of whole tiles, which come first.
   SYMMEM_DEVICE uint32 whole() const { return whole_; }
 
-  // As TileWalk's; also whether it is a half.
+  // Finds a tile as TileWalk does; `half` says whether it is a half.
   SYMMEM_DEVICE bool find(uint32 index, GemmTile& tile, bool& half) const {
     half = index >= whole_;
     const uint32 halves = half ? (index - whole_) / together_ : 0;
@@ -42,7 +42,7 @@ class HalvedTiles {
  private:
   SYMMEM_DEVICE TileWalk from_the_first() const {
     const GatheredGemmArguments& arguments = read_anew(arguments_);
-    // Where copy engines bring shards in chunks that are shorter than a band, the product waits for the last of them.
+    // If copy engines deliver chunks shorter than a band, a band waits for its last chunk; halve the bands.
     const bool cut = arguments.mode == static_cast<uint32>(GatherMode::wait) && arguments.chunks > 1;
     const uint32 rows = cut && arguments.chunk < band * tile_rows ? band / 2 : band;
     return TileWalk(arguments, tile_rows, tile_columns, rows, together_);

@@ -1,19 +1,19 @@
-// Put, get, signal and wait in a kernel of one's own, by the Handle that its launch passes by value.
+// Put, get, signal and wait for users' kernels, which take a Handle by value as an argument.
 //
 //   extern "C" __global__ void push(const symmem::Handle handle, ...) {
 //     symmem::put(handle, peer, 0, source, bytes);
 //     symmem::signal(handle, peer);
-//     if (!symmem::wait(handle, other)) return;  // gave up: the host is told why
-//     ... handle.bases[handle.rank] has what `other` put ...
+//     if (!symmem::wait(handle, other)) return;  // gave up; the host reports why
+//     ... handle.bases[handle.rank] holds what `other` put ...
 //   }
 //
-// Every function is called by every thread of every block of the grid, with the same peer. A grid of more
-// than one block signals each peer, and waits for each peer, at most once a launch: what counts its blocks
-// is one word for each peer. Grids that use one channel for one peer are ordered by their stream.
+// Every thread of every block of the grid must call each function, with the same peer. A grid of more than one block
+// may signal each peer once per launch and wait for each peer once per launch, because one word per peer counts the
+// blocks. Grids that use the same channel and peer must be ordered by one stream.
 //
-// A wait spins on the device: all blocks that others wait for must be resident, so launch no more than fit.
+// A wait spins on the device. All blocks that others wait for must be co-resident: launch no more than fit.
 //
-// word.h, which comes with it, has fence, quiet and atomic operations on words at any rank.
+// word.h, included here, has fence, quiet and atomic operations on words at any rank.
 #pragma once
 
 #include "symmem/copy.h"
@@ -23,25 +23,25 @@
 
 namespace symmem {
 
-// Byte `offset` of the buffer at a rank, as this device addresses it.
+// Returns the address on this device of byte `offset` of a rank's buffer.
 template <class T>
 SYMMEM_DEVICE T* address(const Handle& handle, uint32 rank, uint64 offset = 0) {
   return pointer<T>(handle.bases[rank] + offset);
 }
 
-// Stores `bytes` at `source` into the buffer of `peer` from byte `destination` on. The peer sees them after
-// a signal, which covers all puts and plain stores of the grid before it.
+// Copies `bytes` bytes from `source` to the buffer of `peer`, from byte `destination` on. A later signal makes them
+// visible to the peer; it covers all earlier puts and plain stores of the grid.
 SYMMEM_DEVICE void put(const Handle& handle, uint32 peer, uint64 destination, const void* source, uint64 bytes) {
   copy_vector<4>(handle.bases[peer] + destination, reinterpret_cast<uint64>(source), bytes);
 }
 
-// Loads `bytes` of the buffer of `peer` from byte `source` on to `destination`.
+// Copies `bytes` bytes of the buffer of `peer`, from byte `source` on, to `destination`.
 SYMMEM_DEVICE void get(const Handle& handle, uint32 peer, void* destination, uint64 source, uint64 bytes) {
   copy_vector<4>(reinterpret_cast<uint64>(destination), handle.bases[peer] + source, bytes);
 }
 
-// Signals `peer`, once every block has called it: whoever has waited for the signal sees what the grid
-// stored before. Signals are counted, so none is lost if the peer is late.
+// Signals `peer` once every block has called it. A peer that has waited for the signal sees what the grid stored
+// before. Signals are counted, so none is lost if the peer is late.
 SYMMEM_DEVICE void signal(const Handle& handle, uint32 peer) {
   SignalTarget target;
   target.word = handle.signals[peer] + handle.rank * signal_stride;
@@ -52,9 +52,9 @@ SYMMEM_DEVICE void signal(const Handle& handle, uint32 peer) {
   give_signal(target);
 }
 
-// Waits for the next signal of `peer`; all threads of the block then see what the peer had stored before it.
-// False at the deadline, counted from this call, or if the host has aborted: leave the kernel, the host
-// reports it. The same for all threads of the block.
+// Waits for the next signal of `peer`; all threads of the block then see what the peer stored before it. Returns false
+// if the deadline, counted from this call, has passed or the host has aborted: leave the kernel then, the host reports
+// the failure. All threads of the block get the same result.
 SYMMEM_DEVICE bool wait(const Handle& handle, uint32 peer) {
   bool arrived = true;
   if (arch::thread_index() == 0) {
@@ -63,7 +63,7 @@ SYMMEM_DEVICE bool wait(const Handle& handle, uint32 peer) {
     Waiter waiter(handle.watch);
     const uint32* word = pointer<uint32>(handle.signals[handle.rank] + peer * signal_stride);
     arrived = waiter.until_reached(word, expected, WaitKind::signal, peer, handle.channel);
-    // The count moves on when every block has read it.
+    // The last block advances the count, after every block has read it.
     const uint32 blocks = arch::block_count();
     uint32* departures = pointer<uint32>(handle.departures + peer * sizeof(uint32));
     if (blocks == 1) {

@@ -6,8 +6,8 @@
 
 namespace symmem {
 
-// Calls `move(destination, source, bytes, share)` for each of the copies, between two barriers. `concurrent` of
-// them are under way at once; a grid of fewer blocks has that many under way.
+// Calls `move(destination, source, bytes, share)` for each copy, between two barriers. `concurrent` copies run at once,
+// but at most one per block.
 template <class Move>
 SYMMEM_DEVICE void between_barriers(const MoveArguments& arguments, Move move) {
   const uint32 blocks = arch::block_count();
@@ -38,7 +38,7 @@ struct CopyMove {
   }
 };
 
-// Called by every thread of every block: MoveArguments says what.
+// Copies as MoveArguments says. Called by every thread of every block.
 SYMMEM_DEVICE void collective_move(const MoveArguments& arguments) { between_barriers(arguments, CopyMove{}); }
 
 }  // namespace symmem

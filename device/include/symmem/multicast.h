@@ -1,14 +1,14 @@
-// Collectives by multicast addresses: between two barriers, of which each raises its words at all members at once,
-// elements are loaded from all members' sources, reduced on the way, or from the own one, and stored to all members'
-// destinations or to the own one. MulticastArguments says what.
+// Multicast (NVLS) collectives. Between two barriers, each of which raises its words at all members with one access,
+// they load elements from all members' sources with reduction, or from this rank's source, and store them to all
+// members' destinations or to this rank's. See MulticastArguments.
 //
-// Where SYMMEM_MULTICAST_HARDWARE is defined, accesses go to the multicast addresses. Where it is not, each is
-// emulated: the same is done at the members' own addresses, in their order. All else is the same code, and edges for
-// which the multicast accesses are too wide go by the members' own addresses either way.
+// If SYMMEM_MULTICAST_HARDWARE is defined, accesses use the multicast addresses. Otherwise each access is emulated
+// through the members' own addresses, in the members' order. All other code is the same. Edges that are too narrow for
+// a multicast access use the members' own addresses in both cases.
 //
-// A sum is rounded to the elements' type before an average divides it, since so it comes from the switch. That, and
-// the order of additions, which a switch chooses, make results close to those of symmem/reduce.h and not always the
-// same; and an average of f16 overflows where the sum does.
+// The switch returns a sum rounded to the element type, and an average divides that. Because of this, and because the
+// switch chooses the order of additions, results may differ slightly from symmem/reduce.h, and an average of f16
+// overflows if its sum does.
 #pragma once
 
 #include "symmem/copy.h"
@@ -18,10 +18,10 @@ namespace symmem {
 
 // ---- which types, which operations ----
 
-// Of a type that a switch reduces: what one access loads and stores, 16 bytes, but an element where it reduces no
-// vectors; whether it has sums, of which averages are made, and the smallest and the largest. It reduces no other
-// types, and no products. Of f16 and bf16 it has the smallest and largest otherwise than we promise (NaN, zeros of
-// both signs), of f32 and f64 not at all.
+// A type that the switch reduces: the unit of one access (16 bytes, or one element if there is no vector form), and
+// whether it has sums, also for averages, and minimum and maximum. The switch reduces no other types and no products.
+// Its f16 and bf16 minimum and maximum treat NaN and signed zeros differently from what symmem promises, so symmem does
+// not use them; for f32 and f64 it has none.
 template <ElementType type>
 struct MulticastType {
   using Unit = arch::Vector16;
@@ -39,7 +39,7 @@ template <> struct MulticastType<ElementType::u64> : MulticastScalar<uint64, tru
 template <> struct MulticastType<ElementType::i64> : MulticastScalar<uint64, false, true> {};
 template <> struct MulticastType<ElementType::f64> : MulticastScalar<uint64, true, false> {};
 
-// How a switch makes one of two: sums of the floats of 8 bits in f16, all others as `Element` does.
+// Combines two elements as the switch does: fp8 sums in f16, everything else as `Element` does.
 template <ElementType type, ReduceOperation operation>
 struct SwitchOperation {
   static constexpr bool average = false;
@@ -59,7 +59,7 @@ struct SwitchOperation {
 
 // ---- by the members' own addresses ----
 
-// Elements `byte` bytes into the members' sources, reduced in the members' order.
+// Loads the elements at byte `byte` of the members' sources, reduced in the members' order.
 template <ElementType type, ReduceOperation operation, class Unit>
 SYMMEM_DEVICE Unit load_of_members(const MulticastArguments& arguments, uint64 byte) {
   using Element = typename ElementOf<type>::Type;
@@ -80,7 +80,7 @@ SYMMEM_DEVICE Unit load_of_members(const MulticastArguments& arguments, uint64 b
   }
 }
 
-// At `byte` bytes into every member's destination, the next member's first.
+// Stores at byte `byte` of every member's destination, beginning with the next member's.
 template <class Unit>
 SYMMEM_DEVICE void store_at_members(const MulticastArguments& arguments, uint64 byte, const Unit& unit) {
   const uint32 world = arguments.group.world;
@@ -92,16 +92,16 @@ SYMMEM_DEVICE void store_at_members(const MulticastArguments& arguments, uint64 
   }
 }
 
-// ---- by multicast addresses, or as if ----
+// ---- by multicast addresses, or emulated ----
 
-// Where, from the members' slots on, the word is that this block raises.
+// Returns the byte offset in the members' slots of the word that this block raises.
 SYMMEM_DEVICE uint64 own_word(const MulticastArguments& arguments) {
   return arch::block_index() * slot_bytes + slot_words + arguments.group.rank * 4;
 }
 
 #if defined(SYMMEM_MULTICAST_HARDWARE)
 
-// Accesses in flight of a thread.
+// Accesses in flight per thread.
 constexpr int multicast_unroll = 8;
 
 template <ElementType type, ReduceOperation operation>
@@ -114,19 +114,20 @@ SYMMEM_DEVICE void store_to_all(const MulticastArguments& arguments, uint64 byte
   arch::multicast_store(arguments.destination + byte, unit);
 }
 
-// Called by every thread: adds 1 to the own word of this block's slot at every member.
+// Adds 1 to this rank's word in this block's slot at every member. Called by every thread.
 SYMMEM_DEVICE void raise_at_all(const MulticastArguments& arguments, bool stored_at_peers) {
   if (arch::thread_index() == 0) arch::multicast_raise(arguments.slots + own_word(arguments), stored_at_peers);
 }
 
-// Called by every thread behind the last barrier: the next kernel may raise the words by the members' own addresses.
+// Called by every thread after the last barrier, since the next kernel may raise the words through the members' own
+// addresses.
 SYMMEM_DEVICE void end_raises() {
   if (arch::thread_index() == 0) arch::fence_aliases();
 }
 
 #else
 
-// Fewer, since each is many: code for the meaning, not for the rate.
+// Fewer, since each emulated access is several; the emulation is not meant to be fast.
 constexpr int multicast_unroll = 4;
 
 template <ElementType type, ReduceOperation operation>
@@ -139,7 +140,7 @@ SYMMEM_DEVICE void store_to_all(const MulticastArguments& arguments, uint64 byte
   store_at_members(arguments, byte, unit);
 }
 
-// At peers' own addresses there is nothing less than a system release.
+// Through peers' own addresses, every raise needs a system release.
 SYMMEM_DEVICE void raise_at_all(const MulticastArguments& arguments, bool) {
   for (uint32 member = arch::thread_index(); member < arguments.group.world; member += arch::thread_count()) {
     arch::fetch_add(pointer<uint32>(arguments.group.slots[member] + own_word(arguments)), 1u);
@@ -150,8 +151,8 @@ SYMMEM_DEVICE void end_raises() {}
 
 #endif
 
-// A barrier of the group by the words, epochs and waits of every other: only that they are raised at once. So calls
-// of both kinds may take turns on the same slots.
+// A group barrier with the same words, epochs and waits as Members::barrier, except that it raises all words at once.
+// Multicast and other collectives may therefore share the slots.
 SYMMEM_DEVICE bool multicast_barrier(Members& members, const MulticastArguments& arguments, bool stored_at_peers) {
   return members.barrier([&](uint32, uint32, uint32) { raise_at_all(arguments, stored_at_peers); });
 }
@@ -164,9 +165,9 @@ SYMMEM_DEVICE bool stores_to_all(const MulticastArguments& arguments) {
   return static_cast<MulticastStore>(arguments.store) == MulticastStore::all;
 }
 
-// Does `work` between two barriers. Before the first, nothing that this kernel stored is at peers, and what kernels
-// before it stored is where it belongs. Where nothing goes between members they only meet, once, and whatever
-// anybody stored is covered.
+// Does `work` between two barriers. Before the first barrier, this kernel has stored nothing at peers, and the stores
+// of earlier kernels are complete. If no data moves between members, one barrier is enough; it covers stores at peers,
+// too.
 template <class Work>
 SYMMEM_DEVICE void between_multicast_barriers(const MulticastArguments& arguments, const Work& work) {
   const bool only_meets = !loads_reduced(arguments) && !stores_to_all(arguments);
@@ -180,15 +181,15 @@ SYMMEM_DEVICE void between_multicast_barriers(const MulticastArguments& argument
   members.leave();
 }
 
-// ---- what is done between them ----
+// ---- the work between the barriers ----
 
-// Whether all addresses that are used agree modulo `unit`, a power of two.
+// Returns whether all used addresses agree modulo `unit`, a power of two.
 SYMMEM_DEVICE bool addresses_agree(const MulticastArguments& arguments, uint64 unit) {
   const uint32 rank = arguments.group.rank;
   const uint64 origin = arguments.sources[rank];
   uint64 differ = 0;
   const auto with = [&](uint64 address) {
-    if (address != 0) differ |= address - origin;  // 0 is not there
+    if (address != 0) differ |= address - origin;  // 0: none
   };
   if (loads_reduced(arguments)) {
     with(arguments.source);
@@ -205,9 +206,9 @@ SYMMEM_DEVICE bool addresses_agree(const MulticastArguments& arguments, uint64 u
   return (differ & (unit - 1)) == 0;
 }
 
-// The elements of `arguments`, of `size` bytes each: those that lie in units, by `work.units(byte, count)`, from
-// `byte` on; those in front and behind, or all where addresses do not agree, one after the other by
-// `work.element(byte)`, by the whole grid.
+// Splits the elements of `arguments`, of `size` bytes each. Calls `work.units(byte, count)` for whole units from `byte`
+// on, and `work.element(byte)` for each element before and after them, or for all if the addresses do not agree. The
+// whole grid shares the work.
 template <class Unit, class Work>
 SYMMEM_DEVICE void units_and_edges(const MulticastArguments& arguments, uint64 size, bool agree, const Work& work) {
   constexpr uint64 unit = sizeof(Unit);
@@ -224,7 +225,7 @@ SYMMEM_DEVICE void units_and_edges(const MulticastArguments& arguments, uint64 s
   }
 }
 
-// A sum of all members as their average.
+// Divides a sum over all members to get the average.
 template <class Element>
 SYMMEM_DEVICE void divide(typename Element::Bits& sum, uint32 world) {
   sum = Element::narrow(Element::divided(Element::widen(sum), world));
@@ -242,7 +243,7 @@ struct MulticastReduce {
   using Element = typename ElementOf<type>::Type;
   using Bits = typename Element::Bits;
   using Unit = typename MulticastType<type>::Unit;
-  // Loads in flight of a thread; of what has much code for each, fewer.
+  // Loads in flight per thread; fewer for averages, which need much code for each.
   static constexpr int unroll = average ? multicast_unroll / 4 : multicast_unroll;
 
   const MulticastArguments& arguments;
@@ -313,8 +314,8 @@ struct MulticastReduceBy {
   }
 };
 
-// Called by every thread of every block. Addresses are multiples of an element's size. Who launches it knows which
-// operations there are of a type (MulticastType).
+// Reduces as MulticastArguments says. Called by every thread of every block. Addresses are multiples of an element's
+// size. The launching code must check that the type has the operation (MulticastType).
 template <ElementType type>
 SYMMEM_DEVICE void collective_multicast_reduce(const MulticastArguments& arguments) {
   between_multicast_barriers(arguments, MulticastReduceBy<type>{arguments});
@@ -356,8 +357,8 @@ struct MulticastMove {
   }
 };
 
-// Called by every thread of every block: bytes of the own source to every member's destination. Where addresses do
-// not agree modulo 16 they are copied to one member after the other, but not onto themselves.
+// Copies bytes of this rank's source to every member's destination. If the addresses do not agree modulo 16, copies to
+// one member after the other, but never onto itself. Called by every thread of every block.
 SYMMEM_DEVICE void collective_multicast_move(const MulticastArguments& arguments) {
   between_multicast_barriers(arguments, MulticastMove{arguments});
 }

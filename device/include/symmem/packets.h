@@ -1,11 +1,11 @@
-// Packets that carry their flag (the "LL", low-latency, protocol): 4 bytes of data and 4 of flag in each 8 bytes, two
-// of those in each 16-byte store. A receiver polls the data itself, so a message costs one crossing of the
-// link and no fence, and twice its bytes.
+// LL packets (NCCL's low-latency protocol): 4 bytes of data and 4 bytes of flag in each 8 bytes, two of those in each
+// 16-byte store. The receiver polls the data itself, so a message needs one crossing of the link, no fence, and twice
+// its bytes.
 //
-// A message is dealt out in units of 8 bytes, a tile of one unit a thread to each block in turn. Where that
-// is more than an inbox holds, the rest goes in further rounds. In every use of packets each member sends
-// each other at least one, and waits for one from each, with a block barrier at the end: so when a block
-// begins a use, all its fellows have read what the use before the last one sent, and two halves are enough.
+// Blocks share a message in units of 8 bytes, and take tiles of one unit per thread in turn. What exceeds an inbox goes
+// in further rounds. In every use of packets, each member sends at least one packet to each other and waits for one
+// from each, and a block barrier ends the use. So when a block begins a use, its peers have read the packets of the use
+// before the previous one, and two halves are enough.
 #pragma once
 
 #include "symmem/group.h"
@@ -14,23 +14,23 @@ namespace symmem {
 
 // Data bytes in a packet.
 constexpr uint64 unit_bytes = 8;
-// Members whose packets are sent, or polled for, together.
+// Number of members to which packets are sent, or from which they are polled, together.
 constexpr int peers_at_once = 8;
 
-// How a block's threads walk through messages, the longest of which has `units` units.
+// The order in which a block's threads process messages; the longest message has `units` units.
 class PacketRounds {
  public:
   SYMMEM_DEVICE PacketRounds(uint64 units, uint32 inbox_bytes) : units_(arch::per_thread(units)) {
     const uint32 threads = arch::thread_count();
     const uint32 packets = inbox_bytes / sizeof(arch::Packet);
-    // Where an inbox holds less than a packet of each thread, some have nothing to do.
+    // If an inbox holds fewer packets than the block has threads, some threads are idle.
     width_ = threads < packets ? threads : packets;
     tiles_ = packets / width_;
     stride_ = arch::per_thread(static_cast<uint64>(width_) * arch::block_count());
     begin_ = arch::per_thread(static_cast<uint64>(width_) * arch::block_index());
   }
 
-  // This thread's walk through its units of this round, while it has `more`.
+  // An iterator over this thread's units of this round.
   class Walk {
    public:
     SYMMEM_DEVICE explicit Walk(const PacketRounds& rounds)
@@ -42,11 +42,11 @@ class PacketRounds {
       place += rounds_.width_;
       --tiles_;
     }
-    // A packet is sent here even if the message is shorter.
+    // Whether to send a packet even if the message has no such unit.
     SYMMEM_DEVICE bool always() const { return place == 0; }
 
-    uint64 unit;   // of the message
-    uint32 place;  // in the inbox
+    uint64 unit;   // index in the message
+    uint32 place;  // index in the inbox
 
    private:
     const PacketRounds& rounds_;
@@ -54,7 +54,7 @@ class PacketRounds {
   };
   SYMMEM_DEVICE Walk walk() const { return Walk(*this); }
 
-  // Goes on to the next round; false if there is none for this block.
+  // Proceeds to the next round; returns false if this block has none.
   SYMMEM_DEVICE bool next() {
     begin_ += stride_ * tiles_;
     return begin_ < units_;
@@ -70,14 +70,14 @@ class PacketRounds {
 
 SYMMEM_DEVICE uint64 units_of(uint64 bytes) { return (bytes + unit_bytes - 1) / unit_bytes; }
 
-// Whether a unit is whole, and aligned, in a message at any address: one access then.
+// Returns whether a unit is whole and aligned, so that one access suffices.
 SYMMEM_DEVICE bool is_whole(uint64 message, uint64 bytes, uint64 unit) {
   return (unit + 1) * unit_bytes <= bytes && message % unit_bytes == 0;
 }
 
 SYMMEM_DEVICE uint64 load_whole(uint64 message, uint64 unit) { return arch::load(pointer<const uint64>(message) + unit); }
 
-// A unit that is not; what is behind the message's end is zero.
+// Loads a partial or unaligned unit; bytes after the message's end are zero.
 SYMMEM_DEVICE uint64 load_part(uint64 message, uint64 bytes, uint64 unit) {
   uint64 value = 0;
   uint64 offset = unit * unit_bytes;
@@ -108,7 +108,7 @@ SYMMEM_DEVICE void store_unit(uint64 message, uint64 bytes, uint64 unit, uint64 
   }
 }
 
-// Copies a message by the whole grid.
+// Copies a message with the whole grid.
 SYMMEM_DEVICE void copy_units(uint64 destination, uint64 source, uint64 bytes) {
   const uint64 stride = static_cast<uint64>(arch::thread_count()) * arch::block_count();
   uint64 unit = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
@@ -116,7 +116,7 @@ SYMMEM_DEVICE void copy_units(uint64 destination, uint64 source, uint64 bytes) {
   for (; unit < units_of(bytes); unit += stride) store_unit(destination, bytes, unit, load_unit(source, bytes, unit));
 }
 
-// The lowest bit that is set, of some.
+// Returns the index of the lowest set bit; `bits` is not 0.
 SYMMEM_DEVICE uint32 lowest(uint32 bits) {
   uint32 index = 0;
   SYMMEM_ROLLED
@@ -124,7 +124,7 @@ SYMMEM_DEVICE uint32 lowest(uint32 bits) {
   return index;
 }
 
-// One use of packets: the inboxes of one half, and the flag.
+// One use of packets: one half's inboxes and the flag.
 class PacketUse {
  public:
   SYMMEM_DEVICE PacketUse(Members& members, uint32 inbox_bytes, uint32 flag)
@@ -137,17 +137,17 @@ class PacketUse {
     arch::store_packet(pointer<arch::Packet>(inbox) + place, packet);
   }
 
-  // Waits for the packets at `place` of those members from `first` on whose bits are set in `wanted`, all at
-  // once. False: a wait gave up.
+  // Waits for the packets at `place` from the members `first` + i whose bits i are set in `wanted`, all at once.
+  // Returns false if a wait gave up.
   template <int most>
   SYMMEM_DEVICE bool receive(uint32 first, uint32 wanted, uint32 place, arch::Packet* packets) const {
     const uint64 inbox = members_.inbox(members_.rank(), first, flag_ & 1, inbox_bytes_) + place * sizeof(arch::Packet);
     uint32 missing = wanted;
     while (missing != 0) {
-      // Nothing but loads and compares in here: see Waiter::until_reached.
+      // Only loads and compares here: see Waiter::until_reached.
       SYMMEM_ROLLED
       for (uint32 polls = polls_per_clock; missing != 0 && polls != 0; --polls) {
-        // Eight addresses are computed each time, not kept: registers are scarcer than instructions here.
+        // Recompute the addresses in each round: registers are scarcer than instructions here.
         const uint64 base = arch::opaque(inbox);
         const uint32 step = arch::per_thread(inbox_bytes_);
         SYMMEM_UNROLL
@@ -157,7 +157,7 @@ class PacketUse {
         }
         SYMMEM_UNROLL
         for (int peer = 0; peer < most; ++peer) {
-          // Each half has arrived by itself.
+          // The two halves arrive independently.
           const uint64* halves = packets[peer].halves;
           if ((missing >> peer & 1) != 0 && flag_in(halves[0]) == flag_ && flag_in(halves[1]) == flag_) missing &= ~(1u << peer);
         }
@@ -168,7 +168,7 @@ class PacketUse {
     return true;
   }
 
-  // What a packet brought.
+  // Returns the data of a packet.
   SYMMEM_DEVICE static uint64 unit_in(const arch::Packet& packet) {
     return packet.halves[1] << 32 | (packet.halves[0] & 0xffffffffu);
   }
@@ -176,7 +176,7 @@ class PacketUse {
  private:
   SYMMEM_DEVICE static uint32 flag_in(uint64 half) { return static_cast<uint32>(half >> 32); }
 
-  // The record tells the flag before this one: what was seen instead of a packet may be of any age.
+  // Records the previous flag as the value seen, since the inbox may hold a packet of any age.
   SYMMEM_DEVICE bool gives_up(uint32 member) const {
     return members_.waiter().gives_up(members_.kind(), members_.number(member), members_.channel(), flag_, flag_ - 1);
   }
@@ -186,8 +186,7 @@ class PacketUse {
   const uint32 flag_;
 };
 
-// Sends a unit of a message of each peer's own, where its message has that unit. `sources` and `bytes` are
-// functions of the member.
+// Sends one unit to each peer whose message has that unit. `sources` and `bytes` are functions of the member.
 template <class Sources, class Bytes>
 SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const PacketRounds::Walk& walk,
                              Sources sources, Bytes bytes) {
@@ -197,7 +196,7 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
     uint32 whole = 0;
     uint32 parts = 0;
     uint64 last = 0;
-    // All loads before the first store. Where all messages are the same memory, one load serves all.
+    // All loads before the first store. If all messages are the same memory, one load serves all.
     SYMMEM_UNROLL
     for (int peer = 0; peer < peers_at_once; ++peer) {
       if (first + peer >= members.world()) continue;
@@ -229,7 +228,7 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
   }
 }
 
-// Receives a unit of each peer's message, where its message has that unit, to its destination.
+// Receives one unit from each peer whose message has that unit, and stores it at its destination.
 template <class Destinations, class Bytes>
 SYMMEM_DEVICE bool receive_unit(const Members& members, const PacketUse& use, const PacketRounds::Walk& walk,
                                 Destinations destinations, Bytes bytes) {
@@ -250,7 +249,7 @@ SYMMEM_DEVICE bool receive_unit(const Members& members, const PacketUse& use, co
     }
     arch::Packet packets[peers_at_once];
     if (!use.receive<peers_at_once>(first, whole | parts, walk.place, packets)) return false;
-    // Addresses are computed anew, not kept beside the packets.
+    // Recompute addresses: no registers are left for them beside the packets.
     const uint32 again = arch::opaque(first);
     SYMMEM_UNROLL
     for (int peer = 0; peer < peers_at_once; ++peer) {
@@ -270,7 +269,7 @@ SYMMEM_DEVICE bool receive_unit(const Members& members, const PacketUse& use, co
   return true;
 }
 
-// Called by every thread of every block: PacketArguments says what.
+// Sends and receives messages as PacketArguments says. Called by every thread of every block.
 SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
   enter_collective();
   Members members(arguments.group);
@@ -300,7 +299,7 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
     for (PacketRounds::Walk walk = rounds.walk(); walk.more(); walk.next()) {
       send_unit(members, use, walk, sources, send_bytes);
     }
-    // The own part, while packets are on their way.
+    // Copy this rank's own part while packets are in flight.
     const uint32 self = arch::anew(own);
     if (first && arguments.destinations[self] != arguments.sources[self]) {
       copy_units(arguments.destinations[self], arguments.sources[self], arguments.send_bytes[self]);

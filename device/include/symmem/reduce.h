@@ -1,5 +1,5 @@
-// Reductions between two barriers of a group: every member's elements are loaded, reduced in the members'
-// order, and stored wherever the result is wanted.
+// Reductions between two barriers of a group: load every member's elements, reduce them in the members' order, and
+// store the result at each destination.
 #pragma once
 
 #include "symmem/element.h"
@@ -7,8 +7,8 @@
 
 namespace symmem {
 
-// `vectors` vectors of every member become one of each. `load(vector, member, loaded)` fills in one, if there is
-// such a member; those of `most` members are in flight at once. `sums` is room to work in.
+// Reduces `vectors` vectors over all members. `load(vector, member, loaded)` loads one vector, if that member exists;
+// the vectors of `most` members are in flight at once. `sums` is scratch space.
 template <class Element, int vectors, int most, class Operation, class Load>
 SYMMEM_DEVICE void reduce_vectors(uint32 world, const Operation& operation, Load load,
                                   Accumulation<Element, 4> (&sums)[vectors], arch::Vector16 (&results)[vectors]) {
@@ -38,7 +38,7 @@ SYMMEM_DEVICE void reduce_vectors(uint32 world, const Operation& operation, Load
   for (int vector = 0; vector < vectors; ++vector) sums[vector].finish(results[vector].words, operation, world);
 }
 
-// An element of every member, which is at `address(member)`, becomes one.
+// Reduces one element over all members; `address(member)` is its address.
 template <class Element, class Operation, class Address>
 SYMMEM_DEVICE typename Element::Bits reduce_element(uint32 world, const Operation& operation, Address address) {
   using Bits = typename Element::Bits;
@@ -50,7 +50,7 @@ SYMMEM_DEVICE typename Element::Bits reduce_element(uint32 world, const Operatio
   return Element::narrow(sum);
 }
 
-// Calls `store(address)` with every destination, the next member's first.
+// Calls `store(address)` for every destination, beginning with the next member's.
 template <class Store>
 SYMMEM_DEVICE void each_destination(const ReduceArguments& arguments, Store store) {
   const uint32 world = arguments.group.world;
@@ -61,14 +61,14 @@ SYMMEM_DEVICE void each_destination(const ReduceArguments& arguments, Store stor
   }
 }
 
-// What all threads know of a reduction.
+// A reduction's arguments, shared by all threads.
 template <class Element, class Operation>
 struct Reduction {
   const ReduceArguments& arguments;
   const Operation& operation;
 
-  // Vectors of 16 bytes from `head` bytes on. A thread has `vectors` of them of `most` members in flight:
-  // all are loaded before the first is reduced.
+  // Reduces `count` vectors of 16 bytes from byte `head` on. A thread has `vectors` vectors of `most` members in flight
+  // and loads all before it reduces the first.
   template <int vectors, int most>
   SYMMEM_DEVICE void vectors_of(uint64 head, uint64 count) const {
     const uint32 world = arguments.group.world;
@@ -97,7 +97,7 @@ struct Reduction {
     }
   }
 
-  // The first `head` and the last `tail` of `count` elements, one at a time, by the whole grid.
+  // Reduces the first `head` and the last `tail` of `count` elements one at a time, with the whole grid.
   SYMMEM_DEVICE void elements_of(uint64 count, uint64 head, uint64 tail) const {
     using Bits = typename Element::Bits;
     const uint32 world = arguments.group.world;
@@ -111,7 +111,7 @@ struct Reduction {
     }
   }
 
-  // Vectors where all sides agree modulo 16, elements where they do not.
+  // Reduces in vectors if all addresses agree modulo 16, otherwise in single elements.
   SYMMEM_DEVICE void run() const {
     constexpr uint64 size = sizeof(typename Element::Bits);
     const uint64 count = arguments.count;
@@ -125,9 +125,9 @@ struct Reduction {
     uint64 head = ((0 - origin) & 15) / size;
     if (head > count || (differ & 15) != 0) head = count;
     const uint64 whole = (count - head) * size / 16;
-    // As many loads in flight whatever the world; one shape for what nobody waits for.
+    // Keep the number of loads in flight independent of the world size; rarely used reductions share one variant.
     if constexpr (Element::hurried && Operation::hurried) {
-      constexpr int most = size > 1 ? 4 : 2;  // registers for the sums
+      constexpr int most = size > 1 ? 4 : 2;  // limited by registers for the sums
       if (world <= 2) {
         vectors_of<most, 2>(head * size, whole);
       } else if (world <= 4) {
@@ -147,8 +147,7 @@ SYMMEM_DEVICE void reduce(const ReduceArguments& arguments, const Operation& ope
   Reduction<Element, Operation>{arguments, operation}.run();
 }
 
-// Called by every thread of every block: ReduceArguments says what. Addresses are multiples of an element's
-// size.
+// Reduces as ReduceArguments says. Called by every thread of every block. Addresses are multiples of an element's size.
 template <ElementType type>
 SYMMEM_DEVICE void collective_reduce(const ReduceArguments& arguments) {
   using Element = typename ElementOf<type>::Type;

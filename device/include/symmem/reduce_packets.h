@@ -1,5 +1,5 @@
-// Reductions in packets: to each member its share of everybody's elements, one-shot; and the results to all
-// in the same way, two-shot.
+// Reductions in LL packets. One-shot: every member sends each member its elements of that one's share. Two-shot: each
+// member then sends its result to all in the same way.
 #pragma once
 
 #include "symmem/element.h"
@@ -7,7 +7,7 @@
 
 namespace symmem {
 
-// Adds what the members from `first` on have sent.
+// Adds the packets of the members from `first` on.
 template <int most, class Element, class Operation>
 SYMMEM_DEVICE void add_packets(Accumulation<Element, 2>& result, const arch::Packet* packets, uint32 first, uint32 world,
                              const Operation& operation) {
@@ -23,12 +23,12 @@ SYMMEM_DEVICE void add_packets(Accumulation<Element, 2>& result, const arch::Pac
   }
 }
 
-// The two halves of a two-shot use follow each other without a block barrier: whoever sends a unit of the
-// second has read that unit of the first, so a fellow that has received all of the second knows that all of
-// the first was read.
+// The two uses of a two-shot call need no block barrier between them: a member sends a unit of the second use only
+// after it has read that unit of the first, so a peer that has received all of the second knows that the first was
+// read.
 template <class Element>
 SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
-  // Elements of 8 bits need registers for twice as many sums.
+  // 8-bit elements need registers for twice as many sums.
   constexpr int most = sizeof(typename Element::Bits) == 1 ? peers_at_once / 2 : peers_at_once;
   const bool summing = is_sum(arguments.reduce);
   const Sum sum(arguments.reduce);
@@ -107,7 +107,7 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
   members.leave();
 }
 
-// Called by every thread of every block: ReducePacketArguments says what.
+// Reduces as ReducePacketArguments says. Called by every thread of every block.
 template <ElementType type>
 SYMMEM_DEVICE void collective_reduce_packets(const ReducePacketArguments& arguments) {
   enter_collective();

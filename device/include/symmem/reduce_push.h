@@ -1,18 +1,18 @@
-// Reductions by pushing: every member stores what another is to reduce into that one's inbox, piece by piece,
-// and each reduces from its own memory. A load costs its request too: 1.28 raw bytes on a link for one of
-// payload, a store 1.22, as measured.
+// Reductions by pushing: every member stores its elements of another member's share into that member's inbox, piece by
+// piece, and each member reduces from its own memory. Stores need less link bandwidth than loads, which also send a
+// request: 1.22 against 1.28 raw bytes per byte of payload (measured).
 //
-// Warps work in pairs. One pushes: once each peer has taken the piece that was in the slot before, it stores
-// the next and raises a flag behind it. The other takes: once all peers' pieces are there, it reduces them with
-// the own one, in the members' order, and raises a flag that the slots are free. Counters are never reset, and
-// a call does not end before all it was sent has been taken: so the next call, of any grid, goes on from there.
+// Warps work in pairs. One warp pushes: once each peer has taken the previous piece from a slot, it stores the next
+// piece there and raises a flag. The other warp takes: once all peers' pieces have arrived, it reduces them with this
+// rank's piece, in the members' order, and raises a flag that the slots are free. Counters are never reset, and a call
+// ends only after it has taken every piece sent to it, so the next call, of any grid, continues with them.
 #pragma once
 
 #include "symmem/reduce.h"
 
 namespace symmem {
 
-// A pair of warps, and the pairs of the same number at the peers.
+// A pair of warps, which talks to the same pair at the peers.
 template <class Element, class Operation>
 class PushChannel {
  public:
@@ -27,7 +27,7 @@ class PushChannel {
         begin_(static_cast<uint64>(channel) * arguments.piece_bytes),
         step_(static_cast<uint64>(channels) * arguments.piece_bytes) {}
 
-  // By the warp that pushes. False: a wait gave up.
+  // Pushes all pieces. Called by the pushing warp. Returns false if a wait gave up.
   SYMMEM_DEVICE bool push() {
     const uint32 world = members_.world();
     const uint64 longest = longest_share();
@@ -35,7 +35,7 @@ class PushChannel {
     uint32 number = arch::load(counter);
     if (begin_ >= longest) return true;
     for (uint64 begin = begin_; begin < longest; begin += step_, ++number) {
-      // Of the piece before in the same slot.
+      // Wait until the peers have taken the previous piece in this slot.
       if (!wait(world, number + 1 - arguments_.slots)) return false;
       for (uint32 step = 1; step < world; ++step) {
         const uint32 peer = members_.after(step);
@@ -50,7 +50,7 @@ class PushChannel {
     return true;
   }
 
-  // By the warp that takes. False: a wait gave up.
+  // Takes and reduces all pieces. Called by the taking warp. Returns false if a wait gave up.
   SYMMEM_DEVICE bool take() {
     const uint32 world = members_.world();
     const uint64 longest = longest_share();
@@ -71,7 +71,7 @@ class PushChannel {
   }
 
  private:
-  static constexpr uint32 row = arch::warp_size * 16;  // bytes that a warp moves at once
+  static constexpr uint32 row = arch::warp_size * 16;  // bytes that a warp moves in one access
 
   SYMMEM_DEVICE static uint32 lane() { return arch::thread_index() % arch::warp_size; }
 
@@ -79,7 +79,7 @@ class PushChannel {
     return pointer<uint32>(arguments_.inboxes[at] + offset_ + index * push_word_stride);
   }
 
-  // The slots, at a member, for pieces of that number; and from those of one sender to those of the next.
+  // Return the address at a member of the first sender's slot for this piece, and the bytes from sender to sender.
   SYMMEM_DEVICE uint64 slots(uint32 at, uint32 number) const {
     const uint64 words = ((2 * members_.world() + 1) * push_word_stride + 127) & ~127ull;
     const uint32 index = number & (arguments_.slots - 1);
@@ -88,7 +88,8 @@ class PushChannel {
   SYMMEM_DEVICE uint64 sender_bytes() const { return static_cast<uint64>(arguments_.slots) * arguments_.piece_bytes; }
   SYMMEM_DEVICE static uint32 sender(uint32 at, uint32 from) { return from < at ? from : from - 1; }
 
-  // All members' channels carry as many pieces, some of them empty: so that one count does for all peers.
+  // Returns the bytes of the longest share. All channels carry that many pieces, some of them empty, so that one count
+  // serves all peers.
   SYMMEM_DEVICE uint64 longest_share() const {
     uint64 longest = 0;
     SYMMEM_ROLLED
@@ -104,14 +105,14 @@ class PushChannel {
     return bytes - begin < arguments_.piece_bytes ? static_cast<uint32>(bytes - begin) : arguments_.piece_bytes;
   }
 
-  // Deals the peers out among the lanes.
+  // Distributes the peers over the lanes.
   template <class Work>
   SYMMEM_DEVICE void each_peer(Work work) const {
     SYMMEM_ROLLED
     for (uint32 step = lane() + 1; step < members_.world(); step += arch::warp_size) work(members_.after(step));
   }
 
-  // Until every peer has raised its word here, the one behind `first`, to `expected`.
+  // Waits until every peer p has raised its word `first` + p here to `expected`.
   SYMMEM_DEVICE bool wait(uint32 first, uint32 expected) {
     bool reached = true;
     each_peer([&](uint32 peer) {
@@ -121,7 +122,7 @@ class PushChannel {
     return arch::warp_all(reached);
   }
 
-  // Vectors where the source has them at multiples of 16, then elements.
+  // Copies in vectors if the source is a multiple of 16, then in elements.
   SYMMEM_DEVICE void store_piece(uint64 destination, uint64 source, uint32 bytes) const {
     constexpr int vectors = 4;
     const uint32 whole = (source & 15) == 0 ? bytes & ~15u : 0;
@@ -144,13 +145,13 @@ class PushChannel {
     }
   }
 
-  // Where a member's piece is; the own one never left its place.
+  // Returns the address of a member's piece; this rank's piece is still in its source.
   SYMMEM_DEVICE uint64 piece_of(uint32 member, uint64 own, uint64 others) const {
     return member == members_.rank() ? own : others + sender(members_.rank(), member) * sender_bytes();
   }
 
-  // Vectors where all sides have them at multiples of 16, then elements. Four loads in flight in every thread
-  // of half a block are enough for what lies in this device's memory.
+  // Reduces in vectors if all addresses are multiples of 16, then in elements. For this device's memory, four loads in
+  // flight per thread of half a block are enough.
   SYMMEM_DEVICE void reduce_piece(uint64 begin, uint32 bytes, uint32 number, bool in_vectors) const {
     constexpr int most = 4;
     const uint32 world = members_.world();
@@ -158,8 +159,8 @@ class PushChannel {
     const uint64 others = slots(members_.rank(), number);
     const uint32 whole = in_vectors ? bytes & ~15u : 0;
     for (uint32 offset = lane() * 16; offset < whole; offset += row) {
-      // Opaque, or an address for each member would be kept in registers around the loop; and all is set before
-      // it is used, since what is not takes its registers around the loop too.
+      // Opaque, or the compiler would keep an address per member in registers around the loop. Likewise every variable
+      // is initialized, since one that is not occupies its registers around the loop.
       const uint64 mine = arch::opaque(own), theirs = arch::opaque(others);
       Accumulation<Element, 4> sum[1] = {};
       arch::Vector16 result[1];
@@ -186,12 +187,12 @@ class PushChannel {
   const ReducePushArguments& arguments_;
   Members& members_;
   const Operation& operation_;
-  const uint64 offset_;  // of the channel in every inbox
-  const uint64 begin_;   // its first piece's byte in a share
-  const uint64 step_;    // and from there to its next
+  const uint64 offset_;  // byte offset of the channel in every inbox
+  const uint64 begin_;   // byte offset of its first piece in a share
+  const uint64 step_;    // bytes from one of its pieces to the next
 };
 
-// Called by every thread of the block. False for the threads of a warp that gave up.
+// Runs the channels of a block. Called by every thread. Returns false to the threads of a warp that gave up.
 template <class Element, class Operation>
 SYMMEM_DEVICE bool push_and_take(const ReducePushArguments& arguments, Members& members, const Operation& operation) {
   const uint32 pairs = arch::thread_count() / (2 * arch::warp_size);
@@ -203,8 +204,8 @@ SYMMEM_DEVICE bool push_and_take(const ReducePushArguments& arguments, Members& 
   return pushes ? pair.push() : pair.take();
 }
 
-// Called by every thread of every block, of two warps or more: ReducePushArguments says what. Addresses are
-// multiples of an element's size.
+// Reduces as ReducePushArguments says. Called by every thread of every block, with at least two warps per block.
+// Addresses are multiples of an element's size.
 template <ElementType type>
 SYMMEM_DEVICE void collective_reduce_push(const ReducePushArguments& arguments) {
   using Element = typename ElementOf<type>::Type;

@@ -1,13 +1,13 @@
-// Giving a signal from a grid of any number of blocks.
+// Signals from a grid of any number of blocks.
 #pragma once
 
 #include "symmem/memory.h"
 
 namespace symmem {
 
-// Called once by every thread of every block, after its stores: once all blocks have called it, one
-// thread writes the signal, and whoever sees it sees every store. Bulk stores must be complete
-// (bulk_wait_complete by the thread that issued them) before the call. Does nothing without a word.
+// Writes the signal once all blocks have called it; a rank that acquires the signal sees every earlier store of the
+// grid. Called once by every thread of every block. Bulk stores must be complete before the call (bulk_wait_complete
+// by the thread that issued them). Does nothing if the target's word is 0.
 SYMMEM_DEVICE void give_signal(const SignalTarget& target) {
   if (target.word == 0) return;
   arch::release_wave();

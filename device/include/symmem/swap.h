@@ -1,14 +1,14 @@
-// Bytes that change places between two barriers of a group: an all-to-all in place. Of each pair of members
-// one swaps the first half of what they exchange, the other the second. A byte is loaded and stored by one
-// thread only, so nothing has to be set aside and no order kept.
+// In-place all-to-all: swaps bytes between two barriers of a group. In each pair of members, one swaps the first half
+// of their data and the other the second half. One thread loads and stores each byte, so no buffer and no ordering is
+// needed.
 #pragma once
 
 #include "symmem/move.h"
 
 namespace symmem {
 
-// Words dealt out to all threads of all blocks that share. A thread has `unroll` words of either side in
-// flight: all are loaded before the first is stored.
+// Swaps words, shared among all threads of all sharing blocks. A thread has `unroll` words of each side in flight and
+// loads all before it stores the first.
 template <int unroll, class Word>
 SYMMEM_DEVICE void swap_words(uint64 one, uint64 other, uint64 count, Share share) {
   const uint64 stride = static_cast<uint64>(arch::thread_count()) * share.count;
@@ -31,7 +31,7 @@ SYMMEM_DEVICE void swap_words(uint64 one, uint64 other, uint64 count, Share shar
   }
 }
 
-// Sides that agree modulo a word: aligned words, and bytes before and behind them.
+// Swaps sides whose addresses agree modulo a word: aligned words, and the bytes before and after them.
 template <int unroll, class Word>
 SYMMEM_DEVICE void swap_aligned(uint64 one, uint64 other, uint64 bytes, Share share) {
   uint64 head = (0 - one) & (sizeof(Word) - 1);
@@ -43,7 +43,7 @@ SYMMEM_DEVICE void swap_aligned(uint64 one, uint64 other, uint64 bytes, Share sh
   swap_words<1, uint8>(one + end, other + end, bytes - end, share);
 }
 
-// Called by every thread of every block that shares. The widest access that both sides allow.
+// Swaps with the widest access that both addresses allow. Called by every thread of every sharing block.
 template <int unroll>
 SYMMEM_DEVICE void swap_vector(uint64 one, uint64 other, uint64 bytes, Share share) {
   const uint64 difference = one - other;
@@ -66,8 +66,7 @@ struct SwapMove {
   }
 };
 
-// Called by every thread of every block: MoveArguments says what; each source and its destination change
-// places.
+// Swaps each source with its destination, as MoveArguments says. Called by every thread of every block.
 SYMMEM_DEVICE void collective_swap(const MoveArguments& arguments) { between_barriers(arguments, SwapMove{}); }
 
 }  // namespace symmem

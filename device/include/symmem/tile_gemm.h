@@ -1,9 +1,9 @@
-// A product that gathers its A meanwhile, for targets whose matrix instructions belong to one wave and take their
-// operands from shared memory. Addresses, strides and sizes are any: what is aligned moves 16 bytes at a time.
+// All-gather + GEMM for targets whose matrix instructions work per wave on operands from shared memory. Addresses,
+// strides and sizes are arbitrary; aligned data moves 16 bytes at a time.
 //
-// A block of four waves computes tiles of 128 by 128, each wave a quarter as four by four squares, 32 deep at a
-// time: while that is multiplied the next operands are on their way to registers, and from there they go to the
-// other of two stages in shared memory. So there is one block barrier for each 32 deep.
+// A block of four waves computes tiles of 128 by 128; each wave computes a quarter as four by four squares, in steps of
+// depth 32. During a step, the next operands are loaded to registers, and from there stored to the other of two stages
+// in shared memory. This takes one block barrier per step.
 #pragma once
 
 #include "symmem/element.h"
@@ -14,27 +14,27 @@
 namespace symmem {
 
 constexpr uint32 gemm_threads = 4 * arch::warp_size;
-constexpr uint32 gemm_tile = 128;   // rows, and columns
+constexpr uint32 gemm_tile = 128;   // rows and columns of a tile
 constexpr uint32 gemm_depth = 32;
-constexpr uint32 gemm_square = 16;  // what a matrix instruction multiplies: rows, columns, depth
-constexpr uint32 gemm_squares = 4;  // of a wave, down and across
-// Elements from line to line in shared memory. Lines that followed each other directly would begin in two banks of
-// all; these, 18 words apart, let 16 lanes read 8 bytes each from 32 banks.
+constexpr uint32 gemm_square = 16;  // rows, columns and depth of a matrix instruction
+constexpr uint32 gemm_squares = 4;  // squares of a wave, down and across
+// Elements from line to line in shared memory. Lines without gaps would begin in only two banks; lines 18 words apart
+// let 16 lanes read 8 bytes each from 32 banks.
 constexpr uint32 gemm_pitch = gemm_depth + 4;
 constexpr uint32 gemm_operand_elements = gemm_tile * gemm_pitch;
 constexpr uint32 gemm_stage_elements = 2 * gemm_operand_elements;
 constexpr uint32 gemm_shared_bytes = 2 * gemm_stage_elements * gemm_element_bytes;
-// Tiles of rows that are computed side by side: with the tiles of columns that fill a device of some hundred units
-// the rows of A and columns of B in use at one time are about as many.
+// Tiles of rows in a band. On a device with some hundred compute units, the rows of A and the columns of B in use at
+// one time are then about equal in number.
 constexpr uint32 gemm_band = 16;
 
-// What a block takes from a matrix: `lines` lines of `length` elements, which are neighbours; all else is zero.
+// A block's part of a matrix: `lines` lines of `length` adjacent elements; everything else reads as zero.
 struct GemmLines {
   uint64 address;
   uint64 stride;  // bytes from line to line
   uint32 lines;
   uint32 length;
-  bool vectors;  // each eight elements of a line begin at a multiple of 16 bytes
+  bool vectors;  // whether each eight elements of a line begin at a multiple of 16 bytes
 
   SYMMEM_DEVICE GemmLines(uint64 matrix, uint64 elements, uint64 line, uint64 first, uint64 lines_there,
                           uint64 length_there)
@@ -44,7 +44,7 @@ struct GemmLines {
         length(arch::per_thread(static_cast<uint32>(length_there))),
         vectors(((address | stride) & 15) == 0) {}
 
-  // Eight elements of a line from `first` on.
+  // Loads eight elements of a line from `first` on.
   SYMMEM_DEVICE arch::Vector16 eight(uint32 line, uint32 first) const {
     const uint64 begin = address + line * stride + static_cast<uint64>(first) * gemm_element_bytes;
     if (vectors && line < lines && first + 8 <= length) return arch::load_reused(pointer<const arch::Vector16>(begin));
@@ -61,11 +61,11 @@ struct GemmLines {
   }
 };
 
-// An operand's next 32 deep, in the registers of all threads: from global to shared memory, where its lines follow
-// the depth.
+// An operand's next step in the registers of all threads, on its way from global to shared memory. Lines in shared
+// memory run along the depth.
 class GemmSlice {
  public:
-  // Of a matrix whose lines follow the depth.
+  // Loads from a matrix whose lines run along the depth.
   SYMMEM_DEVICE void load(const GemmLines& from, uint32 depth) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < vectors; ++number) {
@@ -84,8 +84,8 @@ class GemmSlice {
     }
   }
 
-  // Of a matrix whose lines lie across the depth: a thread has eight neighbours of two lines at a time, and
-  // neighbouring threads have neighbouring pairs, so that their stores go to different banks.
+  // Loads from a matrix whose lines run across the depth. A thread loads eight adjacent elements of two lines at a
+  // time; neighboring threads take neighboring pairs of lines, so that their stores go to different banks.
   SYMMEM_DEVICE void load_across(const GemmLines& from, uint32 first_line) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < vectors; ++number) {
@@ -119,7 +119,7 @@ class GemmSlice {
   arch::Vector16 vectors_[vectors];
 };
 
-// A block's tile of C while it is summed.
+// A block's tile of C during accumulation.
 template <ElementType type, MatrixOrder b_order>
 class TileProduct {
  public:
@@ -137,7 +137,7 @@ class TileProduct {
     }
   }
 
-  // Adds the product of lines of A and B, `depth` deep. Called by every thread.
+  // Adds the product of lines of A and B over `depth`. Called by every thread.
   SYMMEM_DEVICE void add(const GemmLines& a, const GemmLines& b, uint32 depth) {
     if (depth == 0) return;
     load(a, b, 0);
@@ -149,7 +149,7 @@ class TileProduct {
       } else {
         b_.store(stage + gemm_operand_elements);
       }
-      // Behind it all threads have stored this stage, and have multiplied what was in the other.
+      // After the barrier, all threads have stored this stage and finished with the other.
       arch::block_barrier();
       if (at + gemm_depth < depth) load(a, b, at + gemm_depth);
       multiply(stage);
@@ -157,7 +157,7 @@ class TileProduct {
     }
   }
 
-  // What the tile has inside C goes there, rounded once.
+  // Stores the part of the tile inside C, rounded once.
   SYMMEM_DEVICE void store(const GatheredGemmArguments& arguments, const GemmTile& tile) const {
     SYMMEM_UNROLL
     for (uint32 across = 0; across < gemm_squares; ++across) {
@@ -209,7 +209,7 @@ class TileProduct {
     }
   }
 
-  // This wave's squares by what is in a stage.
+  // Multiplies this wave's squares from a stage.
   SYMMEM_DEVICE void multiply(const uint16* stage) {
     const uint16* const a = stage + row_ * gemm_pitch;
     const uint16* const b = stage + gemm_operand_elements + column_ * gemm_pitch;
@@ -232,8 +232,8 @@ class TileProduct {
   uint32 stage_ = 0;
 };
 
-// Called by every thread of every block: gemm_threads, with gemm_shared_bytes of shared memory. No side of a matrix
-// is 2^31 or more.
+// Computes as GatheredGemmArguments says. Called by every thread of every block, with gemm_threads threads and
+// gemm_shared_bytes of dynamic shared memory. All sides of the matrices are below 2^31.
 template <ElementType type, MatrixOrder b_order>
 SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
   if (arch::block_index() < given.movers) {
@@ -247,7 +247,7 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
   for (uint32 number = arch::block_index(); walk.find(number - read_anew(given).movers, tile);
        number += arch::block_count() - read_anew(given).movers) {
     product.begin();
-    // Where A is divided by columns a tile needs all shards, one after the other, the own one first.
+    // If A is sharded by columns, a tile needs all shards in turn, this rank's first.
     for (uint32 part = 0;; ++part) {
       const GatheredGemmArguments& arguments = read_anew(given);
       const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
@@ -255,11 +255,11 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
       const GemmShape& shape = arguments.shape;
       const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, part);
       const ShardExtent extent = shard_extent(arguments, shard);
-      if (extent.length == 0) continue;  // nobody may ever say that it is there
+      if (extent.length == 0) continue;  // nobody may ever signal its arrival
       const bool own = shard == arguments.group.rank;
       const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
       if (!own) {
-        // One thread acquires; what it has seen to be there is there for those behind the barrier.
+        // One thread acquires; after the barrier, all threads see the chunk.
         if (arch::thread_index() == 0) arrivals.until(shard, row_of_shard);
         arch::block_barrier();
       }

@@ -1,17 +1,16 @@
-// Words of symmetric memory: atomic operations on any rank's, waits for this rank's, and order among what a
-// thread does.
+// Words of symmetric memory: atomic operations on words of any rank, waits for words of this rank, and fences.
 #pragma once
 
 #include "symmem/wait.h"
 
 namespace symmem {
 
-// What this thread, and by a block barrier its block, did before is seen by every rank before what it does
-// after. Bulk stores must be complete first (bulk_wait_complete).
+// Orders this thread's earlier accesses, and those of its block before a block barrier, before its later accesses, as
+// seen by every rank. Bulk stores must be complete first (bulk_wait_complete).
 SYMMEM_DEVICE void fence() { arch::fence_system(); }
 
-// What this thread put before has arrived: whoever learns of the call by any means sees it. As far as a
-// fence goes on machines that order stores by addresses they have reached; bulk stores are waited for too.
+// Completes this thread's earlier puts, bulk stores included: a rank that learns of this call in any way sees them.
+// The guarantee is that of a system fence.
 SYMMEM_DEVICE void quiet() {
 #if SYMMEM_HAS_BULK
   arch::bulk_wait_complete();
@@ -19,8 +18,8 @@ SYMMEM_DEVICE void quiet() {
   arch::fence_system();
 }
 
-// Atomic operations, 32 and 64 bits, at any rank: system scope, acquire and release. Each returns what was
-// there. Sums wrap.
+// Atomic operations on words of any rank, 32 and 64 bits: system scope, acquire and release. Each returns the previous
+// value, except word_set. word_fetch only acquires, word_set only releases. Sums wrap.
 template <class Word>
 SYMMEM_DEVICE Word word_fetch(const Word* word) {
   return arch::load_acquire(word);
@@ -54,7 +53,7 @@ SYMMEM_DEVICE void update_word(const WordOperation& operation) {
   switch (static_cast<WordUpdate>(operation.update)) {
     case WordUpdate::fetch: before = word_fetch(word); break;
     case WordUpdate::set:
-      // Nobody asks for the old value: a store will do, which a peer's link carries one way only.
+      // Without a result, a store is enough; it crosses the link only once.
       if (operation.result == 0) {
         word_set(word, operand);
         return;
@@ -70,7 +69,7 @@ SYMMEM_DEVICE void update_word(const WordOperation& operation) {
   if (operation.result != 0) arch::store_relaxed(pointer<Word>(operation.result), before);
 }
 
-// One thread does the operation.
+// Performs the operation. Called by one thread.
 SYMMEM_DEVICE void word_update(const WordOperation& operation) {
   if (operation.bits == 64) {
     update_word<uint64>(operation);
@@ -79,7 +78,7 @@ SYMMEM_DEVICE void word_update(const WordOperation& operation) {
   }
 }
 
-// Whether a word is as it should be. Words wrap: one is ahead if it is by less than half the range.
+// Returns whether a word satisfies the condition. Words wrap: a word is ahead if it is so by less than half the range.
 template <class Word>
 SYMMEM_DEVICE bool satisfies(Word seen, Condition condition, Word value) {
   const Word difference = seen - value;
@@ -95,7 +94,8 @@ SYMMEM_DEVICE bool satisfies(Word seen, Condition condition, Word value) {
   return false;
 }
 
-// Called by every thread of one block. For all words, each thread waits for its own; for any, the first waits.
+// Called by every thread of one block. To wait for all words, the threads share them; to wait for any, the first thread
+// polls all.
 template <class Word>
 SYMMEM_DEVICE bool await_words(const WordWait& wait) {
   Waiter waiter(wait.watch);
@@ -111,8 +111,7 @@ SYMMEM_DEVICE bool await_words(const WordWait& wait) {
   bool good = true;
   if (wait.any != 0) {
     uint32 found = wait.count;
-    // From the last to the first, without a way out between: so that the loads are under way together, and the
-    // first of those that satisfied is kept.
+    // From the last to the first without an early exit, so that the loads overlap and the first satisfied word wins.
     while (thread == 0 && good && found == wait.count) {
       Word seen = 0;
       for (uint32 polls = polls_per_clock; found == wait.count && polls != 0; --polls) {
@@ -145,8 +144,8 @@ SYMMEM_DEVICE bool await_words(const WordWait& wait) {
   return arch::block_all(good);
 }
 
-// Called by every thread of one block. Once it has returned true, what was done before the words became so
-// is visible to the block. False: the wait gave up.
+// Waits for words. Called by every thread of one block. If it returns true, the block sees what was stored before the
+// words changed. Returns false if the wait gave up.
 SYMMEM_DEVICE bool word_wait(const WordWait& wait) {
   return wait.bits == 64 ? await_words<uint64>(wait) : await_words<uint32>(wait);
 }

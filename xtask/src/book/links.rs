@@ -1,14 +1,14 @@
-//! Links and code blocks of the pages.
+//! Checks links and code blocks of the pages.
 //!
-//! The book's own pages link to each other by relative paths. Files outside of the book are linked by their address in
-//! the repository, since mdBook copies only its own folder; both are looked up in the working tree.
+//! The book's pages link to each other with relative paths, and to other files with their URL in the repository, since
+//! mdBook copies only its own folder. The check looks up both in the working tree.
 
 use super::chapters;
 use crate::error::{Result, at};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Where a file of the repository is on the web, before its path.
+/// The URL of the repository's files, before their paths.
 pub const SOURCE: &str = "https://github.com/symmem/symmem/blob/main/";
 
 /// Pages outside of the book.
@@ -20,7 +20,7 @@ const PAGES: [&str; 5] = [
     "AGENTS.md",
 ];
 
-/// Links that lead nowhere, and code blocks without a language (rustdoc compiles those as Rust).
+/// Returns broken links, and code blocks without a language, which rustdoc would compile as Rust.
 pub fn problems(root: &Path) -> Result<Vec<String>> {
     let mut pages = chapters(root)?;
     pages.extend(
@@ -59,7 +59,7 @@ pub fn problems(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// What is wrong with a link.
+/// Returns the problem of a link, if it has one.
 fn problem(root: &Path, page: &Path, link: &str) -> Result<Option<String>> {
     let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
     let file: PathBuf = match target.strip_prefix(SOURCE) {
@@ -79,7 +79,7 @@ fn problem(root: &Path, page: &Path, link: &str) -> Result<Option<String>> {
     Ok((!found).then(|| "there is no such heading".into()))
 }
 
-/// The text without code: lines of blocks and spans between backticks.
+/// Returns the text without code blocks and code spans.
 fn prose(text: &str) -> String {
     let mut inside = false;
     let lines = text.lines().filter(|line| {
@@ -87,12 +87,12 @@ fn prose(text: &str) -> String {
         inside ^= fence;
         !inside && !fence
     });
-    // What is at odd places between backticks is code.
+    // Every second piece between backticks is code.
     let lines = lines.map(|line| line.split('`').step_by(2).collect::<String>() + "\n");
     lines.collect()
 }
 
-/// The targets of inline links and of definitions.
+/// Returns the targets of inline links and of link definitions.
 fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let inline = prose
@@ -109,7 +109,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// Returns the anchors that GitHub and mdBook generate for a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut inside = false;
     let mut anchors = BTreeSet::new();

@@ -1,9 +1,9 @@
-//! The table of environment variables, as the book has it.
+//! Generates the book's table of environment variables.
 
 use super::variables::{SYMMEM, VARIABLES, Variable};
 use std::fmt::Write;
 
-/// Variables that only the command and the benchmarks read: name, values, default, what it does.
+/// Variables that only the command and the benchmarks read: name, values, default, effect.
 const OF_THE_COMMAND: [[&str; 4]; 4] = [
     [
         "SYMMEM_LOG",
@@ -31,7 +31,7 @@ const OF_THE_COMMAND: [[&str; 4]; 4] = [
     ],
 ];
 
-/// The four tables: symmem's own variables, those of other libraries, of launchers, and of the command.
+/// Returns the four tables: variables of symmem, of other libraries, of launchers, and of the command.
 pub fn all() -> String {
     let own = |variable: &&Variable| variable.owner == SYMMEM;
     let launcher = |variable: &&Variable| variable.read_by == [SYMMEM] && !own(variable);
@@ -71,7 +71,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// Names of our own variables among the literals of a crate's sources.
+    /// Returns the names of symmem's variables among the literals of a crate's sources.
     fn named(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    // The library has such a test for its own table and for the backends.
+    // The library has the same test for itself and the backends.
     #[test]
     fn the_variables_that_command_and_benchmarks_name_are_in_the_tables_and_no_others() {
         let mut found = BTreeSet::new();

@@ -8,9 +8,9 @@ use super::manifest::{self, Manifest};
 use crate::error::{Result, at};
 use crate::tools::{self, Scratch};
 
-/// Compiles and lints everything aside, then replaces the committed artefacts that changed.
+/// Compiles and lints everything in a temporary folder, then replaces the committed artefacts that changed.
 pub fn run(family: Family) -> Result<()> {
-    // What is missing is told before the minutes of compilation, not behind them.
+    // Fail now instead of after minutes of compilation.
     tools::zstd()?;
     let scratch = Scratch::new("kernels-build")?;
     let compilers = family.make(scratch.path())?;
@@ -28,7 +28,7 @@ pub fn run(family: Family) -> Result<()> {
         }
     }
     for ((name, digest), place) in made.artefacts.iter().zip(&places) {
-        // What has the same bytes keeps its file, whichever version of zstd made it.
+        // Keep the file if its bytes are the same, since another version of zstd would change it.
         if !manifest::digest(place).is_ok_and(|committed| committed == *digest) {
             image::store(&scratch.path().join(name), place)?;
         }

@@ -7,9 +7,8 @@ use super::manifest::{self, Manifest};
 use crate::error::{Error, Result};
 use crate::tools::Scratch;
 
-/// Options, sources and artefacts must be those of the manifest; with the manifest's compilers, compiling must
-/// give the same bytes. With others the same files must still compile and pass the lint: only their bytes are
-/// not compared.
+/// Checks that options, sources and artefacts are those of the manifest, and that compiling gives the same bytes. With
+/// other compilers than the manifest's, checks only that the sources compile to the same files and pass the lint.
 pub fn run(family: Family) -> Result<()> {
     let committed = Manifest::read(family)?;
     let mut stale = changed_options(&committed.options, &family.options());
@@ -32,7 +31,7 @@ pub fn run(family: Family) -> Result<()> {
             &names(&made.artefacts),
         ))?;
         println!(
-            "bytes not compared: compiled with the manifest's options and linted with {}; the artefacts are from {}",
+            "compiled and linted with {}; bytes not compared, since the artefacts are from {}",
             made.compilers.join(", "),
             committed.compilers.join(", ")
         );
@@ -44,7 +43,7 @@ pub fn run(family: Family) -> Result<()> {
         &made.artefacts,
     ))?;
     println!(
-        "{} artefacts rebuilt with {}: the same bytes",
+        "{} artefacts rebuilt with {}: same bytes",
         made.artefacts.len(),
         made.compilers.join(", ")
     );
@@ -59,27 +58,27 @@ fn verdict(stale: Vec<String>) -> Result<()> {
     }
 }
 
-/// What differs between options as recorded and as given now, a line each.
+/// Returns the differences between the recorded and the current options, one line each.
 fn changed_options(recorded: &[String], given: &[String]) -> Vec<String> {
     let gone = recorded.iter().filter(|option| !given.contains(option));
     let new = given.iter().filter(|option| !recorded.contains(option));
     let mut lines: Vec<String> = gone
-        .map(|option| format!("option {option} is no longer given"))
+        .map(|option| format!("option {option} is only in the manifest"))
         .chain(new.map(|option| format!("option {option} is not in the manifest")))
         .collect();
     if lines.is_empty() && recorded != given {
-        lines.push("the options stand in another order, or another number of times".into());
+        lines.push("the options differ in order or repetition".into());
     }
     lines
 }
 
-/// The artefacts without their digests.
+/// Returns the artefacts without their digests.
 fn names(artefacts: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let names = artefacts.keys().cloned();
     names.map(|name| (name, String::new())).collect()
 }
 
-/// What differs between digests as recorded and as found, a line each.
+/// Returns the differences between recorded and found digests, one line each.
 pub(super) fn differences(
     kind: &str,
     recorded: &BTreeMap<String, String>,
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(
             changed_options(&recorded, &list(&["-x", "hip", "-O2"])),
             [
-                "option -O3 is no longer given",
+                "option -O3 is only in the manifest",
                 "option -O2 is not in the manifest"
             ]
         );

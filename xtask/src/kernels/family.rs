@@ -1,4 +1,4 @@
-//! Artefacts that one crate embeds: made, checked and recorded together.
+//! The artefacts that one crate embeds, which are built, checked and recorded together.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use super::{hip, ptx};
 use crate::error::Result;
 use crate::tools;
 
-/// Kernels that examples embed: their sources and artefacts, from the root of the repository.
+/// Folder of the examples' kernels, sources and artefacts, relative to the repository's root.
 pub const EXAMPLES_FOLDER: &str = "examples/kernels";
 
-/// The crate's artefacts.
+/// A crate with artefacts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Family {
     /// `kernels-ptx`.
@@ -23,7 +23,7 @@ pub enum Family {
 impl Family {
     pub const ALL: [Self; 2] = [Self::Ptx, Self::Hip];
 
-    /// Where the crate's artefacts are, from the root of the repository.
+    /// Returns the folder of the artefacts, relative to the repository's root.
     fn folder(self) -> &'static str {
         match self {
             Self::Ptx => "kernels-ptx/artefacts",
@@ -31,12 +31,12 @@ impl Family {
         }
     }
 
-    /// Where the committed artefacts are.
+    /// Returns the path of the committed artefacts.
     pub fn artefacts(self) -> PathBuf {
         tools::root().join(self.folder())
     }
 
-    /// How the artefacts' names end.
+    /// Returns the artefacts' file extensions.
     pub fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Ptx => &["ptx", "cubin"],
@@ -44,7 +44,7 @@ impl Family {
         }
     }
 
-    /// Folders whose headers and device sources go into the artefacts.
+    /// Returns the folders with sources of the artefacts.
     pub fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Ptx => &[
@@ -57,7 +57,7 @@ impl Family {
         }
     }
 
-    /// Headers among them that other targets have.
+    /// Returns headers in these folders that only other targets use.
     pub fn foreign(self) -> &'static [&'static str] {
         match self {
             Self::Ptx => &["arch_host.h", "arch_hip.h"],
@@ -70,8 +70,8 @@ impl Family {
         }
     }
 
-    /// The compiler's options, but for architectures and files; the definitions among them are those of
-    /// symmem's own kernels, which examples' do without. Those of one module have its name in front.
+    /// Returns the compiler's options without architectures and files. Definitions apply to symmem's own kernels and not
+    /// to the examples'. Options of a single module have its name in front.
     pub fn options(self) -> Vec<String> {
         let owned = |options: &[&str]| {
             options
@@ -98,8 +98,8 @@ impl Family {
         }
     }
 
-    /// Compiles and lints all of it into `folder`, examples' artefacts into the folder of their name there.
-    /// Returns the compilers' versions.
+    /// Compiles and lints all artefacts into `folder`, those of examples into a subfolder. Returns the compilers'
+    /// versions.
     pub fn make(self, folder: &Path) -> Result<Vec<String>> {
         match self {
             Self::Ptx => ptx::make(folder),

@@ -1,10 +1,9 @@
-//! What may be true before each instruction, over all paths through a function: a forward dataflow analysis
-//! whose facts are bits that paths join by "or".
+//! Forward dataflow analysis: the facts that may hold before each instruction, over all paths through a function. Facts
+//! are bits; joining paths combines them with "or".
 
-/// The facts before each of `count` instructions, of which the first is entered with `entry`; `None` where
-/// control never comes.
+/// Returns the facts before each of `count` instructions; `None` for unreachable ones. `entry` holds before the first.
 ///
-/// `step` gives the facts after an instruction from those before it, and the instructions that may follow.
+/// `step` returns the facts after an instruction from those before it, and the instructions that may follow.
 pub fn facts(
     count: usize,
     entry: u8,

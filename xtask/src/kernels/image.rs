@@ -1,8 +1,8 @@
-//! Kernel images as they are committed: each one compressed by itself, so that a rebuild's diff has the size of what
-//! changed, and read by the decoder of the library.
+//! Compression of committed kernel images. Each image is compressed separately, so that a rebuild's diff contains only
+//! changed images. The library's decoder reads them.
 //!
-//! The format is zstd's. xz saves a seventh more, and decompresses many times slower. DEFLATE and LZ4 look back 32 and
-//! 64 KiB, less than the distance between two kernels that differ in their element type, and make twice as many bytes.
+//! The format is zstd. xz saves a seventh more, but decompresses many times slower. DEFLATE and LZ4 look back 32 and 64
+//! KiB, less than the distance between two kernels that differ in element type, and produce twice as many bytes.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,13 +12,13 @@ use symmem_kernels_image::decompress;
 use crate::error::{Error, Result, at};
 use crate::tools;
 
-/// Behind the name of an image.
+/// The file extension of an image.
 pub const EXTENSION: &str = "zst";
 
-/// zstd's highest ordinary level. The highest of all, `--ultra -22`, would save 300 of 2 million bytes.
+/// zstd's highest regular level. `--ultra -22` would save only 300 of 2 million bytes.
 const LEVEL: &str = "-19";
 
-/// Writes a file's bytes to `target`: compressed if its name says so.
+/// Writes a file's bytes to `target`, compressed if the name of `target` says so.
 pub fn store(source: &Path, target: &Path) -> Result<()> {
     let bytes = if is_compressed(target) {
         compress(source)?
@@ -28,7 +28,7 @@ pub fn store(source: &Path, target: &Path) -> Result<()> {
     at(target, std::fs::write(target, bytes))
 }
 
-/// Reads a file's bytes: decompressed if its name says that they are compressed.
+/// Reads a file's bytes, decompressed if its name says that they are compressed.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let bytes = at(path, std::fs::read(path))?;
     if !is_compressed(path) {
@@ -45,8 +45,8 @@ fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|found| found == EXTENSION)
 }
 
-/// One frame, with the size of its contents and a checksum, both of which the decoder wants. Threads would make the
-/// bytes depend on the machine.
+/// Compresses a file to one frame with content size and checksum, which the decoder needs. Uses one thread, since the
+/// bytes would otherwise depend on the machine.
 fn compress(path: &Path) -> Result<Vec<u8>> {
     let zstd = tools::zstd()?;
     let mut command = Command::new(&zstd);

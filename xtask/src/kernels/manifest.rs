@@ -1,4 +1,4 @@
-//! `artefacts/manifest.json` of a crate: what made the artefacts, and from what.
+//! `artefacts/manifest.json` of a crate: compilers, options, and digests of sources and artefacts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use crate::tools;
 pub struct Manifest {
     pub compilers: Vec<String>,
     pub options: Vec<String>,
-    /// By path from the repository's root.
+    /// Digests by path, relative to the repository's root.
     pub sources: BTreeMap<String, String>,
-    /// Of the bytes before compression, by file name; those of examples by path from the repository's root.
+    /// Digests of the bytes before compression, by file name; for examples by path relative to the repository's root.
     pub artefacts: BTreeMap<String, String>,
 }
 
@@ -26,7 +26,8 @@ fn path(family: Family) -> PathBuf {
     family.artefacts().join("manifest.json")
 }
 
-/// Where an artefact is committed, by its name in the manifest: what a crate embeds compressed, examples' as they are.
+/// Returns the path of a committed artefact from its name in the manifest. Crates' artefacts are compressed, those of
+/// examples are not.
 pub fn place(family: Family, name: &str) -> PathBuf {
     if name.starts_with(EXAMPLES_FOLDER) {
         tools::root().join(name)
@@ -36,12 +37,12 @@ pub fn place(family: Family, name: &str) -> PathBuf {
     }
 }
 
-/// The committed images that a crate embeds.
+/// Returns the committed images that a crate embeds.
 pub fn images(family: Family) -> Result<Vec<PathBuf>> {
     files(&family.artefacts(), &[image::EXTENSION])
 }
 
-/// Writes all images that a crate embeds into `folder`, decompressed, under their names in the manifest.
+/// Decompresses all images that a crate embeds into `folder`, under their names in the manifest.
 pub fn unpack(family: Family, folder: &Path) -> Result<()> {
     for path in images(family)? {
         let image = folder.join(name(&path.with_extension("")));
@@ -50,7 +51,7 @@ pub fn unpack(family: Family, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Digests of the committed artefacts, decompressed.
+/// Returns digests of the committed artefacts, decompressed.
 pub fn committed(family: Family) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for path in images(family)? {
@@ -63,7 +64,7 @@ pub fn committed(family: Family) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Digests of the examples' artefacts in a folder.
+/// Returns digests of the examples' artefacts in a folder.
 fn of_examples(family: Family, folder: &Path) -> Result<BTreeMap<String, String>> {
     let prefix = format!("{EXAMPLES_FOLDER}/");
     digests(folder, family.extensions(), &prefix)
@@ -85,7 +86,7 @@ impl Manifest {
         at(&path, std::fs::write(&path, text + "\n"))
     }
 
-    /// The manifest of artefacts that these compilers made in `folder`.
+    /// Returns the manifest of artefacts that these compilers wrote to `folder`.
     pub fn of(family: Family, compilers: Vec<String>, folder: &Path) -> Result<Self> {
         let mut artefacts = digests(folder, family.extensions(), "")?;
         artefacts.append(&mut of_examples(family, &folder.join(EXAMPLES_FOLDER))?);
@@ -98,7 +99,7 @@ impl Manifest {
     }
 }
 
-/// Digests of all sources that go into the artefacts. Other targets' headers do not.
+/// Returns digests of all sources of the artefacts, without headers of other targets.
 pub fn sources(family: Family) -> Result<BTreeMap<String, String>> {
     let root = tools::root();
     let mut all = BTreeMap::new();
@@ -113,7 +114,7 @@ pub fn sources(family: Family) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Digests of the files in a folder that have one of the extensions, under `prefix` and their name.
+/// Returns digests of a folder's files with one of the extensions, by `prefix` and name.
 pub(super) fn digests(
     folder: &Path,
     extensions: &[&str],
@@ -126,13 +127,13 @@ pub(super) fn digests(
     Ok(all)
 }
 
-/// The digest of a file's bytes, of which [`image::read`] decompresses those that are compressed.
+/// Returns the digest of a file's bytes, decompressed if necessary.
 pub(super) fn digest(path: &Path) -> Result<String> {
     let digest = Sha256::digest(image::read(path)?);
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The files in a folder that have one of the extensions.
+/// Returns a folder's files with one of the extensions.
 fn files(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in at(folder, std::fs::read_dir(folder))? {

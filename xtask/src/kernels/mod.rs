@@ -1,4 +1,4 @@
-//! `cargo xtask kernels`: the artefacts of `kernels-ptx` and `kernels-hip`.
+//! `cargo xtask kernels`: builds, checks and lints the artefacts of `kernels-ptx` and `kernels-hip`.
 
 mod build;
 mod check;
@@ -16,7 +16,7 @@ use clap::Subcommand;
 use crate::error::{Error, Result};
 use family::Family;
 
-/// What to do with the artefacts.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Rebuild all artefacts and their manifests.
@@ -25,14 +25,14 @@ pub enum Command {
         #[arg(long)]
         only: Option<Family>,
     },
-    /// Compare the committed artefacts with what their sources make.
+    /// Check that the committed artefacts match their sources.
     Check {
         /// Only those of one crate.
         #[arg(long)]
         only: Option<Family>,
     },
-    /// Look for instructions that break the memory model's rules, for spills, and for arguments that are not
-    /// where the launch puts them.
+    /// Check the machine code for violations of the memory model's rules, for spills and for a wrong layout of
+    /// arguments.
     Lint {
         /// Only those of one crate.
         #[arg(long)]
@@ -41,8 +41,8 @@ pub enum Command {
         #[arg(long)]
         file: Option<PathBuf>,
     },
-    /// Assemble every multicast instruction in the artefacts for all targets that have them, with each assembler
-    /// that is named, and see those refused that the instruction set does not have.
+    /// Check with every named assembler that the multicast instructions in the artefacts assemble for all targets
+    /// with multicast, and that similar forms outside of the instruction set are rejected.
     Multimem,
 }
 
@@ -75,7 +75,7 @@ fn each(only: Option<Family>, run: impl Fn(Family) -> Result<()>) -> Result<()> 
         .try_for_each(run)
 }
 
-/// Does the same with each item, side by side; the results are in the items' order, or the first failure.
+/// Does `work` with all items in parallel. Returns the results in the items' order, or the first failure.
 fn side_by_side<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -94,7 +94,7 @@ fn side_by_side<T: Sync, R: Send>(
     })
 }
 
-/// An error if the lint found anything.
+/// Returns an error if the lint found anything.
 fn verdict(found: Vec<String>) -> Result<()> {
     if found.is_empty() {
         Ok(())

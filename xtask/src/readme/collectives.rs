@@ -1,11 +1,11 @@
-//! A recorded benchmark of collectives, as the book and the README show it.
+//! The texts about a recorded benchmark of collectives, for the book and the README.
 
 use super::{SOURCE, commit, day, size, word};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// A heading, what it was beside and with what, and a table for each operation: graph replays, out of
-/// place, beside every baseline; `None` for a report without collectives.
+/// Returns the environment and a table per operation: out-of-place graph replays, with every baseline. `None` for a
+/// report without collectives.
 pub fn section(report: &Value, name: &str) -> Option<String> {
     let measured = &report["collectives"];
     let points = measured["points"].as_array()?;
@@ -92,7 +92,7 @@ pub fn section(report: &Value, name: &str) -> Option<String> {
     Some(text)
 }
 
-/// The operations of the points, each once, in their order.
+/// Returns the distinct operations of the points, in their order.
 fn operations(points: &[Value]) -> Vec<&str> {
     let mut operations: Vec<&str> = Vec::new();
     for operation in points.iter().map(|point| word(&point["collective"])) {
@@ -106,7 +106,7 @@ fn operations(points: &[Value]) -> Vec<&str> {
 /// The sizes that the summary shows.
 const SUMMARY_SIZES: [u64; 4] = [8 << 10, 1 << 20, 64 << 20, 1 << 30];
 
-/// A table with a row for each operation: symmem's time at a few sizes, and its ratio to the best baseline.
+/// Returns a table with a row per operation: symmem's time at a few sizes, and its ratio to the best baseline.
 pub fn summary(report: &Value, name: &str) -> String {
     let measured = &report["collectives"];
     let environment = &report["environment"];
@@ -169,7 +169,7 @@ pub fn summary(report: &Value, name: &str) -> String {
     text
 }
 
-/// A point's time: of what was right only.
+/// Returns a point's time, if its results were right.
 fn nanoseconds(point: &Value) -> Option<f64> {
     let placed = match &point["out_of_place"] {
         Value::Null => &point["in_place"],
@@ -180,7 +180,7 @@ fn nanoseconds(point: &Value) -> Option<f64> {
     found.filter(|_| placed["wrong"] == 0)
 }
 
-/// nccl-tests' busbw over algbw.
+/// Returns the ratio busbw / algbw of nccl-tests.
 fn factor(operation: &str, world: f64) -> f64 {
     match operation {
         "all_reduce" => 2.0 * (world - 1.0) / world,

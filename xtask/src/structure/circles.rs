@@ -1,4 +1,4 @@
-//! Circles of files: files that reach each other along edges.
+//! Finds circles of files: files that reach each other along edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 use super::edges::Edges;
 use super::model::{FileId, Model};
 
-/// Files of which each reaches every other, sorted by path.
+/// Files that all reach each other, sorted by path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Circle(pub Vec<FileId>);
 
-/// Returns the circles, sorted by their first files' paths.
+/// Returns the circles, sorted by the paths of their first files.
 pub fn find(model: &Model, edges: &Edges) -> Vec<Circle> {
     let mut targets = vec![Vec::new(); model.files.len()];
     for (from, to) in edges.between.keys() {
@@ -30,7 +30,7 @@ pub fn find(model: &Model, edges: &Edges) -> Vec<Circle> {
     circles
 }
 
-/// Describes a circle: its files, then each edge with the names that tie it.
+/// Describes a circle: its files, then each edge with the imported names.
 pub fn describe(circle: &Circle, krate: &str, model: &Model, edges: &Edges) -> String {
     let mut text = format!("{krate}: circle of {} files", circle.0.len());
     let path = |file: &FileId| model.files[file.0].path.as_str();
@@ -52,7 +52,7 @@ pub fn describe(circle: &Circle, krate: &str, model: &Model, edges: &Edges) -> S
     text
 }
 
-/// The strongly connected components of a graph, by Tarjan's algorithm (SIAM J. Comput. 1(2), 1972).
+/// Returns the strongly connected components of a graph (Tarjan, SIAM J. Comput. 1(2), 1972).
 fn components(targets: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         targets,

@@ -17,7 +17,7 @@ const WITHOUT_PATHS: [&str; 8] = [
     "doc", "cfg", "allow", "expect", "warn", "deny", "must_use", "path",
 ];
 
-/// Reads one file into its scope. Returns its modules that have files of their own.
+/// Reads one file into its scope. Returns its modules in other files.
 pub fn collect(
     model: &mut Model,
     scope: ScopeId,
@@ -43,11 +43,11 @@ pub fn collect(
     collector.pending
 }
 
-/// Where a file's modules are looked for.
+/// The folders to search for a file's modules.
 pub struct Folders {
     /// The folder of `mod name;`.
     pub modules: PathBuf,
-    /// The folder that `#[path]` starts from, outside inline modules.
+    /// The base folder of `#[path]` outside of inline modules.
     pub paths: PathBuf,
 }
 
@@ -56,9 +56,9 @@ struct Collector<'m> {
     file: FileId,
     scope: ScopeId,
     folders: Folders,
-    /// The `impl` that the walk is in.
+    /// The `impl` around the current item.
     within: Option<usize>,
-    /// Variables of the function that the walk is in.
+    /// Variables of the function around the current expression.
     variables: HashSet<String>,
     seen: HashSet<Reference>,
     pending: Vec<Pending>,
@@ -80,13 +80,13 @@ impl Collector<'_> {
 
     fn path(&mut self, path: &syn::Path, namespaces: Namespaces) {
         self.refer(segments(path), Kind::Path(namespaces));
-        // Generic arguments have paths of their own.
+        // Generic arguments contain paths.
         path.segments
             .iter()
             .for_each(|it| self.visit_path_segment(it));
     }
 
-    /// `<Type as Trait>::name`: the trait is a path, and what follows belongs to it.
+    /// Visits `<Type as Trait>::name`: the trait is a path, and the rest belongs to it.
     fn qualified(&mut self, qself: &syn::QSelf, path: &syn::Path) {
         self.visit_type(&qself.ty);
         let mut leading = segments(path);
@@ -109,7 +109,7 @@ impl Collector<'_> {
         matches!(path.names.as_slice(), [name] if self.variables.contains(name))
     }
 
-    /// Walks a function with its variables known.
+    /// Visits a function with its variables in scope.
     fn function(&mut self, variables: Variables, walk: impl FnOnce(&mut Self)) {
         let outer = std::mem::take(&mut self.variables);
         self.variables = variables.0;
@@ -176,7 +176,7 @@ impl<'s> Visit<'s> for Collector<'_> {
                 self.within = Some(self.model.impls.len() - 1);
                 visit::visit_item(self, item);
             }
-            // `Self` of a trait is no type yet.
+            // `Self` in a trait is not a known type.
             Syntax::Trait(_) => {
                 self.within = None;
                 visit::visit_item(self, item);
@@ -341,7 +341,7 @@ impl<'s> Visit<'s> for Collector<'_> {
         }
     }
 
-    // `pub(in path)` names a module above.
+    // `pub(in path)` names an enclosing module.
     fn visit_vis_restricted(&mut self, _: &'s syn::VisRestricted) {}
 }
 
@@ -351,7 +351,7 @@ fn is_constant(pattern: &syn::PatIdent) -> bool {
     plain && upper && pattern.subpat.is_none()
 }
 
-/// The variables that the patterns of a function bind.
+/// Returns the variables that the patterns of a function bind.
 #[derive(Default)]
 struct Variables(HashSet<String>);
 

@@ -1,14 +1,14 @@
-//! Which `cfg` conditions keep an item out of what is shipped.
+//! Evaluates `cfg` conditions: whether an item is part of a shipped build.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Meta, Token};
 
-/// Conditions that hold in tests and checkers only.
+/// Conditions that hold only in tests and checkers.
 const NEVER_SHIPPED: [&str; 5] = ["test", "loom", "miri", "doc", "doctest"];
 
 /// Returns false if the attributes confine their item to tests, loom, Miri or rustdoc.
 ///
-/// Any other condition, such as a feature or a platform, may hold: what stands under it counts.
+/// Any other condition, such as a feature or a platform, may hold, so its items count.
 pub fn ships(attributes: &[Attribute]) -> bool {
     !attributes.iter().any(|attribute| {
         let path = attribute.path();
@@ -18,7 +18,7 @@ pub fn ships(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The value of a condition in a shipped build; none if it depends on the build.
+/// Returns the value of a condition in a shipped build; `None` if it depends on the build.
 fn value(condition: &Meta) -> Option<bool> {
     match condition {
         Meta::Path(path) => NEVER_SHIPPED
@@ -44,7 +44,7 @@ fn value(condition: &Meta) -> Option<bool> {
     }
 }
 
-/// `decisive` if one value is that, its opposite if all are, and otherwise nothing.
+/// Returns `decisive` if one value equals it, the opposite if all values are the opposite, otherwise `None`.
 fn decide(values: &[Option<bool>], decisive: bool) -> Option<bool> {
     if values.contains(&Some(decisive)) {
         Some(decisive)

@@ -1,4 +1,4 @@
-//! Edges between crates, and the files that may name one, against the list.
+//! Compares the edges between crates, and the files that name a crate, with the list.
 
 use super::edges::Edges;
 use super::list::List;
@@ -7,7 +7,7 @@ use super::workspace::Member;
 
 const LIST: &str = "xtask/structure.toml";
 
-/// Compares the crates' dependencies with the list. Returns a line for each difference.
+/// Compares the crates' dependencies with the list. Returns one line per difference.
 pub fn check(list: &List, members: &[Member]) -> Vec<String> {
     let mut found = Vec::new();
     for member in members {
@@ -27,7 +27,7 @@ pub fn check(list: &List, members: &[Member]) -> Vec<String> {
             }
             if dependency.is_renamed {
                 found.push(format!(
-                    "crate {name} renames its dependency {used}: this check knows crates by their own names"
+                    "crate {name} renames its dependency {used}: use the crate's own name, by which this check knows it"
                 ));
             }
         }
@@ -41,7 +41,7 @@ pub fn check(list: &List, members: &[Member]) -> Vec<String> {
     found
 }
 
-/// Compares the files that name a crate with the list. Returns a line for each difference.
+/// Compares the files that name a crate with the list. Returns one line per difference.
 pub fn check_only(list: &List, model: &Model, edges: &Edges) -> Vec<String> {
     let mut found = Vec::new();
     for (library, places) in &list.only {
@@ -67,7 +67,7 @@ pub fn check_only(list: &List, model: &Model, edges: &Edges) -> Vec<String> {
         for (place, used) in places.iter().zip(used) {
             if !used {
                 found.push(format!(
-                    "{place} does not name {library}: take it out of [only] in {LIST}"
+                    "{place} does not name {library}: remove it from [only] in {LIST}"
                 ));
             }
         }
@@ -76,7 +76,7 @@ pub fn check_only(list: &List, model: &Model, edges: &Edges) -> Vec<String> {
     found
 }
 
-/// Whether `place` is the file, or a folder around it.
+/// Returns whether `place` is the file or a folder that contains it.
 fn covers(place: &str, path: &str) -> bool {
     std::path::Path::new(path).starts_with(place)
 }

@@ -1,4 +1,4 @@
-//! Declares a file's items in its scopes, and opens a scope for each module.
+//! Declares a file's items in its scopes, and opens a scope per module.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use syn::{
 use super::model::*;
 use super::tokens::{identifiers, segments, unraw};
 
-/// A module in a file of its own that is still to be read.
+/// A module whose file is still to be read.
 pub struct Pending {
     pub scope: ScopeId,
     pub name: String,
-    /// The folder in which its file is looked for.
+    /// The folder to search for its file.
     pub folder: PathBuf,
     /// The file that `#[path]` names.
     pub path: Option<PathBuf>,
 }
 
-/// The item's attributes.
+/// Returns the item's attributes.
 pub fn attributes(item: &Syntax) -> &[Attribute] {
     match item {
         Syntax::Const(it) => &it.attrs,
@@ -42,7 +42,7 @@ pub fn attributes(item: &Syntax) -> &[Attribute] {
     }
 }
 
-/// Adds what the item declares to `scope`. Modules and imports have functions of their own.
+/// Adds the names that the item declares to `scope`, except for modules and imports.
 pub fn declare(model: &mut Model, scope: ScopeId, item: &Syntax) {
     let types = Namespaces::TYPE;
     let values = Namespaces::VALUE;
@@ -51,7 +51,7 @@ pub fn declare(model: &mut Model, scope: ScopeId, item: &Syntax) {
         Syntax::Static(it) => (&it.ident, &it.vis, values),
         Syntax::Fn(it) => (&it.sig.ident, &it.vis, values),
         Syntax::Struct(it) if matches!(it.fields, Fields::Named(_)) => (&it.ident, &it.vis, types),
-        // The name is a constructor too.
+        // The name is also a constructor.
         Syntax::Struct(it) => (&it.ident, &it.vis, types.and(values)),
         Syntax::Union(it) => (&it.ident, &it.vis, types),
         Syntax::Trait(it) => (&it.ident, &it.vis, types),
@@ -142,7 +142,7 @@ fn add(
     id
 }
 
-/// A macro is a name of its scope, and with `#[macro_export]` one of the crate's root.
+/// Declares a macro in its scope and, with `#[macro_export]`, in the crate's root.
 fn declare_macro(model: &mut Model, scope: ScopeId, ident: &syn::Ident, attributes: &[Attribute]) {
     let id = add(model, scope, ident, false, Namespaces::MACRO);
     let root = model.scopes[scope.0].root;
@@ -174,7 +174,7 @@ pub fn declare_module(model: &mut Model, parent: ScopeId, module: &syn::ItemMod)
     scope
 }
 
-/// The file that `#[path = "…"]` names.
+/// Returns the file that `#[path = "…"]` names.
 pub fn path_attribute(attributes: &[Attribute]) -> Option<PathBuf> {
     attributes.iter().find_map(|attribute| {
         let Meta::NameValue(pair) = &attribute.meta else {
@@ -190,7 +190,7 @@ pub fn path_attribute(attributes: &[Attribute]) -> Option<PathBuf> {
     })
 }
 
-/// Adds the names that a `use` imports to `scope`, and returns the paths that it names.
+/// Adds the names that a `use` imports to `scope`. Returns the imported paths.
 pub fn import(model: &mut Model, scope: ScopeId, item: &syn::ItemUse) -> Vec<Segments> {
     let mut leaves = Vec::new();
     let prefix = Segments {
@@ -277,7 +277,7 @@ fn flatten(tree: &UseTree, prefix: Segments, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// Whether other modules may see the name. How far `pub(super)` and its like reach is not followed.
+/// Returns whether other modules may see the name. Does not evaluate the reach of `pub(super)` and the like.
 pub fn is_exported(visibility: &Visibility) -> bool {
     match visibility {
         Visibility::Public(_) => true,

@@ -1,18 +1,18 @@
-//! The edges between files, and the places that name a crate.
+//! Finds the edges between files, and the files that name a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::*;
 use super::resolve::{Found, Resolver, Target};
 
-/// What the references of a model come to.
+/// The resolved references of a model.
 #[derive(Default)]
 pub struct Edges {
-    /// The names that tie a file to another, in which they are defined.
+    /// For each pair of a file and another that it uses, the used names.
     pub between: BTreeMap<(FileId, FileId), BTreeSet<String>>,
-    /// The libraries of the workspace that a file names, by the names that they have in paths.
+    /// The workspace libraries that a file names, by their names in paths.
     pub libraries: BTreeMap<FileId, BTreeSet<String>>,
-    /// Paths into a module of the workspace that has no such name, with their files.
+    /// Files and their paths into a workspace module that lacks the name.
     pub unresolved: BTreeSet<(FileId, String)>,
 }
 
@@ -83,7 +83,7 @@ impl Finder<'_> {
                 let whole = path.names.join("::");
                 self.edges.unresolved.insert((reference.file, whole));
             }
-            // An imported module ties to nothing: the paths through it do.
+            // An imported module forms no edge; the paths through it do.
             return;
         }
         for found in found {

@@ -1,4 +1,4 @@
-//! Edges between the folders of a crate, against their order in the list.
+//! Compares the edges between the folders of a crate with their order in the list.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -10,10 +10,10 @@ use super::workspace::Member;
 
 const LIST: &str = "xtask/structure.toml";
 
-/// Checks that files import from their own folder and from those before it in the list. Returns a line for
-/// each edge that goes up, each folder without a row, and each row without a folder.
+/// Checks that files import only from their own folder and from folders before it in the list. Returns one line per
+/// upward edge, folder without a row, and row without a folder.
 ///
-/// Roots, such as `lib.rs`, are above all rows: they may import everything, and no file may import from them.
+/// Roots such as `lib.rs` are above all rows: they may import everything, and no file may import from them.
 pub fn check(list: &List, members: &[Member], model: &Model, edges: &Edges) -> Vec<String> {
     let mut found = Vec::new();
     for (name, rows) in &list.folders {
@@ -40,7 +40,7 @@ struct Order<'l> {
 }
 
 impl Order<'_> {
-    /// The folder, or the top-level module, that a file belongs to; none for a root.
+    /// Returns the folder or top-level module of a file; `None` for a root.
     fn folder(&self, path: &str) -> Option<String> {
         let path = Path::new(path);
         if self.member.targets.iter().any(|target| target.file == path) {
@@ -63,7 +63,7 @@ impl Order<'_> {
         let rows: BTreeSet<String> = self.rows.iter().cloned().collect();
         let name = &self.member.name;
         let missing = present.difference(&rows).map(|folder| {
-            format!("{name}: {folder} has no row: add it to [folders] in {LIST}, above all that it imports")
+            format!("{name}: {folder} has no row: add it to [folders] in {LIST}, after everything that it imports")
         });
         let absent = rows.difference(&present).map(|row| {
             format!("{name}: {row} is a row of [folders] in {LIST}, but no folder or module has its name")
@@ -90,7 +90,7 @@ impl Order<'_> {
                 ));
                 continue;
             };
-            // A folder without a row has a line of its own.
+            // `folders` reports folders without a row.
             if let (Some(one), Some(other)) = (self.row(&lower), self.row(&upper))
                 && one < other
             {

@@ -1,4 +1,4 @@
-//! The one list of allowed edges: `xtask/structure.toml`.
+//! Reads the list of allowed edges, `xtask/structure.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result, at};
 
-/// Which crates, folders and files may use which.
+/// The allowed edges.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct List {
-    /// The crates of the workspace that each shipped crate may depend on, tests left out.
+    /// The workspace crates that each shipped crate may depend on, except in tests.
     pub crates: BTreeMap<String, Vec<String>>,
     /// The files and folders that may name a crate, by the crate's name in paths.
     #[serde(default)]
@@ -19,18 +19,18 @@ pub struct List {
     /// The folders and top-level modules of a crate, bottom up.
     #[serde(default)]
     pub folders: BTreeMap<String, Vec<String>>,
-    /// What a crate may bring into a program that depends on it.
+    /// The packages that a crate may bring into a program.
     #[serde(default)]
     pub packages: BTreeMap<String, Packages>,
 }
 
-/// What a crate may bring into a program that depends on it, with the crate's default features.
+/// The packages that a crate with default features may bring into a program that depends on it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Packages {
-    /// The most packages, the crate and procedural macros included.
+    /// The largest number of packages, including the crate and procedural macros.
     pub most: usize,
-    /// Packages that must not be among them, by name.
+    /// Names of forbidden packages.
     #[serde(default)]
     pub without: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! The structure of the repository: which crate, folder and file may use which.
+//! `cargo xtask structure`: checks which crate, folder and file uses which.
 //!
-//! Crates, folders and the files that name a backend are compared with one list, `xtask/structure.toml`.
-//! The packages that a crate brings into a program are counted. Files may not form circles. The two GPU
-//! backends may have little text in common.
+//! Compares crates, folders and the files that name a backend with the list in `xtask/structure.toml`, counts the
+//! packages that a crate brings into a program, and checks that files form no circles and that the two GPU backends
+//! share little text.
 
 mod circles;
 mod collect;
@@ -32,18 +32,21 @@ use list::List;
 use model::Model;
 use workspace::Member;
 
-/// What to check.
+/// The command's options.
 #[derive(clap::Args)]
 pub struct Options {
     /// The repository to check [default: the one that this command was built in]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Look for circles of files only
+    /// Check only for circles of files
     #[arg(long)]
     circles_only: bool,
 }
 
-/// Makes all checks and prints what they found.
+/// Runs all checks.
+///
+/// # Errors
+/// [`Error::Structure`] with the violations.
 pub fn run(options: &Options) -> Result<()> {
     let root = options.root.clone().unwrap_or_else(tools::root);
     let source = Source::read(&root)?;
@@ -85,7 +88,7 @@ impl Source {
         })
     }
 
-    /// What differs from the list, a line each.
+    /// Returns the differences from the list, one line each.
     fn compare(&self, list: &List) -> Vec<String> {
         let mut found = crates::check(list, &self.members);
         found.extend(crates::check_only(list, &self.model, &self.edges));
@@ -98,7 +101,7 @@ impl Source {
         found
     }
 
-    /// Paths that could not be followed, a line each: an edge that is not seen could close a circle.
+    /// Returns the unresolved paths, one line each. They are errors because a missed edge could close a circle.
     fn unresolved(&self) -> Vec<String> {
         let unresolved = self.edges.unresolved.iter();
         let mut found: Vec<String> = unresolved
@@ -111,7 +114,7 @@ impl Source {
         found
     }
 
-    /// The circles, one text each.
+    /// Returns the circles, one text each.
     fn circles(&self) -> Vec<String> {
         let circles = circles::find(&self.model, &self.edges);
         circles

@@ -1,4 +1,4 @@
-//! What the check knows of the source: files, scopes, the names declared in them, and the paths written in them.
+//! The model of the source: files, scopes, declared names, and the paths that the source uses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ pub struct ScopeId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId(pub usize);
 
-/// All shipped crates together.
+/// The model of all shipped crates.
 #[derive(Default)]
 pub struct Model {
     pub files: Vec<File>,
@@ -28,13 +28,13 @@ pub struct Model {
 
 /// A source file.
 pub struct File {
-    /// Path from the root of the repository.
+    /// Path, relative to the repository's root.
     pub path: String,
     /// Index of its crate in the workspace.
     pub member: usize,
 }
 
-/// A module, or a block that declares items of its own.
+/// A module, or a block that declares items.
 pub struct Scope {
     pub file: FileId,
     pub parent: Option<ScopeId>,
@@ -45,7 +45,7 @@ pub struct Scope {
     pub macro_use: Vec<ScopeId>,
     pub names: HashMap<String, Vec<Entry>>,
     pub globs: Vec<Glob>,
-    /// Identifiers inside macro calls that stand for items: the call may declare any of them.
+    /// Identifiers inside macro calls that are items; such a call may declare any of them.
     pub generated: HashSet<String>,
 }
 
@@ -60,7 +60,7 @@ pub enum Declared {
     Module(ScopeId),
     Import {
         path: Segments,
-        /// `use a::{self}` imports the module alone.
+        /// Whether this is `use a::{self}`, which imports only the module.
         types_only: bool,
     },
 }
@@ -74,7 +74,7 @@ pub struct Glob {
 /// A path without its generic arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Segments {
-    /// `::name`: the first segment is a crate.
+    /// Whether the path begins with `::`, so that the first segment is a crate.
     pub leading: bool,
     pub names: Vec<String>,
 }
@@ -98,14 +98,14 @@ impl Namespaces {
     }
 }
 
-/// Something with a name, other than a module.
+/// A named item other than a module.
 pub struct Item {
     pub name: String,
     pub file: FileId,
     pub namespaces: Namespaces,
     /// The variants of an enum.
     pub variants: HashSet<String>,
-    /// What a type alias stands for.
+    /// The target of a type alias.
     pub alias: Option<(ScopeId, Segments)>,
 }
 
@@ -113,9 +113,9 @@ pub struct Item {
 pub struct Impl {
     pub scope: ScopeId,
     pub file: FileId,
-    /// The type, if it is a plain path.
+    /// The implementing type, if it is a plain path.
     pub of: Option<Segments>,
-    /// Functions and constants of an inherent `impl`; none for an `impl` of a trait.
+    /// Functions and constants of an inherent `impl`; empty for an `impl` of a trait.
     pub associated: Vec<String>,
 }
 
@@ -134,14 +134,14 @@ pub struct Reference {
 pub enum Kind {
     /// A private `use`.
     Use,
-    /// A `use` with a visibility: no edge of its own.
+    /// A `use` with a visibility, which forms no edge.
     Reexport,
-    /// Anywhere else, with the namespaces in which its last segment is looked up.
+    /// Any other path, with the namespaces to look up its last segment in.
     Path(Namespaces),
 }
 
 impl Model {
-    /// The module that a scope belongs to.
+    /// Returns the module that contains a scope.
     pub fn module(&self, mut scope: ScopeId) -> ScopeId {
         while self.scopes[scope.0].is_block {
             match self.scopes[scope.0].parent {
@@ -152,7 +152,7 @@ impl Model {
         scope
     }
 
-    /// Whether `inner` is `outer` or lies in it.
+    /// Returns whether `inner` is `outer` or lies in it.
     pub fn contains(&self, outer: ScopeId, inner: ScopeId) -> bool {
         std::iter::successors(Some(inner), |scope| self.scopes[scope.0].parent)
             .any(|scope| scope == outer)

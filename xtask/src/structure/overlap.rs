@@ -1,8 +1,7 @@
-//! How much text the two GPU backends have in common: what both do belongs into a crate below them.
+//! Measures how much text the two GPU backends share, since common code belongs in a crate below them.
 //!
-//! A line counts as shared if it stands in a window of six lines that the other backend has too. Lines are
-//! compared without indentation, and blank lines are left out: otherwise closing braces and the blank lines
-//! between functions would form windows of their own.
+//! A line counts as shared if it lies in a window of six lines that the other backend has too. The comparison ignores
+//! indentation and blank lines; otherwise closing braces and blank lines between functions would form windows.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,10 +11,10 @@ use crate::error::{Result, at};
 
 /// Lines in a window.
 const WINDOW: usize = 6;
-/// The check fails from this share of shared lines on, in percent.
+/// The check fails if at least this percentage of lines is shared.
 const LIMIT: usize = 5;
 
-/// A file's path from the root of the repository, and its text.
+/// A file's path, relative to the repository's root, and its text.
 struct Source {
     path: String,
     text: String,
@@ -25,18 +24,18 @@ struct Source {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overlap {
     lines: usize,
-    /// The number of shared lines of each file that has any.
+    /// The number of shared lines of each file with shared lines.
     shared: Vec<(String, usize)>,
 }
 
-/// Counts the lines of `backend-hip` that stand in `backend-cuda` too.
+/// Counts the lines of `backend-hip` that are in `backend-cuda`, too.
 pub fn measure(root: &Path) -> Result<Overlap> {
     let one = sources(root, "backend-hip")?;
     let other = sources(root, "backend-cuda")?;
     Ok(compare(&one, &other))
 }
 
-/// The Rust files in `folder` and below.
+/// Reads the Rust files in `folder` and below.
 fn sources(root: &Path, folder: &str) -> Result<Vec<Source>> {
     let mut files = Vec::new();
     collect(&root.join(folder), &mut files)?;
@@ -104,8 +103,8 @@ impl Overlap {
         self.shared.iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the error text, with the files that share most first, if the limit is reached or there was
-    /// nothing to compare.
+    /// Returns the error text if the limit is reached or there was nothing to compare. It lists the files with most
+    /// shared lines first.
     pub fn complaint(&self) -> Option<String> {
         let too_much = self.lines == 0 || self.shared() * 100 >= self.lines * LIMIT;
         too_much.then(|| {
@@ -116,7 +115,7 @@ impl Overlap {
                 .map(|(path, count)| format!("{path}: {count}"))
                 .collect();
             format!(
-                "{self}; the limit is {LIMIT} %: move what both backends do into a crate below them\n{}",
+                "{self}; the limit is {LIMIT} %: move common code into a crate below them\n{}",
                 files.join("\n")
             )
         })

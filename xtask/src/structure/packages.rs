@@ -1,4 +1,4 @@
-//! What a crate brings into a program that depends on it, against the list.
+//! Compares the packages that a crate brings into a program with the list.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +10,7 @@ use crate::tools;
 
 const LIST: &str = "xtask/structure.toml";
 
-/// Asks Cargo for the packages of each listed crate and compares them with the list. Returns a line for each
-/// difference.
+/// Asks Cargo for the packages of each listed crate and compares them with the list. Returns one line per difference.
 pub fn check(root: &Path, list: &List) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (name, allowed) in &list.packages {
@@ -28,7 +27,7 @@ pub fn check(root: &Path, list: &List) -> Result<Vec<String>> {
         for refused in &allowed.without {
             if packages.iter().any(|package| name_of(package) == refused) {
                 found.push(format!(
-                    "crate {name} brings {refused} into a program: [packages] in {LIST} refuses it"
+                    "crate {name} brings {refused} into a program: [packages] in {LIST} forbids it"
                 ));
             }
         }
@@ -36,12 +35,12 @@ pub fn check(root: &Path, list: &List) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The packages of crate `name` with its default features, itself and procedural macros included, as `name version`.
-/// Tests and build scripts are left out.
+/// Returns the packages of crate `name` with default features, as `name version`. Includes the crate and procedural
+/// macros, but not tests and build scripts.
 fn of(root: &Path, name: &str) -> Result<BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // Cargo may warn on lines of its own, which do not begin with the mark.
+    // The mark `package` tells packages from Cargo's warnings.
     command.args(["tree", "--offline", "--edges", "normal", "--prefix", "none"]);
     command.args(["--no-dedupe", "--format", "package {p}", "--package", name]);
     command.arg("--manifest-path").arg(root.join("Cargo.toml"));
@@ -49,7 +48,7 @@ fn of(root: &Path, name: &str) -> Result<BTreeSet<String>> {
     let lines = text
         .lines()
         .filter_map(|line| line.strip_prefix("package "));
-    // A folder or "(proc-macro)" may follow.
+    // A folder or `(proc-macro)` may follow name and version.
     let package = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     Ok(lines.map(package).collect())
 }

@@ -1,22 +1,22 @@
-//! Finds what a path names: through imports, re-exports and globs to the item itself.
+//! Resolves paths: follows imports, re-exports and globs to the item.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
 use super::model::*;
 
-/// What the leading segments of a path name.
+/// The target of the leading segments of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Module(ScopeId),
     Item(ItemId),
     /// An item that a macro call in this scope declares.
     Generated(ScopeId),
-    /// Something of a crate outside the workspace.
+    /// An item of a crate outside of the workspace.
     External,
 }
 
-/// A target, and how many segments of the path led to it.
+/// A target, and the number of path segments that led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub target: Target,
@@ -26,11 +26,11 @@ pub struct Found {
 /// Resolves paths in a model.
 pub struct Resolver<'m> {
     model: &'m Model,
-    /// Files that have an inherent function or constant, by its type and name.
+    /// Files with an inherent function or constant, by its type and name.
     associated: HashMap<(ItemId, &'m str), BTreeSet<FileId>>,
     /// The type of each `impl`.
     types: Vec<Option<ItemId>>,
-    /// Lookups under way: a name that is asked for again is a circle of imports.
+    /// Lookups in progress; a repeated lookup is a circle of imports.
     open: RefCell<Vec<(ScopeId, String, Namespaces)>>,
 }
 
@@ -56,12 +56,12 @@ impl<'m> Resolver<'m> {
         resolver
     }
 
-    /// The type of the `impl` with this index.
+    /// Returns the type of the `impl` with this index.
     pub fn implemented(&self, block: usize) -> Option<ItemId> {
         self.types[block]
     }
 
-    /// The file that has the inherent function or constant `name` of a type, if it is one file.
+    /// Returns the file with the inherent function or constant `name` of a type, if only one file has it.
     pub fn associated(&self, of: ItemId, name: &str) -> Option<FileId> {
         let files = self.associated.get(&(self.unaliased(of), name))?;
         (files.len() == 1).then(|| files.first().copied())?
@@ -75,7 +75,7 @@ impl<'m> Resolver<'m> {
         })
     }
 
-    /// The item that a type alias stands for, or the item itself.
+    /// Returns the target of a type alias, or the item itself.
     fn unaliased(&self, item: ItemId) -> ItemId {
         let alias = self.model.items[item.0].alias.as_ref();
         let target = alias.and_then(|(scope, path)| {
@@ -111,7 +111,7 @@ impl<'m> Resolver<'m> {
             Some(name) => self.unqualified(scope, name, wanted(0)),
         };
         while at < names.len() {
-            // There are several if `cfg` chooses between modules of one name.
+            // There are several if `cfg` chooses between modules with the same name.
             let next: Vec<Target> = targets
                 .iter()
                 .flat_map(|target| match (target, names[at].as_str()) {
@@ -142,7 +142,7 @@ impl<'m> Resolver<'m> {
         vec![library.map_or(Target::External, |root| Target::Module(*root))]
     }
 
-    /// The meanings of a path's first segment: in the blocks around it, its module, and the crates.
+    /// Returns the meanings of a path's first segment in the blocks around it, its module, and the crates.
     fn unqualified(&self, scope: ScopeId, name: &str, namespaces: Namespaces) -> Vec<Target> {
         let mut current = scope;
         loop {
@@ -169,7 +169,7 @@ impl<'m> Resolver<'m> {
         self.generated(current, name, scope)
     }
 
-    /// A macro that is in scope because its definition stands above, in this module or one around it.
+    /// Returns a macro that is in scope because it is defined earlier, in this module or one around it.
     fn textual_macro(&self, module: ScopeId, name: &str, namespaces: Namespaces) -> Vec<Target> {
         if !namespaces.meets(Namespaces::MACRO) {
             return Vec::new();
@@ -191,7 +191,7 @@ impl<'m> Resolver<'m> {
             .collect()
     }
 
-    /// The meanings of `module::name`, asked for in `from`.
+    /// Returns the meanings of `module::name`, looked up from `from`.
     fn member(
         &self,
         module: ScopeId,
@@ -213,12 +213,12 @@ impl<'m> Resolver<'m> {
         } else if self.model.scopes[module.0].generated.is_empty() {
             Vec::new()
         } else {
-            // A name that stands in the macro's definition alone.
+            // A name that occurs only in the macro's definition.
             vec![Target::Generated(module)]
         }
     }
 
-    /// Whether a glob of the module takes names from a crate outside the workspace.
+    /// Returns whether a glob of the module imports from a crate outside of the workspace.
     fn opens_outside(&self, module: ScopeId, from: ScopeId) -> bool {
         let globs = self.model.scopes[module.0].globs.iter();
         let mut visible = globs.filter(|glob| glob.exported || self.model.contains(module, from));
@@ -228,7 +228,7 @@ impl<'m> Resolver<'m> {
         })
     }
 
-    /// What a scope declares, imports or re-exports under `name`. Its globs count if it does not.
+    /// Returns what a scope declares, imports or re-exports as `name`, otherwise what its globs import.
     fn declared(
         &self,
         scope: ScopeId,
@@ -265,7 +265,7 @@ impl<'m> Resolver<'m> {
         })
     }
 
-    /// The targets of one entry in `namespaces`.
+    /// Returns the targets of one entry in `namespaces`.
     fn meanings(&self, scope: ScopeId, entry: &Entry, namespaces: Namespaces) -> Vec<Target> {
         let (path, types_only) = match &entry.declared {
             Declared::Module(module) => {
@@ -284,7 +284,7 @@ impl<'m> Resolver<'m> {
         }
         let found = self.resolve(scope, path, namespaces);
         if found.is_empty() {
-            // A name that the workspace does not have is a crate's.
+            // A name that is not in the workspace belongs to another crate.
             return vec![Target::External];
         }
         let meaning = |found: Found| {
@@ -296,7 +296,7 @@ impl<'m> Resolver<'m> {
                     let wanted = self.model.items[item.0].namespaces.meets(namespaces);
                     wanted.then_some(found.target)
                 }
-                // A variant, which is a type and a value; or not known.
+                // A variant, which is a type and a value; or unknown.
                 Target::Item(_) | Target::Generated(_) | Target::External => Some(found.target),
             }
         };
@@ -335,7 +335,7 @@ impl<'m> Resolver<'m> {
             .collect()
     }
 
-    /// The enum that a glob opens and that has a variant of this name.
+    /// Returns the enum that a glob imports from and that has a variant with this name.
     fn variant(&self, scope: ScopeId, name: &str, from: ScopeId) -> Vec<Target> {
         let mut targets = self.glob_targets(scope, from);
         targets.retain(|target| match target {
@@ -345,7 +345,7 @@ impl<'m> Resolver<'m> {
         targets
     }
 
-    /// The scopes whose macro calls mention `name`, by way of globs too.
+    /// Returns the scopes whose macro calls mention `name`, also through globs.
     fn generated(&self, scope: ScopeId, name: &str, from: ScopeId) -> Vec<Target> {
         self.once(scope, name, Namespaces::ALL, || {
             if self.model.scopes[scope.0].generated.contains(name) {
@@ -357,7 +357,7 @@ impl<'m> Resolver<'m> {
         })
     }
 
-    /// Looks `name` up, unless the same lookup is under way.
+    /// Looks up `name`, unless the same lookup is in progress.
     fn once(
         &self,
         scope: ScopeId,

@@ -1,4 +1,4 @@
-//! Paths in token streams: macro calls, the bodies of `macro_rules!`, the arguments of attributes.
+//! Finds paths in token streams: macro calls, bodies of `macro_rules!`, arguments of attributes.
 
 use std::collections::HashSet;
 
@@ -6,18 +6,18 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 use super::model::{Namespaces, Segments};
 
-/// A path in a token stream, and where its last segment is looked up.
+/// A path in a token stream, and the namespaces of its last segment.
 pub struct TokenPath {
     pub path: Segments,
     pub namespaces: Namespaces,
 }
 
-/// Keywords before a name that is declared here, not used.
+/// Keywords before a declared name.
 const DECLARING: [&str; 10] = [
     "fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod", "let",
 ];
 
-/// Names of the language and its prelude, which a macro call mentions often and declares never.
+/// Names of the language and its prelude, which macro calls often mention but never declare.
 const PRELUDE: [&str; 33] = [
     "Box",
     "Clone",
@@ -56,8 +56,8 @@ const PRELUDE: [&str; 33] = [
 
 /// Returns the paths in `tokens`, groups included.
 ///
-/// A single lower-case identifier counts only where it is called, since most of them are variables; a single
-/// upper-case one counts unless it is declared here.
+/// A single lower-case identifier counts only if it is called, since most are variables. A single upper-case one counts
+/// unless it is declared here.
 pub fn paths(tokens: TokenStream) -> Vec<TokenPath> {
     let mut found = Vec::new();
     collect(tokens, &mut found);
@@ -82,7 +82,7 @@ fn collect(tokens: TokenStream, found: &mut Vec<TokenPath>) {
     }
 }
 
-/// The index behind the last segment of the path that begins at `at`.
+/// Returns the index after the last segment of the path that begins at `at`.
 fn path_end(tokens: &[TokenTree], at: usize) -> usize {
     let mut end = at + 1;
     while is_double_colon(tokens, end) && ident(tokens.get(end + 2)).is_some() {
@@ -97,7 +97,7 @@ fn path(tokens: &[TokenTree], at: usize, end: usize) -> Option<TokenPath> {
         .filter_map(|index| ident(tokens.get(index)))
         .collect();
     let before = |steps: usize| at.checked_sub(steps).and_then(|index| tokens.get(index));
-    // `$name` is what the caller gives; `$crate` is the crate.
+    // `$name` is an argument; `$crate` is the crate.
     if is_punct(before(1), '$') && names[0] != "crate" {
         return None;
     }
@@ -110,7 +110,7 @@ fn path(tokens: &[TokenTree], at: usize, end: usize) -> Option<TokenPath> {
         return None;
     }
     let leading = at >= 2 && is_double_colon(tokens, at - 2);
-    // Behind generic arguments or `$name`: the rest of a path that begins elsewhere.
+    // After generic arguments or `$name`: the rest of a path that begins earlier.
     let continues = matches!(before(3), Some(TokenTree::Ident(_) | TokenTree::Group(_)));
     if leading && (continues || is_punct(before(3), '>')) {
         return None;
@@ -136,7 +136,7 @@ fn path(tokens: &[TokenTree], at: usize, end: usize) -> Option<TokenPath> {
     Some(TokenPath { path, namespaces })
 }
 
-/// Returns the identifiers that an item made by a macro call could have as its name.
+/// Returns the identifiers that may be names of items that a macro call declares.
 pub fn identifiers(tokens: TokenStream) -> HashSet<String> {
     let mut found = HashSet::new();
     names(tokens, &mut found);
@@ -161,13 +161,13 @@ fn names(tokens: TokenStream, found: &mut HashSet<String>) {
     }
 }
 
-/// Whether this is the name of an integer type.
+/// Returns whether this is the name of an integer type.
 fn is_integer(name: &str) -> bool {
     let width = name.strip_prefix(['i', 'u']);
     width.is_some_and(|width| ["8", "16", "32", "64", "128", "size"].contains(&width))
 }
 
-/// Returns the string literals in `tokens` that read as paths of two segments or more, as in serde's
+/// Returns the string literals in `tokens` that are paths of at least two segments, as in serde's
 /// `with = "module::name"`.
 pub fn quoted_paths(tokens: TokenStream) -> Vec<Segments> {
     let mut found = Vec::new();
@@ -188,7 +188,7 @@ pub fn quoted_paths(tokens: TokenStream) -> Vec<Segments> {
     found
 }
 
-/// A parsed path without its generic arguments.
+/// Returns a parsed path without its generic arguments.
 pub fn segments(path: &syn::Path) -> Segments {
     Segments {
         leading: path.leading_colon.is_some(),
@@ -200,7 +200,7 @@ pub fn segments(path: &syn::Path) -> Segments {
     }
 }
 
-/// The name of an identifier, without `r#`.
+/// Returns the name of an identifier, without `r#`.
 pub fn unraw(ident: &proc_macro2::Ident) -> String {
     let name = ident.to_string();
     name.strip_prefix("r#")

@@ -1,4 +1,4 @@
-//! Reads every shipped crate, module by module from its roots.
+//! Reads every shipped crate, from its roots module by module.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::model::*;
 use super::workspace::Member;
 use crate::error::{Error, Result, at};
 
-/// Reads all files of `members` that are compiled outside tests.
+/// Reads all files of `members` that are compiled outside of tests.
 pub fn read(root: &Path, members: &[Member]) -> Result<Model> {
     let mut reader = Reader {
         root,
@@ -49,7 +49,7 @@ impl Reader<'_> {
 
     /// Reads a target's root file and all modules below it.
     fn tree(&mut self, scope: ScopeId, path: PathBuf, member: usize) -> Result<()> {
-        // The files still to be read; a root's modules lie beside it, like those of `mod.rs`.
+        // The files still to read. A root's modules lie beside it, like those of `mod.rs`.
         let mut open = vec![(scope, path, true)];
         while let Some((scope, path, beside)) = open.pop() {
             for module in self.parse(scope, &path, beside)? {
@@ -78,7 +78,7 @@ impl Reader<'_> {
         Ok(collect::collect(&mut self.model, scope, folders, &syntax))
     }
 
-    /// The file of a module, and whether its own modules lie beside it.
+    /// Returns the file of a module, and whether its submodules lie beside it.
     fn locate(&self, module: Pending, parent: &Path) -> Result<(PathBuf, bool)> {
         if let Some(path) = module.path {
             return Ok((path, true));

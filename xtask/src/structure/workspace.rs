@@ -1,4 +1,4 @@
-//! The workspace's shipped crates, as Cargo describes them.
+//! Asks Cargo for the workspace's shipped crates.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,28 +14,28 @@ const NOT_SHIPPED: [&str; 2] = ["tests", "xtask"];
 /// A shipped crate.
 pub struct Member {
     pub name: String,
-    /// Folder from the root of the repository; empty for the root package.
+    /// Folder, relative to the repository's root; empty for the root package.
     pub folder: PathBuf,
-    /// The root file of the library and of each program, the library first.
+    /// The targets, library first, then programs.
     pub targets: Vec<Target>,
     pub dependencies: Vec<Dependency>,
 }
 
 pub struct Target {
-    /// The name in paths.
+    /// The crate name in paths.
     pub name: String,
     pub is_library: bool,
-    /// Path from the root of the repository.
+    /// The root file, relative to the repository's root.
     pub file: PathBuf,
 }
 
-/// A dependency on a crate of the workspace, tests left out.
+/// A dependency on a workspace crate, except for tests.
 pub struct Dependency {
     pub name: String,
     pub is_renamed: bool,
 }
 
-/// Asks Cargo for the workspace's crates. Those under `tests` and `xtask` are left out.
+/// Asks Cargo for the workspace's crates, except those in `tests` and `xtask`.
 pub fn members(root: &Path) -> Result<Vec<Member>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = root.join("Cargo.toml");
@@ -49,7 +49,7 @@ pub fn members(root: &Path) -> Result<Vec<Member>> {
     ]);
     command.arg("--manifest-path").arg(&manifest);
     let text = tools::output(&mut command)?;
-    // Cargo may warn on the lines before or after the object.
+    // Cargo may print warnings on the lines around the object.
     let object = text.lines().find(|line| line.starts_with('{'));
     let metadata: Metadata =
         serde_json::from_str(object.unwrap_or(&text)).map_err(|source| Error::Manifest {

@@ -1,4 +1,4 @@
-//! The same lists against the headers of release 5.2: a program that includes them says what they have.
+//! Compares the lists with the headers of release 5.2, by compiling and running a program that includes them.
 
 use super::constants;
 use super::lists::{self, Function};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Numbers of ours that are release 5.2's, which stand beside later ones and are chosen by version.
+/// Constants for release 5.2; the backend has later values too and selects by version.
 pub const OF_5_2: [&str; 2] = [
     "MEMORY_TYPE_DEVICE_BEFORE_6",
     "IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6",
 ];
 
-/// Numbers that are another one in 5.2, with the one that it has.
+/// Constants with another value in 5.2, and that value.
 const CHANGED: [(&str, u32); 2] = [
     ("MEMORY_TYPE_DEVICE", constants::MEMORY_TYPE_DEVICE_BEFORE_6),
     (
@@ -25,9 +25,9 @@ const CHANGED: [(&str, u32); 2] = [
     ),
 ];
 
-/// Numbers that 5.2 has not, by C's name, and what came with them. An attribute that a runtime does not know
-/// counts as 0; a runtime before 5.5 is refused where it starts; memory by virtual-memory management is asked to
-/// be uncached from 7.2 on only; copies are kept off compute units from 6.1 on.
+/// Constants that 5.2 lacks, by their names in C, and the release that added them. This is safe because an unknown
+/// attribute counts as 0, the backend rejects runtimes before 5.5, it requests uncached VMM memory only from 7.2 on, and
+/// it keeps copies off the compute units only from 6.1 on.
 const LATER: [(&str, &str); 5] = [
     ("hipDeviceAttributeVirtualMemoryManagementSupported", "5.3"),
     ("hipDeviceAttributeWallClockRate", "5.3"),
@@ -36,14 +36,14 @@ const LATER: [(&str, &str); 5] = [
     ("hipMemAllocationTypeUncached", "7.1"),
 ];
 
-/// Structs whose fields were in another order in 5.2, and the fields that it has not. No runtime that orders
-/// them so is used: that changed in 5.3, and before 5.5 a runtime is refused where it starts.
+/// Structs with another order of fields in 5.2, and the fields that it lacks. The order changed in 5.3, and the backend
+/// rejects runtimes before 5.5.
 const ORDERED_OTHERWISE: [(&str, &[&str]); 1] = [("hipMemAllocationProp", &["allocFlags"])];
 
-/// What the headers have, by what is asked.
+/// The headers' values, by query.
 type Answers = HashMap<String, Vec<usize>>;
 
-/// A program that says what the headers have, one line each: what is asked, then numbers.
+/// Returns the source of a program that prints the headers' values: one line per query, with its numbers.
 fn program() -> String {
     let mut asked = String::new();
     for of in lists::structs() {
@@ -83,7 +83,7 @@ fn program() -> String {
     format!("{PREAMBLE}int main() {{\n{asked}}}\n")
 }
 
-/// Nothing is linked: of functions, only the types are looked at.
+/// The start of the program. It links no library, since it uses only the types of functions.
 const PREAMBLE: &str = r#"
 #define __HIP_PLATFORM_AMD__
 #define __HIP_DISABLE_CPP_FUNCTIONS__
@@ -126,7 +126,7 @@ fn functions() -> impl Iterator<Item = Function> {
     all.into_iter().flatten()
 }
 
-/// What the headers say, asked once.
+/// Returns the headers' values; runs the program only once.
 fn answers(headers: &Path) -> Answers {
     static ASKED: OnceLock<Answers> = OnceLock::new();
     ASKED.get_or_init(|| ask(headers)).clone()
@@ -162,7 +162,7 @@ fn ask(headers: &Path) -> Answers {
         .collect()
 }
 
-/// Where the lists and the headers of 5.2 differ; nothing where they agree but for what is named above.
+/// Returns the differences between the lists and the headers of 5.2, except for those named above.
 fn differences(of_5_2: &Answers) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut compare = |what: String, ours: &[usize]| {
@@ -176,7 +176,7 @@ fn differences(of_5_2: &Answers) -> Vec<String> {
         if ORDERED_OTHERWISE.iter().any(|(other, _)| *other == name) {
             continue;
         }
-        // Ours may be stricter, where C has an array of bytes.
+        // Ours may be stricter if C has an array of bytes.
         let theirs = of_5_2[&format!("struct {name}")][1];
         assert!(of.ours.1 >= theirs, "alignment of {name}");
         compare(format!("struct {name}"), &[of.ours.0, theirs]);
@@ -190,7 +190,7 @@ fn differences(of_5_2: &Answers) -> Vec<String> {
         match number.header[..] {
             [name] if is_later(name) => {}
             [name] => compare(format!("number {name}"), &[ours as usize]),
-            // Several bits.
+            // A combination of several bits.
             ref names => {
                 let bits = names
                     .iter()
@@ -213,13 +213,13 @@ fn differences(of_5_2: &Answers) -> Vec<String> {
     wrong
 }
 
-/// Where the headers of 5.2 are; without, the test says by name that it was left out.
+/// Returns the directory of the headers of 5.2. Without it, prints that the test is skipped.
 fn headers() -> Option<PathBuf> {
     let found = std::env::var_os("SYMMEM_TEST_HIP_HEADERS").map(PathBuf::from);
     if found.is_none() {
         let test = std::thread::current();
         let name = test.name().unwrap_or_default();
-        // Past the harness, which keeps to itself what a test that passes says.
+        // Written directly, since the harness hides the output of passing tests.
         let line = format!("skipped: {name}: SYMMEM_TEST_HIP_HEADERS names no headers of 5.2\n");
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }
@@ -246,7 +246,7 @@ fn release_5_2_is_as_believed_but_for_what_is_named() {
             "{name} is as later"
         );
     }
-    // Or it was not looked at.
+    // A name that the header has must not be in the list.
     let text = std::fs::read_to_string(headers.join("hip/hip_runtime_api.h")).expect("the header");
     for (name, since) in LATER {
         assert!(!text.contains(name), "{name} is said to be {since}'s");

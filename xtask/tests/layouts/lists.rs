@@ -1,30 +1,29 @@
-//! What the backend believes, in lists: each struct, number and function of ours beside the binding's, with the
-//! name that C has for it.
+//! Lists of the backend's structs, constants and functions, each with the binding's counterpart and the name in C.
 
 use super::{compiler, constants, structs, table};
 
-/// A struct of ours beside the binding's.
+/// A struct of the backend and of the binding.
 pub struct Struct {
     pub name: &'static str,
-    /// Its name in C.
+    /// The name in C.
     pub header: &'static str,
-    /// (size, alignment), as we believe it and as the binding has it.
+    /// (size, alignment) in the backend and in the binding, in bytes.
     pub ours: (usize, usize),
     pub theirs: (usize, usize),
     pub fields: Vec<Field>,
 }
 
-/// A field, and where it is.
+/// A field and its offsets in bytes.
 pub struct Field {
     pub name: &'static str,
-    /// Its name in C.
+    /// The name in C.
     pub header: &'static str,
     pub ours: usize,
     pub theirs: usize,
 }
 
-/// A number of ours beside the binding's, which is made of one constant of C's or of several bits; none where
-/// the binding has it not.
+/// A constant of the backend and of the binding, which may combine several constants of C; `theirs` is `None` if the
+/// binding lacks it.
 pub struct Number {
     pub name: &'static str,
     /// The constants' names in C.
@@ -33,30 +32,30 @@ pub struct Number {
     pub theirs: Option<u64>,
 }
 
-/// A function: (size, alignment) of each argument and the result.
+/// A function: (size, alignment) in bytes of each argument and the result.
 pub struct Function {
     pub name: &'static str,
     pub ours: Vec<(usize, usize)>,
     pub theirs: Vec<(usize, usize)>,
 }
 
-/// C's name of a field, of which Rust cannot have every one.
+/// Returns a field's name in C, which Rust may not allow.
 pub fn field_in_c(name: &'static str) -> &'static str {
     match name {
         "type_" => "type",
-        // A union without a name, of this and of the same by a newer name.
+        // An anonymous union of this field and its newer name.
         "__bindgen_anon_1" => "requestedHandleType",
         name => name,
     }
 }
 
-/// C's name of a constant: before that of an enumeration's value, the binding has the enumeration's.
+/// Returns a constant's name in C: the binding prefixes values with the enumeration's name.
 fn constant_in_c(name: &'static str) -> &'static str {
     let value = name.rfind("_hip").or_else(|| name.find("_HIP_"));
     value.map_or(name, |start| &name[start + 1..])
 }
 
-/// A struct of ours, and one of the binding's, field by field.
+/// Lists a struct of the backend and of the binding, field by field.
 macro_rules! layout {
     ($ours:ty, $theirs:ident { $($our:ident = $their:ident),* $(,)? }) => {
         $crate::lists::Struct {
@@ -94,7 +93,7 @@ pub fn structs() -> Vec<Struct> {
     ]
 }
 
-/// Numbers of ours, each beside the header's.
+/// Lists constants of the backend, each with the header's.
 macro_rules! numbers {
     ($($ours:expr => $($theirs:ident)|+),* $(,)?) => {
         vec![$( Number {
@@ -161,7 +160,7 @@ pub fn numbers() -> Vec<Number> {
         result::LAUNCH_FAILURE => hipError_t_hipErrorLaunchFailure,
         result::NOT_SUPPORTED => hipError_t_hipErrorNotSupported,
     );
-    // Pointers made of numbers by macros, and a number of another library's header: no binding has them.
+    // Pointers that macros cast from numbers, and a constant of another library's header; no binding has them.
     let unbound = |name, header, ours| Number {
         name,
         header: vec![header],
@@ -189,7 +188,7 @@ pub fn numbers() -> Vec<Number> {
     all
 }
 
-/// Sizes and alignments of what a function takes, then of what it returns.
+/// Returns sizes and alignments of a function's arguments, then of its result.
 pub trait Signature {
     fn shape() -> Vec<(usize, usize)>;
 }
@@ -223,7 +222,7 @@ impl<F: Signature> Signature for Option<F> {
     }
 }
 
-/// The shape of a table's function beside the header's.
+/// Lists the shape of a table's function and of the header's.
 pub fn function<T, Ours: Signature, Theirs: Signature>(
     name: &'static str,
     _: fn(T) -> Ours,
@@ -236,13 +235,13 @@ pub fn function<T, Ours: Signature, Theirs: Signature>(
     }
 }
 
-/// The shape of a table's function.
+/// Returns the shape of a table's function.
 fn shape<T, Ours: Signature>(_: fn(T) -> Ours) -> Vec<(usize, usize)> {
     Ours::shape()
 }
 
-/// Every function of a table beside the header's; `unbound` are those that the binding has not. The number
-/// of arguments is compared by the compiler, and so is that no function of the table is left out.
+/// Lists every function of a table with the header's; `unbound` are those that the binding lacks. The compiler checks
+/// the number of arguments, and that no function of the table is missing.
 macro_rules! functions {
     ($table:ty { $($name:ident($($argument:tt)*))* } unbound { $($unbound:ident)* }) => {{
         #[allow(non_snake_case, reason = "named as the library names them")]
@@ -330,12 +329,12 @@ pub fn functions() -> Vec<Function> {
         hipMemSetAccess(_ _ _ _)
         hipMemGetAccess(_ _ _)
     } unbound {
-        // By this name version 5's, which later headers replace by a macro.
+        // The version 5 function; later headers replace this name by a macro.
         hipGetDeviceProperties
     })
 }
 
-/// Functions that the binding has not.
+/// Functions that the binding lacks.
 pub fn unbound_functions() -> Vec<Function> {
     vec![Function {
         name: "hipGetDeviceProperties",

@@ -1,15 +1,15 @@
-//! What the HIP backend believes of AMD's runtime: against the types of a maintained binding of it, and
-//! against the headers of release 5.2, the oldest whose library is opened.
+//! Compares the HIP backend's declarations of AMD's runtime with a maintained binding, and with the headers of release
+//! 5.2, the oldest whose library symmem opens.
 //!
-//! The binding has the headers of several releases and takes those of the ROCm that is installed, else the
-//! newest it has. It is a feature of this crate and no plain dependency, as it need not know the release of
-//! a machine that has ROCm: `cargo test -p xtask --features hip-sys --test layouts`. From 7.1 on its releases
-//! have every name that is asked for here, and CI takes that one too. The headers of 5.2 are a
-//! package of Debian's, unpacked by `.ci/run runtimes`; `SYMMEM_TEST_HIP_HEADERS` names their directory.
+//! The binding has the headers of several releases and uses those of the installed ROCm, otherwise its newest. It is an
+//! optional feature, since it may not know the release on a machine with ROCm:
+//! `cargo test -p xtask --features hip-sys --test layouts`. From 7.1 on its releases have every name used here, and CI
+//! tests 7.1 too. The headers of 5.2 are a Debian package, which `.ci/run runtimes` unpacks; `SYMMEM_TEST_HIP_HEADERS`
+//! names their directory.
 
 #![allow(
     dead_code,
-    reason = "of the backend's files, only types and numbers are looked at"
+    reason = "the tests use only types and constants of the backend's files"
 )]
 
 #[path = "../../../backend-hip/src/runtime/compiler.rs"]
@@ -27,19 +27,19 @@ use lists::{Function, Struct, function, layout};
 use symmem_core::backend::CallResult;
 use symmem_gpu::library::Library;
 
-/// How the compiler would be opened. Nothing is opened here.
+/// Stands in for the backend's function, which compiler.rs needs. The tests never call it.
 fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {
     Library::open_first(sonames, &[], advice)
 }
 
-/// Size, alignment and offsets of the fields.
+/// Compares size, alignment and offsets of fields.
 fn assert_same_layout(of: &Struct) {
     let name = of.name;
     assert_eq!(of.ours.0, of.theirs.0, "size of {name}");
     for field in &of.fields {
         assert_eq!(field.ours, field.theirs, "offset of {name}::{}", field.name);
     }
-    // Ours may be stricter, where C has an array of bytes.
+    // Ours may be stricter if C has an array of bytes.
     assert!(of.ours.1 >= of.theirs.1, "alignment of {name}");
 }
 
@@ -54,7 +54,8 @@ fn assert_same_shape(of: &Function) {
 #[test]
 fn structs_have_the_layout_of_the_headers() {
     lists::structs().iter().for_each(assert_same_layout);
-    // Ours is version 5's, which the headers no longer have; a runtime that filled in its own stays within.
+    // Ours is the struct of version 5, which the headers no longer have. It must be large enough for a runtime that
+    // fills in its own.
     assert!(size_of::<structs::DeviceProperties>() >= size_of::<hip_sys::hipDeviceProp_tR0600>());
 }
 

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use symmem_bench::collectives;
 
-/// A part of the test, as ranks do it.
+/// A part of the test, as a task for the ranks.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Part {
-    /// Communicators that come and go, so many.
+    /// Set up and finalize this many communicators.
     Comings(u32),
-    /// What is measured.
+    /// Measure the collectives.
     Bench(collectives::Options),
 }

@@ -1,4 +1,4 @@
-//! What ranks do in the live test.
+//! The ranks' side of the live test.
 
 use super::part::Part;
 use crate::command::bar::with_bar;
@@ -15,10 +15,10 @@ use symmem::backends::{self as select, Selection};
 use symmem_bench::report::table;
 use symmem_bench::{collectives, environment};
 
-/// Bound of every step of a set-up, and of every wait beside it.
+/// Deadline of every step of a setup.
 const SETUP_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Does this rank's part; rank 0 leaves what was found out in the task's file, as far as it came.
+/// Does this rank's part. Rank 0 writes its findings so far to the task's file.
 pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
     let selection = Selection::parse(&task.backend)?;
     let left = match part {
@@ -27,23 +27,23 @@ pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
     };
     if left > 0 {
         output::last_words(format_args!(
-            "{left} buffers were not given up by this rank"
+            "{left} buffers were still held at the end of this rank"
         ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes communicators and gives them up; how many buffers were not given up.
+/// Sets up and finalizes communicators. Returns the number of buffers that were still held.
 fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
     let first = std::env::var("SYMMEM_RANK").is_ok_and(|rank| rank == "0");
     let mut kept = Ok(());
     let all = come_and_go(&selection, SETUP_DEADLINE, count, &mut |all| {
         if let (true, Some(coming)) = (first, all.last()) {
             let line = format!(
-                "  communicator {} of {count}: {}, up in {:.0} ms, gone in {:.0} ms\n",
+                "  communicator {} of {count}: {}, set up in {:.0} ms, finalized in {:.0} ms\n",
                 all.len(),
-                coming.trouble().unwrap_or_else(|| "by multicast".into()),
+                coming.trouble().unwrap_or_else(|| "multicast works".into()),
                 coming.up_ms,
                 coming.down_ms
             );
@@ -54,7 +54,7 @@ fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
     Ok(all.iter().map(|coming| coming.left).sum())
 }
 
-/// Measures in one communicator; how many buffers were not given up.
+/// Measures in one communicator. Returns the number of buffers that were still held.
 fn measure(task: &Task, selection: Selection, options: &collectives::Options) -> Result<u64> {
     let chosen = select::choose(&selection)?;
     let communicator = Builder::new()
@@ -77,7 +77,7 @@ fn measure(task: &Task, selection: Selection, options: &collectives::Options) ->
     Ok(communicator.finalize()?.count() as u64)
 }
 
-/// Leaves what has been found out so far in the task's file, which is whole whenever this rank ends.
+/// Writes the findings so far to the task's file, atomically: the file is complete whenever this rank ends.
 fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
     let Some(Target::File(file)) = &task.json else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! The live test: its parts in turn, each in ranks of its own, until one is in trouble.
+//! The live test: runs its parts in turn, each in ranks of its own, until one fails.
 //!
-//! Only here, and only for these ranks, is multicast asked for.
+//! This is the only code of the command that asks for multicast, and only for these ranks.
 
 use super::part::Part;
 use crate::command::error::{CommandError, INTERRUPTED, Result};
@@ -20,28 +20,28 @@ use symmem_bench::report::Report;
 use symmem_bench::{Effort, collectives};
 use symmem_conformance::{SelftestOptions, Subject};
 
-/// The log of a set-up's steps, before and after each.
+/// The log filter that shows each step of the setup.
 const STEPS: &str = "symmem::memory::multicast=debug";
-/// NCCL's own default: multicast where it can. It says nothing where it cannot.
+/// NCCL's default: use multicast if possible, silently fall back if not.
 const NCCL: (&str, &str) = ("NCCL_NVLS_ENABLE", "2");
 
 type Variables = Vec<(OsString, OsString)>;
 
-/// How ranks are started.
+/// The parameters that the ranks of all parts share.
 struct Launcher<'a> {
     selection: &'a Selection,
     ranks: u32,
     variables: Variables,
 }
 
-/// What rank 0 left, as far as it came.
+/// What rank 0 found before the ranks ended.
 struct Found<T> {
     what: Option<T>,
-    /// Why the ranks did not end in good order, if they did not.
+    /// Why the ranks failed, if they did.
     trouble: Option<String>,
 }
 
-/// Where rank 0 leaves what it finds out; gone when this is dropped.
+/// A directory for rank 0's findings, removed on drop.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -50,8 +50,10 @@ impl Drop for Directory {
     }
 }
 
-/// Runs the parts and says how each ended. The trouble is in what it gives, whatever it was, unless nobody can be
-/// told of it any more.
+/// Runs the parts and prints their results; blocks until the test has ended.
+///
+/// # Errors
+/// Only lost output and Ctrl-C. Any other failure is the returned trial's `trouble`.
 pub fn run(
     selection: &Selection,
     effort: Effort,
@@ -75,7 +77,7 @@ pub fn run(
         ..Trial::default()
     };
     let trouble = parts(&mut trial, &launcher, effort, steps.comings, bench);
-    // What was found out before an error is told with it.
+    // An error becomes the trial's trouble, so that the earlier findings are reported with it.
     trial.trouble = match trouble {
         Err(error @ (CommandError::Output(_) | CommandError::Interrupted)) => return Err(error),
         told => told.unwrap_or_else(|error| Some(error.to_string())),
@@ -86,14 +88,14 @@ pub fn run(
         ))?,
         Some(trouble) => {
             output::text(format_args!(
-                "\nFAILED: {trouble}\nWhat it can mean and how to recover: symmem doctor multicast\n"
+                "\nFAILED: {trouble}\nFor causes and recovery, run: symmem doctor multicast\n"
             ))?;
         }
     }
     Ok(trial)
 }
 
-/// The parts in turn; the trouble of the first that has one.
+/// Runs the parts in turn. Returns the trouble of the first that fails.
 fn parts(
     trial: &mut Trial,
     launcher: &Launcher<'_>,
@@ -103,7 +105,7 @@ fn parts(
 ) -> Result<Option<String>> {
     if launcher.ranks < 2 {
         return Ok(Some(
-            "multicast takes two devices or more, with a rank each".into(),
+            "multicast needs at least two devices, one per rank".into(),
         ));
     }
     output::text(format_args!("\n1. One communicator, step by step\n"))?;
@@ -113,7 +115,7 @@ fn parts(
     let trouble = of_comings(&found);
     trial.set_up = found.what.unwrap_or_default();
     if let Some(trouble) = trouble {
-        return Ok(Some(format!("set-up: {trouble}")));
+        return Ok(Some(format!("setup: {trouble}")));
     }
     output::text(format_args!("\n2. Conformance\n"))?;
     let report = launcher.conformance(effort)?;
@@ -130,11 +132,11 @@ fn parts(
     let trouble = of_comings(&found);
     trial.comings = found.what.unwrap_or_default();
     if let Some(trouble) = trouble {
-        return Ok(Some(format!("set-up and giving back: {trouble}")));
+        return Ok(Some(format!("setup and release: {trouble}")));
     }
-    output::text(format_args!("\n4. Measured\n"))?;
+    output::text(format_args!("\n4. Measurement\n"))?;
     let mut nccl = Variables::new();
-    // What says 0 was refused before.
+    // The value 0 was refused before the test.
     if std::env::var_os(NCCL.0).is_none_or(|value| value.is_empty()) {
         nccl.push((NCCL.0.into(), NCCL.1.into()));
     }
@@ -159,10 +161,14 @@ fn of_bench(found: &Found<Report>) -> Option<String> {
 fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
     for world in &report.worlds {
         match (&*world.about.multicast, &world.trouble) {
-            // It did not come up.
+            // The world did not start.
             ("", Some(trouble)) => return Some(trouble.clone()),
             ("HARDWARE", _) => {}
-            (path, _) => return Some(format!("all ranks agreed on {path}")),
+            (path, _) => {
+                return Some(format!(
+                    "all ranks agreed on multicast support {path} instead of HARDWARE"
+                ));
+            }
         }
         let failed = |case: &symmem_conformance::NamedRecord| match &case.record.outcome {
             symmem_conformance::Outcome::Passed => None,
@@ -176,18 +182,18 @@ fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
             return Some(trouble);
         }
         if let Some(way) = world.ways_without_multicast().first() {
-            return Some(format!("no case of {way} went by multicast"));
+            return Some(format!("no case of {way} used multicast"));
         }
     }
-    (report.totals.passed == 0).then(|| "there was no case".into())
+    (report.totals.passed == 0).then(|| "no case was run".into())
 }
 
 impl Launcher<'_> {
-    /// Runs a part, with these variables too, and reads what rank 0 found out.
+    /// Runs a part with additional variables, and reads rank 0's findings.
     fn found<T: DeserializeOwned>(&self, part: Part, also: Variables) -> Result<Found<T>> {
         let directory = std::env::temp_dir().join(format!("symmem-doctor-{}", std::process::id()));
         std::fs::create_dir(&directory).map_err(|error| CommandError::System {
-            what: format!("making {}", directory.display()),
+            what: format!("creating {}", directory.display()),
             error,
         })?;
         let directory = Directory(directory);
@@ -208,7 +214,7 @@ impl Launcher<'_> {
         }
         let what = read(&file)?;
         let well = ended == ExitCode::SUCCESS && what.is_some();
-        let trouble = (!well).then(|| "a rank failed; it says why above".to_owned());
+        let trouble = (!well).then(|| "a rank failed; the reason is above".to_owned());
         Ok(Found { what, trouble })
     }
 
@@ -226,9 +232,9 @@ impl Launcher<'_> {
     }
 }
 
-/// What rank 0 left, if it came so far.
+/// Reads rank 0's findings; `None` if it wrote none.
 fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
-    let failed = |why: String| CommandError::Said(format!("what rank 0 found out: {why}"));
+    let failed = |why: String| CommandError::Said(format!("reading the findings of rank 0: {why}"));
     match std::fs::read_to_string(file) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| failed(error.to_string())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! Device sources to code objects.
+//! Compiles device sources to code objects.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kernels::family::EXAMPLES_FOLDER;
 use crate::tools;
 
-/// The GPUs that have artefacts: MI200, MI300 and MI350.
+/// The targets with artefacts: MI200, MI300 and MI350.
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
@@ -22,12 +22,12 @@ pub const MODULES: [&str; 8] = [
     "gathered_gemm",
 ];
 
-/// Kernels that examples embed, as users compile their own: `examples/kernels/<name>.cu`.
+/// Kernels that examples embed, compiled as users would: `examples/kernels/<name>.cu`.
 pub const EXAMPLES: [&str; 1] = ["ring"];
 
-/// clang's options but for the target and files. The host's target is fixed, and there is no identifier of
-/// the compilation unit, so that the bytes are the same wherever they are made. Clang 22 by itself would make
-/// code objects of version 6, which older runtimes do not load.
+/// clang's options without target and files. The host target is fixed and there is no compilation unit ID, so that the
+/// output does not depend on the machine. The code object version is set because clang 22 defaults to version 6, which
+/// older runtimes do not load.
 pub const CLANG_OPTIONS: [&str; 13] = [
     "-x",
     "hip",
@@ -81,7 +81,7 @@ impl Compiler {
         )
     }
 
-    /// Compiles a source as symmem's own kernels are.
+    /// Compiles a source with the options of symmem's own kernels.
     #[cfg(test)]
     pub fn own(&self, source: &Path, target: &str, object: PathBuf) -> Result<PathBuf> {
         self.compile(source, &OWN, target, object)

@@ -1,4 +1,4 @@
-//! Machine code as a list of functions, each a list of instructions, read from llvm-objdump's text.
+//! Parses llvm-objdump's output to functions with instructions.
 
 use std::collections::HashMap;
 
@@ -15,22 +15,22 @@ pub struct Instruction {
     pub address: u64,
     pub mnemonic: String,
     pub operands: String,
-    /// Where a branch goes.
+    /// The target of a branch.
     pub target: Option<u64>,
 }
 
 impl Instruction {
-    /// Whether one of its modifiers, such as `sc0`, is this.
+    /// Returns whether it has a modifier such as `sc0`.
     pub fn has(&self, modifier: &str) -> bool {
         self.operands.split([' ', ',']).any(|each| each == modifier)
     }
 
-    /// Whether it waits until no access to memory is outstanding.
+    /// Returns whether it waits until no memory access is outstanding.
     pub fn drains(&self) -> bool {
         self.mnemonic == "s_waitcnt" && self.operands.contains("vmcnt(0)")
     }
 
-    /// An access to global memory: its kind, or `None`.
+    /// Returns the kind of its access to global memory, if it is one.
     pub fn access(&self) -> Option<Access> {
         let rest = ["global_", "flat_"]
             .iter()
@@ -47,7 +47,7 @@ impl Instruction {
     }
 }
 
-/// What an access to global memory does.
+/// The kinds of accesses to global memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Load,
@@ -56,7 +56,7 @@ pub enum Access {
 }
 
 impl Function {
-    /// For each instruction those that may follow it.
+    /// Returns for each instruction those that may follow it.
     pub fn successors(&self) -> Vec<Vec<usize>> {
         let places: HashMap<u64, usize> = self
             .instructions
@@ -81,7 +81,7 @@ impl Function {
     }
 }
 
-/// The functions in what `llvm-objdump --disassemble` says.
+/// Returns the functions in the output of `llvm-objdump --disassemble`.
 pub fn parse(text: &str) -> Vec<Function> {
     let mut functions: Vec<Function> = Vec::new();
     for line in text.lines() {
@@ -122,7 +122,7 @@ pub fn parse(text: &str) -> Vec<Function> {
     functions
 }
 
-/// The address in `... <name+0x1c>`, from the function's start.
+/// Returns the address in `... <name+0x1c>`, computed from the function's start.
 fn branch_target(encoding: &str, name: &str, start: u64) -> Option<u64> {
     let (_, rest) = encoding.split_once('<')?;
     let place = rest.trim_end().strip_suffix('>')?.strip_prefix(name)?;

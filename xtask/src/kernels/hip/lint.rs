@@ -1,24 +1,24 @@
-//! Rung 2: rules that the sources promise and a compiler could break, looked for in the machine code.
+//! Rung 2: checks the machine code for rules that the sources keep and a compiler could break.
 //!
-//! - R1: no wave comes to a block barrier with stores under way: `s_barrier` waits for none, and the flag that
-//!   another wave publishes behind it could overtake them.
-//! - R2: a write-back is waited for before anything that tells of it. LLVM up to 22 can drop that wait
+//! - R1: no wave reaches a block barrier with stores in flight. `s_barrier` does not wait for stores, so a flag that
+//!   another wave publishes after it could overtake them.
+//! - R2: a wave waits for a write-back before its next store, barrier or end. LLVM up to 22 can drop that wait
 //!   (llvm-project's pull request 178316).
-//! - Where the sources publish a flag (a mark in the code object), a write-back for the system and its wait come
-//!   directly before, and the flag itself goes to the system. No such place is gone.
-//! - What is read or written beyond the wave's own cache has the system's scope; so have write-backs,
-//!   invalidations and atomics.
-//! - Behind a loop that waits for a flag the caches are invalidated, except where the flag comes with the data.
+//! - Where the sources publish a flag (marked in the code object), a system write-back and its wait come directly before,
+//!   and the flag's store has system scope. No marked place is missing.
+//! - Accesses beyond the wave's own cache have system scope, as have write-backs, invalidations and atomics.
+//! - The caches are invalidated after a loop that waits for a flag, unless flag and data are one packet.
 //! - The loops of copies and reductions load and store 16 bytes at a time.
-//! - Products of matrices are made by matrix instructions, in a loop.
-//! - No scratch memory, no flat accesses (an address space got lost), no calls, which the analysis does not follow.
+//! - GEMM kernels use matrix instructions in a loop.
+//! - No scratch memory, no flat accesses (which show a lost address space), and no calls, which the analysis does not
+//!   follow.
 //!
-//! What each instruction does: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+//! Source for the instructions: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
 
 use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
 
-/// Kernels whose packets carry their flags: nothing else is ordered by them.
+/// Kernels whose packets carry their flags, which order no other accesses.
 const PACKETS: [&str; 3] = [
     "symmem_latency_packet",
     "symmem_move_packets",
@@ -35,11 +35,11 @@ const VECTORS: [&str; 6] = [
     PRODUCTS,
 ];
 
-/// Kernels that multiply matrices.
+/// GEMM kernels.
 const PRODUCTS: &str = "symmem_gathered_gemm_";
 
-/// How many publications a kernel has at least, by the beginning of its name, the longer first. A wait has two
-/// that tell the host of it, at the deadline and at an abort.
+/// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
+/// record, at the deadline and at an abort.
 const PUBLICATIONS: [(&str, usize); 18] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
@@ -69,7 +69,7 @@ fn carries_flags(name: &str) -> bool {
     begins(name, &PACKETS)
 }
 
-/// How many publications a kernel has at least, where that is known.
+/// Returns the least number of publications in a kernel, if it is known.
 pub(super) fn least_publications(kernel: &str) -> Option<usize> {
     let known = PUBLICATIONS
         .iter()
@@ -77,7 +77,7 @@ pub(super) fn least_publications(kernel: &str) -> Option<usize> {
     known.map(|(_, least)| *least)
 }
 
-/// The kernels of which no instruction was read, a line each: in them nothing wrong would be found.
+/// Returns the kernels without any parsed instruction, one line each, since the lint would find nothing in them.
 pub fn unread<'a>(
     name: &str,
     kernels: impl Iterator<Item = &'a str>,
@@ -89,11 +89,11 @@ pub fn unread<'a>(
     };
     kernels
         .filter(|kernel| !read(kernel))
-        .map(|kernel| format!("{name}: {kernel}: none of its machine code was read"))
+        .map(|kernel| format!("{name}: {kernel}: no machine code was parsed"))
         .collect()
 }
 
-/// What is wrong with the functions of a code object, a line each. `publications` are the addresses that the
+/// Returns the violations in the functions of a code object, one line each. `publications` are the addresses that the
 /// sources marked.
 pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u64]) -> Vec<String> {
     let mut found = Vec::new();
@@ -127,21 +127,21 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
     found
 }
 
-/// A complaint of an instruction, by its index; beyond the last one for the whole function.
+/// A violation by the instruction's index; an index past the end stands for the whole function.
 type Complaint = (usize, &'static str);
 
 struct Code<'a> {
     function: &'a Function,
     successors: Vec<Vec<usize>>,
-    /// gfx90a: one bit (`glc`) for the scope, on loads alone; stores and atomics have none.
+    /// Whether the target is gfx90a, where only loads have a scope, of one bit (`glc`).
     single_cache_bits: bool,
 }
 
 // Facts that may hold before an instruction.
 
-/// Stores of this wave are under way.
+/// Stores of this wave may be in flight.
 const UNDRAINED: u8 = 1;
-/// A write-back is under way.
+/// A write-back may be in flight.
 const WRITING_BACK: u8 = 2;
 /// No write-back since this wave's last store or barrier.
 const UNRELEASED: u8 = 4;
@@ -151,7 +151,7 @@ impl Code<'_> {
         self.function.instructions.iter().enumerate()
     }
 
-    /// A load that goes past the caches of this wave's unit.
+    /// Returns whether the instruction is a load that bypasses the caches of this wave's compute unit.
     fn is_flag_load(&self, instruction: &Instruction) -> bool {
         instruction.access() == Some(Access::Load)
             && if self.single_cache_bits {
@@ -175,7 +175,7 @@ impl Code<'_> {
         }
     }
 
-    /// Instructions that are wrong wherever they stand.
+    /// Returns instructions that are wrong in any place.
     fn forms(&self) -> Vec<Complaint> {
         self.instructions()
             .filter_map(|(index, instruction)| Some((index, self.form(index, instruction)?)))
@@ -189,16 +189,16 @@ impl Code<'_> {
         if mnemonic.starts_with("scratch_")
             || begins(mnemonic, &["buffer_load", "buffer_store", "buffer_atomic"])
         {
-            return Some("scratch memory: a spill or an array that is not in registers");
+            return Some("scratch memory: a spill, or an array that is not in registers");
         }
         if mnemonic.starts_with("flat_") {
             return Some("a flat access: the address is not known to be global");
         }
         if matches!(mnemonic, "s_setpc_b64" | "s_swappc_b64" | "s_call_b64") {
-            return Some("a call or an indirect branch, which is not followed");
+            return Some("a call or an indirect branch, which this check cannot follow");
         }
         if begins(mnemonic, &["s_branch", "s_cbranch"]) && instruction.target.is_none() {
-            return Some("a branch to nowhere in the function");
+            return Some("a branch out of the function");
         }
         if self.single_cache_bits {
             let before = index
@@ -206,11 +206,11 @@ impl Code<'_> {
                 .map(|before| &self.function.instructions[before]);
             return (mnemonic == "buffer_wbinvl1_vol"
                 && before.is_none_or(|before| before.mnemonic != "buffer_invl2"))
-            .then_some("an invalidation that leaves the L2 as it is");
+            .then_some("an invalidation without buffer_invl2, which leaves the L2 stale");
         }
         match (instruction.access(), mnemonic) {
             (Some(Access::Load | Access::Store), _) if sc0 != sc1 => {
-                Some("a flag below system scope, which a peer does not see")
+                Some("a flag below system scope; a peer does not see it")
             }
             (Some(Access::Atomic), _) if !sc1 => Some("an atomic below system scope"),
             (None, "buffer_wbl2") if !system => Some("a write-back that does not reach peers"),
@@ -228,7 +228,7 @@ impl Code<'_> {
         })
     }
 
-    /// R1, R2 and what stands before a publication.
+    /// Checks R1, R2 and the instructions before a publication.
     fn order(&self, publications: &[u64]) -> Vec<Complaint> {
         let mut found = Vec::new();
         for ((index, instruction), facts) in self.instructions().zip(self.facts()) {
@@ -236,12 +236,12 @@ impl Code<'_> {
             let barrier = instruction.mnemonic == "s_barrier";
             let stores = matches!(instruction.access(), Some(Access::Store | Access::Atomic));
             if barrier && facts & UNDRAINED != 0 {
-                found.push((index, "R1: stores may be under way at a block barrier"));
+                found.push((index, "R1: stores may be in flight at a block barrier"));
             }
             if (barrier || stores || instruction.mnemonic == "s_endpgm")
                 && facts & WRITING_BACK != 0
             {
-                found.push((index, "R2: a write-back is not waited for"));
+                found.push((index, "R2: no wait for a write-back"));
             }
             if publications.contains(&instruction.address) {
                 if facts & UNRELEASED != 0 {
@@ -253,13 +253,13 @@ impl Code<'_> {
                 if facts & WRITING_BACK != 0 {
                     found.push((
                         index,
-                        "a flag is published while the write-back is under way",
+                        "a flag is published while the write-back is in flight",
                     ));
                 }
                 if !self.stores_flag(index) {
                     found.push((
                         index,
-                        "no store of a flag, for the system, where one is published",
+                        "no store of a flag at system scope where one is published",
                     ));
                 }
             }
@@ -267,7 +267,7 @@ impl Code<'_> {
         found
     }
 
-    /// Whether the next access, on every path, is a store that a peer sees.
+    /// Returns whether the next access on every path is a store that a peer sees.
     fn stores_flag(&self, index: usize) -> bool {
         let is_flag_store = |each: usize| {
             let instruction = &self.function.instructions[each];
@@ -289,7 +289,8 @@ impl Code<'_> {
         is_flag_store(index) || !self.reaches(index, misses)
     }
 
-    /// Loops that wait for a flag, but for packets: an invalidation follows before the next block barrier.
+    /// Checks that an invalidation follows each loop that waits for a flag, before the next block barrier. Packets need
+    /// none.
     fn spins(&self) -> Vec<Complaint> {
         if carries_flags(&self.function.name) {
             return Vec::new();
@@ -309,11 +310,11 @@ impl Code<'_> {
                     }
                 })
             })
-            .map(|(index, _)| (index, "no invalidation behind a loop that waits for a flag"))
+            .map(|(index, _)| (index, "no invalidation after a loop that waits for a flag"))
             .collect()
     }
 
-    /// The loops that multiply.
+    /// Checks that GEMM kernels multiply with matrix instructions in a loop.
     fn products(&self) -> Option<Complaint> {
         let multiplies = |(index, instruction): (usize, &Instruction)| {
             instruction.mnemonic.starts_with("v_mfma_f32_16x16x16") && self.is_in_loop(index)
@@ -323,7 +324,7 @@ impl Code<'_> {
         (!found).then_some((self.successors.len(), "no loop has a matrix instruction"))
     }
 
-    /// The loops of copies and reductions.
+    /// Checks the access width in loops of copies and reductions.
     fn vectors(&self) -> Vec<Complaint> {
         let name = &self.function.name;
         if !begins(name, &VECTORS) || carries_flags(name) {
@@ -345,7 +346,7 @@ impl Code<'_> {
         found
     }
 
-    /// As many publications as the sources have.
+    /// Checks that no publication of the sources is missing.
     fn published(&self, publications: &[u64]) -> Option<Complaint> {
         let least = least_publications(&self.function.name)?;
         let count = self
@@ -365,7 +366,7 @@ impl Code<'_> {
         )
     }
 
-    /// Whether a path from behind an instruction finds something.
+    /// Returns whether `step` finds something on a path that begins after an instruction.
     fn reaches(&self, index: usize, step: impl Fn(usize) -> Step) -> bool {
         let mut seen = vec![false; self.successors.len()];
         let mut work = self.successors[index].clone();

@@ -1,22 +1,22 @@
-//! Rung 1: what the launch and the kernel must agree on, read from the note of the code object.
+//! Rung 1: checks the code object's metadata, on which launch and kernel must agree.
 
 use super::object::{CodeObject, Kernel};
 
 /// Bytes of `Launch` (`arch_hip.h`), the first argument of symmem's own kernels.
 const LAUNCH_BYTES: u64 = 16;
-/// Most shared memory of a block on all targets (LLVM's "User Guide for AMDGPU Backend", LDS).
+/// Largest shared memory of a block in bytes, on all targets (LLVM's "User Guide for AMDGPU Backend", LDS).
 const SHARED_BYTES: u64 = 64 << 10;
 
-/// Whose kernels a code object has.
+/// The owner of a code object's kernels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// symmem's own, which know the geometry from their first argument.
+    /// symmem, whose kernels get the geometry from their first argument.
     Symmem,
-    /// A user's, to which the runtime passes hidden arguments.
+    /// A user, whose kernels get hidden arguments from the runtime.
     User,
 }
 
-/// What is wrong, a line each.
+/// Returns the violations, one line each.
 pub fn lint(name: &str, target: &str, owner: Owner, object: &CodeObject) -> Vec<String> {
     let mut found = Vec::new();
     if !object.target.ends_with(&format!("--{target}")) {
@@ -27,7 +27,7 @@ pub fn lint(name: &str, target: &str, owner: Owner, object: &CodeObject) -> Vec<
     }
     if object.relocations != 0 {
         found.push(format!(
-            "{name}: {} relocations, where everything should be in place",
+            "{name}: {} relocations; there must be none",
             object.relocations
         ));
     }
@@ -56,7 +56,7 @@ fn kernel_complaints(kernel: &Kernel, owner: Owner) -> Vec<String> {
         kernel.vector_spills != 0,
         format!("{} vector registers spilled", kernel.vector_spills),
     );
-    // Also those that go into lanes of a vector register, without any memory.
+    // Includes spills to lanes of a vector register, which use no memory.
     complain(
         kernel.scalar_spills != 0,
         format!("{} scalar registers spilled", kernel.scalar_spills),
@@ -96,13 +96,13 @@ fn kernel_complaints(kernel: &Kernel, owner: Owner) -> Vec<String> {
     complain(
         (launch.offset, launch.bytes, launch.kind.as_str()) != (0, LAUNCH_BYTES, "by_value"),
         format!(
-            "a first argument of {} bytes at {}, which is no Launch",
+            "a first argument of {} bytes at {}, which is not a Launch",
             launch.bytes, launch.offset
         ),
     );
     complain(
         arguments.offset != LAUNCH_BYTES,
-        format!("its struct at {}, not behind the Launch", arguments.offset),
+        format!("its struct at {}, not after the Launch", arguments.offset),
     );
     let expected = LAUNCH_BYTES + arguments.bytes;
     complain(
@@ -180,10 +180,10 @@ mod tests {
         catches("hidden", |object| {
             object.kernels[0].arguments[1].kind = "hidden_block_count_x".into()
         });
-        catches("no Launch", |object| {
+        catches("not a Launch", |object| {
             object.kernels[0].arguments[0].bytes = 8
         });
-        catches("not behind", |object| {
+        catches("not after", |object| {
             object.kernels[0].arguments[1].offset = 24
         });
         catches("bytes of arguments", |object| {

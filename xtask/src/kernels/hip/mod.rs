@@ -18,8 +18,8 @@ use crate::tools::{self, Scratch};
 use compile::{Compiler, EXAMPLES, MODULES, TARGETS};
 use metadata::Owner;
 
-/// Compiles every module, and the examples' kernels, for every target into `folder`; an error if the lint finds
-/// anything. Returns the compiler's version.
+/// Compiles every module and the examples' kernels for every target into `folder`. Returns the compiler's version, or an
+/// error if the lint finds anything.
 pub fn make(folder: &Path) -> Result<Vec<String>> {
     let compiler = Compiler::find()?;
     let objdump = tools::objdump()?;
@@ -65,7 +65,7 @@ pub fn lint_committed() -> Result<()> {
     Ok(())
 }
 
-/// Lints one code object, of which the target stands before the extension of its name.
+/// Lints one code object, whose name ends in its target and `.co`.
 pub fn lint_file(path: &Path) -> Result<()> {
     let name = path.to_string_lossy();
     let target = TARGETS
@@ -73,14 +73,16 @@ pub fn lint_file(path: &Path) -> Result<()> {
         .find(|target| name.ends_with(&format!(".{target}.co")));
     let target = target.ok_or_else(|| Error::CodeObject {
         path: path.to_owned(),
-        what: "its name does not end in .gfx90a.co, .gfx942.co or .gfx950.co".into(),
+        what:
+            "the name does not end in .gfx90a.co, .gfx942.co or .gfx950.co, which names the target"
+                .into(),
     })?;
     verdict(lint(&tools::objdump()?, path, target, Owner::Symmem)?)?;
     println!("lint of code objects: nothing found");
     Ok(())
 }
 
-/// What is wrong with a code object, a line each.
+/// Returns the violations in a code object, one line each.
 fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
     let object = object::read(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,5 +1,4 @@
-//! A code object as the runtime reads it: what its note says of the kernels, and which of its addresses the
-//! sources have marked.
+//! Reads a code object: the metadata of its kernels, and the addresses that the sources have marked.
 //!
 //! The note is a map in MessagePack: LLVM's "User Guide for AMDGPU Backend", code object V5 metadata.
 
@@ -15,20 +14,19 @@ use crate::error::{Error, Result, at};
 /// The note's type, `NT_AMDGPU_METADATA`.
 const NOTE_METADATA: u32 = 32;
 
-/// What the note and the sections say.
+/// The contents of the note and the sections.
 #[derive(Debug, Default)]
 pub struct CodeObject {
-    /// `amdgcn-amd-amdhsa--gfx942`
+    /// The target, such as `amdgcn-amd-amdhsa--gfx942`.
     pub target: String,
     pub kernels: Vec<Kernel>,
-    /// Entries of relocation sections.
+    /// Number of entries in relocation sections.
     pub relocations: usize,
-    /// Addresses of the instructions before which a source says "here a flag is published"
-    /// (`SYMMEM_PUBLISHES` in `arch_hip.h`).
+    /// Addresses of the instructions after marks for published flags (`SYMMEM_PUBLISHES` in `arch_hip.h`).
     pub publications: Vec<u64>,
 }
 
-/// A kernel as the note describes it.
+/// The metadata of a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
     pub name: String,
@@ -43,7 +41,7 @@ pub struct Kernel {
     pub threads: u64,
 }
 
-/// One argument; hidden ones have kinds that begin so.
+/// An argument; the kinds of hidden arguments begin with `hidden_`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Argument {
     pub offset: u64,
@@ -111,7 +109,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<CodeObject, String> {
     if described {
         Ok(found)
     } else {
-        Err("no note that describes its kernels".into())
+        Err("no note with metadata of kernels".into())
     }
 }
 
@@ -155,18 +153,18 @@ fn field<'a>(value: &'a Value, name: &str) -> std::result::Result<&'a Value, Str
         .into_iter()
         .flatten()
         .find_map(|(key, value)| (key.as_str() == Some(name)).then_some(value))
-        .ok_or_else(|| format!("its note has no {name}"))
+        .ok_or_else(|| format!("the note has no {name}"))
 }
 
 fn number(value: &Value, name: &str) -> std::result::Result<u64, String> {
     field(value, name)?
         .as_u64()
-        .ok_or_else(|| format!("{name} in its note is no number"))
+        .ok_or_else(|| format!("{name} in the note is not a number"))
 }
 
 fn text(value: &Value, name: &str) -> std::result::Result<String, String> {
     let text = field(value, name)?
         .as_str()
-        .ok_or_else(|| format!("{name} in its note is no text"))?;
+        .ok_or_else(|| format!("{name} in the note is not text"))?;
     Ok(text.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Faults planted in sources, to see them caught; and the committed code objects against the structs of the host.
+//! Checks that the lint catches planted faults, and that the committed code objects match the host's structs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::kernels::family::Family;
 use crate::kernels::manifest::{self, Manifest};
 use crate::tools::{self, Scratch};
 
-/// The tools, or `None` where they are not installed: then a test is left out, and says so. CI has them.
+/// Returns the tools, or `None` if they are not installed; the test is then skipped. CI has them.
 fn installed() -> Option<(Compiler, PathBuf)> {
     match (Compiler::find(), tools::objdump()) {
         (Ok(compiler), Ok(objdump)) => Some((compiler, objdump)),
@@ -24,7 +24,7 @@ fn installed() -> Option<(Compiler, PathBuf)> {
     }
 }
 
-/// Past the harness, which keeps to itself what a test that passes says.
+/// Prints that a test is skipped; directly, since the harness hides the output of passing tests.
 fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
@@ -32,7 +32,7 @@ fn skip(reason: &str) {
 
 const HEADERS: &str = "#include \"symmem/copy.h\"\n#include \"symmem/signal.h\"\n#include \"symmem/wait.h\"\nusing namespace symmem;\n";
 
-/// What the lint says of a source, on each target.
+/// Returns the lint's violations in a source, for each target.
 fn complaints(name: &str, source: &str) -> Option<Vec<(&'static str, Vec<String>)>> {
     let (compiler, objdump) = installed()?;
     let scratch = Scratch::new(name).unwrap();
@@ -49,7 +49,7 @@ fn complaints(name: &str, source: &str) -> Option<Vec<(&'static str, Vec<String>
     Some(TARGETS.map(of).into())
 }
 
-/// On every target the lint says so, and says nothing without the fault.
+/// Checks that the lint catches the fault on every target, and finds nothing without it.
 #[track_caller]
 fn catches(name: &str, source: impl Fn(bool) -> String, word: &str) {
     for (target, found) in complaints(name, &source(false)).into_iter().flatten() {
@@ -78,7 +78,7 @@ fn sources_make_the_committed_bytes_and_others_do_not() {
         .artefacts
         .retain(|name, _| name.starts_with("signals."));
     let text = std::fs::read_to_string(tools::root().join("device/entries/signals.h")).unwrap();
-    // Who waits is asked in another way.
+    // Another condition selects the waiting thread.
     let (right, wrong) = ("block_index() == 0 && arch", "block_count() == 1 && arch");
     assert!(text.contains(right));
     let stale = |name: &str, text: &str| {
@@ -99,7 +99,7 @@ fn sources_make_the_committed_bytes_and_others_do_not() {
 
 #[test]
 fn a_signal_without_each_waves_release_is_caught() {
-    // A barrier that waits for no store: what __syncthreads gives on these targets.
+    // A barrier that does not wait for stores, as __syncthreads on these targets.
     let source = |planted: bool| {
         let barrier = if planted {
             "__builtin_amdgcn_s_barrier();"
@@ -119,7 +119,7 @@ fn a_signal_without_each_waves_release_is_caught() {
 
 #[test]
 fn a_release_store_alone_is_caught() {
-    // What the compiler makes of a store with release order, behind a barrier: it drops the wait.
+    // A store with release order after a barrier, for which the compiler drops the wait.
     let source = |planted: bool| {
         let publish = if planted {
             "__hip_atomic_store((__attribute__((address_space(1))) uint32*)put.signal.word, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);"

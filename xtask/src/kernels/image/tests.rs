@@ -9,7 +9,7 @@ use crate::kernels::family::Family;
 use crate::kernels::manifest::{self, Manifest};
 use crate::tools::Scratch;
 
-/// What the crates embed, by the manifest's names.
+/// Returns the images that the crates embed, by their names in the manifest.
 fn embedded(family: Family) -> BTreeMap<String, CompressedImage> {
     match family {
         Family::Ptx => symmem_kernels_ptx::modules()
@@ -17,7 +17,7 @@ fn embedded(family: Family) -> BTreeMap<String, CompressedImage> {
             .flat_map(|module| {
                 let name = module.name;
                 let ptx = (format!("{name}.ptx"), module.ptx);
-                // Instructions of one architecture only: `sm_90a`.
+                // For instructions of only one architecture, as in `sm_90a`.
                 let only = module.end_architecture == module.minimum_architecture + 1;
                 let letter = if only { "a" } else { "" };
                 let cubins = module.cubins.iter();
@@ -46,7 +46,7 @@ fn the_crates_embed_the_bytes_of_the_manifest_and_no_others() {
             .into_iter()
             .map(|(name, image)| {
                 let image = image.decompress().unwrap();
-                // The zero byte behind PTX is the driver's, not the file's.
+                // The zero byte after PTX is for the driver and not in the file.
                 let zeros = usize::from(name.ends_with(".ptx"));
                 let digest = Sha256::digest(&image[..image.len() - zeros]);
                 (

@@ -1,4 +1,4 @@
-//! Device sources to PTX, and PTX to cubins.
+//! Compiles device sources to PTX, and PTX to cubins.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,16 +9,15 @@ use crate::tools;
 
 /// A module of `kernels-ptx`.
 pub struct Module {
-    /// Its artefacts are `<name>.ptx` and `<name>.sm_<architecture>.cubin`.
+    /// The name: artefacts are `<name>.ptx` and `<name>.sm_<architecture>.cubin`.
     pub name: &'static str,
-    /// Its source, from the root of the repository.
+    /// The source, relative to the repository's root.
     pub source: &'static str,
-    /// The architecture its PTX is for, as compilers name it: any later one can run it, or only this one
-    /// where the name ends in `a`.
+    /// The PTX's architecture, as compilers name it. Later ones can run it too, unless the name ends in `a`.
     pub architecture: &'static str,
-    /// The architectures it is assembled for, so that start-up there needs no compiler.
+    /// The architectures with cubins, on which the driver need not compile the PTX.
     pub cubins: &'static [&'static str],
-    /// clang's options that are its own.
+    /// Additional options for clang.
     pub options: &'static [&'static str],
 }
 
@@ -38,7 +37,7 @@ const fn module(
 }
 
 impl Module {
-    /// Whether its PTX can be assembled for a target.
+    /// Returns whether its PTX can be assembled for a target.
     pub fn runs_on(&self, target: &str) -> bool {
         let number = |name: &str| name.parse::<u32>().ok();
         match number(self.architecture) {
@@ -47,20 +46,20 @@ impl Module {
         }
     }
 
-    /// Of multicast instructions, which need a later PTX version: one that the driver of any device that has them
-    /// takes, since it has the functions by which multicast addresses come about.
+    /// Sets the options for multicast instructions, which need a later PTX version. Every driver with the functions that
+    /// create multicast addresses accepts that version.
     const fn multicast(self, options: &'static [&'static str; 2]) -> Self {
         Self { options, ..self }
     }
 }
 
-/// Sums in a wider type are of PTX 8.2 (CUDA 12.2).
+/// Multicast sums in a wider type need PTX 8.2 (CUDA 12.2).
 const MULTICAST: [&str; 2] = ["--cuda-feature=+ptx82", "-DSYMMEM_MULTICAST_HARDWARE"];
-/// Those of floats of 8 bits are of PTX 8.6 (CUDA 12.7).
+/// Multicast sums of fp8 need PTX 8.6 (CUDA 12.7).
 const MULTICAST_F8: [&str; 2] = ["--cuda-feature=+ptx86", "-DSYMMEM_MULTICAST_HARDWARE"];
 
-/// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
-/// can be launched beside their predecessor from sm_90 on are compiled for both.
+/// The modules. There are several because one bulk instruction makes a whole sm_80 module fail to load. Kernels with
+/// dependent launch, from sm_90 on, are compiled for sm_80 and sm_90.
 pub const MODULES: [Module; 19] = [
     module("base", "device/entries/base.h", "80", &["80", "90"]),
     module("latency", "device/entries/latency.h", "80", &["80", "90"]),
@@ -95,8 +94,8 @@ pub const MODULES: [Module; 19] = [
         "80",
         &["80"],
     ),
-    // No cubin: NCCL does without its multicast barrier where a toolkit before 12.6 compiles it,
-    // because of ptxas, as it says without saying why. Ours is 12.4; the driver's own assembler does it.
+    // No cubin, since the ptxas here is 12.4 and NCCL omits its multicast barrier when compiled by a toolkit before
+    // 12.6, because of an unexplained problem of ptxas. The driver's assembler compiles the PTX instead.
     module("multicast", "device/entries/multicast.h", "90", &[]).multicast(&MULTICAST),
     module("multicast_f8", "device/entries/multicast_f8.h", "100a", &[]).multicast(&MULTICAST_F8),
     module(
@@ -125,15 +124,15 @@ pub const MODULES: [Module; 19] = [
     ),
 ];
 
-/// Kernels that examples embed as PTX, which the driver compiles: `examples/kernels/<name>.cu`.
+/// Kernels that examples embed as PTX for the driver to compile: `examples/kernels/<name>.cu`.
 pub const EXAMPLES: [&str; 1] = ["ring"];
 
-/// The lowest PTX version that has bulk copies; drivers from CUDA 12.0 on take it. Without the feature
-/// clang's back end crashes.
+/// The lowest PTX version with bulk copies; drivers from CUDA 12.0 on accept it. Without the feature, clang's back end
+/// crashes.
 const PTX_FEATURE: &str = "--cuda-feature=+ptx80";
 
-/// clang's options but for the architecture and files. The host's target is fixed so that the bytes are
-/// the same wherever they are made.
+/// clang's options without architecture and files. The host target is fixed, so that the output does not depend on the
+/// machine.
 pub const CLANG_OPTIONS: [&str; 14] = [
     "-x",
     "cuda",
@@ -165,8 +164,7 @@ impl Compilers {
         })
     }
 
-    /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`; returns what the
-    /// assembler said.
+    /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`. Returns the assembler's output.
     pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
         let ptx = folder.join(format!("{}.ptx", module.name));
         self.compile(module.source, module.architecture, module.options, &ptx)?;
@@ -178,10 +176,10 @@ impl Compilers {
         Ok(said)
     }
 
-    /// Writes the PTX of an example's kernel into `folder`; returns what the assembler says of it.
+    /// Writes the PTX of an example's kernel into `folder`. Returns the assembler's output.
     pub fn example(&self, name: &str, folder: &Path) -> Result<String> {
         let ptx = folder.join(format!("{name}.ptx"));
-        // What symmem itself can run on.
+        // The lowest architecture that symmem supports.
         self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), "80", &[], &ptx)?;
         assemble(&self.ptxas, &ptx, "80", &folder.join("unused"))
     }
@@ -212,8 +210,8 @@ impl Compilers {
     }
 }
 
-/// PTX without the compiler's comments, a third of its bytes; programs embed it. The sources' own tags are
-/// comments of the other kind and stay.
+/// Removes the compiler's comments, a third of the bytes, since programs embed the PTX. Tags of the sources are comments
+/// of the other kind and stay.
 fn without_comments(ptx: &str) -> String {
     let mut short = String::with_capacity(ptx.len());
     for line in ptx.lines() {
@@ -226,7 +224,7 @@ fn without_comments(ptx: &str) -> String {
     short
 }
 
-/// Assembles PTX; returns what the assembler said, resource use included.
+/// Assembles PTX. Returns the assembler's output, including resource use.
 pub fn assemble(ptxas: &Path, ptx: &Path, architecture: &str, cubin: &Path) -> Result<String> {
     tools::output(
         Command::new(ptxas)

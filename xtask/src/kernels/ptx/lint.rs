@@ -1,15 +1,15 @@
-//! `cargo xtask kernels lint`: rules that the sources promise and a compiler could break.
+//! `cargo xtask kernels lint` for PTX: rules that the sources keep and a compiler could break.
 //!
-//! - No load goes through the non-coherent cache.
-//! - What other devices may see has system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
-//! - Between a generic access and a bulk copy of the same memory stands a proxy fence. A kernel's start
-//!   counts as an acquire: the stream's previous kernel may have been a wait.
-//! - A kernel that waits for its launch's prerequisites touches no global memory before, and waits on
-//!   every path: one that ended first would let its own successor overtake what it did not wait for.
+//! - No load uses the non-coherent cache.
+//! - Accesses that other devices may see have system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
+//! - A proxy fence stands between a generic access and a bulk copy of the same memory. A kernel's start counts as an
+//!   acquire, since the stream's previous kernel may have been a wait.
+//! - A kernel that waits for its launch's prerequisites accesses no global memory before, and waits on every path.
+//!   Otherwise its successor could overtake the kernels that it did not wait for.
 //! - Bulk stores are complete, not only read, before a release and before the end.
-//! - A multicast access is strong and at system scope; flags are raised at all members by a release, behind a proxy
-//!   fence for aliases, since the same memory is accessed by the members' own addresses too.
-//! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
+//! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
+//!   fence, since the members' own addresses access the same memory.
+//! - No local memory, and none of the assembler's C75xx warnings (serialized asynchronous instructions).
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use crate::kernels::family::Family;
 use crate::kernels::{flow, manifest, side_by_side, verdict};
 use crate::tools::{self, Scratch};
 
-/// Tags in the sources, and the operations that may then be less than system scope.
+/// Tags in the sources, and the operations that a tag allows below system scope.
 const ALLOWED: [(&str, &[&str]); 1] = [
-    // Counts the blocks of one grid; no other device ever sees it (arch::arrive).
+    // A counter of one grid's blocks, which no other device sees (arch::arrive).
     ("arrivals", &["atom", "fence"]),
 ];
 
-/// The tag of flags that are raised at all members for what this device stored in its own memory: there a release at
-/// device scope will do (arch::multicast_raise).
+/// The tag of flags raised at all members that cover only stores to this device's memory, for which a release at device
+/// scope is enough (arch::multicast_raise).
 const OWN_MEMORY: &str = "own_memory";
 
 /// Lints one file, or the committed artefacts.
@@ -70,7 +70,7 @@ pub fn run(file: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The architecture that a PTX file is for; 90 if it does not say.
+/// Returns the architecture of a PTX file, or 90 if it names none.
 fn target(text: &str) -> &str {
     text.lines()
         .find_map(|line| line.trim().strip_prefix(".target sm_"))
@@ -78,7 +78,7 @@ fn target(text: &str) -> &str {
         .unwrap_or("90")
 }
 
-/// What is wrong with a module's PTX, a line each.
+/// Returns the violations in a module's PTX, one line each.
 pub fn ptx(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for function in text::parse(text) {
@@ -113,7 +113,7 @@ fn describe(name: &str, function: &Function, statement: &Statement, complaint: &
     )
 }
 
-/// What is wrong with one instruction by itself.
+/// Checks one instruction by itself.
 fn scope(statement: &Statement) -> Option<&'static str> {
     let operation = statement.operation();
     if operation == "ld" && statement.has("nc") {
@@ -122,7 +122,7 @@ fn scope(statement: &Statement) -> Option<&'static str> {
         );
     }
     if matches!(operation, "ld" | "st") && statement.has("local") {
-        return Some("local memory: a spill or an array that is not in registers");
+        return Some("local memory: a spill, or an array that is not in registers");
     }
     if operation == "multimem" {
         return multicast(statement);
@@ -131,12 +131,12 @@ fn scope(statement: &Statement) -> Option<&'static str> {
         return None;
     }
     match operation {
-        "atom" | "red" => Some("an atomic below system scope, which a peer may not see"),
+        "atom" | "red" => Some("an atomic below system scope; a peer may not see it"),
         "st" if is_strong(statement) => {
-            Some("a flag is stored below system scope, and a peer may not see it")
+            Some("a flag is stored below system scope; a peer may not see it")
         }
         "ld" if is_strong(statement) => {
-            Some("a flag is loaded below system scope, and may be stale")
+            Some("a flag is loaded below system scope; it may be stale")
         }
         "membar" => Some("a fence below system scope"),
         "fence" if !statement.has("proxy") && !statement.has("mbarrier_init") => {
@@ -146,7 +146,7 @@ fn scope(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with an access to a multicast address by itself.
+/// Checks one access to a multicast address by itself.
 fn multicast(statement: &Statement) -> Option<&'static str> {
     let raises = statement.has("red");
     let tagged = raises && statement.tag.as_deref() == Some(OWN_MEMORY);
@@ -176,17 +176,17 @@ fn allowed(statement: &Statement) -> bool {
 
 // Facts that may hold before an instruction.
 
-/// Global memory announced by an acquire; no proxy fence since.
+/// An acquire has made global memory visible; no proxy fence since.
 const GLOBAL_UNFENCED: u8 = 1;
-/// Shared memory written by ordinary accesses; no proxy fence since.
+/// Ordinary accesses have written shared memory; no proxy fence since.
 const SHARED_UNFENCED: u8 = 2;
-/// Bulk stores issued and not known to be written.
+/// Bulk stores may be incomplete.
 const STORES_INCOMPLETE: u8 = 4;
 
-/// Kernels that this one was launched beside may still run.
+/// The stream's previous kernels may still run.
 const PREREQUISITES_PENDING: u8 = 8;
 
-/// Global memory touched; no proxy fence for aliases since.
+/// Global memory was accessed; no alias proxy fence since.
 const ALIASES_UNFENCED: u8 = 16;
 
 fn entry_facts(function: &Function) -> u8 {
@@ -259,7 +259,7 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
         facts |= ALIASES_UNFENCED;
     }
     if statement.predicated {
-        return facts; // what may not happen clears nothing
+        return facts; // a predicated instruction may not execute, so it clears nothing
     }
     if statement.mnemonic.starts_with("fence.proxy.async") {
         if !statement.is_shared() {
@@ -281,10 +281,10 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
     facts
 }
 
-/// What is wrong with one instruction after what may have come before it.
+/// Checks one instruction against the facts that may hold before it.
 fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
     if touches_global(statement) && facts & PREREQUISITES_PENDING != 0 {
-        return Some("global memory is touched before griddepcontrol.wait");
+        return Some("global memory is accessed before griddepcontrol.wait");
     }
     if is_bulk_load(statement) && facts & GLOBAL_UNFENCED != 0 {
         return Some("a bulk load after an acquire, without fence.proxy.async between them");
@@ -305,13 +305,13 @@ fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
         is_release_or_acquire(statement) || (statement.operation() == "st" && is_strong(statement));
     if (ends || publishes) && facts & STORES_INCOMPLETE != 0 {
         return Some(
-            "bulk stores may not be complete: cp.async.bulk.wait_group 0 (not .read) comes first",
+            "bulk stores may not be complete; put cp.async.bulk.wait_group 0 (not .read) before it",
         );
     }
     None
 }
 
-/// What the assembler complained of: C75xx and other warnings, spills.
+/// Returns the assembler's warnings, C75xx and others, and spills.
 pub fn assembler(name: &str, said: &str) -> Vec<String> {
     let spills = |line: &str| {
         line.contains("spill")
@@ -412,12 +412,12 @@ mod tests {
             &format!("fence.proxy.async;\n$L1:\n{LOAD}fence.acq_rel.sys;\n@%p1 bra $L1;"),
             "bulk load after an acquire",
         );
-        // A fence on one of two paths is none.
+        // A fence on only one of two paths does not count.
         catches(
             &format!("@%p1 bra $L1;\nfence.proxy.async;\n$L1:\n{LOAD}"),
             "bulk load after an acquire",
         );
-        // What cannot be reached is not complained of.
+        // Unreachable code is not checked.
         assert!(complaints(&format!("ret;\n{LOAD}")).is_empty());
     }
 

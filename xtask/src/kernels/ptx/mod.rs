@@ -13,15 +13,15 @@ use crate::error::{Result, at};
 use crate::tools;
 use compile::{Compilers, EXAMPLES, MODULES};
 
-/// The PTX of a committed module.
+/// Returns the PTX of a committed module.
 fn committed(module: &str) -> Result<String> {
     let path = manifest::place(Family::Ptx, &format!("{module}.ptx"));
     let text = String::from_utf8(image::read(&path)?);
     at(&path, text.map_err(std::io::Error::other))
 }
 
-/// Compiles every module, and the examples' kernels, into `folder`; an error if the lint finds anything.
-/// Returns the compilers' versions.
+/// Compiles every module and the examples' kernels into `folder`. Returns the compilers' versions, or an error if the
+/// lint finds anything.
 pub fn make(folder: &Path) -> Result<Vec<String>> {
     let compilers = Compilers::find()?;
     let linted = side_by_side(&MODULES, |module| {

@@ -1,10 +1,9 @@
-//! `cargo xtask kernels multimem`: which multicast instructions assemblers take, for which targets.
+//! `cargo xtask kernels multimem`: checks which multicast instructions assemble, and for which targets.
 //!
-//! There may be no device here that could run them, and none where multicast may be tried. What can be known without
-//! one is that each form in the artefacts assembles, by the oldest assembler that CI has of a target (12.4, which
-//! makes the artefacts, or the first that knows the target) and by the newest; that the forms for which collectives
-//! take other algorithms are really not there; and that the modules of which only PTX is embedded assemble whole,
-//! without spills and warnings, as a driver will do it.
+//! These checks need no device. Each form in the artefacts must assemble with CI's oldest assembler for a target (12.4,
+//! which builds the artefacts, or the first that knows the target) and with the newest. The forms that symmem assumes to
+//! be missing must be rejected. The modules that are embedded as PTX only must assemble without spills and warnings, as
+//! the driver will do it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ use crate::kernels::family::Family;
 use crate::kernels::{manifest, side_by_side, verdict};
 use crate::tools::{self, Scratch};
 
-/// Targets, and the first release that each is tried with.
+/// Targets, and the first release to test each with.
 const TARGETS: [(&str, Release); 4] = [
     ("90", (12, 4)),
     ("90a", (12, 4)),
@@ -25,14 +24,14 @@ const TARGETS: [(&str, Release); 4] = [
     ("100a", (12, 8)),
 ];
 
-/// The newest release must be of this toolkit at least.
+/// The newest tested release must be at least this.
 const NEWEST: Release = (13, 0);
 
-/// The only one of [`TARGETS`] that has sums of floats of 8 bits.
+/// The only target in [`TARGETS`] with multicast sums of fp8.
 const FLOATS_OF_8_BITS: &str = "100a";
 
-/// Forms that the instruction set does not have, each beside one that it has and that differs in one word, so that
-/// nothing but this word is refused.
+/// Forms that the instruction set does not have, each with a form that it has and that differs in one word, so that only
+/// this word can be the reason for the rejection.
 const REFUSED: [(&str, &str); 16] = [
     (
         "ld_reduce.relaxed.sys.global.min.f32",
@@ -109,7 +108,7 @@ struct Assembler {
     release: Release,
 }
 
-/// Tries every form with every assembler for every target.
+/// Tests every form with every assembler for every target.
 pub fn run() -> Result<()> {
     let assemblers = assemblers()?;
     let forms = emitted()?;
@@ -158,7 +157,7 @@ pub fn run() -> Result<()> {
         };
         let whole: Vec<&str> = embedded_as_ptx(target).map(|module| module.name).collect();
         println!(
-            "multimem on sm_{target} by ptxas {}.{}: {taken} forms taken, {} refused; whole: {}",
+            "multimem on sm_{target} by ptxas {}.{}: {taken} forms accepted, {} rejected; whole modules: {}",
             release.0,
             release.1,
             REFUSED.len() + all - taken,
@@ -168,13 +167,13 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// The modules that a driver assembles, of which a target can have.
+/// Returns the modules embedded as PTX only that the target can run.
 fn embedded_as_ptx(target: &str) -> impl Iterator<Item = &'static Module> {
     let as_ptx = MODULES.iter().filter(|module| module.cubins.is_empty());
     as_ptx.filter(move |module| module.runs_on(target))
 }
 
-/// Those that were named, in order of their releases.
+/// Returns the named assemblers, sorted by release.
 fn assemblers() -> Result<Vec<Assembler>> {
     let mut all = Vec::new();
     for path in tools::all_ptxas()? {
@@ -189,14 +188,14 @@ fn assemblers() -> Result<Vec<Assembler>> {
     Ok(all)
 }
 
-/// The release in "Cuda compilation tools, release 12.4, V12.4.131".
+/// Returns the release in "Cuda compilation tools, release 12.4, V12.4.131".
 fn release(version: &str) -> Option<Release> {
     let (_, rest) = version.split_once("release ")?;
     let (major, minor) = rest.split(',').next()?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Every multicast instruction in the committed artefacts, once.
+/// Returns every distinct multicast instruction in the committed artefacts.
 fn emitted() -> Result<Vec<String>> {
     let mut all = Vec::new();
     for module in &MODULES {
@@ -221,7 +220,7 @@ fn is_of_8_bits(form: &str) -> bool {
 }
 
 impl Assembler {
-    /// What is not as it should be, a line each.
+    /// Tests the forms for a target. Returns violations, one line each.
     fn tries(
         &self,
         target: &str,
@@ -241,20 +240,20 @@ impl Assembler {
         };
         let all: Vec<&str> = taken.into_iter().chain(neighbours).collect();
         if let Err(said) = self.assemble(target, &all, folder)? {
-            found.push(wrong("refused", &said));
+            found.push(wrong("rejected", &said));
         }
         for form in elsewhere
             .into_iter()
             .chain(refused.iter().map(|(form, _)| *form))
         {
             if self.assemble(target, &[form], folder)?.is_ok() {
-                found.push(wrong("taken", form));
+                found.push(wrong("accepted", form));
             }
         }
         Ok(found)
     }
 
-    /// What is wrong with a file of PTX for a target, a line each.
+    /// Assembles a PTX file for a target. Returns violations, one line each.
     fn whole(&self, target: &str, ptx: &Path, folder: &Path) -> Result<Vec<String>> {
         let (major, minor) = self.release;
         let name = ptx.file_name().unwrap_or_default().to_string_lossy();
@@ -266,14 +265,14 @@ impl Assembler {
         }
     }
 
-    /// Assembles a kernel of these forms: what the assembler says if it refuses.
+    /// Assembles a kernel with these forms. Returns the assembler's output if it fails.
     fn assemble(
         &self,
         target: &str,
         forms: &[&str],
         folder: &Path,
     ) -> Result<std::result::Result<(), String>> {
-        // The version that has all of them, or else what the artefacts are of.
+        // 8.6 has all forms; older assemblers get the version of the artefacts.
         let version = if self.release >= (12, 8) {
             "8.6"
         } else {
@@ -292,7 +291,7 @@ impl Assembler {
     }
 }
 
-/// PTX that has each of the forms once.
+/// Returns PTX with each of the forms once.
 fn kernel(version: &str, target: &str, forms: &[&str]) -> String {
     let body: String = forms.iter().map(|form| instruction(form)).collect();
     format!(
@@ -301,7 +300,7 @@ fn kernel(version: &str, target: &str, forms: &[&str]) -> String {
     )
 }
 
-/// The form with registers of its type, as many as its vector has.
+/// Returns the form with operands: registers of its type, as many as its vector has.
 fn instruction(form: &str) -> String {
     let words: Vec<&str> = form.split('.').collect();
     let kind = words.last().copied().unwrap_or_default();
@@ -334,7 +333,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// The items of the innermost loops of a kernel in a committed module, without their labels.
+    /// Returns the items, without labels, of the innermost loops of a kernel in a committed module.
     fn loops(module: &str, kernel: &str) -> Vec<Vec<Statement>> {
         let functions = text::parse(&committed(module).unwrap());
         let function = functions
@@ -361,7 +360,7 @@ mod tests {
         found
     }
 
-    /// The accesses to memory, in order, of each loop that has multicast loads and stores.
+    /// Returns the memory accesses, in order, of each loop with multicast loads and stores.
     fn two_shot_loops(kernel: &str) -> Vec<Vec<String>> {
         let is_access = |one: &Statement| {
             matches!(
@@ -454,7 +453,7 @@ mod tests {
     #[test]
     fn a_form_that_is_taken_or_refused_against_the_table_is_found() {
         let Ok(all) = assemblers() else {
-            // Past the harness, which keeps to itself what a test that passes says.
+            // Written directly, since the harness hides the output of passing tests.
             let _ = writeln!(std::io::stderr(), "skipped: multimem: no ptxas");
             return;
         };
@@ -471,16 +470,16 @@ mod tests {
         .concat();
         let found = tries(&more, &REFUSED);
         assert!(
-            found.len() == 1 && found[0].contains(": refused: "),
+            found.len() == 1 && found[0].contains(": rejected: "),
             "{found:?}"
         );
         let there = "st.relaxed.sys.global.b32";
         let found = tries(&emitted, &[(there, there)]);
         assert!(
-            found.len() == 1 && found[0].contains(": taken: "),
+            found.len() == 1 && found[0].contains(": accepted: "),
             "{found:?}"
         );
-        // A whole module with an instruction that its target does not have.
+        // A module with an instruction that its target does not have.
         let source = scratch.path().join("whole.ptx");
         std::fs::write(&source, kernel("8.2", "80", &[there])).unwrap();
         let found = all[0].whole("90", &source, scratch.path()).unwrap();

@@ -1,11 +1,11 @@
-//! PTX as a list of functions, each a list of labels and statements: as much as the lint needs.
+//! Parses PTX to functions with labels and statements, as far as the lint needs.
 
 /// An entry point or device function.
 #[derive(Debug, Default)]
 pub struct Function {
     pub name: String,
     pub items: Vec<Item>,
-    /// Of each item the braces that it is within: 0 for the function's own.
+    /// For each item, the pair of braces around it; 0 for the function's own.
     scopes: Vec<u32>,
 }
 
@@ -19,20 +19,19 @@ pub enum Item {
 /// An instruction.
 #[derive(Debug)]
 pub struct Statement {
-    /// In the file, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// It has a predicate, so it may do nothing.
+    /// Whether it has a predicate, so that it may not execute.
     pub predicated: bool,
-    /// With its suffixes, e.g. `st.relaxed.sys.global.b32`.
+    /// The mnemonic with suffixes, such as `st.relaxed.sys.global.b32`.
     pub mnemonic: String,
     pub operands: String,
-    /// The word in a `/* comment */` on the same line: the sources name exceptions so.
+    /// The word in a `/* comment */` on the same line, by which the sources mark exceptions.
     pub tag: Option<String>,
 }
 
 impl Function {
-    /// The facts after an item, and the items that may follow it. `transfer` gives the facts after a statement
-    /// from those before it.
+    /// Returns the facts after an item, and the items that may follow it. `transfer` computes the facts after a statement.
     pub fn step(
         &self,
         index: usize,
@@ -45,8 +44,8 @@ impl Function {
         let is_label =
             |item: &Item, name: &str| matches!(item, Item::Label(label) if label == name);
         let mut next: Vec<usize> = match statement.operation() {
-            // Inline assembly has labels of its own between braces, often of one name: that of the same braces is
-            // meant, or else one outside of all.
+            // Inline assembly has labels between braces, often with equal names. A branch means the label in the same
+            // braces, otherwise one outside of all.
             "bra" => {
                 let within = |scope: u32| {
                     let mut items = self.items.iter().zip(&self.scopes);
@@ -75,17 +74,17 @@ impl Function {
 }
 
 impl Statement {
-    /// The instruction without its suffixes.
+    /// Returns the mnemonic without suffixes.
     pub fn operation(&self) -> &str {
         self.mnemonic.split('.').next().unwrap_or_default()
     }
 
-    /// Whether it has this suffix.
+    /// Returns whether it has this suffix.
     pub fn has(&self, suffix: &str) -> bool {
         self.mnemonic.split('.').skip(1).any(|each| each == suffix)
     }
 
-    /// Whether it names shared memory, of the block or the cluster.
+    /// Returns whether it accesses shared memory, of the block or the cluster.
     pub fn is_shared(&self) -> bool {
         self.mnemonic
             .split('.')
@@ -93,7 +92,7 @@ impl Statement {
     }
 }
 
-/// The functions of a PTX file. Declarations and directives are left out.
+/// Returns the functions of a PTX file, without declarations and directives.
 pub fn parse(text: &str) -> Vec<Function> {
     let mut functions = Vec::new();
     let mut name = None;
@@ -111,7 +110,7 @@ pub fn parse(text: &str) -> Vec<Function> {
             .map(|(tag, _)| tag.trim().to_owned());
         let mut within = depth > 1;
         for piece in line.split_inclusive([';', '{', '}']) {
-            // Operands in braces, {%r1, %r2}, open and close within one statement.
+            // Operands in braces, as in {%r1, %r2}, stay within one statement.
             let piece = piece.trim();
             match piece {
                 "{" if name.is_some() || depth > 0 => {
@@ -122,7 +121,7 @@ pub fn parse(text: &str) -> Vec<Function> {
                         };
                     }
                     depth += 1;
-                    // Those that end on the same line have no label that a later line names.
+                    // Braces that end on the same line have no label for a later line.
                     braces += u32::from(depth == 2);
                     within |= depth > 1;
                 }
@@ -149,12 +148,12 @@ pub fn parse(text: &str) -> Vec<Function> {
     functions
 }
 
-/// The name that a line declares, if it declares a function.
+/// Returns the name of the function that a line declares, if any.
 fn function_name(line: &str) -> Option<String> {
     let (_, rest) = [".entry", ".func"]
         .iter()
         .find_map(|word| line.split_once(word))?;
-    // A device function's name follows its result, which stands in parentheses.
+    // A device function's name follows its result in parentheses.
     let rest = rest.trim_start();
     let rest = if rest.starts_with('(') {
         rest.split_once(')')?.1.trim_start()

@@ -1,4 +1,4 @@
-//! Edges that count, edges that do not, and the circles that they form.
+//! Tests which edges count, and which circles they form.
 
 use super::{edges, expect, read};
 

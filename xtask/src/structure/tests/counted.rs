@@ -1,4 +1,4 @@
-//! The packages that a crate brings into a program.
+//! Tests the count of packages that a crate brings into a program.
 
 use super::{list, workspace};
 use crate::structure::packages;
@@ -9,7 +9,7 @@ const ROOT: &str = "[package]\nname = \"upper\"\nversion = \"0.0.0\"\nedition = 
      [dependencies]\nlower = { path = \"lower\" }\ntable = { path = \"table\", optional = true }\n\
      [dev-dependencies]\nfake = { path = \"fake\" }\n";
 
-/// `upper` brings `lower`, and `table` with a feature that `root` may make a default one.
+/// A workspace in which `upper` brings `lower`, and `table` with a feature that `root` may make a default.
 fn check(root: &str, rows: &str) -> Vec<String> {
     let manifest = |name: &str| {
         format!("[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n")
@@ -51,6 +51,6 @@ fn a_refused_package_is_found_once_it_comes_by_default() {
     let root = ROOT.replace("[features]\n", "[features]\ndefault = [\"extra\"]\n");
     assert_eq!(
         check(&root, "upper = { most = 3, without = [\"table\"] }"),
-        ["crate upper brings table into a program: [packages] in xtask/structure.toml refuses it"]
+        ["crate upper brings table into a program: [packages] in xtask/structure.toml forbids it"]
     );
 }

@@ -1,4 +1,4 @@
-//! Crates, folders and files against the list.
+//! Tests the comparison of crates, folders and files with the list.
 
 use super::{list, read};
 
@@ -10,7 +10,7 @@ fn manifest(name: &str, rest: &str) -> String {
     format!("[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n{rest}")
 }
 
-/// `upper` uses `lower`, and `fake` in tests; `xtask` uses both.
+/// A workspace in which `upper` uses `lower`, and `fake` in tests; `xtask` uses both.
 fn workspace(root: &str, files: &[(&str, &str)]) -> super::Source {
     let [lower, fake] = ["lower", "fake"].map(|name| manifest(name, ""));
     let xtask = manifest("xtask", "[dependencies]\nupper = { path = \"..\" }\n");
@@ -113,14 +113,14 @@ fn a_place_that_does_not_name_its_crate_is_found() {
     );
     assert_eq!(
         source.compare(&list(ONLY)),
-        ["src/entry.rs does not name lower: take it out of [only] in xtask/structure.toml"]
+        ["src/entry.rs does not name lower: remove it from [only] in xtask/structure.toml"]
     );
 }
 
 const ROWS: &str = "[crates]\nprobe = []\n[folders]\n\
      probe = [\"base\", \"bootstrap\", \"health\", \"rank\", \"builder\"]\n";
 
-/// A crate with one folder or file for each row.
+/// A crate with one folder or file per row.
 fn rows(faults: &[(&str, &str)]) -> Vec<String> {
     let mut files = vec![
         (

@@ -1,4 +1,4 @@
-//! The checks on small workspaces in a temporary folder, each with one fault or none.
+//! Tests the checks on small workspaces in a temporary folder, each with at most one fault.
 
 mod circles;
 mod counted;
@@ -36,7 +36,7 @@ fn read(files: &[(&str, &str)]) -> Source {
     Source::read(scratch.path()).unwrap()
 }
 
-/// The edges, as `from -> to: names`, without folders and `.rs`.
+/// Returns the edges as `from -> to: names`, without folders and `.rs`.
 fn edges(source: &Source) -> Vec<String> {
     let name = |path: &str| path.trim_end_matches(".rs").replace("src/", "");
     let mut found: Vec<String> = source
@@ -53,7 +53,7 @@ fn edges(source: &Source) -> Vec<String> {
     found
 }
 
-/// Reads a workspace and compares its edges and the files of its circles.
+/// Reads a workspace and compares its edges and the files of its circles with the expected ones.
 #[track_caller]
 fn expect(files: &[(&str, &str)], expected_edges: &[&str], expected_circles: &[&str]) {
     let source = read(files);

@@ -1,10 +1,10 @@
-//! Each rule, by instructions that break it and by others that do not.
+//! Tests each rule with instructions that break it and with others that do not.
 
 use super::super::isa;
 use super::*;
 
-/// A function of these instructions, of 8 bytes each, from address 0 on. A branch's target is the number
-/// of an instruction behind `@`.
+/// Returns a function of these instructions, 8 bytes each, from address 0 on. `@` precedes the index of a branch's
+/// target.
 fn function(name: &str, code: &[&str]) -> Vec<Function> {
     let mut text = format!("0000000000000000 <{name}>:\n");
     for (index, line) in code.iter().enumerate() {
@@ -39,7 +39,7 @@ const WRITE_BACK: &str = "buffer_wbl2 sc0 sc1";
 const DRAIN: &str = "s_waitcnt vmcnt(0)";
 const SPIN: &str = "global_load_dword v2, v[0:1], off sc0 sc1";
 
-/// Stores, each wave's release, a barrier, and one wave's publication (the address of its flag's store).
+/// A put: stores, each wave's release, a barrier, and one wave's publication.
 const PUT: [&str; 10] = [
     STORE,
     WRITE_BACK,
@@ -69,7 +69,7 @@ fn a_put_and_its_signal_pass() {
 fn r1_catches_stores_under_way_at_a_block_barrier() {
     let without_release: Vec<_> = [&PUT[..1], &PUT[3..]].concat();
     one(complaints(&without_release), "R1");
-    // On one of two paths is enough.
+    // A store on one of two paths is enough.
     one(
         complaints(&[STORE, "s_cbranch_vccz 1 @3", DRAIN, "s_barrier", "s_endpgm"]),
         "R1",
@@ -119,7 +119,7 @@ fn catches_a_publication_that_was_weakened() {
         complaints_of("kernel", "gfx942", &plain, &PUBLISHED),
         "no store of a flag",
     );
-    // A store between write-back and flag is not covered by it.
+    // The write-back does not cover a store between it and the flag.
     let mut late = PUT;
     late[5] = STORE;
     let found = complaints_of("kernel", "gfx942", &late, &PUBLISHED);
@@ -252,7 +252,7 @@ fn catches_a_wait_that_does_not_invalidate() {
     };
     assert_eq!(complaints(&wait("buffer_inv sc0 sc1")), [""; 0]);
     one(complaints(&wait("s_nop 0")), "no invalidation");
-    // Too late: other waves have gone on.
+    // Too late: other waves have continued after the barrier.
     one(
         complaints(&[
             SPIN,
@@ -278,7 +278,7 @@ fn catches_a_wait_that_does_not_invalidate() {
     };
     assert_eq!(old("buffer_wbinvl1_vol"), [""; 0]);
     one(old("s_nop 0"), "no invalidation");
-    // Packets bring their flags with them.
+    // Packets carry their flags.
     assert_eq!(
         complaints_of("symmem_latency_packet", "gfx942", &wait("s_nop 0"), &[])
             .into_iter()
@@ -304,9 +304,9 @@ fn catches_scratch_memory_flat_accesses_and_calls() {
     );
     one(
         complaints(&["s_swappc_b64 s[30:31], s[4:5]", "s_endpgm"]),
-        "not followed",
+        "cannot follow",
     );
-    one(complaints(&["s_branch 7", "s_endpgm"]), "nowhere");
+    one(complaints(&["s_branch 7", "s_endpgm"]), "branch out of");
 }
 
 #[test]
@@ -314,14 +314,11 @@ fn catches_a_kernel_of_which_nothing_was_read() {
     let functions = function("kernel", &["s_endpgm"]);
     let unread = |kernels: &[&str]| unread("module", kernels.iter().copied(), &functions);
     assert_eq!(unread(&["kernel"]), [""; 0]);
-    one(
-        unread(&["kernel", "other"]),
-        "other: none of its machine code",
-    );
-    // A name alone, as where the disassembler writes instructions in another form.
+    one(unread(&["kernel", "other"]), "other: no machine code");
+    // A name without instructions, as if the disassembler had changed its format.
     let functions = function("kernel", &[]);
     one(
         super::unread("module", ["kernel"].into_iter(), &functions),
-        "none of its",
+        "no machine code",
     );
 }
