@@ -7,6 +7,7 @@ pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
 mod html;
+mod limits;
 pub mod page;
 mod plot;
 pub mod published;

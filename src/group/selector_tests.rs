@@ -211,7 +211,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let error = refuse(&apart, Algorithm::SWAP);
     assert!(
         error.contains("out of place")
-            && error.ends_with("possible: PACKETS, PUSH, PULL, COPY_ENGINE"),
+            && error.ends_with("possible algorithms: PACKETS, PUSH, PULL, COPY_ENGINE"),
         "{error}"
     );
     let all_reduce = Query {

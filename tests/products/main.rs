@@ -205,7 +205,7 @@ fn no_unaligned_way() {
         Vendor::Cuda => {
             let failure = called.unwrap_err();
             assert_eq!(failure.status, Status::INVALID_ARGUMENT, "{failure}");
-            assert!(failure.message.contains("multiples of 16"), "{failure}");
+            assert!(failure.message.contains("aligned to 16 bytes"), "{failure}");
         }
     }
     release(&rank, gemm).unwrap();
@@ -252,7 +252,7 @@ fn a_library_that_is_missing_lacks_a_function_or_is_too_old_is_told_with_what_to
 ) {
     let (prefix, older, told) = match vendor {
         Vendor::Cuda => ("cublasLt", "110000", ""),
-        Vendor::Hip => ("hipblasLt", "600", "0.6.0; 0.7.0 or newer"),
+        Vendor::Hip => ("hipblasLt", "600", "0.6.0; install 0.7.0 or newer"),
     };
     let function = format!("{prefix}MatmulAlgoGetHeuristic");
     let words = ("PRODUCTS_WORDS", function.as_str());

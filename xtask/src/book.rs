@@ -1,15 +1,16 @@
-//! `cargo xtask book`: checks size, links, code blocks, chapters and the table of variables in README and book.
+//! `cargo xtask book`: checks README and book (size, links, code blocks, chapters, the table of variables, the tables of
+//! results), or the links of the rendered book.
 
 mod links;
+mod rendered;
 mod table;
 /// The library's table. It is compiled here, since a dependency would make every maintainers' command compile the
 /// library.
 #[path = "../../src/base/variables.rs"]
 mod variables;
 
-pub use links::SOURCE;
-
 use crate::error::{Error, Result, at};
+use crate::readme;
 use crate::tools::root;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,12 @@ const END: &str = "<!-- variables:end -->";
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Write the table of variables into its page first
+    /// Write the table of variables and the tables of results into their pages first
     #[arg(long)]
     write: bool,
+    /// Check the links and anchors of the HTML that mdBook rendered into this folder instead
+    #[arg(long, value_name = "DIR", conflicts_with = "write")]
+    rendered: Option<PathBuf>,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -36,8 +40,12 @@ pub fn run(options: &Options) -> Result<()> {
             what: "the marks of the table are missing".into(),
         })?;
         at(&path, std::fs::write(&path, changed))?;
+        readme::write(&root())?;
     }
-    let problems = problems(&root())?;
+    let problems = match &options.rendered {
+        Some(folder) => rendered::problems(&root(), folder)?,
+        None => problems(&root())?,
+    };
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Error::Book(problems)),
@@ -45,7 +53,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Replaces the text between two marks; `None` if the marks are missing.
-pub fn between(page: &str, begin: &str, end: &str, text: &str) -> Option<String> {
+fn between(page: &str, begin: &str, end: &str, text: &str) -> Option<String> {
     let (head, rest) = page.split_once(begin)?;
     let (_, tail) = rest.split_once(end)?;
     Some(format!("{head}{begin}{text}{end}{tail}"))
@@ -68,6 +76,11 @@ fn problems(root: &Path) -> Result<Vec<String>> {
     if between(&page, BEGIN, END, &table::all()).as_deref() != Some(page.as_str()) {
         problems.push(format!(
             "{VARIABLES_PAGE}: the table is not that of src/base/variables.rs; run `cargo xtask book --write`"
+        ));
+    }
+    for page in readme::stale(root)? {
+        problems.push(format!(
+            "{page}: a table of results is not what its file makes; run `cargo xtask book --write`"
         ));
     }
     let (summary, library) = (read("docs/src/SUMMARY.md")?, read("src/lib.rs")?);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod fixture;
 mod page;
+mod plot;
 mod view;
 
 #[cfg(test)]

@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod fixture;
+mod page;
+mod plot;
 #[cfg(test)]
 mod tests;
 mod view;
 
 #[cfg(test)]
 pub(super) use fixture::collectives as example;
-pub(super) use view::{Curve, baselines, curves, views};
+pub(super) use page::{beside, section};
+pub(super) use view::{baselines, views};
 
 /// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

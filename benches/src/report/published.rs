@@ -53,6 +53,13 @@ pub const ONE_BLOCK: [Row; 12] = [
     row(4 << 20, [10.6560, 2.2474], [2.9887, 0.5711]),
 ];
 
+/// Whether all devices are Hopper GPUs, which the figures of this file are for.
+pub fn is_hopper(devices: &[String]) -> bool {
+    let kinds = ["NVIDIA H100", "NVIDIA H200", "NVIDIA GH200"];
+    let known = |name: &String| kinds.iter().any(|kind| name.starts_with(kind));
+    !devices.is_empty() && devices.iter().all(known)
+}
+
 /// Whether a shape is the one for which overlapped all-gather + GEMM was published.
 pub fn is_overlap(product: &Product) -> bool {
     (product.m, product.n, product.k) == (32768, 8192, 16384)

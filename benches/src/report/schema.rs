@@ -172,18 +172,6 @@ impl Column {
         }
     }
 
-    /// Returns the CSS class.
-    pub(super) fn class(self) -> &'static str {
-        match self {
-            Self::Block128 => "block128",
-            Self::BlockBest => "block-best",
-            Self::GridBest => "grid-best",
-            Self::CopyEngine => "copy-engine",
-            Self::Unrolled => "unrolled",
-            Self::Nvshmem | Self::Memcpy => "baseline",
-        }
-    }
-
     /// Whether the column is a baseline, not symmem.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Nvshmem | Self::Memcpy)

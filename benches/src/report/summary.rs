@@ -23,23 +23,23 @@ pub struct Circumstances {
 }
 
 /// A figure with its spread and comparisons.
-struct Line {
-    what: String,
-    figure: f64,
-    unit: &'static str,
+pub(super) struct Line {
+    pub what: String,
+    pub figure: f64,
+    pub unit: &'static str,
     /// Lowest and highest value over the rounds, or minimum and 99th percentile of a latency.
-    spread: Option<(f64, f64)>,
+    pub spread: Option<(f64, f64)>,
     /// The figure divided by the link's bandwidth.
-    of_limit: Option<f64>,
+    pub of_limit: Option<f64>,
     /// A baseline's name, and its time divided by symmem's; above 1, symmem is faster.
-    ratio: Option<(String, Ratio)>,
+    pub ratio: Option<(String, Ratio)>,
 }
 
 /// A ratio, and whether it is noise because the rounds of both overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ratio {
-    value: f64,
-    noise: bool,
+pub(super) struct Ratio {
+    pub value: f64,
+    pub noise: bool,
 }
 
 impl Ratio {
@@ -63,13 +63,7 @@ impl Ratio {
 /// Returns a report for one screen: at most 45 lines of 100 characters.
 pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
     let mut text = heading(report, circumstances);
-    let limit = limit(report);
-    let mut lines = transfers(report, limit);
-    lines.extend(latency(report));
-    if let Some(collectives) = &report.collectives {
-        lines.extend(collective_lines(collectives, limit));
-    }
-    lines.extend(report.ag_gemm.as_ref().and_then(gemm));
+    let lines = lines(report);
     text.push('\n');
     draw(&mut text, &lines);
     text.push('\n');
@@ -78,6 +72,18 @@ pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
         let _ = writeln!(text, "{hint}");
     }
     text
+}
+
+/// The figures that stand for a report, in their order.
+pub(super) fn lines(report: &Report) -> Vec<Line> {
+    let limit = limit(report);
+    let mut lines = transfers(report, limit);
+    lines.extend(latency(report));
+    if let Some(collectives) = &report.collectives {
+        lines.extend(collective_lines(collectives, limit));
+    }
+    lines.extend(report.ag_gemm.as_ref().and_then(gemm));
+    lines
 }
 
 fn heading(report: &Report, circumstances: &Circumstances) -> String {
@@ -333,7 +339,7 @@ fn draw(text: &mut String, lines: &[Line]) {
 }
 
 /// The line that says how many results were checked, and whether any was wrong.
-fn checked(report: &Report) -> String {
+pub(super) fn checked(report: &Report) -> String {
     let transfers = report.points.len();
     // Absent contenders have an entry too, in which nothing was checked.
     let placed = |point: &&CollectivePoint| {

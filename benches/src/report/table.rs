@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 
 use super::ag_gemm;
 use super::collectives::{self, BaselineState};
+use super::published;
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
@@ -52,7 +53,7 @@ pub fn terminal(report: &Report) -> String {
             world,
             &section.baselines,
         );
-        for view in ag_gemm::views(section) {
+        for view in ag_gemm::views(section, published::is_hopper(&report.environment.devices)) {
             draw(&mut text, &view);
         }
     }

@@ -1,5 +1,20 @@
 //! Formatting of numbers and names.
 
+/// Formats a value with at least three significant digits, and from 1 on with at most two decimals.
+pub(super) fn significant(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        small if small < 1e-4 => format!("{value:.2e}"),
+        small if small < 1.0 => {
+            let decimals = 2 - small.log10().floor() as i32;
+            format!("{value:.*}", decimals as usize)
+        }
+        few if few < 100.0 => format!("{value:.2}"),
+        many if many < 1e9 => format!("{value:.1}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
 /// Formats a size exactly, in the largest binary unit that divides it: `2 KiB`, `4 MiB`, `1000003 B`.
 pub(super) fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -73,6 +88,17 @@ mod tests {
         assert_eq!(size(3 << 20), "3 MiB");
         assert_eq!(size(1_000_003), "1000003 B");
         assert_eq!(size(0), "0 B");
+    }
+
+    #[test]
+    fn small_values_keep_their_digits() {
+        let values = [0.0, 0.00002, 0.00123, 0.5, 1.0, 99.5, 450.0, 1e300];
+        assert_eq!(
+            values.map(significant),
+            [
+                "0", "2.00e-5", "0.00123", "0.500", "1.00", "99.50", "450.0", "1.00e300"
+            ]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::schema::{Column, Direction, Matrix, Point, Report, Traffic};
-use super::text::{capital, counted, fine_microseconds, microseconds, range, rate, size};
+use super::text::{capital, fine_microseconds, microseconds, range, rate, size};
 
 /// A table: every row has a cell for each heading, the first heading names the rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +19,8 @@ pub(super) struct View {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Heading {
     pub text: String,
-    /// The means of transfer, where the column is one.
-    pub column: Option<Column>,
+    /// Of the figures below, where the text does not say it.
+    pub unit: &'static str,
     /// How it was done: method, geometry, bytes in flight.
     pub detail: Option<String>,
 }
@@ -54,8 +54,15 @@ impl Cell {
 pub(super) fn heading(text: impl Into<String>) -> Heading {
     Heading {
         text: text.into(),
-        column: None,
+        unit: "",
         detail: None,
+    }
+}
+
+impl Heading {
+    /// The same with a unit.
+    pub fn of(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
     }
 }
 
@@ -111,10 +118,14 @@ impl<'a> Grid<'a> {
             .map(|(_, point)| *point)
     }
 
+    fn name(&self, column: Column) -> &'static str {
+        name(self.of_column(column), column)
+    }
+
     fn heading(&self, column: Column) -> Heading {
         Heading {
-            text: column.label().to_owned(),
-            column: Some(column),
+            text: self.name(column).to_owned(),
+            unit: "GB/s",
             detail: Some(self.how(column)).filter(|how| !how.is_empty()),
         }
     }
@@ -124,7 +135,8 @@ impl<'a> Grid<'a> {
         let mut parts: Vec<String> = Vec::new();
         for point in self.of_column(column) {
             // A method that says no more than the column's name is left out.
-            if point.method.replace('_', " ") != column.label() && !parts.contains(&point.method) {
+            if point.method.replace('_', " ") != self.name(column) && !parts.contains(&point.method)
+            {
                 parts.push(point.method.clone());
             }
         }
@@ -149,7 +161,7 @@ impl<'a> Grid<'a> {
 
     fn wrong_and_notes(&self, caption: &mut Vec<String>) {
         for ((bytes, column), point) in &self.cells {
-            let at = || format!("{} at {}", column.label(), size(*bytes));
+            let at = || format!("{} at {}", self.name(*column), size(*bytes));
             if point.wrong_bytes != 0 {
                 caption.push(format!(
                     "WRONG: {} had {} wrong bytes on ranks {} and {}; its rate is not shown.",
@@ -174,6 +186,21 @@ impl<'a> Grid<'a> {
             text += &format!(", of the slowest of {} pairs", self.pairs);
         }
         text
+    }
+}
+
+/// Returns the name of a column; columns of blocks are `symmem` if no kernel ran, as on the host.
+pub(super) fn name<'a>(
+    points: impl IntoIterator<Item = &'a Point>,
+    column: Column,
+) -> &'static str {
+    let is_block = matches!(
+        column,
+        Column::Block128 | Column::BlockBest | Column::GridBest
+    );
+    match is_block && points.into_iter().all(|point| point.blocks == 0) {
+        true => "symmem",
+        false => column.label(),
     }
 }
 
@@ -204,11 +231,11 @@ pub(super) fn rates(report: &Report, direction: Direction, traffic: Traffic) -> 
     let mut headings = vec![heading("bytes")];
     headings.extend(first.iter().map(|column| grid.heading(*column)));
     if let Some((ours, baseline)) = compared {
-        headings.push(heading("ratio"));
+        headings.push(heading("ratio").of("×"));
         caption.push(format!(
             "ratio: {} over {}.",
-            ours.label(),
-            baseline.label()
+            grid.name(ours),
+            grid.name(baseline)
         ));
     }
     headings.extend(rest.iter().map(|column| grid.heading(*column)));
@@ -251,6 +278,7 @@ pub(super) fn single_shots(
     let mut headings = vec![heading("bytes")];
     headings.extend(columns.iter().map(|column| Heading {
         detail: None,
+        unit: "GB/s · µs p50/p99",
         ..grid.heading(*column)
     }));
     let rows = grid
@@ -332,7 +360,13 @@ pub(super) fn latencies(report: &Report) -> Option<View> {
     Some(View {
         title: "Latency".to_owned(),
         caption,
-        headings: names.into_iter().map(heading).collect(),
+        headings: (names.into_iter())
+            .map(|name| match name {
+                "message" | "baseline" => heading(name),
+                "ratio" => heading(name).of("×"),
+                _ => heading(name).of("µs"),
+            })
+            .collect(),
         rows,
     })
 }
@@ -345,7 +379,7 @@ pub(super) fn matrices(report: &Report) -> impl Iterator<Item = View> {
 fn matrix(matrix: &Matrix) -> View {
     let width = matrix.gbps.iter().map(Vec::len).max().unwrap_or(0);
     let mut headings = vec![heading("rank \\ peer")];
-    headings.extend((0..width).map(|peer| heading(peer.to_string())));
+    headings.extend((0..width).map(|peer| heading(peer.to_string()).of("GB/s")));
     let rows = (matrix.gbps.iter().enumerate())
         .map(|(rank, row)| {
             let cell = |peer: usize| {
@@ -367,38 +401,6 @@ fn matrix(matrix: &Matrix) -> View {
         headings,
         rows,
     }
-}
-
-/// What ran where, in pairs of name and value; what is unknown is left out.
-pub(super) fn environment(report: &Report) -> Vec<(String, String)> {
-    let environment = &report.environment;
-    let host = &environment.host;
-    let mut rows = Vec::new();
-    let mut add = |name: &str, value: &str| {
-        if !value.is_empty() {
-            rows.push((name.to_owned(), value.to_owned()));
-        }
-    };
-    add("date", &environment.date);
-    add("commit", &environment.commit);
-    add("command", &environment.command);
-    add("backend", &environment.backend);
-    add("devices", &counted(&environment.devices));
-    add("driver", environment.driver.as_deref().unwrap_or_default());
-    for (name, version) in &environment.libraries {
-        add(name, version);
-    }
-    add("clocks", environment.clocks.as_deref().unwrap_or_default());
-    add("multicast", &environment.multicast);
-    add("processor", &host.cpu);
-    if host.cores != 0 {
-        add("cores", &host.cores.to_string());
-    }
-    add("kernel", &host.kernel);
-    for (name, value) in &environment.variables {
-        add(name, if value.is_empty() { "(empty)" } else { value });
-    }
-    rows
 }
 
 fn figure(point: Option<&Point>) -> Cell {
@@ -450,7 +452,7 @@ mod tests {
     #[test]
     fn the_host_backend_is_compared_with_memcpy() {
         let view = rates(&fixture::host(), Direction::Pull, Traffic::OneWay).unwrap();
-        assert_eq!(texts(&view), ["bytes", "grid best", "memcpy", "ratio"]);
+        assert_eq!(texts(&view), ["bytes", "symmem", "memcpy", "ratio"]);
     }
 
     #[test]

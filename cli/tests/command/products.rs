@@ -66,7 +66,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         "35x24x18",
         "f16 columns B by columns bias",
         "DDLB's method",
-        "of 2 products. Worst: ",
+        "of 2 shapes. Worst: ",
         "baseline windows is absent",
     ] {
         assert!(output.contains(part), "{part} is missing in\n{output}");

@@ -5,11 +5,9 @@
 
 use super::chapters;
 use crate::error::{Result, at};
+use crate::readme::SOURCE;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-/// The URL of the repository's files, before their paths.
-pub const SOURCE: &str = "https://github.com/symmem/symmem/blob/main/";
 
 /// Pages outside of the book.
 const PAGES: [&str; 5] = [

@@ -36,11 +36,11 @@ pub fn all() -> String {
     let own = |variable: &&Variable| variable.owner == SYMMEM;
     let launcher = |variable: &&Variable| variable.read_by == [SYMMEM] && !own(variable);
     let mut text = String::new();
-    section(&mut text, "symmem's own", VARIABLES.iter().filter(own));
+    section(&mut text, "symmem", VARIABLES.iter().filter(own));
     let others = VARIABLES.iter().filter(|one| !own(one) && !launcher(one));
-    section(&mut text, "Of other libraries and tools", others);
-    section(&mut text, "Of launchers", VARIABLES.iter().filter(launcher));
-    text.push_str("\n## Of the `symmem` command\n\n");
+    section(&mut text, "Other libraries and tools", others);
+    section(&mut text, "Launchers", VARIABLES.iter().filter(launcher));
+    text.push_str("\n## The `symmem` command\n\n");
     text.push_str("| variable | values | default | what it does |\n|---|---|---|---|\n");
     for [name, accepts, default, about] in OF_THE_COMMAND {
         let _ = writeln!(text, "| `{name}` | {accepts} | {default} | {about} |");

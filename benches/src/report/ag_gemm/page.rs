@@ -1,42 +1,62 @@
 //! All-gather + GEMM in the HTML page.
 
-use super::Products;
-use super::view::{plots, views};
-use crate::report::html::{self, Escaped};
-use crate::report::plot::{self, Axes};
-use std::collections::BTreeMap;
+use super::plot::{over_rows, side_by_side};
+use super::view::views;
+use super::{OWN_GEMM, Products};
+use crate::report::collectives;
+use crate::report::html::{Document, table};
+use crate::report::plot::{self, Across, Axes, Limit};
 use std::fmt::{self, Write};
 
-/// Draws the section of all-gather + GEMM: baselines, plots over M, and every table.
-pub(in crate::report) fn section(text: &mut String, measured: &Products) -> fmt::Result {
-    let ranks = measured.world;
-    writeln!(text, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
-    html::beside(text, &measured.baselines)?;
-    let drawn = plots(measured);
-    let curves = || drawn.iter().flat_map(|(_, curves)| curves.iter().cloned());
-    if let Some(axes) = Axes::of_products(curves()) {
-        let legend: BTreeMap<usize, &str> =
-            curves().map(|(place, name, _)| (place, name)).collect();
-        let legend = legend.into_iter();
-        html::draw_legend(
-            text,
-            legend.map(|(place, name)| (plot::collective_class(place), name)),
-        )?;
+/// Writes the section of all-gather + GEMM: baselines, plots, and every table.
+///
+/// `limit` is the peak rate of a device; `hopper` whether published figures are for devices of this kind.
+pub(in crate::report) fn section(
+    page: &mut Document,
+    measured: &Products,
+    limit: Option<Limit>,
+    hopper: bool,
+) -> fmt::Result {
+    let text = page.section(&format!("All-gather + GEMM of {} ranks", measured.world))?;
+    collectives::beside(text, &measured.baselines)?;
+    let plots = over_rows(measured);
+    let lines = || plots.iter().flat_map(|plot| &plot.lines);
+    if let Some(axes) = Axes::over(Across::Rows, "TFLOP/s", limit.clone(), lines()) {
+        let text = page.part("TFLOP/s of a device over rows")?;
+        plot::legend(text, lines())?;
         text.push_str("<div class=\"plots\">\n");
-        for (title, curves) in &drawn {
-            let title = Escaped(title);
-            let name = format!("TFLOP/s over rows, {title}");
-            if let Some(svg) = plot::curves_svg(&name, &axes, curves.iter().cloned())? {
-                writeln!(
-                    text,
-                    "<figure>\n<figcaption>{title}, <span>TFLOP/s over M</span></figcaption>\n{svg}\n</figure>"
-                )?;
+        for one in &plots {
+            if let Some(svg) = axes.draw(&format!("{}: TFLOP/s", one.title), &one.lines)? {
+                plot::figure(text, &one.title, "TFLOP/s over M", &svg)?;
             }
         }
         text.push_str("</div>\n");
     }
-    for view in views(measured) {
-        html::section(text, &view, "h2")?;
+    let bars = side_by_side(measured, limit.as_ref());
+    if !bars.is_empty() {
+        let text = page.part("TFLOP/s of a device by product")?;
+        text.push_str("<div class=\"plots\">\n");
+        for (title, bars) in bars {
+            if let Some(svg) = bars.draw(&format!("{title}: TFLOP/s"))? {
+                plot::figure(text, &title, "median, line: min–max", &svg)?;
+            }
+        }
+        text.push_str("</div>\n");
+    }
+    let text = page.part("Tables of all-gather + GEMM")?;
+    let own = (measured.products.iter()).any(|one| one.ns(OWN_GEMM).is_some());
+    writeln!(
+        text,
+        "<p class=\"caption\">gemm: the GEMM alone, of an A that is already gathered{}. The other contenders gather A \
+         too.</p>",
+        if own {
+            "; own gemm: the same by symmem's kernel"
+        } else {
+            ""
+        }
+    )?;
+    for view in views(measured, hopper) {
+        table(text, &view)?;
     }
     Ok(())
 }

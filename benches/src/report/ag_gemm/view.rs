@@ -4,13 +4,13 @@ use super::{
     ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
     Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
-use crate::report::collectives::{Curve, Time};
+use crate::report::collectives::Time;
 use crate::report::published;
 use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
 
 /// The contenders that were measured, in the order of the columns.
-fn names(section: &Products) -> Vec<&'static str> {
+pub(super) fn names(section: &Products) -> Vec<&'static str> {
     let all = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS]
         .into_iter()
         .chain(ALGORITHMS)
@@ -26,8 +26,8 @@ fn names(section: &Products) -> Vec<&'static str> {
     all.filter(took_part).collect()
 }
 
-/// Returns every table of the section.
-pub(in crate::report) fn views(section: &Products) -> Vec<View> {
+/// Returns every table of the section. `hopper`: whether published figures are for devices of this kind.
+pub(in crate::report) fn views(section: &Products, hopper: bool) -> Vec<View> {
     let names = names(section);
     let mut views = Vec::new();
     let by_events = |entry: &Entry| entry.time;
@@ -39,58 +39,12 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
         by_events,
     ));
     views.extend(times(section, &names, "graph replay", replayed));
-    views.extend(rates(section, &names));
+    views.extend(rates(section, &names, hopper));
     views.extend(ratios(section));
     views.extend(choices(section));
     views.extend(looped(section, &names));
     views.push(checked(section, &names));
     views
-}
-
-/// A plot of shapes that differ in M only: a title, and for each contender TFLOP/s over M.
-pub(in crate::report) type Plot<'a> = (String, Vec<Curve<'a>>);
-
-/// Returns a plot for every group of at least three shapes that differ in M only.
-pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
-    // The position of a contender selects its color.
-    let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
-    let mut plots = Vec::new();
-    let mut known: Vec<Product> = Vec::new();
-    for measured in &section.products {
-        let kind = Product {
-            m: 0,
-            ..measured.product
-        };
-        if known.contains(&kind) {
-            continue;
-        }
-        known.push(kind);
-        let alike = || {
-            (section.products.iter()).filter(move |other| {
-                Product {
-                    m: 0,
-                    ..other.product
-                } == kind
-            })
-        };
-        if alike().count() < 3 {
-            continue;
-        }
-        let curve = |by: &str| -> Vec<(u64, f64)> {
-            let point = |one: &Measured| Some((one.product.m as u64, one.derive(by)?.teraflops));
-            let mut points: Vec<_> = alike().filter_map(point).collect();
-            points.sort_by_key(|(rows, _)| *rows);
-            points
-        };
-        let curves = lines.clone().enumerate();
-        let curves = curves.map(|(place, by)| (place, by, curve(by)));
-        let curves: Vec<Curve<'_>> = curves.filter(|(_, _, points)| !points.is_empty()).collect();
-        if !curves.is_empty() {
-            let Product { n, k, .. } = kind;
-            plots.push((format!("N={n} K={k}, {}", kind_text(&kind)), curves));
-        }
-    }
-    plots
 }
 
 /// The first cells of a row: shape, element type and sharding.
@@ -103,7 +57,7 @@ fn row(measured: &Measured) -> Vec<Cell> {
 }
 
 /// Element type, sharding of A, and any option that is not the default.
-fn kind_text(product: &Product) -> String {
+pub(super) fn kind_text(product: &Product) -> String {
     let element = match product.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
@@ -129,12 +83,12 @@ fn rate(teraflops: f64) -> String {
 fn table(
     section: &Products,
     names: &[&'static str],
-    title: String,
+    (title, unit): (String, &'static str),
     caption: Vec<String>,
     of: impl Fn(&Measured, &str) -> Cell,
 ) -> Option<View> {
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
-    headings.extend(names.iter().map(|name| heading(name.replace(' ', "\n"))));
+    headings.extend((names.iter()).map(|name| heading(name.replace(' ', "\n")).of(unit)));
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .map(|measured| {
             let mut row = row(measured);
@@ -169,7 +123,7 @@ fn times(
          with symmetric windows, then gemm."
             .into(),
     ];
-    table(section, names, title, caption, |measured, by| {
+    table(section, names, (title, "µs"), caption, |measured, by| {
         let Some(entry) = measured.entry(by) else {
             return Cell::Absent;
         };
@@ -182,7 +136,7 @@ fn times(
 }
 
 /// TFLOP/s per device.
-fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
+fn rates(section: &Products, names: &[&'static str], hopper: bool) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
@@ -193,19 +147,22 @@ fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
         "2·M·N·K over the time, where N counts the columns of B on one device; by graph replay if measured."
             .into(),
     ];
-    if section
-        .products
-        .iter()
-        .any(|measured| published::is_overlap(&measured.product))
-    {
+    let mut products = section.products.iter();
+    if hopper && products.any(|measured| published::is_overlap(&measured.product)) {
         caption.extend(published::OVERLAP.map(str::to_owned));
     }
-    table(section, &names, title, caption, |measured, by| {
-        let derived = measured.derive(by);
-        derived.map_or(Cell::Absent, |derived| {
-            Cell::Figure(rate(derived.teraflops))
-        })
-    })
+    table(
+        section,
+        &names,
+        (title, "TFLOP/s"),
+        caption,
+        |measured, by| {
+            let derived = measured.derive(by);
+            derived.map_or(Cell::Absent, |derived| {
+                Cell::Figure(rate(derived.teraflops))
+            })
+        },
+    )
 }
 
 /// Symmem's fastest algorithm, compared with the parts and with other libraries.
@@ -264,7 +221,14 @@ fn ratios(section: &Products) -> Option<View> {
             "fused/\nours",
             "engine/\nours",
         ]
-        .map(heading)
+        .map(|text| {
+            heading(text).of(match text {
+                "ideal" => "µs",
+                "of\nideal" | "overlap" | "of\ntogether" | "own\ngemm" => "share",
+                ratio if ratio.ends_with("ours") => "×",
+                _ => "",
+            })
+        })
         .into(),
         rows,
     })
@@ -334,13 +298,19 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
     let caption = vec![
         "Mean of 50 calls back to back at rank 0, after 5 untimed calls, without a barrier.".into(),
     ];
-    table(section, &names, title, caption, |measured, by| {
-        let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
-        let ns = ns.and_then(|entry| entry.ddlb_ns);
-        ns.map_or(Cell::Absent, |ns| {
-            Cell::Figure(rate(measured.product.teraflops(ns)))
-        })
-    })
+    table(
+        section,
+        &names,
+        (title, "TFLOP/s"),
+        caption,
+        |measured, by| {
+            let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
+            let ns = ns.and_then(|entry| entry.ddlb_ns);
+            ns.map_or(Cell::Absent, |ns| {
+                Cell::Figure(rate(measured.product.teraflops(ns)))
+            })
+        },
+    )
 }
 
 /// Algorithm details, numbers of checked elements, and reasons for absent contenders.
@@ -369,7 +339,10 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
         .filter(|by| ![GEMM, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
-    headings.extend(names.iter().map(|name| heading(name.replace(' ', "\n"))));
+    headings.extend(names.iter().map(|name| {
+        let unit = if *name == GATHER { "" } else { "elements" };
+        heading(name.replace(' ', "\n")).of(unit)
+    }));
     let rows = (section.products.iter())
         .map(|measured| {
             let mut row = row(measured);
@@ -411,7 +384,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_cell_for_each_heading_and_who_was_nowhere_no_column() {
-        let views = views(&example());
+        let views = views(&example(), true);
         assert_eq!(views.len(), 7);
         for view in &views {
             for row in &view.rows {
@@ -433,31 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn products_that_differ_in_their_rows_are_drawn_over_them() {
-        let mut section = example();
-        assert!(plots(&section).is_empty(), "a point is no curve");
-        for m in [64, 4] {
-            let mut other = section.products[1].clone();
-            other.product.m = m;
-            section.products.push(other);
-        }
-        let plots = plots(&section);
-        let (title, curves) = &plots[0];
-        assert_eq!(
-            (plots.len(), title.as_str()),
-            (1, "N=3584 K=8192, f16 columns")
-        );
-        let names: Vec<&str> = curves.iter().map(|(_, name, _)| *name).collect();
-        assert_eq!(names, ["baseline", "pull", GEMM]);
-        for (_, _, points) in curves {
-            let rows: Vec<u64> = points.iter().map(|(rows, _)| *rows).collect();
-            assert_eq!(rows, [4, 16, 64]);
-        }
-    }
-
-    #[test]
     fn the_choice_has_a_line_for_each_product_and_the_worst_is_said() {
-        let views = views(&example());
+        let views = views(&example(), true);
         let choices = &views[4];
         assert_eq!(choices.rows.len(), 2);
         // The baseline takes 27 µs, pull 21.
@@ -476,9 +426,10 @@ mod tests {
             captions.any(|sentence| sentence.contains("678"))
         };
         let mut section = example();
-        assert!(published(&views(&section)));
+        assert!(published(&views(&section, true)));
         section.products.remove(0);
-        assert!(!published(&views(&section)));
+        assert!(!published(&views(&section, true)));
+        assert!(!published(&views(&example(), false)), "another device");
     }
 
     #[test]
@@ -487,7 +438,7 @@ mod tests {
         let entries = &mut section.products[0].entries;
         let push = entries.iter_mut().find(|entry| entry.by == "push");
         push.unwrap().wrong = 3;
-        let views = views(&section);
+        let views = views(&section, true);
         let said = |part: &str| {
             let mut captions = views.iter().flat_map(|view| &view.caption);
             captions.any(|sentence| sentence.contains(part))

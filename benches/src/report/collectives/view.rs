@@ -25,16 +25,24 @@ pub(in crate::report) fn baselines(states: &[BaselineState]) -> Vec<String> {
 pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
     let mut views = Vec::new();
     for collective in section.measured() {
-        views.push(nccl_tests(section, collective));
-        views.push(times(section, collective));
-        views.extend(compared(section, collective));
+        views.extend(views_of(section, collective));
     }
     views.extend(section.barrier.as_ref().map(barrier));
     views.extend(means(section));
     views
 }
 
-fn of(section: &Collectives, collective: Collective) -> impl Iterator<Item = &CollectivePoint> {
+/// The tables of one operation.
+pub(super) fn views_of(section: &Collectives, collective: Collective) -> Vec<View> {
+    let mut views = vec![nccl_tests(section, collective), times(section, collective)];
+    views.extend(compared(section, collective));
+    views
+}
+
+pub(super) fn of(
+    section: &Collectives,
+    collective: Collective,
+) -> impl Iterator<Item = &CollectivePoint> {
     (section.points.iter()).filter(move |point| point.collective == collective)
 }
 
@@ -43,7 +51,7 @@ fn ours(section: &Collectives, collective: Collective) -> impl Iterator<Item = &
 }
 
 /// The method behind the times of the first table.
-fn how(section: &Collectives) -> &'static str {
+pub(super) fn how(section: &Collectives) -> &'static str {
     match section.is_replayed() {
         true => "graph replay",
         false => "looped",
@@ -68,10 +76,12 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     View {
         title: collective.name().into(),
         caption,
-        headings: (NAMES.iter())
-            .chain(PLACED.iter())
-            .chain(PLACED.iter())
-            .map(|text| heading(*text))
+        headings: (NAMES.iter().map(|text| heading(*text)))
+            .chain(
+                Placement::ALL
+                    .into_iter()
+                    .flat_map(|placement| PLACED.map(|text| heading(text).of(placement.label()))),
+            )
             .collect(),
         rows: points
             .iter()
@@ -147,7 +157,7 @@ fn three(placed: &Placed) -> [Cell; 3] {
     [figure(placed.looped), figure(placed.graph), single]
 }
 
-fn barrier(placed: &Placed) -> View {
+pub(super) fn barrier(placed: &Placed) -> View {
     let mut row = vec![Cell::Name("barrier".into())];
     row.extend(three(placed));
     View {
@@ -156,7 +166,9 @@ fn barrier(placed: &Placed) -> View {
             "µs: calls back to back, calls replayed from a graph, single calls timed on the host."
                 .into(),
         ],
-        headings: ["", "looped", "graph", "p50/p99"].map(heading).into(),
+        headings: ["", "looped", "graph", "p50/p99"]
+            .map(|text| heading(text).of(if text.is_empty() { "" } else { "µs" }))
+            .into(),
         rows: vec![row],
     }
 }
@@ -164,8 +176,8 @@ fn barrier(placed: &Placed) -> View {
 /// Symmem's looped, replayed and single-call times at each size, and the algorithm.
 fn times(section: &Collectives, collective: Collective) -> View {
     let mut headings = vec![heading("size"), heading("algorithm")];
-    for _ in Placement::ALL {
-        headings.extend(["looped", "graph", "p50/p99"].map(heading));
+    for unit in ["µs, out of place", "µs, in place"] {
+        headings.extend(["looped", "graph", "p50/p99"].map(|text| heading(text).of(unit)));
     }
     let rows = ours(section, collective)
         .map(|point| {
@@ -216,9 +228,11 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
     let cells: BTreeMap<(u64, &str), &CollectivePoint> = of(section, collective)
         .map(|point| ((point.bytes, point.by.as_str()), point))
         .collect();
-    let mut headings = vec![heading("size"), heading(OURS)];
-    headings.extend(beside.iter().map(|name| heading(*name)));
-    headings.extend(["best/ours", "in place", "best"].map(heading));
+    let mut headings = vec![heading("size"), heading(OURS).of("µs, out/in place")];
+    headings.extend((beside.iter()).map(|name| heading(*name).of("µs, out/in place")));
+    headings.push(heading("best/ours").of("×, out of place"));
+    headings.push(heading("in place").of("×"));
+    headings.push(heading("best"));
     let rows = ours(section, collective)
         .map(|point| {
             let mut row = vec![Cell::Name(size(point.bytes))];
@@ -279,7 +293,7 @@ fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
 }
 
 /// The table of geometric means by operation and over all; `None` without a baseline.
-fn means(section: &Collectives) -> Option<View> {
+pub(super) fn means(section: &Collectives) -> Option<View> {
     let overall = section.geometric_mean(None)?;
     let mut rows: Vec<_> = (section.measured().into_iter())
         .filter_map(|collective| {
@@ -292,36 +306,12 @@ fn means(section: &Collectives) -> Option<View> {
         caption: vec![
             "Geometric mean over sizes and placements of the best baseline's time divided by symmem's.".into(),
         ],
-        headings: ["operation", "best/ours"].map(heading).into(),
+        headings: vec![heading("operation"), heading("best/ours").of("×")],
         rows: rows
             .into_iter()
             .map(|(name, mean)| vec![Cell::Name(name.into()), Cell::Ratio(mean)])
             .collect(),
     })
-}
-
-/// A curve of a plot: its position in the legend, its name, and its points.
-pub(in crate::report) type Curve<'a> = (usize, &'a str, Vec<(u64, f64)>);
-
-/// Returns the curves of an operation: busbw by size, out of place if measured.
-pub(in crate::report) fn curves(section: &Collectives, collective: Collective) -> Vec<Curve<'_>> {
-    let mut curves: BTreeMap<usize, Curve<'_>> = BTreeMap::new();
-    for point in of(section, collective).filter(|point| !point.is_wrong()) {
-        let placed = point.out_of_place.or(point.in_place);
-        let Some(time) = placed.as_ref().and_then(|placed| section.headline(placed)) else {
-            continue;
-        };
-        let (_, busbw) = point.bandwidths(section.world, time.ns);
-        // symmem first, then the baselines in their order.
-        let place = (section.baselines.iter())
-            .position(|baseline| baseline.name == point.by)
-            .map_or(0, |place| place + 1);
-        let (_, _, curve) = (curves.entry(place)).or_insert((place, point.by.as_str(), Vec::new()));
-        if busbw.is_finite() && busbw > 0.0 {
-            curve.push((point.bytes, busbw));
-        }
-    }
-    curves.into_values().collect()
 }
 
 #[cfg(test)]
@@ -413,15 +403,5 @@ mod tests {
                 .any(|line| line.starts_with("WRONG"))
         );
         assert_eq!(views[2].rows[0][1], Cell::Wrong(7));
-        assert_eq!(curves(&section, Collective::AllReduce)[0].2.len(), 2);
-    }
-
-    #[test]
-    fn a_plot_has_a_curve_for_each_library_ours_first() {
-        let section = example();
-        let curves = curves(&section, Collective::AllReduce);
-        let names: Vec<&str> = curves.iter().map(|(_, name, _)| *name).collect();
-        assert_eq!(names, ["symmem", "nccl", "torch one-shot"]);
-        assert_eq!(curves[0].2.len(), 3);
     }
 }

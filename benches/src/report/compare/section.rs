@@ -83,7 +83,13 @@ impl Section {
             .map(|bytes| vec![Cell::Name(size(*bytes))])
             .collect();
         for (text, cells) in self.columns() {
-            headings.push(heading(text));
+            let unit = match text.split('\n').next_back() {
+                Some("µs" | "GB/s") => "",
+                _ if text.contains('/') && !text.starts_with("published") => "×",
+                _ if text.starts_with("published") => "GB/s · share",
+                _ => "",
+            };
+            headings.push(heading(text).of(unit));
             for (row, cell) in rows.iter_mut().zip(cells) {
                 row.push(cell);
             }

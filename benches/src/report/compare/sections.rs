@@ -140,9 +140,14 @@ fn latencies(comparison: &Comparison) -> Option<View> {
     };
     let mut headings = vec![heading("message")];
     let letters: Vec<String> = (0..comparison.runs.len()).map(Comparison::letter).collect();
-    headings.extend(letters.iter().map(|letter| heading(letter.as_str())));
-    headings
-        .extend((letters.iter().skip(1)).map(|letter| heading(format!("{}/{letter}", letters[0]))));
+    headings.extend(
+        letters
+            .iter()
+            .map(|letter| heading(letter.as_str()).of("µs")),
+    );
+    headings.extend(
+        (letters.iter().skip(1)).map(|letter| heading(format!("{}/{letter}", letters[0])).of("×")),
+    );
     let mut rows = Vec::new();
     for name in names {
         let medians: Vec<Option<f64>> = (comparison.runs.iter())

@@ -100,7 +100,10 @@ fn machines(comparison: &Comparison) -> View {
             "engine push\n(GB/s)",
             "engine pull\n(GB/s)",
         ]
-        .map(heading)
+        .map(|text| {
+            let is_rate = text.contains("link") || text.contains("engine");
+            heading(text).of(if is_rate { "GB/s" } else { "" })
+        })
         .into(),
         rows,
     }
@@ -129,7 +132,7 @@ fn means(comparison: &Comparison) -> Option<View> {
         })
     });
     let mut headings = vec![heading("operation")];
-    headings.extend((0..comparison.runs.len()).map(|run| heading(Comparison::letter(run))));
+    headings.extend((0..comparison.runs.len()).map(|run| heading(Comparison::letter(run)).of("×")));
     let beside = comparison
         .runs
         .iter()
