@@ -126,7 +126,7 @@ fn an_address_that_is_misaligned_on_one_rank_fails_all_at_once() {
 }
 
 /// Another wrapper of the stream does not know of the capture, as if the vendor's own API had begun it. On the captured
-/// value itself these calls do not compile: `compile_fail/host_write_in_a_capture.rs`.
+/// value itself these calls do not compile: `tests/compile-fail/programs/host_write_in_a_capture.rs`.
 #[test]
 fn what_cannot_be_captured_is_refused_and_harms_nothing() {
     for result in world(1, |communicator| {
