@@ -31,7 +31,7 @@
 //! | all-gather + GEMM | [`Communicator::all_gather_gemm`] prepares it, [`Queue::all_gather_gemm`] enqueues it |
 //! | graphs | [`Stream::capture`] records any of the above, [`Queue::launch_graph`] replays it |
 //! | your own kernels | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Queue::launch`] |
-//! | NCCL, RCCL | [`Communicator::open_vendor`], [`Provider`] |
+//! | NCCL, RCCL | [`Communicator::open_nccl`], [`Provider`] |
 //! | failures | [`Error`], [`Communicator::check`], [`Communicator::abort`], [`Communicator::rebuild`] |
 //!
 //! ```no_run
@@ -89,9 +89,9 @@ pub use collectives::select::CollectiveCall;
 pub use gemm::matrix::{GemmElement, Matrix, Operands};
 pub use gemm::operation::AllGatherGemm;
 pub use gemm::options::GemmOptions;
-pub use gemm::plan::{On, Part, Step};
+pub use gemm::plan::{GemmPart, GemmStep, GemmStream};
 pub use group::choice::Choice;
-pub use group::nccl::VendorLibrary;
+pub use group::nccl::NcclLibrary;
 pub use group::provider::Provider;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;

@@ -2,17 +2,15 @@
 //! one.
 
 use crate::GemmRow;
-use crate::backend::abi::{Algorithm, CollectiveRow};
+use crate::backend::abi::{AlgorithmCode, CollectiveRow};
 use crate::base::names::CollectiveOperation;
 use serde::{Deserialize, Serialize};
 
-mod product;
-mod products;
+mod gemm_rows;
+mod problem;
 
-pub use product::{
-    MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, order, shape,
-};
-pub use products::{ProductRow, Way};
+pub use gemm_rows::{GemmCandidate, StoredGemmRow};
+pub use problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
 
 /// The file format's version that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -41,8 +39,8 @@ pub struct Table {
     /// The rows of collectives; the first that fits a call applies.
     pub rows: Vec<Row>,
     /// The rows of all-gather + GEMM, each for its device. Older files have none.
-    #[serde(default, deserialize_with = "products::checked")]
-    pub products: Vec<ProductRow>,
+    #[serde(rename = "products", default, deserialize_with = "gemm_rows::checked")]
+    pub gemm: Vec<StoredGemmRow>,
 }
 
 /// A [`CollectiveRow`] with names in place of numbers.
@@ -82,7 +80,7 @@ pub enum TableError {
     },
     /// An invalid row of all-gather + GEMM.
     #[error("row {row} of the tuning table's `products` (all-gather + GEMM): {reason}")]
-    Product {
+    GemmRow {
         /// The row, counted from 0.
         row: usize,
         /// The fault.
@@ -106,7 +104,7 @@ impl Default for Table {
             version: VERSION,
             device: String::new(),
             rows: Vec::new(),
-            products: Vec::new(),
+            gemm: Vec::new(),
         }
     }
 }
@@ -153,9 +151,9 @@ impl Table {
             serde_json::to_string(&self.device)?,
             lines(&self.rows)?
         );
-        if !self.products.is_empty() {
-            let products = lines(&self.products)?;
-            text += &format!(",\n  \"products\": {products}");
+        if !self.gemm.is_empty() {
+            let gemm = lines(&self.gemm)?;
+            text += &format!(",\n  \"products\": {gemm}");
         }
         Ok(text + "\n}\n")
     }
@@ -191,13 +189,13 @@ impl Table {
     /// Returns the rows of all-gather + GEMM as [`crate::Builder::gemm_tuning`] takes them.
     ///
     /// # Errors
-    /// [`TableError::Product`] for an invalid row.
+    /// [`TableError::GemmRow`] for an invalid row.
     pub fn gemm_rows(&self) -> Result<Vec<GemmRow>, TableError> {
-        let row = |(row, product): (usize, &ProductRow)| {
-            let made = product.row();
-            made.map_err(|reason| TableError::Product { row, reason })
+        let row = |(row, stored): (usize, &StoredGemmRow)| {
+            let made = stored.row();
+            made.map_err(|reason| TableError::GemmRow { row, reason })
         };
-        self.products.iter().enumerate().map(row).collect()
+        self.gemm.iter().enumerate().map(row).collect()
     }
 
     /// Adds to these rows those of `before`, for the operations and world sizes that these rows do not cover;
@@ -207,12 +205,11 @@ impl Table {
         if self.rows.is_empty() && !before.rows.is_empty() {
             self.device = before.device;
         }
-        let known: Vec<ProductRow> = self.products.clone();
-        let spoken_of =
-            |product: &ProductRow| known.iter().any(|known| known.key() == product.key());
-        let kept = before.products.into_iter();
-        self.products.extend(kept.filter(|row| !spoken_of(row)));
-        self.products.sort_by(|a, b| a.key().cmp(&b.key()));
+        let known: Vec<StoredGemmRow> = self.gemm.clone();
+        let spoken_of = |row: &StoredGemmRow| known.iter().any(|known| known.key() == row.key());
+        let kept = before.gemm.into_iter();
+        self.gemm.extend(kept.filter(|row| !spoken_of(row)));
+        self.gemm.sort_by(|a, b| a.key().cmp(&b.key()));
         let spoken: Vec<(String, u32)> = (self.rows.iter())
             .map(|row| (row.operation.clone(), row.world))
             .collect();
@@ -234,8 +231,8 @@ impl Table {
                 bytes => bytes.to_string(),
             };
             format!(
-                "    CollectiveRow {{ operation: CollectiveOperation::{}, world: {}, bytes: {bytes}, \
-                 algorithm: Algorithm::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
+                "    CollectiveRow {{ operation: CollectiveOperationCode::{}, world: {}, bytes: {bytes}, \
+                 algorithm: AlgorithmCode::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
                 row.operation.to_uppercase(),
                 row.world,
                 row.algorithm.to_uppercase(),
@@ -271,10 +268,10 @@ pub fn operation(name: &str) -> Option<CollectiveOperation> {
         .find(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// Returns the algorithm of this name, in upper or lower case; `None` for [`Algorithm::AUTOMATIC`].
-pub fn algorithm(name: &str) -> Option<Algorithm> {
+/// Returns the algorithm of this name, in upper or lower case; `None` for [`AlgorithmCode::AUTOMATIC`].
+pub fn algorithm(name: &str) -> Option<AlgorithmCode> {
     (1..64)
-        .map(Algorithm)
+        .map(AlgorithmCode)
         .find(|known| known.name() != UNKNOWN && known.name().eq_ignore_ascii_case(name))
 }
 
@@ -282,7 +279,12 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
 mod tests {
     use super::*;
 
-    fn row(operation: CollectiveOperation, world: u32, bytes: u64, algorithm: Algorithm) -> Row {
+    fn row(
+        operation: CollectiveOperation,
+        world: u32,
+        bytes: u64,
+        algorithm: AlgorithmCode,
+    ) -> Row {
         Row::new(&CollectiveRow {
             operation: operation.into(),
             world,
@@ -308,15 +310,15 @@ mod tests {
     #[test]
     fn a_table_survives_its_file_and_has_a_row_on_each_line() {
         let table = table(vec![
-            row(REDUCE, 8, 8192, Algorithm::PACKETS),
-            row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT),
+            row(REDUCE, 8, 8192, AlgorithmCode::PACKETS),
+            row(REDUCE, 8, u64::MAX, AlgorithmCode::TWO_SHOT),
         ]);
         let text = table.to_json().unwrap();
         assert_eq!(Table::from_json(&text).unwrap(), table);
         let line = r#"    {"operation":"all_reduce","world":8,"bytes":8192,"algorithm":"packets","blocks":8,"threads":512,"concurrent":0},"#;
         assert!(text.lines().any(|found| found == line), "{text}");
         let rows = table.rows().unwrap();
-        assert_eq!(rows[1].algorithm, Algorithm::TWO_SHOT);
+        assert_eq!(rows[1].algorithm, AlgorithmCode::TWO_SHOT);
         assert_eq!((rows[0].operation, rows[0].bytes), (REDUCE.into(), 8192));
     }
 
@@ -339,13 +341,13 @@ mod tests {
     #[test]
     fn new_rows_replace_those_of_their_operation_and_world_only() {
         let before = table(vec![
-            row(REDUCE, 8, 1024, Algorithm::ONE_SHOT),
-            row(GATHER, 8, 1024, Algorithm::PUSH),
-            row(REDUCE, 4, 1024, Algorithm::ONE_SHOT),
+            row(REDUCE, 8, 1024, AlgorithmCode::ONE_SHOT),
+            row(GATHER, 8, 1024, AlgorithmCode::PUSH),
+            row(REDUCE, 4, 1024, AlgorithmCode::ONE_SHOT),
         ]);
         let after = table(vec![
-            row(REDUCE, 8, 4096, Algorithm::TWO_SHOT),
-            row(REDUCE, 8, 512, Algorithm::PACKETS),
+            row(REDUCE, 8, 4096, AlgorithmCode::TWO_SHOT),
+            row(REDUCE, 8, 512, AlgorithmCode::PACKETS),
         ]);
         let all = after.over(before);
         let short: Vec<(&str, u32, u64)> = (all.rows.iter())
@@ -373,32 +375,32 @@ mod tests {
                 algorithm: super::gemm_algorithm(algorithm).unwrap(),
                 transport: Default::default(),
                 library: String::new(),
-                ways: Vec::new(),
+                candidates: Vec::new(),
             };
-            ProductRow::new(&row).unwrap()
+            StoredGemmRow::new(&row).unwrap()
         };
-        let of_products = |products| Table {
+        let of_products = |gemm| Table {
             device: "another".into(),
-            products,
+            gemm,
             ..Table::default()
         };
         let before = Table {
-            products: vec![product(2, "pull"), product(4, "pull")],
-            ..table(vec![row(REDUCE, 8, 1024, Algorithm::ONE_SHOT)])
+            gemm: vec![product(2, "pull"), product(4, "pull")],
+            ..table(vec![row(REDUCE, 8, 1024, AlgorithmCode::ONE_SHOT)])
         };
         let all = of_products(vec![product(2, "push")]).over(before.clone());
-        assert_eq!(all.products, [product(2, "push"), product(4, "pull")]);
+        assert_eq!(all.gemm, [product(2, "push"), product(4, "pull")]);
         assert_eq!((&all.rows, &all.device), (&before.rows, &before.device));
-        let later = table(vec![row(REDUCE, 8, 64, Algorithm::PACKETS)]).over(all.clone());
-        assert_eq!(later.products, all.products);
+        let later = table(vec![row(REDUCE, 8, 64, AlgorithmCode::PACKETS)]).over(all.clone());
+        assert_eq!(later.gemm, all.gemm);
         let without = table(Vec::new()).to_json().unwrap();
         assert!(!without.contains("products"), "as before: {without}");
     }
 
     #[test]
     fn as_rust_a_row_names_constants() {
-        let text = table(vec![row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT)]).to_rust();
-        assert!(text.contains("CollectiveOperation::ALL_REDUCE, world: 8, bytes: u64::MAX"));
-        assert!(text.contains("Algorithm::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
+        let text = table(vec![row(REDUCE, 8, u64::MAX, AlgorithmCode::TWO_SHOT)]).to_rust();
+        assert!(text.contains("CollectiveOperationCode::ALL_REDUCE, world: 8, bytes: u64::MAX"));
+        assert!(text.contains("AlgorithmCode::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
     }
 }

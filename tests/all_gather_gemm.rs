@@ -25,31 +25,31 @@ use symmem::{
     Sharding, TransferOptions,
 };
 
-type Way = (GemmAlgorithm, GemmTransport);
+type AlgorithmAndTransport = (GemmAlgorithm, GemmTransport);
 
 /// Variants without a fused kernel that need symmem only.
-const OWN: [Way; 3] = [
+const OWN: [AlgorithmAndTransport; 3] = [
     (GemmAlgorithm::Baseline, GemmTransport::Automatic),
     (GemmAlgorithm::Pipeline, GemmTransport::Get),
     (GemmAlgorithm::Pipeline, GemmTransport::Put),
 ];
 /// Variants without a fused kernel that need NCCL or RCCL.
-const VENDOR: [Way; 2] = [
-    (GemmAlgorithm::Baseline, GemmTransport::Vendor),
-    (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
+const VENDOR: [AlgorithmAndTransport; 2] = [
+    (GemmAlgorithm::Baseline, GemmTransport::Nccl),
+    (GemmAlgorithm::Pipeline, GemmTransport::Nccl),
 ];
 
 /// Variants by the fused kernel, if the shape has one.
-const KERNEL: [Way; 3] = [
+const KERNEL: [AlgorithmAndTransport; 3] = [
     (GemmAlgorithm::Pull, GemmTransport::Kernel),
     (GemmAlgorithm::Push, GemmTransport::Put),
     (GemmAlgorithm::Push, GemmTransport::Kernel),
 ];
 
 /// Calls `body` with each variant without a fused kernel.
-fn each_way(communicator: &Communicator, mut body: impl FnMut(Way)) {
+fn each_way(communicator: &Communicator, mut body: impl FnMut(AlgorithmAndTransport)) {
     OWN.into_iter().for_each(&mut body);
-    communicator.open_vendor(false).unwrap();
+    communicator.open_nccl(false).unwrap();
     VENDOR.into_iter().for_each(body);
 }
 
@@ -81,7 +81,7 @@ fn every_way() {
 }
 
 /// Checks a shape in both shardings, with various numbers of streams.
-fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
+fn one(communicator: &Communicator, shape: GemmShape, way: AlgorithmAndTransport, number: usize) {
     let options = GemmOptions {
         streams: 1 + number,
         ordered: number != 1,
@@ -154,7 +154,7 @@ fn the_kernels_on_hip_take_any_stride_and_alignment() {
 fn by_a_kernel_whatever_the_shape() {
     // The last shape has two chunks per shard in a world of two ranks.
     let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
-    let ways: Vec<Way> = kernels(Vendor::Hip).collect();
+    let ways: Vec<AlgorithmAndTransport> = kernels(Vendor::Hip).collect();
     for world in 1..=3 {
         ranks(world, |communicator| {
             for &way in &ways {
@@ -181,7 +181,12 @@ fn by_a_kernel() {
 }
 
 /// Like [`one`], in chunks, and with rows of `C` that start at whole vectors.
-fn one_aligned(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
+fn one_aligned(
+    communicator: &Communicator,
+    shape: GemmShape,
+    way: AlgorithmAndTransport,
+    number: usize,
+) {
     let options = GemmOptions {
         chunk_rows: (number == 1).then_some(128),
         ..options(way)
@@ -202,7 +207,7 @@ fn on_this_machine() {
             scope.spawn(move || {
                 let rank = support::rank("SYMMEM_BACKEND", rank, world, &job);
                 let communicator = rank.build().expect("a communicator");
-                let open = communicator.open_vendor(false);
+                let open = communicator.open_nccl(false);
                 if let Err(absent) = &open {
                     eprintln!("skipped NCCL or RCCL: {absent}");
                 }
@@ -235,7 +240,12 @@ fn on_this_machine() {
 /// Asserts that calls of one operation, and of a second operation like it, give the same bits in whatever order ranks
 /// and chunks arrive, if the GEMM algorithm is not chosen by timing. Returns a digest of the bits for each sharding of
 /// `A`.
-fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: bool) -> [u64; 2] {
+fn same_bits(
+    communicator: &Communicator,
+    shape: GemmShape,
+    way: AlgorithmAndTransport,
+    chunked: bool,
+) -> [u64; 2] {
     [Sharding::Rows, Sharding::Columns].map(|sharding| {
         let shape = GemmShape { sharding, ..shape };
         let options = GemmOptions {
@@ -297,7 +307,7 @@ fn bits_are_the_same_from_run_to_run_however_long_copies_and_products_take(
 }
 
 /// Returns the fused kernel's variants that a vendor supports.
-fn kernels(vendor: Vendor) -> impl Iterator<Item = Way> {
+fn kernels(vendor: Vendor) -> impl Iterator<Item = AlgorithmAndTransport> {
     // On HIP no grid may wait for copies, because the copies may need compute units.
     let any = vendor != Vendor::Hip;
     let ways = KERNEL.into_iter();

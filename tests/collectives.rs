@@ -206,7 +206,7 @@ fn by_the_fake_drivers_switch() {
 
 fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&str, &str)]) {
     let is_multicast = |case: &&Case| match case {
-        Case::Collective(case) => case.way.algorithm.is_multicast(),
+        Case::Collective(case) => case.variant.algorithm.is_multicast(),
         _ => false,
     };
     let mut cases: Vec<Case> = if is_full() {
@@ -238,7 +238,7 @@ fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&s
         f8: false,
     };
     let goes = |case: &&Case| match case {
-        Case::Collective(case) => case.goes_by_multicast(world as usize, kernels),
+        Case::Collective(case) => case.uses_multicast(world as usize, kernels),
         _ => false,
     };
     let (by_kernels, all) = (cases.iter().filter(goes).count(), cases.len());

@@ -308,8 +308,11 @@ fn a_case_that_hip_has_not_or_skips_without_a_named_lack_is_told() {
     assert_eq!(differences(&cuda, &cuda[..2]).len(), 1);
 }
 
-fn crowd(seed: u64) -> Vec<Case> {
-    plan::crowd(seed).into_iter().map(Case::Transfer).collect()
+fn oversubscribed(seed: u64) -> Vec<Case> {
+    plan::oversubscribed(seed)
+        .into_iter()
+        .map(Case::Transfer)
+        .collect()
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn sixty_four_ranks_pass_barriers_and_signals_on_the_host() {
     let name = "Host-64-processes";
     let mut world = World::launch(options(Backend::Host, 64, false, name)).unwrap();
     let mut totals = Totals::default();
-    for record in world.run(&crowd(plan::SEED), |_| ()) {
+    for record in world.run(&oversubscribed(plan::SEED), |_| ()) {
         assert_eq!(record.outcome, Outcome::Passed, "{}", record.case);
         totals.count(&record.outcome);
     }
@@ -330,7 +333,7 @@ fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
     let mut options = options(Backend::Host, 2, false, "killed");
     options.deadline = std::time::Duration::from_secs(5);
     let mut world = World::launch(options).unwrap();
-    let cases = crowd(1);
+    let cases = oversubscribed(1);
     assert_eq!(world.run(&cases[..1], |_| ())[0].outcome, Outcome::Passed);
 
     let victim = rustix::process::Pid::from_raw(world.processes()[1] as i32).unwrap();
@@ -355,7 +358,7 @@ fn a_world_that_ends_at_a_failure_is_not_replaced() {
     options.deadline = std::time::Duration::from_secs(5);
     options.ends_at_failure = true;
     let mut world = World::launch(options).unwrap();
-    let cases = crowd(1);
+    let cases = oversubscribed(1);
     let ranks = world.processes();
     let victim = rustix::process::Pid::from_raw(ranks[1] as i32).unwrap();
     rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
@@ -378,7 +381,7 @@ fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
     options.ends_at_failure = true;
     let patience = options.deadline;
     let mut world = World::launch(options).unwrap();
-    let mut cases = crowd(1);
+    let mut cases = oversubscribed(1);
     cases.insert(1, skipped_case());
     let cases = vec![cases; times].concat();
     let start = std::time::Instant::now();
@@ -414,7 +417,7 @@ fn a_selftest_that_ends_at_a_failure_starts_no_world_after_it() {
     assert_eq!(report.totals.skipped.values().sum::<usize>(), 1);
     assert_eq!(report.worlds.len(), 1);
     assert_eq!(report.worlds[0].cases.len(), report.totals.cases());
-    assert!(report.is_clean(), "{:?}", report.worlds[0].trouble);
+    assert!(report.is_clean(), "{:?}", report.worlds[0].failure);
 }
 
 /// Not a test: the main function of a process that [`ranks_live_as_long_as_their_process`] starts.
@@ -425,7 +428,7 @@ fn world_process() {
     }
     let launch = || World::launch(options(Backend::Host, 2, false, "starter")).unwrap();
     let mut world = std::thread::spawn(launch).join().unwrap();
-    let passed = world.run(&crowd(1)[..1], |_| ())[0].outcome == Outcome::Passed;
+    let passed = world.run(&oversubscribed(1)[..1], |_| ())[0].outcome == Outcome::Passed;
     println!("\nworld {passed} {:?}", world.processes());
     std::thread::sleep(std::time::Duration::from_secs(60));
 }

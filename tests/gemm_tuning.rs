@@ -50,8 +50,8 @@ fn noted(communicator: &Communicator) -> Vec<(u64, u32)> {
     let _ = std::fs::remove_file(&path);
     communicator.host_barrier().unwrap();
     let number = |line: &str| {
-        let (rows, way) = line.split_once(' ').unwrap();
-        (rows.parse().unwrap(), way.parse().unwrap())
+        let (rows, candidate) = line.split_once(' ').unwrap();
+        (rows.parse().unwrap(), candidate.parse().unwrap())
     };
     text.lines().map(number).collect()
 }
@@ -74,16 +74,16 @@ fn row() -> GemmRow {
         made.unwrap().row()
     });
     assert_eq!(rows[0].shape, SHAPE);
-    assert!(matches!(rows[0].ways[..], [(32, _)]), "{:?}", rows[0]);
+    assert!(matches!(rows[0].candidates[..], [(32, _)]), "{:?}", rows[0]);
     rows[0].clone()
 }
 
 /// Returns a row by `Pipeline`, whose GEMMs have 16 rows, with one of the library's algorithms.
-fn stored(way: u32) -> GemmRow {
+fn stored(candidate: u32) -> GemmRow {
     GemmRow {
         algorithm: GemmAlgorithm::Pipeline,
         transport: GemmTransport::Get,
-        ways: vec![(16, way)],
+        candidates: vec![(16, candidate)],
         ..row()
     }
 }
@@ -91,8 +91,8 @@ fn stored(way: u32) -> GemmRow {
 #[test]
 #[ignore = "run in a child process by the test above"]
 fn the_row_decides_and_its_way_is_the_one_that_runs() {
-    for way in 0..3 {
-        let stored = stored(way);
+    for candidate in 0..3 {
+        let stored = stored(candidate);
         let result = || {
             ranks_with(
                 2,
@@ -108,7 +108,7 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
                     assert_eq!(count(&made, (16, 1)), 2, "{made:?}");
                     case.run(2);
                     // Two calls of two GEMMs each on two ranks.
-                    assert_eq!(noted(&communicator), [(16, way); 8]);
+                    assert_eq!(noted(&communicator), [(16, candidate); 8]);
                     case.result()
                         .iter()
                         .map(|c| c.to_bits())
@@ -126,12 +126,12 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
 fn in_another_way_the_bits_are_others() {
     // Long sums and enough f16 elements that some are rounded differently.
     let shape = GemmShape::new(64, 64, 512);
-    let result = |way| {
+    let result = |candidate| {
         let row = GemmRow {
             shape,
             element: ElementType::F16,
-            ways: vec![(32, way)],
-            ..stored(way)
+            candidates: vec![(32, candidate)],
+            ..stored(candidate)
         };
         ranks_with(
             2,
@@ -177,7 +177,7 @@ fn what_was_stored_for_another_library_is_timed_anew() {
     other.library += "1";
     assert_eq!(timed(other, automatic, 16), (pipeline, true), "the version");
     let mut gone = good.clone();
-    gone.ways = vec![(16, 99)];
+    gone.candidates = vec![(16, 99)];
     assert_eq!(
         timed(gone, automatic, 16),
         (pipeline, true),
@@ -189,7 +189,7 @@ fn what_was_stored_for_another_library_is_timed_anew() {
         ..automatic
     };
     let both = GemmRow {
-        ways: vec![(16, 1), (32, 1)],
+        candidates: vec![(16, 1), (32, 1)],
         ..good.clone()
     };
     assert_eq!(timed(both, baseline, 32), (GemmAlgorithm::Baseline, false));

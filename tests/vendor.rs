@@ -69,13 +69,13 @@ fn nccl_is_started_without_looking_any_function_of_multicast_up(#[case] asked: &
 fn every_call() {
     for world in [1, 2, 3] {
         for result in ranks(world, |communicator| {
-            let description = communicator.open_vendor(false)?;
+            let description = communicator.open_nccl(false)?;
             assert!(description.version > 0);
             for windows in [false, true] {
-                communicator.open_vendor(windows)?;
+                communicator.open_nccl(windows)?;
                 let provider = match windows {
-                    false => Provider::Vendor,
-                    true => Provider::VendorWindows,
+                    false => Provider::Nccl,
+                    true => Provider::NcclWindows,
                 };
                 calls(&communicator, provider)?;
             }
@@ -96,8 +96,8 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
         communicator.allocate::<f32>(&[COUNT * world])?,
         communicator.allocate::<f32>(&[COUNT * world])?,
     ];
-    if provider == Provider::VendorWindows {
-        let registered = sources.register_with_vendor();
+    if provider == Provider::NcclWindows {
+        let registered = sources.register_with_nccl();
         if std::env::var_os("VENDOR_PLAIN_MEMORY").is_some() {
             // Symmetric windows need VMM memory.
             let error = registered.unwrap_err();
@@ -105,8 +105,8 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
             return communicator.host_barrier();
         }
         registered?;
-        results[1].register_with_vendor()?;
-        let again = results[1].register_with_vendor().unwrap_err();
+        results[1].register_with_nccl()?;
+        let again = results[1].register_with_nccl().unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");
     }
     let given: Vec<f32> = (0..COUNT * world).map(|index| value(rank, index)).collect();
@@ -119,7 +119,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
     let here: Vec<usize> = (0..world).map(|peer| 100 * peer).collect();
     for call in 0..9 {
         // First symmem's own kernels, then NCCL or RCCL.
-        for (result, provider) in results.iter().zip([Provider::Own, provider]) {
+        for (result, provider) in results.iter().zip([Provider::Symmem, provider]) {
             let options = by(provider);
             result.write(&stream, 0, &vec![-1.0; COUNT * world])?;
             stream.barrier()?;
@@ -161,7 +161,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
         }
         assert_eq!(seen[0], seen[1], "call {call} of {provider:?}");
     }
-    if world > 1 && provider == Provider::VendorWindows {
+    if world > 1 && provider == Provider::NcclWindows {
         let (to, from) = (results[1].slice(1..9)?, sources.slice(1..9)?);
         let refused = stream.with(&by(provider)).all_reduce(to, from, sum);
         assert!(
@@ -205,17 +205,17 @@ fn is_installed(library: &str) -> bool {
 #[ignore = "run in a child process by the test above"]
 fn missing() {
     for result in ranks(2, |communicator| {
-        let error = communicator.open_vendor(false).unwrap_err();
+        let error = communicator.open_nccl(false).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(Vendor::of_role().library()), "{text}");
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
         let (all, sum) = (buffer.all(), ReduceOp::Sum);
         stream
-            .with(&by(Provider::Vendor))
+            .with(&by(Provider::Nccl))
             .all_reduce(all, all, sum)
             .unwrap_err();
-        buffer.register_with_vendor().unwrap_err();
+        buffer.register_with_nccl().unwrap_err();
         stream.all_reduce(all, all, sum)?;
         stream.synchronize()?;
         drop(buffer);
@@ -236,12 +236,12 @@ fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted(
 #[ignore = "run in a child process by the test above"]
 fn aborted() {
     let results = ranks(2, |communicator| {
-        communicator.open_vendor(false)?;
+        communicator.open_nccl(false)?;
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
         let call = || {
             let (all, sum) = (buffer.all(), ReduceOp::Sum);
-            stream.with(&by(Provider::Vendor)).all_reduce(all, all, sum)
+            stream.with(&by(Provider::Nccl)).all_reduce(all, all, sum)
         };
         // The first call connects the ranks; only one rank makes the second.
         call()?;
@@ -276,7 +276,7 @@ fn a_library_that_never_joins_is_given_up_at_the_setup_deadline(
 #[ignore = "run in a child process by the test above"]
 fn never_joined() {
     for result in ranks(2, |communicator| {
-        let error = communicator.open_vendor(false).unwrap_err();
+        let error = communicator.open_nccl(false).unwrap_err();
         assert!(
             matches!(error, Error::HostTimeout { .. } | Error::PeerFailed { .. }),
             "{error}"
@@ -322,7 +322,7 @@ fn by_row() {
             communicator.explain(CollectiveOperation::AllReduce, bytes, ElementType::F32)
         };
         assert_eq!(explain(&communicator)?.algorithm(), Algorithm::TwoShot);
-        communicator.open_vendor(false)?;
+        communicator.open_nccl(false)?;
         assert_eq!(explain(&communicator)?.algorithm(), Algorithm::Nccl);
         let options = CollectiveOptions::new().algorithm(Algorithm::Nccl);
         let stream = communicator.stream()?;

@@ -11,7 +11,7 @@ use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::Current;
 
 thread_local! {
-    /// The context that an [`Entered`] guard left current on this thread, because none was current before.
+    /// The context that a [`ContextGuard`] left current on this thread, because none was current before.
     static LEFT_CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
 }
 
@@ -112,18 +112,18 @@ impl Context {
 }
 
 impl Current for Context {
-    type Entered<'a> = Entered<'a>;
+    type ContextGuard<'a> = ContextGuard<'a>;
 
     /// Asks the driver each time, since the program may change contexts without symmem's knowledge. The call
     /// reads a thread-local, in some tens of nanoseconds.
     #[inline]
-    fn enter(&self) -> CallResult<Entered<'_>> {
+    fn enter(&self) -> CallResult<ContextGuard<'_>> {
         let driver = self.driver;
         let mut current = null_mut();
         // SAFETY: the out-pointer is writable.
         unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
         if current == self.raw {
-            return Ok(Entered {
+            return Ok(ContextGuard {
                 driver,
                 restore: null_mut(),
             });
@@ -140,7 +140,7 @@ impl Current for Context {
         if restore.is_null() {
             LEFT_CURRENT.set(self.raw);
         }
-        Ok(Entered { driver, restore })
+        Ok(ContextGuard { driver, restore })
     }
 }
 
@@ -152,12 +152,12 @@ impl Drop for Context {
 }
 
 /// Guard: the context is current on this thread.
-pub struct Entered<'context> {
+pub struct ContextGuard<'context> {
     driver: &'context Driver,
     restore: CUcontext,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for ContextGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Restores the context that the program had made current. If there was none, symmem's stays current, so

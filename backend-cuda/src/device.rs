@@ -45,11 +45,11 @@ fn handle<T>(pointer: *mut T) -> u64 {
 
 impl Device for CudaBackend {
     fn capabilities(&self) -> CallResult<Capabilities> {
-        Ok(self.parts.capabilities)
+        Ok(self.state.capabilities)
     }
 
     fn description(&self) -> CallResult<DeviceDescription> {
-        Ok(self.parts.description)
+        Ok(self.state.description)
     }
 
     fn memory_information(&self) -> CallResult<MemoryInformation> {
@@ -292,14 +292,14 @@ impl Device for CudaBackend {
     unsafe fn module_function(&self, raw: RawModule, name: &str) -> CallResult<RawFunction> {
         let _entered = self.enter()?;
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
-        let shared_bytes = self.parts.capabilities.shared_memory_per_block;
+        let shared_bytes = self.state.capabilities.shared_memory_per_block;
         // SAFETY: the caller passes a live module, and the context is current.
         unsafe { modules::function(self.driver, module, name.as_bytes(), shared_bytes) }
             .map(|function| RawFunction(handle(function)))
     }
 
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
-        let kernel = self.parts.kernels.by_name(name.as_bytes())?;
+        let kernel = self.state.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function)))
     }
 

@@ -22,45 +22,45 @@ const RATES: Rates = Rates {
 };
 
 /// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the same.
-fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
-        (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
-        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_f16_columns",
-        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_tensor_gemm_bf16_rows",
-        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_bf16_columns",
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => "symmem_tensor_gemm_f16_rows",
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => "symmem_tensor_gemm_f16_columns",
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => "symmem_tensor_gemm_bf16_rows",
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => "symmem_tensor_gemm_bf16_columns",
         _ => return None,
     })
 }
 
 /// Returns whether tensor copies can load the matrices of a shape. They need aligned strides and, if `A` is
 /// sharded by columns, shards of whole boxes.
-fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
+fn fits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> bool {
     let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
-    let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
+    let boxes = sharding == ShardingCode::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
     line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && countable(shape)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
 pub fn limits(
     backend: &CudaBackend,
-    shape: &GemmShape,
-    sharding: Sharding,
+    shape: &GemmLayout,
+    sharding: ShardingCode,
     shard: u64,
 ) -> GatheredLimits {
-    let parts = backend.parts();
-    let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
+    let state = backend.state();
+    let kernel = kernel_name(shape).and_then(|name| state.kernels.by_name(name.as_bytes()).ok());
     let launches = backend.driver.table.cuLaunchKernelEx.is_some();
-    let units = parts.description.compute_units;
-    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    let units = state.description.compute_units;
+    let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
     if kernel.is_none() || !launches || !room || !encodes || !fits(shape, sharding, shard) {
         return GatheredLimits::default();
     }
-    let known = |name: &str| parts.kernels.by_name(name.as_bytes()).is_ok();
+    let known = |name: &str| state.kernels.by_name(name.as_bytes()).is_ok();
     let at_once = split_gemm::Grid::new(shape, units)
         .and_then(|grid| grid.kernel_name(shape))
         .is_some_and(known)
-        && parts.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
+        && state.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
     let at_once = if at_once {
         GatherMode::PUSH_AT_ONCE.bit()
     } else {
@@ -104,7 +104,7 @@ pub unsafe fn launch(
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
+    let kernel = backend.state().kernels.by_name(kernel.as_bytes())?;
     let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
     let argument = (&raw const tensors).cast();
     let grid = symmem_gpu::Grid {
@@ -124,16 +124,16 @@ pub unsafe fn launch(
 mod tests {
     use super::*;
 
-    fn shape(n: u64, k: u64) -> GemmShape {
-        GemmShape {
+    fn shape(n: u64, k: u64) -> GemmLayout {
+        GemmLayout {
             m: 100,
             n,
             k,
             a_stride: k,
             b_stride: n,
             c_stride: n,
-            element: ElementType::BF16,
-            b_order: MatrixOrder::ROWS,
+            element: ElementTypeCode::BF16,
+            b_order: MatrixOrderCode::ROWS,
             bias: 0,
             reserved: 0,
         }
@@ -141,14 +141,20 @@ mod tests {
 
     #[test]
     fn strides_and_shards_that_tensor_copies_refuse_have_no_kernel() {
-        assert!(fits(&shape(264, 1096), Sharding::ROWS, 7));
-        assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
-        assert!(!fits(&shape(264, 1097), Sharding::ROWS, 7), "a stride of A");
-        assert!(fits(&shape(264, 1096), Sharding::COLUMNS, 576));
+        assert!(fits(&shape(264, 1096), ShardingCode::ROWS, 7));
         assert!(
-            !fits(&shape(264, 1096), Sharding::COLUMNS, 548),
+            !fits(&shape(265, 1096), ShardingCode::ROWS, 7),
+            "a stride of B"
+        );
+        assert!(
+            !fits(&shape(264, 1097), ShardingCode::ROWS, 7),
+            "a stride of A"
+        );
+        assert!(fits(&shape(264, 1096), ShardingCode::COLUMNS, 576));
+        assert!(
+            !fits(&shape(264, 1096), ShardingCode::COLUMNS, 548),
             "half a box"
         );
-        assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
+        assert!(!fits(&shape(1 << 32, 64), ShardingCode::ROWS, 7));
     }
 }

@@ -1,6 +1,6 @@
 //! The trait [`Gpu`] for CUDA.
 
-use crate::context::Entered;
+use crate::context::ContextGuard;
 use crate::device::stream;
 use crate::driver::call;
 use crate::driver::constants::{
@@ -9,22 +9,22 @@ use crate::driver::constants::{
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
 use crate::memory::CudaSharing;
-use crate::{gathered_gemm, products, tuning, vendor};
+use crate::{cublaslt, gathered_gemm, nccl, tuning};
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
-use symmem_gpu::matrix_library::MatrixLibrary;
+use symmem_gpu::blaslt::BlasLtApi;
+use symmem_gpu::nccl::NcclApi;
 use symmem_gpu::tuning::collective_row;
-use symmem_gpu::vendor_library::VendorLibrary;
-use symmem_gpu::{Current, Gpu, Grid, Parts};
+use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for CudaBackend {
-    type Entered<'a> = Entered<'a>;
+    type ContextGuard<'a> = ContextGuard<'a>;
 
     #[inline]
-    fn enter(&self) -> CallResult<Entered<'_>> {
+    fn enter(&self) -> CallResult<ContextGuard<'_>> {
         self.context.enter()
     }
 }
@@ -34,8 +34,8 @@ impl Gpu for CudaBackend {
     type Sharing = CudaSharing;
     const WARP: u32 = 32;
 
-    fn parts(&self) -> &Parts<Kernel, CudaSharing> {
-        &self.parts
+    fn state(&self) -> &GpuState<Kernel, CudaSharing> {
+        &self.state
     }
 
     #[inline]
@@ -161,16 +161,16 @@ impl Gpu for CudaBackend {
         collective_row(tuning::COLLECTIVES, index)
     }
 
-    fn vendor_library() -> CallResult<&'static VendorLibrary> {
-        vendor::library()
+    fn nccl() -> CallResult<&'static NcclApi> {
+        nccl::library()
     }
 
-    fn check_vendor_permitted() -> CallResult<()> {
-        vendor::check_permitted()
+    fn check_nccl_permitted() -> CallResult<()> {
+        nccl::check_permitted()
     }
 
-    fn matrix_library() -> CallResult<&'static MatrixLibrary> {
-        products::library()
+    fn blaslt() -> CallResult<&'static BlasLtApi> {
+        cublaslt::library()
     }
 
     #[inline]
@@ -178,7 +178,12 @@ impl Gpu for CudaBackend {
         call()
     }
 
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+    ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
     }
 

@@ -11,8 +11,8 @@ use cudarc::driver::sys::CUdevice;
 use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
-use symmem_gpu::matrix_library::Products;
-use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
+use symmem_gpu::blaslt::PreparedGemms;
+use symmem_gpu::{GpuState, OpenGpu, SharedMemory, Sharing};
 
 /// The CUDA backend: one device, opened for one rank.
 ///
@@ -20,7 +20,7 @@ use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
 /// nothing else. Fields are dropped in order.
 pub struct CudaBackend {
     pub(crate) objects: Objects,
-    pub(crate) parts: Parts<Kernel, CudaSharing>,
+    pub(crate) state: GpuState<Kernel, CudaSharing>,
     /// Keeps the kernels loaded.
     _modules: Modules,
     pub(crate) context: Arc<Context>,
@@ -74,9 +74,9 @@ impl Implementation for CudaBackend {
         };
         Ok(OpenGpu(Self {
             objects: Objects::new(multicast),
-            parts: Parts {
-                vendor: OnceLock::new(),
-                products: Products::default(),
+            state: GpuState {
+                nccl: OnceLock::new(),
+                gemms: PreparedGemms::default(),
                 memory: SharedMemory::new(sharing),
                 kernels,
                 description,

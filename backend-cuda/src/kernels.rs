@@ -6,7 +6,7 @@ use crate::driver::constants::result::NO_BINARY_FOR_GPU;
 use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
-use symmem_core::backend::abi::{MulticastSupport, Status};
+use symmem_core::backend::abi::{MulticastSupportCode, Status};
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::{Current, Kernels};
 use symmem_kernels_ptx::{AlignedBytes, CorruptImage, Image, Module, Multicast, decompress_all};
@@ -68,7 +68,7 @@ pub fn load(
     context: &Arc<Context>,
     architecture: u32,
     shared_bytes: u32,
-    multicast: MulticastSupport,
+    multicast: MulticastSupportCode,
 ) -> CallResult<(Modules, Kernels<Kernel>)> {
     let _entered = context.enter()?;
     let mut modules = Modules {
@@ -98,11 +98,11 @@ pub fn load(
 
 /// Returns whether to load a module. The hardware and the emulated multicast modules have the same kernels,
 /// except that only the hardware has those for fp8.
-fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
+fn is_wanted(module: &Module, multicast: MulticastSupportCode) -> bool {
     let support = match module.multicast {
         Multicast::None => return true,
-        Multicast::Hardware => MulticastSupport::HARDWARE,
-        Multicast::Emulated => MulticastSupport::EMULATED,
+        Multicast::Hardware => MulticastSupportCode::HARDWARE,
+        Multicast::Emulated => MulticastSupportCode::EMULATED,
     };
     multicast == support
 }
@@ -189,11 +189,11 @@ mod tests {
                 .filter(|name| name.starts_with("multicast"))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(wanted(MulticastSupport::NONE), [""; 0]);
+        assert_eq!(wanted(MulticastSupportCode::NONE), [""; 0]);
         let hardware = ["multicast", "multicast_f8"];
-        assert_eq!(wanted(MulticastSupport::HARDWARE), hardware);
+        assert_eq!(wanted(MulticastSupportCode::HARDWARE), hardware);
         let emulated = ["multicast_emulated", "multicast_emulated_sm_80"];
-        assert_eq!(wanted(MulticastSupport::EMULATED), emulated);
+        assert_eq!(wanted(MulticastSupportCode::EMULATED), emulated);
     }
 
     #[test]

@@ -8,13 +8,14 @@
 //! - `context`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits from which `symmem_gpu` builds the others;
 //! - `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
-//! - `vendor`, `products`: NCCL and cuBLASLt, if they are installed;
+//! - `nccl`, `cublaslt`: NCCL and cuBLASLt, if they are installed;
 //! - `tuning`: data, which method and geometry to use for which size.
 //!
 //! Dangers: a free, an unload or a first launch may wait for an idle device, so none may happen while a kernel waits
 //! for a peer. The launch path neither allocates nor locks. Every call restores the caller's current context.
 
 mod context;
+mod cublaslt;
 mod describe;
 mod device;
 mod driver;
@@ -26,15 +27,14 @@ mod libraries;
 mod memory;
 mod modules;
 mod multicast;
-mod products;
+mod nccl;
 mod split_gemm;
 mod tensor_maps;
 mod tuning;
-mod vendor;
 
 pub use instance::CudaBackend;
 pub use multicast::{
-    Meaning as MulticastFailure, SLOTS as MULTICAST_SLOTS, Switch as MulticastSwitch,
+    ErrorAdvice as MulticastFailure, SLOTS as MULTICAST_SLOTS, Switch as MulticastSwitch,
     meanings as multicast_failures, switches as multicast_switches,
 };
 

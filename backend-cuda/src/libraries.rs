@@ -1,10 +1,9 @@
 //! Describes the libraries found, for `symmem info`.
 
 use crate::driver::{Driver, Table, version_text};
-use crate::{describe, kernels, multicast, products, vendor};
+use crate::{cublaslt, describe, kernels, multicast, nccl};
 use std::fmt::Write;
-use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_gpu::vendor_library;
+use symmem_core::backend::abi::NCCL_WINDOWS;
 
 /// Returns lines of `key=value`.
 pub fn describe() -> String {
@@ -16,16 +15,16 @@ pub fn describe() -> String {
         }
         Ok(driver) => {
             describe_driver(driver, &mut text);
-            describe_vendor(&mut text);
-            describe_products(&mut text);
+            describe_nccl(&mut text);
+            describe_blaslt(&mut text);
         }
     }
     text
 }
 
-fn describe_vendor(text: &mut String) {
-    let soname = vendor::SONAME;
-    let library = match vendor::library() {
+fn describe_nccl(text: &mut String) {
+    let soname = nccl::SONAME;
+    let library = match nccl::library() {
         Ok(library) => library,
         Err(failure) => {
             let _ = writeln!(text, "{soname}=unavailable: {failure}");
@@ -39,9 +38,9 @@ fn describe_vendor(text: &mut String) {
     let _ = writeln!(
         text,
         "nccl_version={}",
-        vendor_library::version_text(library.version())
+        symmem_gpu::nccl::version_text(library.version())
     );
-    let windows = library.flags() & VENDOR_WINDOWS != 0;
+    let windows = library.flags() & NCCL_WINDOWS != 0;
     let _ = writeln!(
         text,
         "nccl_symmetric_windows={}",
@@ -51,15 +50,15 @@ fn describe_vendor(text: &mut String) {
             "no (needs NCCL 2.27 or newer)"
         }
     );
-    let _ = match vendor::check_permitted() {
+    let _ = match nccl::check_permitted() {
         Ok(()) => writeln!(text, "nccl_permitted=yes"),
         Err(failure) => writeln!(text, "nccl_permitted=no: {}", failure.message),
     };
 }
 
-fn describe_products(text: &mut String) {
-    let label = products::LABEL;
-    let library = match products::library() {
+fn describe_blaslt(text: &mut String) {
+    let label = cublaslt::LABEL;
+    let library = match cublaslt::library() {
         Ok(library) => library,
         Err(failure) => {
             let _ = writeln!(text, "{label}=unavailable: {failure}");

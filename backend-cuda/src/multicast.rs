@@ -10,7 +10,7 @@ mod calls;
 mod functions;
 mod objects;
 
-pub use advice::{Meaning, SLOTS, meanings};
+pub use advice::{ErrorAdvice, SLOTS, meanings};
 pub use objects::Objects;
 
 use crate::driver::constants::device_attribute::MULTICAST_SUPPORTED;
@@ -18,7 +18,7 @@ use crate::driver::constants::result::INVALID_VALUE;
 use crate::{describe, driver::Driver};
 use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
+use symmem_core::backend::abi::{DeviceDescription, MulticastSupportCode, ShareKindCode};
 
 /// A variable, and the function that tells whether its text forbids multicast.
 type Rule = (&'static str, fn(&str) -> bool);
@@ -26,7 +26,10 @@ type Rule = (&'static str, fn(&str) -> bool);
 /// The variables that can forbid multicast. Text that symmem does not understand forbids it.
 const SWITCHES: [Rule; 4] = [
     (OWN_SWITCH, |text| {
-        matches!(asked(text), Asked::Not | Asked::NotUnderstood)
+        matches!(
+            asked(text),
+            MulticastRequest::Not | MulticastRequest::NotUnderstood
+        )
     }),
     (NCCL_SWITCH, is_zero_to_nccl),
     ("NVSHMEM_DISABLE_NVLS", disables),
@@ -62,7 +65,7 @@ pub fn switches() -> [Switch; 4] {
 
 /// What `SYMMEM_MULTICAST` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum MulticastRequest {
     Nothing,
     Not,
     Hardware,
@@ -92,11 +95,11 @@ pub fn support(
     driver: &Driver,
     device: CUdevice,
     description: &DeviceDescription,
-    kinds: &[ShareKind],
-) -> (MulticastSupport, String) {
-    let off = |why: &str| (MulticastSupport::NONE, why.to_owned());
-    if asked_by(variable) == Asked::Emulation {
-        return (MulticastSupport::EMULATED, EMULATED.to_owned());
+    kinds: &[ShareKindCode],
+) -> (MulticastSupportCode, String) {
+    let off = |why: &str| (MulticastSupportCode::NONE, why.to_owned());
+    if asked_by(variable) == MulticastRequest::Emulation {
+        return (MulticastSupportCode::EMULATED, EMULATED.to_owned());
     }
     if let Err(why) = permitted() {
         return off(&why);
@@ -104,11 +107,11 @@ pub fn support(
     if description.architecture < FIRST_ARCHITECTURE {
         return off("this device's architecture has no multicast");
     }
-    if !kinds.contains(&ShareKind::VMM_FILE_DESCRIPTOR) {
+    if !kinds.contains(&ShareKindCode::VMM_FILE_DESCRIPTOR) {
         return off("this device cannot share memory by file descriptors, which multicast needs");
     }
     match hardware(driver, device) {
-        Ok(Some(true)) => (MulticastSupport::HARDWARE, String::new()),
+        Ok(Some(true)) => (MulticastSupportCode::HARDWARE, String::new()),
         Ok(Some(false)) => off("the driver reports that this device has no multicast"),
         Ok(None) => off("this driver has no multicast; CUDA 12.1 or newer has it"),
         // Everything else works without multicast, so a failed query is no error.
@@ -131,7 +134,7 @@ pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
 /// Returns the multicast line of `symmem info` for a device.
 pub fn line(driver: &Driver, device: CUdevice) -> String {
     let emulated = match asked_by(variable) {
-        Asked::Emulation => format!("; emulated, as {OWN_SWITCH}=emulate asks"),
+        MulticastRequest::Emulation => format!("; emulated, as {OWN_SWITCH}=emulate asks"),
         _ => String::new(),
     };
     if let Some(what) = forbidden_by() {
@@ -143,7 +146,7 @@ pub fn line(driver: &Driver, device: CUdevice) -> String {
         Ok(None) | Err(_) => "unknown",
     };
     let used = match asked_by(variable) {
-        Asked::Hardware => format!("asked for by {OWN_SWITCH}=1"),
+        MulticastRequest::Hardware => format!("asked for by {OWN_SWITCH}=1"),
         _ => "off".into(),
     };
     format!(
@@ -156,17 +159,17 @@ fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
 }
 
-fn asked_by(variable: impl Fn(&str) -> Option<String>) -> Asked {
+fn asked_by(variable: impl Fn(&str) -> Option<String>) -> MulticastRequest {
     asked(&variable(OWN_SWITCH).unwrap_or_default())
 }
 
-fn asked(text: &str) -> Asked {
+fn asked(text: &str) -> MulticastRequest {
     match text.trim() {
-        "" => Asked::Nothing,
-        "0" => Asked::Not,
-        "1" => Asked::Hardware,
-        text if text.eq_ignore_ascii_case("emulate") => Asked::Emulation,
-        _ => Asked::NotUnderstood,
+        "" => MulticastRequest::Nothing,
+        "0" => MulticastRequest::Not,
+        "1" => MulticastRequest::Hardware,
+        text if text.eq_ignore_ascii_case("emulate") => MulticastRequest::Emulation,
+        _ => MulticastRequest::NotUnderstood,
     }
 }
 
@@ -175,8 +178,8 @@ fn permitted_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String>
         return Err(format!("{what} forbids it"));
     }
     match asked_by(variable) {
-        Asked::Hardware => Ok(()),
-        Asked::Emulation => Err(EMULATED.to_owned()),
+        MulticastRequest::Hardware => Ok(()),
+        MulticastRequest::Emulation => Err(EMULATED.to_owned()),
         _ => Err(format!(
             "nothing asks for it; set {OWN_SWITCH}=1 on all ranks"
         )),
@@ -195,7 +198,7 @@ fn forbidden(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let found = switches.find(|one| one.forbids)?;
     let text = found.value.unwrap_or_default();
     Some(match found.name {
-        OWN_SWITCH if asked(&text) == Asked::NotUnderstood => {
+        OWN_SWITCH if asked(&text) == MulticastRequest::NotUnderstood => {
             format!("{OWN_SWITCH}={text} (not understood: 1, 0 or emulate)")
         }
         name => name.to_owned(),
@@ -349,7 +352,7 @@ mod tests {
             ("NCCL_NVLS_ENABLE", "2"),
             ("NVSHMEM_DISABLE_NVLS", "1"),
         ]);
-        assert_eq!(asked_by(&all), Asked::Emulation);
+        assert_eq!(asked_by(&all), MulticastRequest::Emulation);
         assert!(permitted_to_nccl_by(&all).is_err());
         assert!(permitted_to_nccl_by(of(&[("SYMMEM_MULTICAST", "emulate")])).is_err());
         assert_eq!(with("SYMMEM_MULTICAST", "emulate"), None);

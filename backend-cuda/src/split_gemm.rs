@@ -41,7 +41,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// Chooses the grid for a shape on a device of `units` SMs; `None` if no grid is co-resident, or the shape
     /// is too large for this kernel.
-    pub(crate) fn new(shape: &GemmShape, units: u32) -> Option<Self> {
+    pub(crate) fn new(shape: &GemmLayout, units: u32) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
             SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
@@ -75,12 +75,12 @@ impl Grid {
         })
     }
 
-    pub(crate) fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
+    pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
         let matrices = match (shape.element, shape.b_order) {
-            (ElementType::F16, MatrixOrder::ROWS) => 0,
-            (ElementType::F16, MatrixOrder::COLUMNS) => 1,
-            (ElementType::BF16, MatrixOrder::ROWS) => 2,
-            (ElementType::BF16, MatrixOrder::COLUMNS) => 3,
+            (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
+            (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
+            (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
+            (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
             _ => return None,
         };
         let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
@@ -100,11 +100,11 @@ pub(crate) unsafe fn launch(
     arguments: &GatheredGemmArguments,
     on: RawStream,
 ) -> CallResult<()> {
-    let parts = backend.parts();
+    let state = backend.state();
     let shape = &arguments.shape;
-    let grid = Grid::new(shape, parts.description.compute_units).ok_or_else(unsupported)?;
+    let grid = Grid::new(shape, state.description.compute_units).ok_or_else(unsupported)?;
     let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = parts.kernels.by_name(kernel.as_bytes())?;
+    let kernel = state.kernels.by_name(kernel.as_bytes())?;
     let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
     let blocks = symmem_gpu::Grid {
@@ -122,11 +122,11 @@ mod tests {
     use super::*;
 
     fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
-        let shape = GemmShape {
+        let shape = GemmLayout {
             m,
             n,
             k,
-            ..GemmShape::default()
+            ..GemmLayout::default()
         };
         Grid::new(&shape, 132).map(|grid| (grid.rows, grid.parts, grid.blocks))
     }
@@ -147,18 +147,18 @@ mod tests {
     #[test]
     fn a_kernel_is_named_by_its_matrices_and_rows() {
         let name = |element, b_order, m| {
-            let shape = GemmShape {
+            let shape = GemmLayout {
                 m,
                 n: 128,
                 k: 128,
                 element,
                 b_order,
-                ..GemmShape::default()
+                ..GemmLayout::default()
             };
             Grid::new(&shape, 132).and_then(|grid| grid.kernel_name(&shape))
         };
-        let (f16, bf16) = (ElementType::F16, ElementType::BF16);
-        let (rows, columns) = (MatrixOrder::ROWS, MatrixOrder::COLUMNS);
+        let (f16, bf16) = (ElementTypeCode::F16, ElementTypeCode::BF16);
+        let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
         assert_eq!(name(f16, rows, 1), Some("symmem_split_gemm_f16_rows_16"));
         assert_eq!(
             name(f16, columns, 100),
@@ -172,7 +172,7 @@ mod tests {
             name(bf16, columns, 33),
             Some("symmem_split_gemm_bf16_columns_64")
         );
-        assert_eq!(name(ElementType::F32, rows, 1), None);
+        assert_eq!(name(ElementTypeCode::F32, rows, 1), None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl TensorGemmArguments {
         let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
         let [own, gathered, b] = matrices(arguments);
         let b_box = match shape.b_order {
-            MatrixOrder::ROWS => BOX_LENGTH,
+            MatrixOrderCode::ROWS => BOX_LENGTH,
             _ => box_columns,
         };
         Ok(Self {
@@ -69,13 +69,13 @@ struct Lines {
 fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
     let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
     let whole = match arguments.sharding {
-        Sharding::COLUMNS => shape.k,
+        ShardingCode::COLUMNS => shape.k,
         _ => shape.m,
     };
     let first = (rank as u64).saturating_mul(arguments.shard).min(whole);
     let part = arguments.shard.min(whole - first);
     let (rows, columns) = match arguments.sharding {
-        Sharding::COLUMNS => (shape.m, part),
+        ShardingCode::COLUMNS => (shape.m, part),
         _ => (part, shape.k),
     };
     let lines = |address, length, count, stride| Lines {
@@ -85,7 +85,7 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
         stride,
     };
     let (b_length, b_count) = match shape.b_order {
-        MatrixOrder::ROWS => (shape.n, shape.k),
+        MatrixOrderCode::ROWS => (shape.n, shape.k),
         _ => (shape.k, shape.n),
     };
     [
@@ -100,7 +100,7 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
 fn encode(
     driver: &Driver,
     what: &str,
-    element: ElementType,
+    element: ElementTypeCode,
     lines: Lines,
     height: u32,
 ) -> CallResult<TensorMap> {
@@ -115,7 +115,7 @@ fn encode(
         )));
     }
     let data_type = match element {
-        ElementType::F16 => DATA_TYPE_FLOAT16,
+        ElementTypeCode::F16 => DATA_TYPE_FLOAT16,
         _ => DATA_TYPE_BFLOAT16,
     };
     let sizes = [lines.length, lines.count];
@@ -154,16 +154,16 @@ fn encode(
 mod tests {
     use super::*;
 
-    fn shape(n: u64, k: u64) -> GemmShape {
-        GemmShape {
+    fn shape(n: u64, k: u64) -> GemmLayout {
+        GemmLayout {
             m: 100,
             n,
             k,
             a_stride: k,
             b_stride: n,
             c_stride: n,
-            element: ElementType::BF16,
-            b_order: MatrixOrder::ROWS,
+            element: ElementTypeCode::BF16,
+            b_order: MatrixOrderCode::ROWS,
             bias: 0,
             reserved: 0,
         }
@@ -183,7 +183,7 @@ mod tests {
         let mut arguments = GatheredGemmArguments {
             shape: shape(264, 128),
             shard: 40,
-            sharding: Sharding::ROWS,
+            sharding: ShardingCode::ROWS,
             // SAFETY: the struct consists of integers and addresses, for which zero is a valid value.
             ..unsafe { std::mem::zeroed() }
         };
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!((gathered.count, gathered.stride), (100, 128));
             assert_eq!((b.count, b.length), (128, 264));
         }
-        arguments.sharding = Sharding::COLUMNS;
+        arguments.sharding = ShardingCode::COLUMNS;
         arguments.shard = 64;
         arguments.group.rank = 1;
         let [own, ..] = matrices(&arguments);

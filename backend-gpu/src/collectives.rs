@@ -8,15 +8,15 @@ use crate::gpu::{Gpu, Grid, launch};
 use crate::kernels::WaitingKernel;
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Failure};
+use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
 
 /// Threads of the barrier's only block: one per peer, so [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
-impl<G: Gpu> Collectives for OpenGpu<G> {
+impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
-        let kernel = self.parts().kernels.barrier;
+        let kernel = self.state().kernels.barrier;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
@@ -28,10 +28,10 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> CallResult<u32> {
-        match self.parts().kernels.collective(kernel, element) {
+        match self.state().kernels.collective(kernel, element) {
             Some(kernel) => resident_blocks(&self.0, kernel, threads),
             None => Ok(0),
         }
@@ -43,7 +43,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
+        let (call, kernel) = ("collective_move", &self.state().kernels.collective_move);
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
@@ -54,7 +54,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
+        let (call, kernel) = ("collective_swap", &self.state().kernels.collective_swap);
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
@@ -67,7 +67,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let call = WaitingLaunch {
             call: "collective_packets",
-            kernel: &self.parts().kernels.collective_packets,
+            kernel: &self.state().kernels.collective_packets,
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
@@ -128,7 +128,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let name = "collective_multicast";
         let (element, reduce) = (arguments.element, arguments.reduce);
-        let kernels = &self.parts().kernels;
+        let kernels = &self.state().kernels;
         let kernel = match arguments.load {
             MulticastLoad::REDUCED => reduction(
                 &self.0,
@@ -204,7 +204,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let call = WaitingLaunch {
             call: "collective_exchange",
-            kernel: &self.parts().kernels.collective_exchange,
+            kernel: &self.state().kernels.collective_exchange,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -275,11 +275,11 @@ fn reduction<'a, G: Gpu>(
     gpu: &'a G,
     call: &'static str,
     family: CollectiveKernel,
-    element: ElementType,
-    reduce: ReduceOperation,
+    element: ElementTypeCode,
+    reduce: ReduceOpCode,
 ) -> CallResult<&'a WaitingKernel<G::Kernel>> {
-    let known = (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce);
-    let kernel = gpu.parts().kernels.collective(family, element);
+    let known = (ReduceOpCode::SUM..=ReduceOpCode::PRODUCT).contains(&reduce);
+    let kernel = gpu.state().kernels.collective(family, element);
     kernel.filter(|_| known).ok_or_else(|| {
         Failure::new(
             Status::INVALID_ARGUMENT,
@@ -353,6 +353,6 @@ fn resident_blocks<G: Gpu>(
         let _entered = gpu.enter()?;
         // Asks for whole warps, so that the cached answer holds for every thread count that shares its entry.
         let each = gpu.blocks_per_unit(kernel.kernel, threads.next_multiple_of(G::WARP))?;
-        Ok(each * gpu.parts().description.compute_units)
+        Ok(each * gpu.state().description.compute_units)
     })
 }

@@ -22,9 +22,15 @@ pub struct Rates {
 impl Rates {
     /// Returns the number of blocks that bring the peers' shards in half of the GEMM's time: their first bytes are
     /// needed once the own shard is multiplied. At most half of `blocks`, the co-resident blocks of the device.
-    pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64, blocks: u32) -> u32 {
+    pub fn movers(
+        self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+        blocks: u32,
+    ) -> u32 {
         let whole = match sharding {
-            Sharding::COLUMNS => shape.k,
+            ShardingCode::COLUMNS => shape.k,
             _ => shape.m,
         };
         let (m, n, k) = (shape.m as f64, shape.n as f64, shape.k as f64);
@@ -40,7 +46,7 @@ impl Rates {
 }
 
 /// Returns whether `m`, `n` and `k` fit the 32-bit counters of the kernels.
-pub fn countable(shape: &GemmShape) -> bool {
+pub fn countable(shape: &GemmLayout) -> bool {
     let most = i32::MAX as u64;
     shape.m <= most && shape.n <= most && shape.k <= most
 }
@@ -94,25 +100,25 @@ mod tests {
             product: 650e12,
         };
         let of = |m: u64, n, k, world| {
-            let shape = GemmShape {
+            let shape = GemmLayout {
                 m,
                 n,
                 k,
-                ..GemmShape::default()
+                ..GemmLayout::default()
             };
-            rates.movers(&shape, Sharding::ROWS, m.div_ceil(world), 132)
+            rates.movers(&shape, ShardingCode::ROWS, m.div_ceil(world), 132)
         };
         assert_eq!(of(32768, 8192, 16384, 2), 4);
         assert_eq!(of(2048, 3584, 8192, 2), 8);
         assert_eq!(of(32768, 1024, 32768, 8), MOST_MOVERS);
         assert_eq!(of(1024, 64, 64, 1), MOVERS_STEP, "nothing to move");
-        let shape = GemmShape {
+        let shape = GemmLayout {
             m: 32768,
             n: 1024,
             k: 32768,
-            ..GemmShape::default()
+            ..GemmLayout::default()
         };
-        let on_a_slice = |blocks| rates.movers(&shape, Sharding::ROWS, 4096, blocks);
+        let on_a_slice = |blocks| rates.movers(&shape, ShardingCode::ROWS, 4096, blocks);
         assert_eq!([16, 3, 1].map(on_a_slice), [8, 1, 1]);
     }
 

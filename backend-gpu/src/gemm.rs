@@ -1,37 +1,37 @@
 //! GEMM by cuBLASLt or hipBLASLt, and the launch of the vendor's own all-gather + GEMM kernel.
 
+use crate::blaslt::PreparedGemms;
 use crate::gpu::Gpu;
-use crate::matrix_library::Products;
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Gemm, SymmetricMemory};
 
 impl<G: Gpu> Gemm for OpenGpu<G> {
-    fn gemm_library(&self) -> CallResult<VendorDescription> {
+    fn gemm_library(&self) -> CallResult<LibraryDescription> {
         self.settle(|| {
-            let library = G::matrix_library()?;
+            let library = G::blaslt()?;
             let _entered = self.enter()?;
-            self.parts().products.describe(library)
+            self.state().gemms.describe(library)
         })
     }
 
     /// Allocates the workspace in ordinary device memory.
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm> {
         self.settle(|| {
-            let library = G::matrix_library()?;
+            let library = G::blaslt()?;
             let _entered = self.enter()?;
-            let parts = self.parts();
-            let [kind, ..] = parts.capabilities.share_kinds;
+            let state = self.state();
+            let [kind, ..] = state.capabilities.share_kinds;
             let allocate = |bytes| self.allocate(kind, bytes);
             // SAFETY: `allocate` returned this workspace, and no enqueued work uses it yet.
             let free = |workspace| unsafe { self.free(workspace) };
-            parts.products.prepare(library, shape, allocate, free)
+            state.gemms.prepare(library, shape, allocate, free)
         })
     }
 
     unsafe fn gemm_candidates(&self, gemm: RawGemm) -> CallResult<u32> {
         // SAFETY: the caller passes a live handle.
-        Ok(unsafe { Products::candidates(gemm) })
+        Ok(unsafe { PreparedGemms::candidates(gemm) })
     }
 
     #[inline]
@@ -45,7 +45,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         self.settle(|| {
             let _entered = self.enter()?;
             // SAFETY: the caller upholds the contract of `Gemm::gemm`, which is the callee's.
-            unsafe { Products::run(gemm, candidate, operands, on) }
+            unsafe { PreparedGemms::run(gemm, candidate, operands, on) }
         })
     }
 
@@ -54,14 +54,14 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         let free = |workspace| unsafe { self.free(workspace) };
         self.settle(|| {
             // SAFETY: the caller passes a live handle that no enqueued work uses.
-            self.give_back(|| unsafe { self.parts().products.release(gemm, free) })
+            self.give_back(|| unsafe { self.state().gemms.release(gemm, free) })
         })
     }
 
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
-        sharding: Sharding,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         let limits = self.gathered_limits(shape, sharding, shard);
@@ -89,7 +89,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
     ) -> CallResult<()> {
         let _entered = self.enter()?;
         let copy = Transfer {
-            direction: Direction::PUT,
+            direction: DirectionCode::PUT,
             ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
         };
         // SAFETY: the caller keeps both words live until the stream has passed this point.

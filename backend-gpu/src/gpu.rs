@@ -1,10 +1,10 @@
 //! The trait that the CUDA and HIP backends implement.
 
+use crate::blaslt::BlasLtApi;
 use crate::current::Current;
-use crate::matrix_library::MatrixLibrary;
 use crate::memory::Sharing;
-use crate::parts::Parts;
-use crate::vendor_library::VendorLibrary;
+use crate::nccl::NcclApi;
+use crate::state::GpuState;
 use std::ffi::c_void;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
@@ -21,7 +21,7 @@ pub trait Gpu: Device + Multicast + Current {
     const WARP: u32;
 
     /// Returns the state that is the same on every vendor.
-    fn parts(&self) -> &Parts<Self::Kernel, Self::Sharing>;
+    fn state(&self) -> &GpuState<Self::Kernel, Self::Sharing>;
 
     /// Launches a one-dimensional grid of a kernel that takes one struct by value: the `bytes` bytes at
     /// `argument`, which are copied before the call returns.
@@ -79,24 +79,24 @@ pub trait Gpu: Device + Multicast + Current {
     ) -> Option<CallResult<()>>;
 
     /// Returns row `index` of the selector's table for this device; see
-    /// [`symmem_core::backend::Collectives::collective_row`].
+    /// [`symmem_core::backend::CollectiveKernels::collective_row`].
     fn tuned_collective(&self, index: u32) -> Option<CollectiveRow>;
 
     /// Returns NCCL or RCCL; the first call opens it.
     ///
     /// # Errors
     /// `LIBRARY_MISSING`, with the places searched and what to do.
-    fn vendor_library() -> CallResult<&'static VendorLibrary>;
+    fn nccl() -> CallResult<&'static NcclApi>;
     /// Checks that a communicator of NCCL or RCCL may be created in this process.
     ///
     /// # Errors
     /// `UNSUPPORTED`, with the reason.
-    fn check_vendor_permitted() -> CallResult<()>;
+    fn check_nccl_permitted() -> CallResult<()>;
     /// Returns cuBLASLt or hipBLASLt; the first call opens it.
     ///
     /// # Errors
     /// `LIBRARY_MISSING`, with the places searched and what to do.
-    fn matrix_library() -> CallResult<&'static MatrixLibrary>;
+    fn blaslt() -> CallResult<&'static BlasLtApi>;
     /// Runs a call of cuBLASLt or hipBLASLt, which may call the runtime on this thread. If it fails, clears the
     /// runtime's last error on this thread, so that nobody else finds it.
     ///
@@ -104,7 +104,12 @@ pub trait Gpu: Device + Multicast + Current {
     /// The call's failure.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
     /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+    ) -> GatheredLimits;
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors

@@ -130,7 +130,7 @@ impl<K: Copy> Kernels<K> {
     pub(super) fn collective(
         &self,
         family: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
     ) -> Option<&WaitingKernel<K>> {
         let index = (element.0 as usize).wrapping_sub(1);
         match family {
@@ -163,7 +163,7 @@ fn each_element<T>(
 
 /// Returns the element types as they appear in kernel names, in the order of the type numbers.
 fn element_names() -> impl Iterator<Item = String> {
-    (1..=ELEMENTS as u32).map(|number| ElementType(number).name().to_ascii_lowercase())
+    (1..=ELEMENTS as u32).map(|number| ElementTypeCode(number).name().to_ascii_lowercase())
 }
 
 fn find<K: Copy>(by_name: &[(&'static str, K)], name: &str) -> CallResult<K> {
@@ -221,10 +221,10 @@ mod tests {
     #[test]
     fn elements_are_named_in_the_order_of_their_numbers_and_all_are_known() {
         let names: Vec<_> = element_names().collect();
-        assert_eq!(names[ElementType::BF16.0 as usize - 1], "bf16");
-        assert_eq!(names[ElementType::F8_E5M2.0 as usize - 1], "f8_e5m2");
+        assert_eq!(names[ElementTypeCode::BF16.0 as usize - 1], "bf16");
+        assert_eq!(names[ElementTypeCode::F8_E5M2.0 as usize - 1], "f8_e5m2");
         assert!(names.iter().all(|name| name != "unknown"));
-        assert_eq!(ElementType(ELEMENTS as u32 + 1).name(), "unknown");
+        assert_eq!(ElementTypeCode(ELEMENTS as u32 + 1).name(), "unknown");
     }
 
     #[test]
@@ -248,7 +248,9 @@ mod tests {
                 .is_some()
         };
         assert!(
-            !pushes(ElementType::BF16) && !pushes(ElementType::I32) && pushes(ElementType::F32)
+            !pushes(ElementTypeCode::BF16)
+                && !pushes(ElementTypeCode::I32)
+                && pushes(ElementTypeCode::F32)
         );
         assert!(kernels.by_name(b"symmem_\xff").is_err());
     }

@@ -5,6 +5,7 @@
 //! and what an open device keeps. A backend implements [`Device`](symmem_core::backend::Device), [`Gpu`] and
 //! [`Sharing`]; [`OpenGpu`] implements the other traits of the contract on top of them.
 
+pub mod blaslt;
 mod collectives;
 mod current;
 pub mod gathered_gemm;
@@ -12,16 +13,15 @@ mod gemm;
 mod gpu;
 pub mod kernels;
 pub mod library;
-pub mod matrix_library;
 pub mod memory;
+pub mod nccl;
+mod nccl_collectives;
 mod open;
-mod parts;
 mod signals;
+mod state;
 mod symbols;
 mod transfer;
 pub mod tuning;
-mod vendor_collectives;
-pub mod vendor_library;
 pub mod vmm;
 
 pub use current::Current;
@@ -29,4 +29,4 @@ pub use gpu::{Gpu, Grid};
 pub use kernels::{Kernels, WaitingKernel};
 pub use memory::{SharedMemory, Sharing};
 pub use open::OpenGpu;
-pub use parts::Parts;
+pub use state::GpuState;

@@ -71,7 +71,7 @@ forward! {
 
 forward! {
     Multicast {
-        [] fn multicast_support() -> MulticastSupport;
+        [] fn multicast_support() -> MulticastSupportCode;
         [] fn multicast_granularity(devices: u32, bytes: u64) -> u64;
         [] fn multicast_create(devices: u32, bytes: u64) -> RawMulticast;
         [unsafe] fn multicast_export(multicast: RawMulticast) -> ExportedHandle;

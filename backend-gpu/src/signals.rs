@@ -21,14 +21,14 @@ impl<G: Gpu> Signals for OpenGpu<G> {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         on: RawStream,
     ) -> CallResult<()> {
         let _entered = self.enter()?;
         let by_stream = match placement {
-            SignalPlacement::HOST => true,
+            SignalPlacementCode::HOST => true,
             // SAFETY: the caller passes a live stream.
-            _ if self.parts().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
+            _ if self.state().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
                 !self.stream_capturing(on)?
             },
             _ => false,
@@ -43,7 +43,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.signal,
+                self.state().kernels.signal,
                 one_warp::<G>(),
                 target,
                 on,
@@ -54,10 +54,10 @@ impl<G: Gpu> Signals for OpenGpu<G> {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         on: RawStream,
     ) -> CallResult<()> {
-        if placement == SignalPlacement::HOST
+        if placement == SignalPlacementCode::HOST
             // SAFETY: the caller keeps the word live until the stream has passed this point.
             && let Some(waits) = unsafe { self.stream_wait(wait.word, wait.value, on) }
         {
@@ -67,7 +67,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.wait,
+                self.state().kernels.wait,
                 one_warp::<G>(),
                 wait,
                 on,
@@ -89,7 +89,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.step,
+                self.state().kernels.step,
                 one_warp::<G>(),
                 &step,
                 on,
@@ -110,13 +110,13 @@ impl<G: Gpu> Signals for OpenGpu<G> {
                 ),
             ));
         }
-        let kernel = self.parts().kernels.word_update;
+        let kernel = self.state().kernels.word_update;
         // SAFETY: the kernel's argument is this operation, and the caller keeps its words live.
         unsafe { launch(&self.0, kernel, one_warp::<G>(), operation, on) }
     }
 
     unsafe fn word_wait(&self, wait: &WordWait, on: RawStream) -> CallResult<()> {
-        let known = (Condition::EQUAL..=Condition::LESS).contains(&wait.condition);
+        let known = (ConditionCode::EQUAL..=ConditionCode::LESS).contains(&wait.condition);
         if wait.count == 0 || !known || !is_width(wait.bits) {
             return Err(invalid(
                 "word_wait",
@@ -126,13 +126,13 @@ impl<G: Gpu> Signals for OpenGpu<G> {
                     wait.count,
                     wait.bits,
                     wait.condition.0,
-                    Condition::EQUAL.0,
-                    Condition::LESS.0
+                    ConditionCode::EQUAL.0,
+                    ConditionCode::LESS.0
                 ),
             ));
         }
         let (kernel, grid) = (
-            self.parts().kernels.word_wait,
+            self.state().kernels.word_wait,
             Grid::new(1, WORD_WAIT_THREADS),
         );
         // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.

@@ -8,14 +8,14 @@ use symmem_core::backend::{CallResult, Failure, RemoteAccess, Signals};
 impl<G: Gpu> RemoteAccess for OpenGpu<G> {
     unsafe fn transfer(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
         let row = &transfer.row;
-        let kernels = &self.parts().kernels;
+        let kernels = &self.state().kernels;
         let mut grid = Grid::new(row.blocks, row.threads);
         let kernel = match row.method {
             // SAFETY: the caller upholds this method's contract, which is the callee's.
-            Method::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
-            Method::VECTOR => kernels.copy_vector,
-            Method::UNROLLED => kernels.copy_unrolled,
-            Method::BULK => {
+            MethodCode::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
+            MethodCode::VECTOR => kernels.copy_vector,
+            MethodCode::UNROLLED => kernels.copy_unrolled,
+            MethodCode::BULK => {
                 grid.shared_memory = bulk_shared_memory(&self.0, transfer)?;
                 kernels.copy_bulk.ok_or_else(|| no_bulk(&self.0))?
             }
@@ -70,13 +70,13 @@ unsafe fn copy_by_engine<G: Gpu>(
         return Ok(());
     }
     // SAFETY: the caller keeps the signal's words live until the stream has passed this point.
-    unsafe { gpu.signal_give(&transfer.signal, SignalPlacement::DEVICE, on) }
+    unsafe { gpu.signal_give(&transfer.signal, SignalPlacementCode::DEVICE, on) }
 }
 
 /// Returns the dynamic shared memory per block, in bytes, that a bulk transfer needs; `INVALID_ARGUMENT` if the
 /// bulk kernel cannot move this.
 fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
-    if gpu.parts().kernels.copy_bulk.is_none() {
+    if gpu.state().kernels.copy_bulk.is_none() {
         return Err(no_bulk(gpu));
     }
     let row = &transfer.row;
@@ -88,7 +88,7 @@ fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
             apart % 16
         )));
     }
-    let most = gpu.parts().capabilities.shared_memory_per_block;
+    let most = gpu.state().capabilities.shared_memory_per_block;
     let whole = row.stages != 0 && row.stage_bytes != 0 && row.stage_bytes.is_multiple_of(16);
     let bytes = whole.then(|| gpu.bulk_ring_bytes(row.stages, row.stage_bytes));
     bytes
@@ -106,7 +106,7 @@ fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
 fn no_bulk<G: Gpu>(gpu: &G) -> Failure {
     refuse(format!(
         "device {} has no bulk copies; use VECTOR",
-        gpu.parts().description.ordinal
+        gpu.state().description.ordinal
     ))
 }
 

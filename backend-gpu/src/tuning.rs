@@ -25,7 +25,7 @@ pub struct Transfers {
 
 const NO_ROW: TransferRow = TransferRow {
     bytes: 0,
-    method: Method::AUTOMATIC,
+    method: MethodCode::AUTOMATIC,
     blocks: 0,
     threads: 0,
     stages: 0,
@@ -37,7 +37,7 @@ const NO_ROW: TransferRow = TransferRow {
 pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
     TransferRow {
         bytes,
-        method: Method::VECTOR,
+        method: MethodCode::VECTOR,
         blocks,
         threads,
         ..NO_ROW
@@ -48,7 +48,7 @@ pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
 pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow {
     TransferRow {
         bytes,
-        method: Method::BULK,
+        method: MethodCode::BULK,
         blocks,
         threads: 128,
         stages,
@@ -61,7 +61,7 @@ pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow
 pub const fn copy_engine() -> TransferRow {
     TransferRow {
         bytes: ALWAYS,
-        method: Method::COPY_ENGINE,
+        method: MethodCode::COPY_ENGINE,
         ..NO_ROW
     }
 }
@@ -79,15 +79,15 @@ pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
 }
 
 /// Largest world size, and the rows for it, from the smallest size to a row that covers all sizes.
-pub type World = (u32, &'static [CollectiveRow]);
+pub type WorldRows = (u32, &'static [CollectiveRow]);
 
 /// The selector's table: for each operation, worlds from the smallest.
-pub type Collectives = &'static [(CollectiveOperation, &'static [World])];
+pub type SelectorTable = &'static [(CollectiveOperationCode, &'static [WorldRows])];
 
 /// Returns a row whose operation and world are filled in from its place in the table.
-pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
+pub const fn row(bytes: u64, algorithm: AlgorithmCode, blocks: u32, threads: u32) -> CollectiveRow {
     CollectiveRow {
-        operation: CollectiveOperation(0),
+        operation: CollectiveOperationCode(0),
         world: 0,
         bytes,
         algorithm,
@@ -100,7 +100,7 @@ pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) ->
 /// Returns a row whose copies go to two peers at a time instead of all.
 pub const fn two_at_once(
     bytes: u64,
-    algorithm: Algorithm,
+    algorithm: AlgorithmCode,
     blocks: u32,
     threads: u32,
 ) -> CollectiveRow {
@@ -112,11 +112,11 @@ pub const fn two_at_once(
 
 /// Returns a row that uses the copy engine alone.
 pub const fn copies(bytes: u64) -> CollectiveRow {
-    row(bytes, Algorithm::COPY_ENGINE, 0, 0)
+    row(bytes, AlgorithmCode::COPY_ENGINE, 0, 0)
 }
 
 /// Returns row `index` of a table; `None` past the last row.
-pub fn collective_row(tables: Collectives, index: u32) -> Option<CollectiveRow> {
+pub fn collective_row(tables: SelectorTable, index: u32) -> Option<CollectiveRow> {
     let mut rows = tables.iter().flat_map(|(operation, worlds)| {
         worlds.iter().flat_map(move |(world, rows)| {
             rows.iter().map(move |row| CollectiveRow {
@@ -146,9 +146,9 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
         };
         for row in rows {
             let good = match row.method {
-                Method::COPY_ENGINE => (row.blocks, row.threads) == (0, 0),
-                Method::VECTOR => launches(row),
-                Method::BULK => {
+                MethodCode::COPY_ENGINE => (row.blocks, row.threads) == (0, 0),
+                MethodCode::VECTOR => launches(row),
+                MethodCode::BULK => {
                     bulk && launches(row) && row.stages >= 1 && row.stage_bytes.is_multiple_of(16)
                 }
                 _ => false,
@@ -162,13 +162,13 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
 }
 
 /// Returns a description of each flaw in a selector's table, for tests of backends; empty if there is none.
-pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
+pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
     let rows: Vec<CollectiveRow> = (0..)
         .map_while(|index| collective_row(tables, index))
         .collect();
     let multicast = |row: &CollectiveRow| row.algorithm.is_multicast();
     let mut flaws = Vec::new();
-    for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
+    for operation in CollectiveOperationCode::BROADCAST.0..=CollectiveOperationCode::EXCHANGE.0 {
         for world in 2..=ANY {
             for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
                 let fits = |row: &&CollectiveRow| {
@@ -186,9 +186,9 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     }
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
-            let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
+            let swaps = |row: &CollectiveRow| row.algorithm == AlgorithmCode::SWAP;
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
-            (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
+            (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation
                 && row.world <= earlier.world
@@ -198,15 +198,15 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
             flaws.push(format!("never used: {row:?}"));
         }
         let most = match row.algorithm {
-            Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
+            AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT => PACKET_BLOCKS,
             _ => SLOT_BLOCKS,
         };
         let launches = (1..=most).contains(&row.blocks)
             && row.threads.is_multiple_of(warp)
             && (1..=1024).contains(&row.threads);
         // In an all-reduce a kernel reduces what the copy engine then gathers.
-        let alone = row.algorithm == Algorithm::COPY_ENGINE
-            && row.operation != CollectiveOperation::ALL_REDUCE;
+        let alone = row.algorithm == AlgorithmCode::COPY_ENGINE
+            && row.operation != CollectiveOperationCode::ALL_REDUCE;
         if launches == alone || (alone && (row.blocks, row.threads) != (0, 0)) {
             flaws.push(format!("cannot be launched: {row:?}"));
         }
@@ -240,12 +240,12 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "a minute there, of code without an unsafe block")]
     fn flaws_of_a_selectors_table_are_told() {
-        const HIDDEN: &[World] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
-        const BAD_GRID: &[World] = &[(ANY, &[row(ALWAYS, Algorithm::PACKETS, 65, 96)])];
+        const HIDDEN: &[WorldRows] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
+        const BAD_GRID: &[WorldRows] = &[(ANY, &[row(ALWAYS, AlgorithmCode::PACKETS, 65, 96)])];
         let flaws = collective_flaws(
             &[
-                (CollectiveOperation::ALL_GATHER, HIDDEN),
-                (CollectiveOperation::BROADCAST, BAD_GRID),
+                (CollectiveOperationCode::ALL_GATHER, HIDDEN),
+                (CollectiveOperationCode::BROADCAST, BAD_GRID),
             ],
             64,
         );

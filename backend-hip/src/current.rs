@@ -47,31 +47,31 @@ impl Ordinal {
 }
 
 impl Current for Ordinal {
-    type Entered<'a> = Entered;
+    type ContextGuard<'a> = ContextGuard;
 
     /// Asks the runtime each time, because the program may switch devices in between. The call reads a thread-local.
     #[inline]
-    fn enter(&self) -> CallResult<Entered> {
+    fn enter(&self) -> CallResult<ContextGuard> {
         let (runtime, own, mut current) = (self.runtime, self.number as c_int, 0);
         // SAFETY: the out-pointer is writable.
         unsafe { hip!(runtime, hipGetDevice(&raw mut current)) }?;
         if current == own {
-            return Ok(Entered { restore: None });
+            return Ok(ContextGuard { restore: None });
         }
         // SAFETY: the function takes a plain number, which the runtime checks.
         unsafe { hip!(runtime, hipSetDevice(own)) }?;
-        Ok(Entered {
+        Ok(ContextGuard {
             restore: Some((runtime, current)),
         })
     }
 }
 
 /// Guard: the device is current on this thread until this is dropped.
-pub struct Entered {
+pub struct ContextGuard {
     restore: Option<(&'static Runtime, c_int)>,
 }
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     #[inline]
     fn drop(&mut self) {
         if let Some((runtime, device)) = self.restore {

@@ -40,11 +40,11 @@ fn handle<T>(pointer: *mut T) -> u64 {
 
 impl Device for HipBackend {
     fn capabilities(&self) -> CallResult<Capabilities> {
-        Ok(self.parts.capabilities)
+        Ok(self.state.capabilities)
     }
 
     fn description(&self) -> CallResult<DeviceDescription> {
-        Ok(self.parts.description)
+        Ok(self.state.description)
     }
 
     fn memory_information(&self) -> CallResult<MemoryInformation> {
@@ -270,7 +270,7 @@ impl Device for HipBackend {
     }
 
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
-        let kernel = self.parts.kernels.by_name(name.as_bytes())?;
+        let kernel = self.state.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function())))
     }
 

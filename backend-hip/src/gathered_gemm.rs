@@ -18,12 +18,12 @@ const RATES: Rates = Rates {
 };
 
 /// Returns the name of the kernel for a shape, if any.
-fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
-        (ElementType::F16, MatrixOrder::ROWS) => "symmem_gathered_gemm_f16_rows",
-        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_f16_columns",
-        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_gathered_gemm_bf16_rows",
-        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_f16_rows",
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_f16_columns",
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_bf16_rows",
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
         _ => return None,
     })
 }
@@ -31,24 +31,24 @@ fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
 pub fn limits(
     backend: &HipBackend,
-    shape: &GemmShape,
-    sharding: Sharding,
+    shape: &GemmLayout,
+    sharding: ShardingCode,
     shard: u64,
 ) -> GatheredLimits {
-    let parts = backend.parts();
-    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    let state = backend.state();
+    let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     if kernel_name(shape).is_none() || !room || !countable(shape) {
         return GatheredLimits::default();
     }
     GatheredLimits {
         // One per compute unit that the masks leave: two stages of operands in shared memory may leave no room
         // for a second block.
-        blocks: parts.description.compute_units,
+        blocks: state.description.compute_units,
         threads: THREADS,
         tile_m: GATHERED_GEMM_TILE,
         tile_n: GATHERED_GEMM_TILE,
         chunk_alignment: GATHERED_GEMM_TILE,
-        movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
+        movers: RATES.movers(shape, sharding, shard, state.description.compute_units),
         // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
         // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
@@ -74,7 +74,7 @@ pub unsafe fn launch(
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
     let name = kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = backend.parts().kernels.by_name(name.as_bytes())?;
+    let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
         threads: THREADS,
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
-        for element in [ElementType::F16, ElementType::BF16] {
-            for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
-                let shape = GemmShape {
+        for element in [ElementTypeCode::F16, ElementTypeCode::BF16] {
+            for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
+                let shape = GemmLayout {
                     element,
                     b_order,
-                    ..GemmShape::default()
+                    ..GemmLayout::default()
                 };
                 let name = kernel_name(&shape).unwrap();
                 let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
@@ -109,9 +109,9 @@ mod tests {
                 );
             }
         }
-        let other = GemmShape {
-            element: ElementType::F32,
-            ..GemmShape::default()
+        let other = GemmLayout {
+            element: ElementTypeCode::F32,
+            ..GemmLayout::default()
         };
         assert_eq!(kernel_name(&other), None);
     }

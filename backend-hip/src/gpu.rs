@@ -1,26 +1,26 @@
 //! `Gpu` for HIP; see [`symmem_gpu`].
 
-use crate::current::Entered;
+use crate::current::ContextGuard;
 use crate::device::stream;
 use crate::instance::HipBackend;
 use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
 use crate::runtime::{VERSION_6_1, hip};
-use crate::{gathered_gemm, products, tuning, vendor};
+use crate::{gathered_gemm, hipblaslt, rccl, tuning};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::matrix_library::MatrixLibrary;
+use symmem_gpu::blaslt::BlasLtApi;
+use symmem_gpu::nccl::NcclApi;
 use symmem_gpu::tuning::collective_row;
-use symmem_gpu::vendor_library::VendorLibrary;
-use symmem_gpu::{Current, Gpu, Grid, Parts};
+use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for HipBackend {
-    type Entered<'a> = Entered;
+    type ContextGuard<'a> = ContextGuard;
 
     #[inline]
-    fn enter(&self) -> CallResult<Entered> {
+    fn enter(&self) -> CallResult<ContextGuard> {
         self.device.enter()
     }
 }
@@ -30,8 +30,8 @@ impl Gpu for HipBackend {
     type Sharing = HipSharing;
     const WARP: u32 = 64;
 
-    fn parts(&self) -> &Parts<Kernel, HipSharing> {
-        &self.parts
+    fn state(&self) -> &GpuState<Kernel, HipSharing> {
+        &self.state
     }
 
     #[inline]
@@ -123,17 +123,17 @@ impl Gpu for HipBackend {
         collective_row(tuning::COLLECTIVES, index)
     }
 
-    fn vendor_library() -> CallResult<&'static VendorLibrary> {
-        vendor::library()
+    fn nccl() -> CallResult<&'static NcclApi> {
+        rccl::library()
     }
 
     /// Permits every communicator: AMD GPUs have no multicast that RCCL could set up.
-    fn check_vendor_permitted() -> CallResult<()> {
+    fn check_nccl_permitted() -> CallResult<()> {
         Ok(())
     }
 
-    fn matrix_library() -> CallResult<&'static MatrixLibrary> {
-        products::library()
+    fn blaslt() -> CallResult<&'static BlasLtApi> {
+        hipblaslt::library()
     }
 
     #[inline]
@@ -141,7 +141,12 @@ impl Gpu for HipBackend {
         call().inspect_err(|_| self.device.runtime.forget_last_error())
     }
 
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+    ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
     }
 
@@ -159,9 +164,11 @@ impl Gpu for HipBackend {
 /// Returns the `hipMemcpyKind` of a copy. By default the runtime copies to peer memory that was opened by a
 /// handle with compute units, so such copies ask for the copy engine. Copies within a device are faster with
 /// compute units, and stay at the default, like copies from and to the host.
-fn copy_kind(version: u32, direction: Direction) -> u32 {
+fn copy_kind(version: u32, direction: DirectionCode) -> u32 {
     match direction {
-        Direction::PUT | Direction::GET if version >= VERSION_6_1 => COPY_WITHOUT_COMPUTE_UNITS,
+        DirectionCode::PUT | DirectionCode::GET if version >= VERSION_6_1 => {
+            COPY_WITHOUT_COMPUTE_UNITS
+        }
         _ => COPY_DEFAULT,
     }
 }
@@ -173,10 +180,10 @@ mod tests {
     #[test]
     fn copies_between_devices_leave_the_compute_units_alone_where_the_release_can() {
         let (newer, older) = (VERSION_6_1, VERSION_6_1 - 1);
-        for direction in [Direction::PUT, Direction::GET] {
+        for direction in [DirectionCode::PUT, DirectionCode::GET] {
             assert_eq!(copy_kind(newer, direction), COPY_WITHOUT_COMPUTE_UNITS);
             assert_eq!(copy_kind(older, direction), COPY_DEFAULT);
         }
-        assert_eq!(copy_kind(newer, Direction::LOCAL), COPY_DEFAULT);
+        assert_eq!(copy_kind(newer, DirectionCode::LOCAL), COPY_DEFAULT);
     }
 }

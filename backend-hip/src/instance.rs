@@ -10,15 +10,15 @@ use crate::{describe, libraries, tuning};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
-use symmem_gpu::matrix_library::Products;
-use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
+use symmem_gpu::blaslt::PreparedGemms;
+use symmem_gpu::{GpuState, OpenGpu, SharedMemory, Sharing};
 use symmem_kernels_hip::Target;
 
 /// The HIP backend: a device that is open for one rank.
 ///
 /// A process may open several, on the same device or on different ones. Fields are dropped in order.
 pub struct HipBackend {
-    pub(crate) parts: Parts<Kernel, HipSharing>,
+    pub(crate) state: GpuState<Kernel, HipSharing>,
     pub(crate) modules: Modules,
     pub(crate) images: Images,
     pub(crate) device: Ordinal,
@@ -68,16 +68,16 @@ impl Implementation for HipBackend {
             driver_version: runtime.version,
             reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
-        let parts = Parts {
-            vendor: OnceLock::new(),
-            products: Products::default(),
+        let state = GpuState {
+            nccl: OnceLock::new(),
+            gemms: PreparedGemms::default(),
             memory: SharedMemory::new(sharing),
             kernels,
             description,
             capabilities,
         };
         Ok(OpenGpu(Self {
-            parts,
+            state,
             modules,
             images: Images::default(),
             device,

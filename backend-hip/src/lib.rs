@@ -6,7 +6,7 @@
 //! - `describe`, `libraries`: what is known without opening a device; `masks`: compute units that variables mask;
 //! - `current`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits that the vendor implements; `symmem_gpu` builds the others on them;
-//! - `vendor`, `products`: RCCL and hipBLASLt, if they are installed;
+//! - `rccl`, `hipblaslt`: RCCL and hipBLASLt, if they are installed;
 //! - `gathered_gemm`: the all-gather + GEMM kernels;
 //! - `multicast`: reports that there is none;
 //! - `tuning`: data, which method and geometry to use for which size.
@@ -20,6 +20,7 @@ mod describe;
 mod device;
 mod gathered_gemm;
 mod gpu;
+mod hipblaslt;
 mod instance;
 mod kernels;
 mod libraries;
@@ -27,10 +28,9 @@ mod masks;
 mod memory;
 mod modules;
 mod multicast;
-mod products;
+mod rccl;
 mod runtime;
 mod tuning;
-mod vendor;
 
 pub use instance::HipBackend;
 

@@ -1,15 +1,15 @@
 //! Describes the libraries that were found, for `symmem info`.
 
 use crate::memory::vmm::refusal;
+use crate::rccl::{self, needs_scratch};
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
 use crate::runtime::{Runtime, SONAMES, found, version_text};
-use crate::vendor::{self, needs_scratch};
-use crate::{describe, masks, products};
+use crate::{describe, hipblaslt, masks};
 use std::fmt::Write;
 use std::path::PathBuf;
-use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_gpu::vendor_library;
+use symmem_core::backend::abi::NCCL_WINDOWS;
+use symmem_gpu::nccl;
 
 /// Returns the description as lines of `key=value`.
 pub fn describe() -> String {
@@ -40,7 +40,7 @@ fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     }
     write_devices(runtime, text)?;
     writeln!(text, "multicast=none: AMD's GPUs have no multicast")?;
-    write_vendor(runtime, text)?;
+    write_rccl(runtime, text)?;
     match Compiler::get() {
         Ok(found) => {
             writeln!(text, "libhiprtc.so={}", path_text(found.file()))?;
@@ -48,11 +48,11 @@ fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
         }
         Err(failure) => writeln!(text, "{}=unavailable: {failure}", compiler::SONAMES[0])?,
     }
-    write_products(runtime, text)
+    write_blaslt(runtime, text)
 }
 
-fn write_products(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
-    let library = match products::library() {
+fn write_blaslt(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    let library = match hipblaslt::library() {
         Ok(library) => library,
         Err(failure) => return writeln!(text, "libhipblaslt.so=unavailable: {failure}"),
     };
@@ -94,14 +94,14 @@ fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_vendor(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
-    let soname = vendor::SONAME;
-    let library = match vendor::library() {
+fn write_rccl(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    let soname = rccl::SONAME;
+    let library = match rccl::library() {
         Ok(library) => library,
         Err(failure) => return writeln!(text, "{soname}=unavailable: {failure}"),
     };
-    let version = vendor_library::version_text(library.version());
-    let windows = match library.flags() & VENDOR_WINDOWS {
+    let version = nccl::version_text(library.version());
+    let windows = match library.flags() & NCCL_WINDOWS {
         0 => "no",
         _ => "yes",
     };

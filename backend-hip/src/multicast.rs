@@ -2,12 +2,12 @@
 
 use crate::instance::HipBackend;
 use symmem_core::backend::WithoutMulticastObjects;
-use symmem_core::backend::abi::MulticastSupport;
+use symmem_core::backend::abi::MulticastSupportCode;
 
 impl WithoutMulticastObjects for HipBackend {
     const REASON: &'static str = "AMD's GPUs have no multicast";
 
-    fn support(&self) -> MulticastSupport {
-        MulticastSupport::NONE
+    fn support(&self) -> MulticastSupportCode {
+        MulticastSupportCode::NONE
     }
 }

@@ -1,8 +1,8 @@
 //! The transfer methods to try, and the columns that may choose each of them.
 
-use super::session::Means;
+use super::session::TransferMethod;
 use crate::report::{Column, Direction};
-use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
+use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, MethodCode, TransferRow};
 use symmem::{self, TransferOptions, plan};
 
 /// Maximum number of blocks in [`Column::GridBest`], since blocks take compute units from concurrent
@@ -20,7 +20,7 @@ const UNROLLED_UNDER_WAY: u64 = 4 * 4;
 /// A method with its geometry, and the columns that may choose it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    pub means: Means,
+    pub means: TransferMethod,
     /// The planner's row; `None` if neither a kernel nor the copy engine is used.
     pub row: Option<TransferRow>,
     pub columns: Vec<Column>,
@@ -30,7 +30,7 @@ impl Candidate {
     /// Returns the method's name in the report.
     pub(super) fn method(&self) -> String {
         match (&self.means, &self.row) {
-            (Means::Memcpy, _) => "memcpy".into(),
+            (TransferMethod::Memcpy, _) => "memcpy".into(),
             (_, Some(row)) => row.method.name().to_lowercase(),
             (_, None) => "processor".into(),
         }
@@ -39,7 +39,7 @@ impl Candidate {
     /// Returns blocks and threads per block; 0 if no kernel runs.
     pub(super) fn geometry(&self) -> (u32, u32) {
         match &self.row {
-            Some(row) if row.method != Method::COPY_ENGINE => (row.blocks, row.threads),
+            Some(row) if row.method != MethodCode::COPY_ENGINE => (row.blocks, row.threads),
             _ => (0, 0),
         }
     }
@@ -48,9 +48,9 @@ impl Candidate {
     pub(super) fn bytes_in_flight(&self, bytes: u64) -> u64 {
         let Some(row) = &self.row else { return 0 };
         let per_block = match row.method {
-            Method::BULK => u64::from(row.stages) * u64::from(row.stage_bytes),
-            Method::VECTOR => u64::from(row.threads) * VECTOR_UNDER_WAY,
-            Method::UNROLLED => u64::from(row.threads) * UNROLLED_UNDER_WAY,
+            MethodCode::BULK => u64::from(row.stages) * u64::from(row.stage_bytes),
+            MethodCode::VECTOR => u64::from(row.threads) * VECTOR_UNDER_WAY,
+            MethodCode::UNROLLED => u64::from(row.threads) * UNROLLED_UNDER_WAY,
             _ => return 0,
         };
         (per_block * u64::from(row.blocks)).min(bytes)
@@ -74,10 +74,10 @@ pub(super) fn candidates(
         };
         return vec![
             only(
-                Means::Transfer(TransferOptions::default()),
+                TransferMethod::Transfer(TransferOptions::default()),
                 Column::Block128,
             ),
-            only(Means::Memcpy, Column::Memcpy),
+            only(TransferMethod::Memcpy, Column::Memcpy),
         ];
     }
     let mut options: Vec<_> = kernels().into_iter().map(|one| (one, true)).collect();
@@ -96,10 +96,10 @@ pub(super) fn candidates(
             let row = plan(capabilities, wire(direction), bytes, 0, &options).ok()?;
             // A ring whose stage is larger than the transfer behaves like one with smaller stages.
             let oversized =
-                named && row.method == Method::BULK && u64::from(row.stage_bytes) > bytes;
+                named && row.method == MethodCode::BULK && u64::from(row.stage_bytes) > bytes;
             let columns = columns(&row, named);
             (!columns.is_empty() && !oversized).then_some(Candidate {
-                means: Means::Transfer(options),
+                means: TransferMethod::Transfer(options),
                 row: Some(row),
                 columns,
             })
@@ -137,9 +137,9 @@ fn kernels() -> Vec<TransferOptions> {
 fn columns(row: &TransferRow, named: bool) -> Vec<Column> {
     match row.method {
         // The named copy engine is already a candidate of its column.
-        Method::COPY_ENGINE if !named => vec![],
-        Method::COPY_ENGINE => vec![Column::CopyEngine],
-        Method::UNROLLED => vec![Column::Unrolled],
+        MethodCode::COPY_ENGINE if !named => vec![],
+        MethodCode::COPY_ENGINE => vec![Column::CopyEngine],
+        MethodCode::UNROLLED => vec![Column::Unrolled],
         _ if row.blocks > MOST_BLOCKS => vec![],
         _ => {
             let mut columns = vec![Column::GridBest];
@@ -180,19 +180,19 @@ pub(super) fn choose(candidates: &[Candidate], ns: &[f64]) -> Vec<(Column, usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_LAUNCH, ShareKind};
+    use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_LAUNCH, ShareKindCode};
 
     fn capabilities(flags: u64) -> Capabilities {
         let automatic = TransferRow {
             bytes: u64::MAX,
-            method: Method::VECTOR,
+            method: MethodCode::VECTOR,
             blocks: 16,
             threads: 1024,
             ..TransferRow::default()
         };
         Capabilities {
             flags: flags | CAPABILITY_LAUNCH,
-            share_kinds: [ShareKind::default(); 4],
+            share_kinds: [ShareKindCode::default(); 4],
             share_granularity: 2 << 20,
             shared_memory_per_block: 227 << 10,
             fanout: 1,
@@ -249,7 +249,7 @@ mod tests {
     fn what_a_device_lacks_is_no_candidate() {
         for candidate in found(0, 4 << 20) {
             let method = candidate.row.unwrap().method;
-            assert!(method != Method::BULK && method != Method::COPY_ENGINE);
+            assert!(method != MethodCode::BULK && method != MethodCode::COPY_ENGINE);
         }
         let slow = found(0, 128 << 20);
         assert!(slow.iter().all(|c| !c.columns.contains(&Column::Unrolled)));
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn bytes_in_flight_are_those_of_all_blocks_and_no_more_than_there_are() {
         let ring = |blocks| Candidate {
-            means: Means::Memcpy,
+            means: TransferMethod::Memcpy,
             row: Some(TransferRow {
-                method: Method::BULK,
+                method: MethodCode::BULK,
                 blocks,
                 threads: 128,
                 stages: 8,
@@ -278,8 +278,11 @@ mod tests {
             }),
             ..ring(1)
         };
-        assert_eq!(block(Method::VECTOR).bytes_in_flight(1 << 30), 16 << 10);
-        assert_eq!(block(Method::UNROLLED).bytes_in_flight(1 << 30), 2 << 10);
+        assert_eq!(block(MethodCode::VECTOR).bytes_in_flight(1 << 30), 16 << 10);
+        assert_eq!(
+            block(MethodCode::UNROLLED).bytes_in_flight(1 << 30),
+            2 << 10
+        );
     }
 
     #[test]

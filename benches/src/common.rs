@@ -6,7 +6,7 @@ use symmem::Communicator;
 use symmem::backend::abi::Capabilities;
 use symmem::backend::read_text;
 
-pub(super) struct Common {
+pub(super) struct SharedLimits {
     pub capabilities: Capabilities,
     /// Size of the largest transfer, in bytes.
     pub limit: u64,
@@ -16,14 +16,14 @@ pub(super) struct Common {
 
 /// The values that a rank sends to the others.
 #[derive(Serialize, Deserialize)]
-struct Own {
+struct RankLimits {
     flags: u64,
     shared_memory: u32,
     limit: u64,
     device: String,
 }
 
-impl Common {
+impl SharedLimits {
     /// Determines the common values. Transfers may use a quarter of the free memory, divided among the
     /// ranks on one device. Collective; blocks.
     pub(super) fn agree(communicator: &Communicator) -> Result<Self> {
@@ -32,7 +32,7 @@ impl Common {
         let sharing = peers.iter().filter(|peer| peer.same_device).count().max(1);
         let all = exchange::all_gather(
             communicator,
-            &Own {
+            &RankLimits {
                 flags: capabilities.flags,
                 shared_memory: capabilities.shared_memory_per_block,
                 limit: communicator.memory_information()?.free / 4 / sharing as u64,

@@ -48,12 +48,12 @@ pub struct Row {
     /// Time in the calling thread, in nanoseconds.
     pub ns: Spread,
     /// Comparison with the lower-level call; `None` for the lowest.
-    pub above: Option<Above>,
+    pub above: Option<Overhead>,
 }
 
 /// The additional time of a call, compared with the call below it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Above {
+pub struct Overhead {
     /// The call below.
     pub call: String,
     /// The difference of the medians, nanoseconds.
@@ -61,7 +61,7 @@ pub struct Above {
 }
 
 /// A call to time, and the index of the call that it is compared with.
-struct Way<'a> {
+struct TimedCall<'a> {
     name: String,
     below: Option<usize>,
     call: Box<dyn Fn() -> Result<()> + 'a>,
@@ -113,37 +113,40 @@ fn measure(
     buffers: &Buffers,
     batches: usize,
 ) -> Result<Vec<Row>> {
-    let mut ways = ways(communicator, stream, buffers)?;
+    let mut timed_calls = timed_calls(communicator, stream, buffers)?;
     // One more batch, since the first is a warm-up.
     for batch in 0..=batches {
-        for way in &mut ways {
+        for timed in &mut timed_calls {
             for _ in 0..BATCH {
                 let start = Instant::now();
-                (way.call)()?;
+                (timed.call)()?;
                 let ns = start.elapsed().as_nanos() as f64;
                 if batch > 0 {
-                    way.ns.push(ns);
+                    timed.ns.push(ns);
                 }
             }
             stream.synchronize()?;
         }
     }
-    let spreads: Vec<Option<Spread>> = ways.iter().map(|w| Spread::from_samples(&w.ns)).collect();
+    let spreads: Vec<Option<Spread>> = timed_calls
+        .iter()
+        .map(|w| Spread::from_samples(&w.ns))
+        .collect();
     let mut rows = Vec::new();
-    for (way, spread) in ways.iter().zip(&spreads) {
+    for (timed, spread) in timed_calls.iter().zip(&spreads) {
         let ns = spread.ok_or_else(|| BenchError::NoTime {
             rank: communicator.rank(),
-            what: way.name.clone(),
+            what: timed.name.clone(),
             advice: "the host's clock is too coarse to time one call",
         })?;
-        let above = way.below.and_then(|below| {
-            Some(Above {
-                call: ways[below].name.clone(),
+        let above = timed.below.and_then(|below| {
+            Some(Overhead {
+                call: timed_calls[below].name.clone(),
                 ns: ns.median - spreads[below]?.median,
             })
         });
         rows.push(Row {
-            call: way.name.clone(),
+            call: timed.name.clone(),
             ns,
             above,
         });
@@ -152,11 +155,11 @@ fn measure(
 }
 
 /// Returns the calls of each method: the put, the backend's transfer below it, and the kernel launch if there is one.
-fn ways<'a>(
+fn timed_calls<'a>(
     communicator: &'a Communicator,
     stream: &'a Stream,
     buffers: &'a Buffers,
-) -> Result<Vec<Way<'a>>> {
+) -> Result<Vec<TimedCall<'a>>> {
     // SAFETY: the backend only enqueues transfers and launches on buffers that outlive the last synchronization.
     let backend = unsafe { communicator.backend() };
     let raw = RawStream(stream.raw());
@@ -165,15 +168,15 @@ fn ways<'a>(
         true => &[None],
         false => &[Some(Method::Vector), Some(Method::CopyEngine)],
     };
-    let mut ways = Vec::new();
+    let mut timed_calls = Vec::new();
     let mut add = |name: String, below, call: Box<dyn Fn() -> Result<()> + 'a>| {
-        ways.push(Way {
+        timed_calls.push(TimedCall {
             name,
             below,
             call,
             ns: Vec::new(),
         });
-        ways.len() - 1
+        timed_calls.len() - 1
     };
     for &method in methods {
         let options = TransferOptions::new().method(method);
@@ -208,7 +211,7 @@ fn ways<'a>(
         let below = below.or(Some(transfer));
         add(format!("Queue::put, {label}"), below, Box::new(put));
     }
-    Ok(ways)
+    Ok(timed_calls)
 }
 
 fn prepared(buffers: &Buffers, row: TransferRow) -> Result<Transfer> {

@@ -156,14 +156,14 @@ fn rfc3339(time: SystemTime) -> String {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs();
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = date_of(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Returns year, month and day of the given number of days after 1970-01-01: Howard Hinnant's
 /// `civil_from_days`, for days that are not negative.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn date_of(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
     let of_era = days % 146_097;

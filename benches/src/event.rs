@@ -18,7 +18,7 @@ impl<'a> Event<'a> {
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         Ok(Self {
-            raw: told(rank, backend.event_create())?,
+            raw: at_rank(rank, backend.event_create())?,
             backend,
             rank,
         })
@@ -27,14 +27,14 @@ impl<'a> Event<'a> {
     pub(crate) fn record(&self, queue: &Queue) -> Result<()> {
         // SAFETY: event and stream live as long as the values borrowed here.
         let recorded = unsafe { self.backend.event_record(self.raw, RawStream(queue.raw())) };
-        told(self.rank, recorded)
+        at_rank(self.rank, recorded)
     }
 
     /// Enqueues a wait for the event.
     pub(crate) fn hold(&self, queue: &Queue) -> Result<()> {
         let queue = RawStream(queue.raw());
         // SAFETY: event and stream live as long as the values borrowed here.
-        told(self.rank, unsafe {
+        at_rank(self.rank, unsafe {
             self.backend.stream_wait_event(queue, self.raw)
         })
     }
@@ -43,7 +43,7 @@ impl<'a> Event<'a> {
     pub(crate) fn nanoseconds_to(&self, end: &Self) -> Result<f64> {
         // SAFETY: both events are live, since both values are borrowed.
         let elapsed = unsafe { self.backend.event_elapsed(self.raw, end.raw) };
-        Ok(told(self.rank, elapsed)? as f64)
+        Ok(at_rank(self.rank, elapsed)? as f64)
     }
 }
 
@@ -54,7 +54,7 @@ impl Drop for Event<'_> {
     }
 }
 
-fn told<V>(rank: usize, result: CallResult<V>) -> Result<V> {
+fn at_rank<V>(rank: usize, result: CallResult<V>) -> Result<V> {
     result.map_err(|failure| BenchError::Backend {
         rank,
         operation: "timing",

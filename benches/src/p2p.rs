@@ -10,7 +10,7 @@ pub use super::progress::Progress;
 
 use super::baseline::{self, Baseline};
 use super::by_caller::is_by_caller;
-use super::common::Common;
+use super::common::SharedLimits;
 use super::pairs::Run;
 use super::progress::Stepper;
 use super::session::Session;
@@ -52,7 +52,7 @@ pub fn run(
                 .into(),
         });
     }
-    let common = Common::agree(communicator)?;
+    let common = SharedLimits::agree(communicator)?;
     let sizes = options.effort.sizes(common.limit);
     let largest = sizes.last().copied().unwrap_or_default();
     let mut report = Report::new(environment);

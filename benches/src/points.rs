@@ -3,7 +3,7 @@
 use super::baseline;
 use super::candidates::{Candidate, candidates, choose};
 use super::pairs::Run;
-use super::session::{Case, Means};
+use super::session::{Case, TransferMethod};
 use super::sizes::{repeats, samples};
 use super::{BenchError, Result, exchange, pairing};
 use crate::report::{Column, Direction, Point, SingleShot, Timing, Traffic};
@@ -153,7 +153,7 @@ impl Run<'_> {
             ..Measured::default()
         };
         let mut graph = None;
-        if means != Means::Memcpy {
+        if means != TransferMethod::Memcpy {
             graph = self.session.graph(case, means, repeats)?;
             measured.wrong += self.session.check_replay(case, graph.as_ref())?;
         }
@@ -170,7 +170,7 @@ impl Run<'_> {
     /// Times graph replays and single transfers of one column. Collective.
     fn replay_and_single(&self, case: &Case, one: &mut Series<'_>, rounds: u32) -> Result<()> {
         let means = one.candidate.means;
-        if means == Means::Memcpy {
+        if means == TransferMethod::Memcpy {
             return Ok(());
         }
         for _ in 0..rounds {

@@ -22,6 +22,8 @@ mod view;
 #[cfg(test)]
 mod fixture;
 
-pub use collectives::{Collective, CollectivePoint, Collectives, Placed, Placement, Time};
+pub use collectives::{
+    Collective, CollectivePoint, CollectiveResults, Placement, PlacementResults, Time,
+};
 pub use schema::*;
 pub use statistics::{SingleShot, Spread, Timing};

@@ -12,7 +12,7 @@ use symmem::{Communicator, Graph, Queue, Stream, SymmetricBuffer, TransferOption
 
 /// The means of moving bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum TransferMethod {
     /// A put or get of symmem.
     Transfer(TransferOptions),
     /// `memcpy` by the calling thread between the same addresses (host memory only).
@@ -59,16 +59,20 @@ impl<'a> Session<'a> {
     }
 
     /// Enqueues the transfer, if this rank moves the bytes.
-    fn issue(&self, on: &Queue, case: &Case, means: Means) -> Result<()> {
+    fn issue(&self, on: &Queue, case: &Case, means: TransferMethod) -> Result<()> {
         let Some(peer) = case.role.peer.filter(|_| case.role.moves) else {
             return Ok(());
         };
         let to = self.destination.slice(..case.bytes)?;
         let from = self.source.slice(..case.bytes)?;
         match (means, case.direction) {
-            (Means::Transfer(options), Direction::Push) => on.with(&options).put(peer, to, from)?,
-            (Means::Transfer(options), Direction::Pull) => on.with(&options).get(peer, to, from)?,
-            (Means::Memcpy, direction) => self.memcpy(peer, direction, case.bytes)?,
+            (TransferMethod::Transfer(options), Direction::Push) => {
+                on.with(&options).put(peer, to, from)?
+            }
+            (TransferMethod::Transfer(options), Direction::Pull) => {
+                on.with(&options).get(peer, to, from)?
+            }
+            (TransferMethod::Memcpy, direction) => self.memcpy(peer, direction, case.bytes)?,
         }
         Ok(())
     }
@@ -85,7 +89,7 @@ impl<'a> Session<'a> {
     }
 
     /// Enqueues untimed transfers.
-    pub(super) fn warm_up(&self, case: &Case, means: Means, count: u32) -> Result<()> {
+    pub(super) fn warm_up(&self, case: &Case, means: TransferMethod, count: u32) -> Result<()> {
         for _ in 0..count {
             self.issue(&self.stream, case, means)?;
         }
@@ -94,7 +98,7 @@ impl<'a> Session<'a> {
 
     /// Times `repeats` transfers back to back; returns nanoseconds per transfer. A rank that moves no bytes
     /// only takes part in the barrier, and its result is meaningless.
-    pub(super) fn looped(&self, case: &Case, means: Means, repeats: u32) -> Result<f64> {
+    pub(super) fn looped(&self, case: &Case, means: TransferMethod, repeats: u32) -> Result<f64> {
         let total = self.clock.timed(&self.stream, &|| {
             (0..repeats).try_for_each(|_| self.issue(&self.stream, case, means))
         })?;
@@ -102,7 +106,12 @@ impl<'a> Session<'a> {
     }
 
     /// Captures a graph of `repeats` transfers; `None` if this rank moves no bytes.
-    pub(super) fn graph(&self, case: &Case, means: Means, repeats: u32) -> Result<Option<Graph>> {
+    pub(super) fn graph(
+        &self,
+        case: &Case,
+        means: TransferMethod,
+        repeats: u32,
+    ) -> Result<Option<Graph>> {
         if !case.role.moves {
             return Ok(None);
         }
@@ -130,7 +139,12 @@ impl<'a> Session<'a> {
 
     /// Times single transfers on the host, each from the call to its completion, in nanoseconds. Returns
     /// nothing if this rank moves no bytes.
-    pub(super) fn single(&self, case: &Case, means: Means, samples: u32) -> Result<Vec<f64>> {
+    pub(super) fn single(
+        &self,
+        case: &Case,
+        means: TransferMethod,
+        samples: u32,
+    ) -> Result<Vec<f64>> {
         self.clock.start_together(&self.stream)?;
         self.stream.synchronize()?;
         if !case.role.moves {
@@ -147,7 +161,7 @@ impl<'a> Session<'a> {
     }
 
     /// Transfers once into poisoned memory; returns the number of wrong bytes at this rank, guard included.
-    pub(super) fn check(&self, case: &Case, means: Means) -> Result<u64> {
+    pub(super) fn check(&self, case: &Case, means: TransferMethod) -> Result<u64> {
         self.check_after(case, || self.issue(&self.stream, case, means))
     }
 

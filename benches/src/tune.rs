@@ -14,15 +14,15 @@ mod candidates;
 
 use super::by_caller::is_by_caller;
 use super::collectives::call::{Call, Work};
-use super::collectives::how::How;
-use super::collectives::session::{Session, Way};
+use super::collectives::how::CallChoice;
+use super::collectives::session::{ResolvedAlgorithm, Session};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
-use super::common::Common;
+use super::common::SharedLimits;
 use super::progress::Progress;
 use super::{BenchError, Result, exchange};
 use crate::report::{Collective, Placement, Time};
-use candidates::{Candidate, Present, candidates};
+use candidates::{Candidate, Features, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use symmem::backend::abi::CollectiveRow;
@@ -59,7 +59,7 @@ const HOPELESS: f64 = 3.0;
 struct Choice {
     bytes: u64,
     /// The fastest candidate, then the fastest of those that work where the previous ones do not ([`needed`]).
-    ways: Vec<Candidate>,
+    candidates: Vec<Candidate>,
 }
 
 /// Measures a tuning table. Collective; blocks. Every rank gets the whole table.
@@ -85,7 +85,7 @@ fn tune(
     options: &collectives::Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Table> {
-    let common = Common::agree(communicator)?;
+    let common = SharedLimits::agree(communicator)?;
     let sizes = options.sizes(communicator.rank(), common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     let session = Session::new(communicator, options.element(communicator), largest)?;
@@ -93,8 +93,8 @@ fn tune(
     let run = Run {
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
-        present: Present {
-            vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
+        present: Features {
+            vendor: possible(communicator.open_nccl(false).map_err(Into::into))?.is_some(),
             multicast: has_switch && session.is_in_multicast(),
         },
         session,
@@ -118,7 +118,7 @@ fn tune(
             done += 1;
             let before = choices
                 .last()
-                .and_then(|choice| choice.ways.first().copied());
+                .and_then(|choice| choice.candidates.first().copied());
             choices.extend(run.choose(collective, bytes, before)?);
         }
         table
@@ -133,7 +133,7 @@ struct Run<'a> {
     session: Session<'a>,
     rounds: u32,
     by_caller: bool,
-    present: Present,
+    present: Features,
 }
 
 impl Run<'_> {
@@ -185,22 +185,22 @@ impl Run<'_> {
         }
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
-        let ways = needed(ranked(&finalists, &times, before), self.present, in_place)?;
-        if let Some(best) = ways.first() {
+        let candidates = needed(ranked(&finalists, &times, before), self.present, in_place)?;
+        if let Some(best) = candidates.first() {
             let (collective, algorithm) = (collective.name(), best.algorithm.name());
             tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
         }
-        Ok((!ways.is_empty()).then_some(Choice {
+        Ok((!candidates.is_empty()).then_some(Choice {
             bytes: (shape.whole * self.session.element.size) as u64,
-            ways,
+            candidates,
         }))
     }
 
     /// Whether a call uses the algorithm that it names; the same on all ranks. Multicast and push do not support every
     /// reduction, and their replacements are candidates themselves.
     fn goes(&self, call: &Call) -> Result<bool> {
-        Ok(call.how.provider == Provider::Vendor
-            || matches!(self.session.way(call)?, Way::AsNamed(_)))
+        Ok(call.how.provider == Provider::Nccl
+            || matches!(self.session.resolved(call)?, ResolvedAlgorithm::AsNamed(_)))
     }
 
     /// Returns nanoseconds per call of the slowest rank, measured for about `budget` nanoseconds; `None` if the
@@ -286,13 +286,13 @@ fn placement(candidate: &Candidate) -> Placement {
 }
 
 fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
-    let how = How {
+    let how = CallChoice {
         algorithm: Some(candidate.algorithm),
         grid: candidate.grid,
         concurrent: Some(candidate.concurrent),
-        provider: match candidate.is_vendor() {
-            true => Provider::Vendor,
-            false => Provider::Own,
+        provider: match candidate.is_nccl() {
+            true => Provider::Nccl,
+            false => Provider::Symmem,
         },
     };
     Call::new(shape, placement, how)
@@ -312,7 +312,7 @@ fn possible<V>(result: Result<V>) -> Result<Option<V>> {
 /// Orders candidates by time, but puts the choice of the previous size before candidates that are not faster by
 /// more than the noise. Within the noise, symmem's algorithms come before NCCL or RCCL, since they need no library.
 fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) -> Vec<Candidate> {
-    let weighed = |index: usize| match candidates[index].is_vendor() {
+    let weighed = |index: usize| match candidates[index].is_nccl() {
         true => times[index] * NOISE,
         false => times[index],
     };
@@ -332,7 +332,7 @@ fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) ->
 /// earlier one does, in place or with fewer features than are `present`.
 fn needed(
     ranked: Vec<Candidate>,
-    present: Present,
+    present: Features,
     in_place: impl Fn(&Candidate) -> Result<bool>,
 ) -> Result<Vec<Candidate>> {
     // Feature sets that no candidate covers yet, out of place and in place.
@@ -360,7 +360,7 @@ fn needed(
 /// holds for all larger sizes.
 fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let same = |a: &Choice, b: &Choice| a.ways == b.ways;
+    let same = |a: &Choice, b: &Choice| a.candidates == b.candidates;
     let mut runs = choices.chunk_by(same).peekable();
     while let Some(run) = runs.next() {
         let last = &run[run.len() - 1];
@@ -368,7 +368,7 @@ fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
             Some(_) => last.bytes,
             None => u64::MAX,
         };
-        for candidate in &last.ways {
+        for candidate in &last.candidates {
             let (blocks, threads) = candidate.grid.unwrap_or_default();
             rows.push(Row {
                 operation: collective.name().into(),

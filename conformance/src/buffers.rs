@@ -41,7 +41,7 @@ pub(super) trait Memory: Any {
     /// Whether a buffer is bound to the multicast object.
     fn is_in_multicast(&self, side: Side) -> bool;
     /// Registers both buffers as symmetric windows of NCCL or RCCL. Collective.
-    fn register_with_vendor(&self) -> Result<()>;
+    fn register_with_nccl(&self) -> Result<()>;
     /// Writes this rank's copy from element `first` on. Blocks.
     fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()>;
     /// Reads elements of this rank's copy. Blocks.
@@ -138,9 +138,9 @@ impl<T: Reducible> Memory for Buffers<T> {
         self.side(side).is_in_multicast()
     }
 
-    fn register_with_vendor(&self) -> Result<()> {
-        self.destination.register_with_vendor()?;
-        self.source.register_with_vendor()
+    fn register_with_nccl(&self) -> Result<()> {
+        self.destination.register_with_nccl()?;
+        self.source.register_with_nccl()
     }
 
     fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()> {

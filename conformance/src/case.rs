@@ -1,7 +1,7 @@
 //! Cases are plain data, so that a test, the installed command and a remote machine run the same case.
 
 use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
-use super::products::ProductCase;
+use super::products::GemmCase;
 use super::transfer_case::{Placement, TransferCase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,7 +20,8 @@ pub enum Case {
     /// Mixed collectives for a given time.
     Soak(SoakCase),
     /// An all-gather + GEMM.
-    Product(ProductCase),
+    #[serde(rename = "Product")]
+    AllGatherGemm(GemmCase),
 }
 
 impl Case {
@@ -28,7 +29,7 @@ impl Case {
     pub fn placement(&self) -> Placement {
         match self {
             Self::Transfer(case) => case.placement,
-            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) | Self::Product(_) => {
+            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) | Self::AllGatherGemm(_) => {
                 Placement::Device
             }
         }
@@ -39,10 +40,12 @@ impl Case {
         match self {
             Self::Transfer(case) => case.engine.missing(capabilities),
             Self::Collective(case) => case.missing(capabilities),
-            Self::Product(case) if case.captured && capabilities.flags & CAPABILITY_GRAPHS == 0 => {
+            Self::AllGatherGemm(case)
+                if case.captured && capabilities.flags & CAPABILITY_GRAPHS == 0 =>
+            {
                 Some("the device has no graphs")
             }
-            Self::Refusal(_) | Self::Soak(_) | Self::Product(_) => None,
+            Self::Refusal(_) | Self::Soak(_) | Self::AllGatherGemm(_) => None,
         }
     }
 }
@@ -54,7 +57,7 @@ impl fmt::Display for Case {
             Self::Collective(case) => case.fmt(formatter),
             Self::Refusal(case) => case.fmt(formatter),
             Self::Soak(case) => case.fmt(formatter),
-            Self::Product(case) => case.fmt(formatter),
+            Self::AllGatherGemm(case) => case.fmt(formatter),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::findings::Fault;
 use super::length::Length;
 use super::outcome::Outcome;
-use super::products::{ProductCase, ProductWay};
+use super::products::{GemmCase, GemmVariant};
 use super::session::Session;
 use super::transfer_case::{Operation, Placement, Traffic, TransferCase};
 use std::time::Duration;
@@ -127,9 +127,12 @@ fn a_signal_that_never_comes_fails_the_case_on_every_rank_within_its_deadline() 
 
 #[test]
 fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on_every_rank() {
-    for way in ProductWay::ALL.into_iter().filter(|way| !way.is_vendor()) {
-        let case = Case::Product(ProductCase {
-            way,
+    for variant in GemmVariant::ALL
+        .into_iter()
+        .filter(|variant| !variant.is_nccl())
+    {
+        let case = Case::AllGatherGemm(GemmCase {
+            variant,
             half: false,
             m: 20,
             n: 5,
@@ -148,7 +151,7 @@ fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on
         assert_eq!(
             outcomes(&case, None, 0),
             vec![Outcome::Passed; 3],
-            "{way:?}"
+            "{variant:?}"
         );
         for (fault, told) in [
             (Fault::WrongByte, "rank 1: call 0: C[0, 0] is"),
@@ -159,7 +162,7 @@ fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on
         ] {
             for outcome in outcomes(&case, Some(fault), 1) {
                 let Outcome::Failed(reason) = outcome else {
-                    panic!("{way:?}: {outcome:?}");
+                    panic!("{variant:?}: {outcome:?}");
                 };
                 assert!(reason.contains(told), "{reason}");
             }

@@ -45,7 +45,7 @@ pub use dtype::Dtype;
 pub use engine::{Engine, MethodName};
 pub use length::{Length, OFFSETS};
 pub use outcome::Outcome;
-pub use rank::{About, rank_main};
+pub use rank::{WorldDescription, rank_main};
 pub use report::{NamedRecord, Report, Totals, WorldReport};
 pub use selftest::{RANK_ARGUMENT, SCHEMA, SelftestOptions, Share, Subject, selftest};
 pub use session::{CASE_DEADLINE, Session, run};

@@ -126,7 +126,7 @@ fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> Transf
 }
 
 /// Returns barriers and signals with little data, for worlds with more ranks than processors.
-pub fn crowd(seed: u64) -> Vec<TransferCase> {
+pub fn oversubscribed(seed: u64) -> Vec<TransferCase> {
     let mut random = Random(seed);
     Placement::ALL
         .into_iter()
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_world_changes_its_placement_once() {
-        for cases in [full(SEED).collect::<Vec<_>>(), crowd(SEED)] {
+        for cases in [full(SEED).collect::<Vec<_>>(), oversubscribed(SEED)] {
             let changes = cases
                 .windows(2)
                 .filter(|two| two[0].placement != two[1].placement);

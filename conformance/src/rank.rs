@@ -41,7 +41,7 @@ pub(super) struct Setup {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The communicator is up.
-    Up(About),
+    Up(WorldDescription),
     /// A case is done.
     Done {
         outcome: Outcome,
@@ -60,7 +60,7 @@ pub(super) enum Answer {
 
 /// The machine and features that a world runs on, as seen by rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct WorldDescription {
     /// Device name.
     pub device: String,
     /// Driver version, in the vendor's numbering.
@@ -78,7 +78,7 @@ pub struct About {
 }
 
 /// A rank's source of cases and its sink for answers.
-struct Feed<'a> {
+struct CaseFeed<'a> {
     next: &'a mut dyn FnMut() -> Option<Case>,
     tell: &'a mut dyn FnMut(&Answer),
 }
@@ -113,7 +113,7 @@ fn rank() -> std::result::Result<(), String> {
             say(answer);
         }
     };
-    let mut feed = Feed {
+    let mut feed = CaseFeed {
         next: &mut next,
         tell: &mut tell,
     };
@@ -146,7 +146,7 @@ fn threads(
                     }
                 };
                 let mut next = || receiver.recv().ok();
-                let mut feed = Feed {
+                let mut feed = CaseFeed {
                     next: &mut next,
                     tell: &mut tell,
                 };
@@ -175,7 +175,7 @@ fn say(answer: &Answer) {
 }
 
 /// Runs all cases of the feed; opens a new communicator whenever the placement of signals changes.
-fn serve(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>) -> Result<()> {
+fn serve(setup: &Setup, launch: &LaunchEnvironment, feed: &mut CaseFeed<'_>) -> Result<()> {
     let result = communicators(setup, launch, feed);
     match &result {
         Ok(leaks) => (feed.tell)(&Answer::Ended {
@@ -186,7 +186,11 @@ fn serve(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>) -> Resu
     result.map(drop)
 }
 
-fn communicators(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>) -> Result<Leaks> {
+fn communicators(
+    setup: &Setup,
+    launch: &LaunchEnvironment,
+    feed: &mut CaseFeed<'_>,
+) -> Result<Leaks> {
     let mut launch = launch.clone();
     let mut leaks = Leaks::default();
     let mut placement = Placement::Device;
@@ -250,9 +254,9 @@ fn open(setup: &Setup, launch: &LaunchEnvironment, placement: Placement) -> Resu
         .build()
 }
 
-fn about(communicator: &Communicator) -> About {
+fn about(communicator: &Communicator) -> WorldDescription {
     let multicast = communicator.multicast();
-    About {
+    WorldDescription {
         device: read_text(&communicator.device().name).to_string(),
         driver_version: communicator.capabilities().driver_version,
         share_kind: communicator.share_kind().name().into(),

@@ -1,9 +1,9 @@
 //! The report of a selftest: every case with its outcome, and the totals.
 
 use super::case::Case;
-use super::collectives::{MulticastKernels, Way};
+use super::collectives::{CollectiveVariant, MulticastKernels};
 use super::outcome::Outcome;
-use super::rank::About;
+use super::rank::WorldDescription;
 use super::world::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,10 +36,10 @@ pub struct WorldReport {
     /// World size, in ranks.
     pub world: u32,
     /// The machine and features that the world ran on.
-    pub about: About,
+    pub about: WorldDescription,
     /// Why the world did not start, or did not shut down cleanly; `None` if it did both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble", default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// The cases, in order.
     pub cases: Vec<NamedRecord>,
 }
@@ -82,9 +82,9 @@ impl Totals {
     }
 
     /// Counts a passed case of a world of `world` ranks in the multicast totals.
-    pub fn count_multicast(&mut self, case: &Case, world: u32, about: &About) {
+    pub fn count_multicast(&mut self, case: &Case, world: u32, about: &WorldDescription) {
         self.multicast += usize::from(is_by_multicast(case));
-        let by_kernels = goes_by_multicast(case, world, about.multicast_kernels);
+        let by_kernels = uses_multicast(case, world, about.multicast_kernels);
         self.by_multicast += usize::from(by_kernels);
     }
 
@@ -138,7 +138,7 @@ impl WorldReport {
     /// Whether every case passed, and the world started and shut down cleanly.
     pub(super) fn has_passed(&self) -> bool {
         let passed = |case: &NamedRecord| case.record.outcome == Outcome::Passed;
-        self.trouble.is_none() && self.cases.iter().all(passed)
+        self.failure.is_none() && self.cases.iter().all(passed)
     }
 
     /// Returns the passed cases that ran multicast kernels.
@@ -146,47 +146,51 @@ impl WorldReport {
         let records = self.cases.iter().map(|case| &case.record);
         records.filter(|record| {
             record.outcome == Outcome::Passed
-                && goes_by_multicast(&record.case, self.world, self.about.multicast_kernels)
+                && uses_multicast(&record.case, self.world, self.about.multicast_kernels)
         })
     }
 
     /// Returns the multicast operations and algorithms for which no passed case ran multicast kernels.
-    pub fn ways_without_multicast(&self) -> Vec<Way> {
-        let mut ways: Vec<Way> = Vec::new();
-        for way in self.cases.iter().filter_map(|case| way(&case.record.case)) {
-            if way.algorithm.is_multicast() && !ways.contains(&way) {
-                ways.push(way);
+    pub fn ways_without_multicast(&self) -> Vec<CollectiveVariant> {
+        let mut variants: Vec<CollectiveVariant> = Vec::new();
+        for variant in self
+            .cases
+            .iter()
+            .filter_map(|case| variant(&case.record.case))
+        {
+            if variant.algorithm.is_multicast() && !variants.contains(&variant) {
+                variants.push(variant);
             }
         }
         for record in self.by_multicast() {
-            ways.retain(|other| way(&record.case) != Some(*other));
+            variants.retain(|other| variant(&record.case) != Some(*other));
         }
-        ways
+        variants
     }
 }
 
 impl Report {
     /// Whether every case passed or was skipped, and every world started and shut down cleanly.
     pub fn is_clean(&self) -> bool {
-        self.totals.failed == 0 && self.worlds.iter().all(|world| world.trouble.is_none())
+        self.totals.failed == 0 && self.worlds.iter().all(|world| world.failure.is_none())
     }
 }
 
-pub(super) fn way(case: &Case) -> Option<Way> {
+pub(super) fn variant(case: &Case) -> Option<CollectiveVariant> {
     match case {
-        Case::Collective(case) => Some(case.way),
+        Case::Collective(case) => Some(case.variant),
         _ => None,
     }
 }
 
 /// Whether a case names a multicast algorithm.
 pub(super) fn is_by_multicast(case: &Case) -> bool {
-    way(case).is_some_and(|way| way.algorithm.is_multicast())
+    variant(case).is_some_and(|variant| variant.algorithm.is_multicast())
 }
 
 /// Whether a case runs multicast kernels in a world of `world` ranks with these features.
-pub(super) fn goes_by_multicast(case: &Case, world: u32, kernels: MulticastKernels) -> bool {
-    matches!(case, Case::Collective(case) if case.goes_by_multicast(world as usize, kernels))
+pub(super) fn uses_multicast(case: &Case, world: u32, kernels: MulticastKernels) -> bool {
+    matches!(case, Case::Collective(case) if case.uses_multicast(world as usize, kernels))
 }
 
 #[cfg(test)]
@@ -197,11 +201,11 @@ mod tests {
 
     #[test]
     fn what_names_multicast_and_went_another_way_is_not_counted_as_multicast() {
-        let named = |way: Way, members, outcome| NamedRecord {
+        let named = |variant: CollectiveVariant, members, outcome| NamedRecord {
             name: String::new(),
             record: Record {
                 case: Case::Collective(CollectiveCase {
-                    way,
+                    variant,
                     members,
                     ..by_multicast()
                 }),
@@ -209,25 +213,25 @@ mod tests {
                 nanoseconds: 0,
             },
         };
-        let way = |operation| Way {
+        let variant = |operation| CollectiveVariant {
             operation,
-            ..by_multicast().way
+            ..by_multicast().variant
         };
         let (reduce, gather) = (Collective::AllReduce, Collective::AllGather);
         let failed = Outcome::Failed("a byte".into());
         let world = WorldReport {
             world: 2,
-            about: About::default(),
-            trouble: None,
+            about: WorldDescription::default(),
+            failure: None,
             cases: vec![
-                named(way(reduce), Members::All, Outcome::Passed),
-                named(way(reduce), Members::Halves, Outcome::Passed),
-                named(way(gather), Members::RestReversed, Outcome::Passed),
-                named(way(gather), Members::All, failed),
+                named(variant(reduce), Members::All, Outcome::Passed),
+                named(variant(reduce), Members::Halves, Outcome::Passed),
+                named(variant(gather), Members::RestReversed, Outcome::Passed),
+                named(variant(gather), Members::All, failed),
             ],
         };
         assert_eq!(world.by_multicast().count(), 1);
-        assert_eq!(world.ways_without_multicast(), [way(gather)]);
+        assert_eq!(world.ways_without_multicast(), [variant(gather)]);
         let mut totals = Totals::default();
         for case in &world.cases[..3] {
             totals.count(&case.record.outcome);
@@ -248,9 +252,8 @@ mod tests {
                 ..by_multicast()
             })
         };
-        let goes = |case: &Case, captured, f8| {
-            goes_by_multicast(case, 2, MulticastKernels { captured, f8 })
-        };
+        let goes =
+            |case: &Case, captured, f8| uses_multicast(case, 2, MulticastKernels { captured, f8 });
         let f8 = case(Dtype::F8E4m3, Mode::Eager);
         assert!(goes(&f8, false, true) && !goes(&f8, true, false));
         let captured = case(Dtype::F32, Mode::Captured);
@@ -266,16 +269,16 @@ mod tests {
         assert_eq!((totals.cases(), totals.by_multicast), (4, 0));
         let about =
             r#"{"device": "", "driver_version": 0, "share_kind": "", "shares_device": false}"#;
-        let about: About = serde_json::from_str(about).unwrap();
+        let about: WorldDescription = serde_json::from_str(about).unwrap();
         assert_eq!(about.multicast_kernels, MulticastKernels::default());
     }
 
     /// An all-reduce of all ranks by multicast.
     fn by_multicast() -> CollectiveCase {
-        let way = Way {
+        let variant = CollectiveVariant {
             operation: Collective::AllReduce,
             algorithm: AlgorithmName::Multicast,
         };
-        CollectiveCase::plain(way, Dtype::F32, 1)
+        CollectiveCase::plain(variant, Dtype::F32, 1)
     }
 }

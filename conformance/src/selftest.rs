@@ -5,7 +5,7 @@ use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
 use super::outcome::Outcome;
 use super::plan;
 use super::products;
-use super::rank::About;
+use super::rank::WorldDescription;
 use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
 use super::transfer_case::Placement;
 use super::world::{Record, World, WorldError, WorldOptions};
@@ -184,7 +184,7 @@ pub fn selftest(
 
 fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record)) -> WorldReport {
     let world = options.ranks;
-    let (about, records, trouble): (_, Vec<Record>, Option<WorldError>) =
+    let (about, records, failure): (_, Vec<Record>, Option<WorldError>) =
         match World::launch(options) {
             Ok(mut launched) => {
                 let records = launched.run(cases, each);
@@ -198,7 +198,7 @@ fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record
                 });
                 let records: Vec<Record> = records.collect();
                 records.iter().for_each(each);
-                (About::default(), records, Some(error))
+                (WorldDescription::default(), records, Some(error))
             }
         };
     let named = |record: Record| NamedRecord {
@@ -208,7 +208,7 @@ fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record
     WorldReport {
         world,
         about,
-        trouble: trouble.map(|error| error.to_string()),
+        failure: failure.map(|error| error.to_string()),
         cases: records.into_iter().map(named).collect(),
     }
 }
@@ -296,10 +296,10 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
         let kind = match case {
             Case::Transfer(case) => format!("{:?} {:?}", case.operation, case.engine.method),
             Case::Collective(case) => {
-                let by_kernels = case.goes_by_multicast(world as usize, MulticastKernels::LEAST);
-                format!("{} {by_kernels}", case.way)
+                let by_kernels = case.uses_multicast(world as usize, MulticastKernels::LEAST);
+                format!("{} {by_kernels}", case.variant)
             }
-            Case::Product(case) => format!("{:?}", case.way),
+            Case::AllGatherGemm(case) => format!("{:?}", case.variant),
             other => other.to_string(),
         };
         seen.insert(kind) || number % 4 == 0
@@ -322,8 +322,8 @@ fn soak(time: Duration, seed: u64) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::Way;
-    use crate::report::{goes_by_multicast, way};
+    use crate::collectives::CollectiveVariant;
+    use crate::report::{uses_multicast, variant};
     use std::collections::HashSet;
 
     #[test]
@@ -356,19 +356,21 @@ mod tests {
             };
             let all = cases(&options, &[2]).remove(0);
             assert!(all.iter().all(is_by_multicast));
-            let goes = |case: &&Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
-            let ways: HashSet<Way> = all.iter().filter(goes).filter_map(way).collect();
-            assert_eq!(ways.len(), 6, "seed {seed}: {ways:?}");
+            let goes = |case: &&Case| uses_multicast(case, 2, MulticastKernels::LEAST);
+            let variants: HashSet<CollectiveVariant> =
+                all.iter().filter(goes).filter_map(variant).collect();
+            assert_eq!(variants.len(), 6, "seed {seed}: {variants:?}");
         }
     }
 
     #[test]
     fn a_quarter_has_a_case_that_goes_by_multicast_also_behind_one_that_does_not() {
-        let goes = |case: &Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
+        let goes = |case: &Case| uses_multicast(case, 2, MulticastKernels::LEAST);
         let sample = collectives::plan::sample(1, Sizes::Small, plan::SEED);
         let all = of_world(sample, 0, std::convert::identity);
         let first = |wanted| {
-            let named = |case: &&Case| way(case).is_some_and(|way| way.to_string() == WAY);
+            let named =
+                |case: &&Case| variant(case).is_some_and(|variant| variant.to_string() == WAY);
             let found = all.iter().filter(named).find(|case| goes(case) == wanted);
             found.unwrap().clone()
         };

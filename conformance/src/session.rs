@@ -127,13 +127,13 @@ impl<'a> Session<'a> {
             return Some(missing.into());
         }
         match case {
-            Case::Collective(case) => match case.way.algorithm {
+            Case::Collective(case) => match case.variant.algorithm {
                 AlgorithmName::Vendor => self.vendor(false),
                 AlgorithmName::VendorWindows => self.vendor(true),
                 algorithm if algorithm.is_multicast() => self.no_multicast(),
                 _ => None,
             },
-            Case::Product(case) if case.way.is_vendor() => self.vendor(false),
+            Case::AllGatherGemm(case) if case.variant.is_nccl() => self.vendor(false),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
     fn vendor(&mut self, windows: bool) -> Option<String> {
         let slot = usize::from(windows);
         if self.vendors[slot].is_none() {
-            let opened = self.open_vendor(windows);
+            let opened = self.open_nccl(windows);
             self.vendors[slot] = Some(opened.map_err(|error| match error {
                 Error::Unsupported { message, .. } => message,
                 error => error.to_string(),
@@ -164,12 +164,12 @@ impl<'a> Session<'a> {
         self.vendors[slot].as_ref()?.as_ref().err().cloned()
     }
 
-    fn open_vendor(&self, windows: bool) -> Result<()> {
-        self.communicator.open_vendor(windows)?;
+    fn open_nccl(&self, windows: bool) -> Result<()> {
+        self.communicator.open_nccl(windows)?;
         if windows {
             // Not every kind of memory can be registered as a window.
             let probe = self.communicator.allocate::<u8>(&[1])?;
-            let registered = probe.register_with_vendor();
+            let registered = probe.register_with_nccl();
             probe.free()?;
             registered?;
         }
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             Case::Collective(case) => self.collective(case),
             Case::Refusal(case) => self.refusals(case),
             Case::Soak(case) => self.soak(case),
-            Case::Product(case) => products::check(&products::Product {
+            Case::AllGatherGemm(case) => products::check(&products::GemmCheck {
                 communicator: self.communicator,
                 stream: &self.streams[0],
                 case,
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
         // Without binding, the library would replace the multicast algorithm, and the case would not test it.
         let status = self.communicator.multicast();
         let unbound =
-            case.way.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
+            case.variant.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
         let findings = match site(self.everyone(), &self.groups, case.members) {
             _ if unbound => Err(Error::Unsupported {
                 rank: self.communicator.rank(),
@@ -361,7 +361,7 @@ impl<'a> Session<'a> {
         let (destination, source) = (destination.next_power_of_two(), source.next_power_of_two());
         let buffers = allocate(self.communicator, dtype, destination, source)?;
         if let Some(Ok(())) = self.vendors[1] {
-            buffers.register_with_vendor()?;
+            buffers.register_with_nccl()?;
         }
         Ok(buffers)
     }
@@ -413,8 +413,8 @@ fn site<'s>(
 /// reduces, or a GEMM kernel.
 fn may_be_missing(case: &Case) -> bool {
     match case {
-        Case::Collective(case) => case.way.algorithm.is_vendor(),
-        Case::Product(_) => true,
+        Case::Collective(case) => case.variant.algorithm.is_nccl(),
+        Case::AllGatherGemm(_) => true,
         _ => false,
     }
 }

@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use rustix::process::Signal;
 
 /// A program to start, and the channel for the result.
-type Order = (Command, Sender<io::Result<Child>>);
+type SpawnRequest = (Command, Sender<io::Result<Child>>);
 
 /// The channel to the thread that starts children, once that thread runs.
-static STARTER: Mutex<Option<Sender<Order>>> = Mutex::new(None);
+static STARTER: Mutex<Option<Sender<SpawnRequest>>> = Mutex::new(None);
 
 /// Starts a program that the kernel kills (SIGKILL) when this process ends for any reason.
 ///
@@ -40,12 +40,12 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
     answered.recv().map_err(|_| gone())?
 }
 
-fn starter() -> io::Result<Sender<Order>> {
+fn starter() -> io::Result<Sender<SpawnRequest>> {
     let mut starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(orders) = &*starter {
         return Ok(orders.clone());
     }
-    let (orders, inbox) = mpsc::channel::<Order>();
+    let (orders, inbox) = mpsc::channel::<SpawnRequest>();
     std::thread::Builder::new()
         .name("symmem-children".into())
         .spawn(move || {

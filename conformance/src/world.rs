@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::outcome::Outcome;
-use super::rank::{About, Answer, MARK, Setup};
+use super::rank::{Answer, MARK, Setup, WorldDescription};
 use crate::spawn::spawn;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -106,7 +106,7 @@ pub struct Record {
 pub struct World {
     options: WorldOptions,
     ranks: Ranks,
-    about: About,
+    about: WorldDescription,
 }
 
 /// The processes of a world; dropping this value ends them.
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// Returns the machine and features that the world runs on.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &WorldDescription {
         &self.about
     }
 
@@ -326,7 +326,7 @@ fn ended(children: &mut [Child]) -> String {
     ends.collect::<Vec<_>>().join(", ")
 }
 
-fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
+fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError> {
     let job = symmem::bootstrap::LaunchEnvironment::alone()?
         .job
         .unwrap_or_default();

@@ -29,7 +29,7 @@ fn open() -> CallResult<(HostBackend, SharedAllocation)> {
         local_world: 2,
         services: std::ptr::null(),
     })?;
-    let own = backend.allocate(ShareKind::MEMORY_FILE, DATA + LARGEST)?;
+    let own = backend.allocate(ShareKindCode::MEMORY_FILE, DATA + LARGEST)?;
     Ok((backend, own))
 }
 
@@ -53,7 +53,7 @@ fn plain(destination: u64, source: u64, bytes: u64) -> Transfer {
         bytes,
         row: TransferRow {
             bytes: u64::MAX,
-            method: Method::VECTOR,
+            method: MethodCode::VECTOR,
             blocks: 1,
             threads: 1,
             ..TransferRow::default()
@@ -87,7 +87,7 @@ fn ping_pong(rank: &Rank, first: bool) -> CallResult<Vec<u64>> {
             if first {
                 backend.transfer(&put, stream)?;
             }
-            backend.signal_wait(&wait, SignalPlacement::DEVICE, stream)?;
+            backend.signal_wait(&wait, SignalPlacementCode::DEVICE, stream)?;
             if !first {
                 backend.transfer(&put, stream)?;
             }

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, SymmetricMemory};
+use symmem_core::backend::{CallResult, CollectiveKernels, Device, SymmetricMemory};
 use symmem_core::host::HostBackend;
 
 const LARGEST: u64 = 16 << 20;
@@ -36,31 +36,39 @@ enum Operation {
     AllToAll,
 }
 
-const OPERATIONS: [(&str, Operation, &[Algorithm]); 4] = [
+const OPERATIONS: [(&str, Operation, &[AlgorithmCode]); 4] = [
     (
         "all_reduce",
         Operation::AllReduce,
         &[
-            Algorithm::PACKETS,
-            Algorithm::PACKETS_TWO_SHOT,
-            Algorithm::ONE_SHOT,
-            Algorithm::TWO_SHOT,
+            AlgorithmCode::PACKETS,
+            AlgorithmCode::PACKETS_TWO_SHOT,
+            AlgorithmCode::ONE_SHOT,
+            AlgorithmCode::TWO_SHOT,
         ],
     ),
     (
         "all_gather",
         Operation::AllGather,
-        &[Algorithm::PACKETS, Algorithm::PUSH, Algorithm::PULL],
+        &[
+            AlgorithmCode::PACKETS,
+            AlgorithmCode::PUSH,
+            AlgorithmCode::PULL,
+        ],
     ),
     (
         "reduce_scatter",
         Operation::ReduceScatter,
-        &[Algorithm::PACKETS, Algorithm::ONE_SHOT],
+        &[AlgorithmCode::PACKETS, AlgorithmCode::ONE_SHOT],
     ),
     (
         "all_to_all",
         Operation::AllToAll,
-        &[Algorithm::PACKETS, Algorithm::PUSH, Algorithm::PULL],
+        &[
+            AlgorithmCode::PACKETS,
+            AlgorithmCode::PUSH,
+            AlgorithmCode::PULL,
+        ],
     ),
 ];
 
@@ -96,7 +104,7 @@ impl Rank {
             rank: self.rank,
             world: self.world(),
             slot: 0,
-            operation: CollectiveOperation::ALL_REDUCE,
+            operation: CollectiveOperationCode::ALL_REDUCE,
             members: std::array::from_fn(|member| member as u8),
         }
     }
@@ -109,7 +117,7 @@ impl Rank {
         (first(member), first(member + 1) - first(member))
     }
 
-    fn call(&self, operation: Operation, algorithm: Algorithm, bytes: u64) -> Call {
+    fn call(&self, operation: Operation, algorithm: AlgorithmCode, bytes: u64) -> Call {
         let group = self.group();
         let me = self.rank as usize;
         let mut sources = [DeviceAddress::NULL; MAX_RANKS];
@@ -121,15 +129,15 @@ impl Rank {
             let index = member as usize;
             let (at, part) = self.part(bytes, member);
             let (source, destination, size) = match (operation, algorithm) {
-                (Operation::AllReduce, Algorithm::PACKETS) => {
+                (Operation::AllReduce, AlgorithmCode::PACKETS) => {
                     (self.at(self.rank, INPUT), self.at(self.rank, OUTPUT), bytes)
                 }
-                (Operation::AllReduce, Algorithm::PACKETS_TWO_SHOT) => (
+                (Operation::AllReduce, AlgorithmCode::PACKETS_TWO_SHOT) => (
                     self.at(self.rank, INPUT + at),
                     self.at(self.rank, OUTPUT + at),
                     part,
                 ),
-                (Operation::AllReduce, Algorithm::ONE_SHOT) => {
+                (Operation::AllReduce, AlgorithmCode::ONE_SHOT) => {
                     (self.at(member, INPUT), DeviceAddress::NULL, bytes)
                 }
                 (Operation::AllReduce, _) => (
@@ -137,7 +145,7 @@ impl Rank {
                     self.at(member, OUTPUT + own_at),
                     own,
                 ),
-                (Operation::ReduceScatter, Algorithm::PACKETS) => (
+                (Operation::ReduceScatter, AlgorithmCode::PACKETS) => (
                     self.at(self.rank, INPUT + at),
                     self.at(self.rank, OUTPUT),
                     part,
@@ -145,12 +153,12 @@ impl Rank {
                 (Operation::ReduceScatter, _) => {
                     (self.at(member, INPUT + own_at), DeviceAddress::NULL, own)
                 }
-                (Operation::AllGather, Algorithm::PACKETS) => (
+                (Operation::AllGather, AlgorithmCode::PACKETS) => (
                     self.at(self.rank, INPUT),
                     self.at(self.rank, OUTPUT + at),
                     own,
                 ),
-                (Operation::AllGather, Algorithm::PUSH) => (
+                (Operation::AllGather, AlgorithmCode::PUSH) => (
                     self.at(self.rank, INPUT),
                     self.at(member, OUTPUT + own_at),
                     own,
@@ -160,12 +168,12 @@ impl Rank {
                     self.at(self.rank, OUTPUT + at),
                     part,
                 ),
-                (Operation::AllToAll, Algorithm::PACKETS) => (
+                (Operation::AllToAll, AlgorithmCode::PACKETS) => (
                     self.at(self.rank, INPUT + at),
                     self.at(self.rank, OUTPUT + at),
                     part,
                 ),
-                (Operation::AllToAll, Algorithm::PUSH) => (
+                (Operation::AllToAll, AlgorithmCode::PUSH) => (
                     self.at(self.rank, INPUT + at),
                     self.at(member, OUTPUT + own_at),
                     part,
@@ -179,21 +187,21 @@ impl Rank {
             (sources[index], destinations[index], sizes[index]) = (source, destination, size);
             received[index] = part;
         }
-        let (element, reduce) = (ElementType::F32, ReduceOperation::SUM);
+        let (element, reduce) = (ElementTypeCode::F32, ReduceOpCode::SUM);
         match (operation, algorithm) {
-            (Operation::AllReduce | Operation::ReduceScatter, Algorithm::PACKETS)
-            | (_, Algorithm::PACKETS_TWO_SHOT) => Call::ReducePackets(ReducePacketArguments {
+            (Operation::AllReduce | Operation::ReduceScatter, AlgorithmCode::PACKETS)
+            | (_, AlgorithmCode::PACKETS_TWO_SHOT) => Call::ReducePackets(ReducePacketArguments {
                 group,
                 sources,
                 destinations,
                 counts: sizes.map(|bytes| bytes / 4),
                 element,
                 reduce,
-                two_shot: (algorithm == Algorithm::PACKETS_TWO_SHOT).into(),
+                two_shot: (algorithm == AlgorithmCode::PACKETS_TWO_SHOT).into(),
                 reserved: 0,
             }),
             (Operation::AllReduce | Operation::ReduceScatter, _) => {
-                if algorithm == Algorithm::ONE_SHOT {
+                if algorithm == AlgorithmCode::ONE_SHOT {
                     destinations[me] = self.at(self.rank, OUTPUT);
                 }
                 Call::Reduce(ReduceArguments {
@@ -205,7 +213,7 @@ impl Rank {
                     reduce,
                 })
             }
-            (_, Algorithm::PACKETS) => Call::Packets(PacketArguments {
+            (_, AlgorithmCode::PACKETS) => Call::Packets(PacketArguments {
                 group,
                 sources,
                 destinations,
@@ -267,7 +275,7 @@ fn open(world: u32) -> CallResult<Vec<Rank>> {
             local_world: world,
             services: std::ptr::null(),
         })?;
-        let own = backend.allocate(ShareKind::MEMORY_FILE, BYTES)?;
+        let own = backend.allocate(ShareKindCode::MEMORY_FILE, BYTES)?;
         backends.push((backend, own));
     }
     let mut bases = vec![Vec::new(); world as usize];

@@ -8,8 +8,8 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    CallResult, Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals,
-    SymmetricMemory, VendorCollectives,
+    CallResult, CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, PluginBackend,
+    RemoteAccess, Signals, SymmetricMemory,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
@@ -22,8 +22,8 @@ use std::mem::MaybeUninit;
     SymmetricMemory,
     RemoteAccess,
     Signals,
-    Collectives,
-    VendorCollectives,
+    CollectiveKernels,
+    NcclCollectives,
     Gemm,
     Multicast
 )]

@@ -28,9 +28,9 @@ fn round(backends: &[HostBackend; 2]) {
     let [owner, peer] = backends;
     // SAFETY: each handle is live, used in order, and given up once.
     unsafe {
-        let allocation = owner.allocate(ShareKind::MEMORY_FILE, 8192).unwrap();
+        let allocation = owner.allocate(ShareKindCode::MEMORY_FILE, 8192).unwrap();
         let range = owner
-            .register(ShareKind::MEMORY_FILE, allocation.address, 100)
+            .register(ShareKindCode::MEMORY_FILE, allocation.address, 100)
             .unwrap();
         let handle = owner.export(range.handle).unwrap();
         let descriptor = OwnedFd::from_raw_fd(handle.descriptor);
@@ -59,7 +59,7 @@ fn stream_with_a_thread(backend: &HostBackend) {
             value,
             ..SignalTarget::default()
         };
-        let placement = SignalPlacement::HOST;
+        let placement = SignalPlacementCode::HOST;
         backend.signal_wait(&wait, placement, stream).unwrap();
         backend.event_record(event, stream).unwrap();
         backend

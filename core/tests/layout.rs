@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable,
-    SignalsTable, SymmetricMemoryTable, VendorCollectivesTable,
+    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
 
 macro_rules! layouts {
@@ -82,11 +82,11 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         WaitRecord { state, kind, rank, peer, slot, expected, seen, reason, elapsed_ns }
         CollectiveRow { operation, world, bytes, algorithm, blocks, threads, concurrent }
-        VendorDescription { name, file, version, flags }
-        VendorIdentifier { bytes }
-        VendorCall { source, destination, count, operation, element, reduce, peer }
+        LibraryDescription { name, file, version, flags }
+        NcclUniqueId { bytes }
+        NcclCall { source, destination, count, operation, element, reduce, peer }
         RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
-        GemmShape { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
+        GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
         GatheredLimits {
             blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment
@@ -100,7 +100,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, vendor_collectives, gemm, multicast
+            symmetric_memory, remote_access, signals, collectives, nccl_collectives, gemm, multicast
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -120,9 +120,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             collective_packets, collective_reduce, collective_reduce_push,
             collective_reduce_packets, collective_multicast, collective_exchange
         }
-        VendorCollectivesTable {
-            size, vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_group,
-            vendor_call, vendor_register, vendor_deregister, vendor_abort, vendor_destroy
+        NcclCollectivesTable {
+            size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,
+            nccl_call, nccl_register, nccl_deregister, nccl_abort, nccl_destroy
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
@@ -146,7 +146,7 @@ fn every_entry_takes_and_gives_what_was_released() {
         ("RemoteAccess", RemoteAccessTable::ENTRIES),
         ("Signals", SignalsTable::ENTRIES),
         ("Collectives", CollectivesTable::ENTRIES),
-        ("VendorCollectives", VendorCollectivesTable::ENTRIES),
+        ("NcclCollectives", NcclCollectivesTable::ENTRIES),
         ("Gemm", GemmTable::ENTRIES),
         ("Multicast", MulticastTable::ENTRIES),
     ];
@@ -171,28 +171,30 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
         writeln!(text, "{kind}: {}", known.join(", ")).unwrap();
     };
     names("Status", &|number| Status(number).name());
-    names("ShareKind", &|number| ShareKind(number).name());
-    names("Method", &|number| Method(number).name());
-    names("Direction", &|number| Direction(number).name());
-    names("SignalPlacement", &|number| SignalPlacement(number).name());
-    names("ElementType", &|number| ElementType(number).name());
-    names("ReduceOperation", &|number| ReduceOperation(number).name());
-    names("CollectiveOperation", &|number| {
-        CollectiveOperation(number).name()
+    names("ShareKind", &|number| ShareKindCode(number).name());
+    names("Method", &|number| MethodCode(number).name());
+    names("Direction", &|number| DirectionCode(number).name());
+    names("SignalPlacement", &|number| {
+        SignalPlacementCode(number).name()
     });
-    names("Algorithm", &|number| Algorithm(number).name());
+    names("ElementType", &|number| ElementTypeCode(number).name());
+    names("ReduceOperation", &|number| ReduceOpCode(number).name());
+    names("CollectiveOperation", &|number| {
+        CollectiveOperationCode(number).name()
+    });
+    names("Algorithm", &|number| AlgorithmCode(number).name());
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
     names("MulticastSupport", &|number| {
-        MulticastSupport(number).name()
+        MulticastSupportCode(number).name()
     });
     names("MulticastLoad", &|number| MulticastLoad(number).name());
     names("MulticastStore", &|number| MulticastStore(number).name());
     names("WordUpdate", &|number| WordUpdate(number).name());
-    names("Condition", &|number| Condition(number).name());
-    names("MatrixOrder", &|number| MatrixOrder(number).name());
-    names("Sharding", &|number| Sharding(number).name());
+    names("Condition", &|number| ConditionCode(number).name());
+    names("MatrixOrder", &|number| MatrixOrderCode(number).name());
+    names("Sharding", &|number| ShardingCode(number).name());
     names("GatherMode", &|number| GatherMode(number).name());
     let flags = [
         CAPABILITY_BULK,

@@ -8,8 +8,8 @@ use std::any::Any;
 use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, Multicast,
-    PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables, VendorCollectives,
+    ABI_MAJOR, BackendTable, CollectiveKernels, Device, DeviceTable, Gemm, LoadError, Multicast,
+    NcclCollectives, PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
 
@@ -70,7 +70,7 @@ fn table_gives_what_the_backend_gives() {
 #[test]
 fn table_moves_bytes_and_gives_signals() {
     let backend = open();
-    let kind = ShareKind::SAME_PROCESS;
+    let kind = ShareKindCode::SAME_PROCESS;
     let (one, other) = (
         backend.allocate(kind, 64).unwrap(),
         backend.allocate(kind, 256).unwrap(),
@@ -100,7 +100,7 @@ fn table_moves_bytes_and_gives_signals() {
     unsafe {
         backend.memory_set(one.address, 0xab, 64, stream).unwrap();
         let early = backend
-            .signal_wait(&wait(1), SignalPlacement::DEVICE, stream)
+            .signal_wait(&wait(1), SignalPlacementCode::DEVICE, stream)
             .unwrap_err();
         assert_eq!(
             (early.status, early.call.as_str()),
@@ -108,13 +108,13 @@ fn table_moves_bytes_and_gives_signals() {
         );
         backend.transfer(&transfer, stream).unwrap();
         backend
-            .signal_wait(&wait(1), SignalPlacement::DEVICE, stream)
+            .signal_wait(&wait(1), SignalPlacementCode::DEVICE, stream)
             .unwrap();
         backend
-            .signal_give(&transfer.signal, SignalPlacement::DEVICE, stream)
+            .signal_give(&transfer.signal, SignalPlacementCode::DEVICE, stream)
             .unwrap();
         backend
-            .signal_wait(&wait(2), SignalPlacement::DEVICE, stream)
+            .signal_wait(&wait(2), SignalPlacementCode::DEVICE, stream)
             .unwrap();
         let seen: *const u8 = std::ptr::with_exposed_provenance(other.address.0 as usize);
         assert_eq!(
@@ -153,7 +153,7 @@ fn table_moves_bytes_and_gives_signals() {
 fn table_carries_a_failure_whole_and_once() {
     let backend = open();
     let failure = backend
-        .allocate(ShareKind::SAME_PROCESS, TOO_MANY_BYTES)
+        .allocate(ShareKindCode::SAME_PROCESS, TOO_MANY_BYTES)
         .unwrap_err();
     assert_eq!(
         (failure.status, failure.vendor_code),
@@ -164,7 +164,7 @@ fn table_carries_a_failure_whole_and_once() {
         failure.message,
         format!("{TOO_MANY_BYTES} bytes are too many")
     );
-    assert!(backend.allocate(ShareKind::SAME_PROCESS, 1).is_ok());
+    assert!(backend.allocate(ShareKindCode::SAME_PROCESS, 1).is_ok());
 }
 
 #[test]
@@ -227,7 +227,11 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     let (launch, give) = unsafe {
         (
             backend.launch(RawFunction(1), &Geometry::default(), &[], stream),
-            backend.signal_give(&SignalTarget::default(), SignalPlacement::DEVICE, stream),
+            backend.signal_give(
+                &SignalTarget::default(),
+                SignalPlacementCode::DEVICE,
+                stream,
+            ),
         )
     };
     for failure in [launch.unwrap_err(), give.unwrap_err()] {
@@ -242,7 +246,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
 #[test]
 fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     let older = read(changed(|table| {
-        table.vendor_collectives = std::ptr::null();
+        table.nccl_collectives = std::ptr::null();
         table.gemm = std::ptr::null();
         table.multicast = std::ptr::null();
     }));
@@ -251,7 +255,7 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
         .open(&options(0))
         .expect("opens");
     for failure in [
-        backend.vendor_description().map(drop).unwrap_err(),
+        backend.nccl_description().map(drop).unwrap_err(),
         backend.gemm_library().map(drop).unwrap_err(),
         backend.multicast_support().map(drop).unwrap_err(),
     ] {
@@ -262,8 +266,8 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
         );
     }
     // A backend that has the entry but not the feature gives its own reason.
-    assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
-    let failure = open().vendor_description().map(drop).unwrap_err();
+    assert_eq!(open().multicast_support(), Ok(MulticastSupportCode::NONE));
+    let failure = open().nccl_description().map(drop).unwrap_err();
     assert_eq!(failure.message, "this backend is small");
 }
 
@@ -314,7 +318,7 @@ fn table_can_be_used_from_any_thread_and_each_has_its_own_failure() {
                 for round in 0..8 {
                     let bytes = TOO_MANY_BYTES + thread * 100 + round;
                     let failure = backend
-                        .allocate(ShareKind::SAME_PROCESS, bytes)
+                        .allocate(ShareKindCode::SAME_PROCESS, bytes)
                         .unwrap_err();
                     assert!(failure.message.starts_with(&bytes.to_string()), "{failure}");
                     let memory = backend.host_allocate(64).unwrap();

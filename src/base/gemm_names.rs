@@ -37,8 +37,21 @@ pub enum GemmTransport {
     /// Copy engines store to the peers ([`GemmAlgorithm::Pipeline`], [`GemmAlgorithm::Push`]).
     Put,
     /// NCCL or RCCL sends and receives ([`GemmAlgorithm::Pipeline`]) or gathers ([`GemmAlgorithm::Baseline`]).
-    /// It must be open ([`crate::Communicator::open_vendor`]).
-    Vendor,
+    /// It must be open ([`crate::Communicator::open_nccl`]).
+    Nccl,
     /// Blocks of the kernel store to the peers ([`GemmAlgorithm::Push`]).
     Kernel,
+}
+
+impl GemmTransport {
+    /// Returns the name used in reports and tuning tables. [`GemmTransport::Nccl`] is `vendor` there.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Automatic => "automatic",
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Nccl => "vendor",
+            Self::Kernel => "kernel",
+        }
+    }
 }

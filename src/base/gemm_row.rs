@@ -25,7 +25,7 @@ pub struct GemmRow {
     /// request revision; empty for none.
     pub library: String,
     /// Pairs of a GEMM's rows of `A` and the index of the library's heuristic candidate for it.
-    pub ways: Vec<(u64, u32)>,
+    pub candidates: Vec<(u64, u32)>,
 }
 
 impl GemmRow {
@@ -39,8 +39,8 @@ impl GemmRow {
         match (self.algorithm, self.transport) {
             (A::Automatic, _) => Err("a tuning row must name an algorithm, not `Automatic`".into()),
             (_, T::Automatic)
-            | (A::Baseline, T::Vendor)
-            | (A::Pipeline, T::Get | T::Put | T::Vendor)
+            | (A::Baseline, T::Nccl)
+            | (A::Pipeline, T::Get | T::Put | T::Nccl)
             | (A::Pull, T::Kernel)
             | (A::Push, T::Put | T::Kernel) => Ok(()),
             (algorithm, transport) => Err(format!("{algorithm:?} has no transport {transport:?}")),

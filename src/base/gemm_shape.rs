@@ -101,12 +101,12 @@ impl GemmShape {
     }
 
     /// Returns the shape as a backend takes it, for `rows` rows of `A`, which are `a_stride` elements apart.
-    pub(crate) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
+    pub(crate) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmLayout {
         let b_least = match self.b_order {
             MatrixOrder::Columns => self.k,
             MatrixOrder::Rows => self.n,
         };
-        abi::GemmShape {
+        abi::GemmLayout {
             m: rows,
             n: self.n as u64,
             k: self.k as u64,

@@ -2,6 +2,7 @@
 //! may be older or newer.
 
 use crate::backend::abi;
+use serde::{Deserialize, Serialize};
 
 /// Declares an enum whose values stand for numbers of the plugin's function table.
 macro_rules! closed {
@@ -40,7 +41,7 @@ macro_rules! closed {
 
 closed! {
     /// Operator of a reduction.
-    ReduceOp of ReduceOperation {
+    ReduceOp of ReduceOpCode {
         /// The sum; integers wrap.
         Sum = SUM,
         /// The sum divided by the number of ranks; integers are truncated.
@@ -57,7 +58,7 @@ closed! {
 closed! {
     /// Algorithm of a collective. Not every algorithm fits every operation.
     #[non_exhaustive]
-    Algorithm of Algorithm {
+    Algorithm of AlgorithmCode {
         /// LL packets, which carry a flag beside the data: no barrier, twice the bytes. One-shot.
         Ll = PACKETS,
         /// LL packets twice: a reduce-scatter, then an all-gather of its results.
@@ -95,7 +96,7 @@ closed! {
 closed! {
     /// Condition that ends a wait for a word, compared with the wait's value. Comparisons wrap, as those of
     /// epochs do: a word is ahead of a value if it is greater by less than half of the range.
-    Condition of Condition {
+    Condition of ConditionCode {
         /// The word equals the value.
         Equal = EQUAL,
         /// The word differs from the value.
@@ -114,7 +115,7 @@ closed! {
 closed! {
     /// Method by which a transfer moves its bytes.
     #[non_exhaustive]
-    Method of Method {
+    Method of MethodCode {
         /// The copy engine, which uses no compute units.
         CopyEngine = COPY_ENGINE,
         /// A kernel of 16-byte loads and stores, unrolled.
@@ -129,7 +130,7 @@ closed! {
 
 closed! {
     /// Direction of a transfer: which side is remote.
-    Direction of Direction {
+    Direction of DirectionCode {
         /// The destination is remote: a store to the peer.
         Put = PUT,
         /// The source is remote: a load from the peer.
@@ -142,7 +143,7 @@ closed! {
 closed! {
     /// Element types that collectives can reduce.
     #[non_exhaustive]
-    ElementType of ElementType {
+    ElementType of ElementTypeCode {
         /// `i8`.
         I8 = I8,
         /// `u8`.
@@ -177,14 +178,14 @@ closed! {
 impl ElementType {
     /// Returns the bytes per element.
     pub fn bytes(self) -> u64 {
-        abi::ElementType::from(self).bytes()
+        abi::ElementTypeCode::from(self).bytes()
     }
 }
 
 closed! {
     /// Collective operations.
     #[non_exhaustive]
-    CollectiveOperation of CollectiveOperation {
+    CollectiveOperation of CollectiveOperationCode {
         /// [`crate::Collectives::barrier`].
         Barrier = BARRIER,
         /// [`crate::Collectives::broadcast`].
@@ -213,19 +214,28 @@ closed! {
 }
 
 closed! {
-    /// Storage order of a matrix: which elements are adjacent.
-    MatrixOrder of MatrixOrder {
+    /// Storage order of a matrix: which elements are adjacent. In tuning and shape files `row-major` or
+    /// `column-major`.
+    #[derive(Default, Serialize, Deserialize)]
+    MatrixOrder of MatrixOrderCode {
         /// Row-major: the elements of a row.
+        #[default]
+        #[serde(rename = "row-major")]
         Rows = ROWS,
         /// Column-major: the elements of a column.
+        #[serde(rename = "column-major")]
         Columns = COLUMNS,
     }
 }
 
 closed! {
-    /// Division of the matrix `A` of an all-gather + GEMM among the ranks.
-    Sharding of Sharding {
+    /// Division of the matrix `A` of an all-gather + GEMM among the ranks. In tuning and shape files `rows` or
+    /// `columns`.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    Sharding of ShardingCode {
         /// Each rank has a range of rows.
+        #[default]
         Rows = ROWS,
         /// Each rank has a range of columns.
         Columns = COLUMNS,
@@ -235,7 +245,7 @@ closed! {
 closed! {
     /// Placement of the words of signals. Barriers of all ranks always use device memory.
     #[derive(Default)]
-    SignalPlacement of SignalPlacement {
+    SignalPlacement of SignalPlacementCode {
         /// In device memory of the waiting rank, where kernels poll them. Counters are on the device, so calls
         /// can be captured.
         #[default]
@@ -249,7 +259,7 @@ closed! {
 closed! {
     /// Strategy by which ranks share memory.
     #[non_exhaustive]
-    ShareKind of ShareKind {
+    ShareKind of ShareKindCode {
         /// A memory file on the host.
         MemoryFile = MEMORY_FILE,
         /// Virtual memory management (VMM) of CUDA or HIP, exported as a file descriptor.
@@ -264,7 +274,7 @@ closed! {
 closed! {
     /// Support of multicast (NVLS) in collectives.
     #[derive(Default)]
-    MulticastSupport of MulticastSupport {
+    MulticastSupport of MulticastSupportCode {
         /// No multicast.
         #[default]
         None = NONE,
@@ -284,7 +294,7 @@ mod tests {
         for &algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::of(algorithm.into()), Some(algorithm));
         }
-        assert_eq!(Algorithm::of(abi::Algorithm::AUTOMATIC), None);
+        assert_eq!(Algorithm::of(abi::AlgorithmCode::AUTOMATIC), None);
         for &operator in ReduceOp::ALL {
             assert_eq!(ReduceOp::of(operator.into()), Some(operator));
         }

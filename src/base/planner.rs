@@ -74,7 +74,7 @@ pub fn plan(
         Direction::Put | Direction::Local => &capabilities.put_rows,
     };
     let fits = |row: &&TransferRow| bytes <= row.bytes;
-    let mut row = match options.method.map(abi::Method::from) {
+    let mut row = match options.method.map(abi::MethodCode::from) {
         None => rows.iter().find(fits).copied(),
         Some(method) => rows
             .iter()
@@ -104,20 +104,20 @@ pub fn plan(
     }
     let has = |flag| capabilities.flags & flag != 0;
     let bulk_possible = has(CAPABILITY_BULK) && skew.is_multiple_of(16);
-    if row.method == abi::Method::BULK && !bulk_possible {
+    if row.method == abi::MethodCode::BULK && !bulk_possible {
         if options.method == Some(Method::Bulk) && !has(CAPABILITY_BULK) {
             return Err("this device has no bulk copies; use another method".into());
         }
         // The skew comes from the data, not from the caller's choice of method: use vector accesses instead.
-        row.method = abi::Method::VECTOR;
+        row.method = abi::MethodCode::VECTOR;
     }
     match row.method {
-        abi::Method::COPY_ENGINE if !has(CAPABILITY_COPY_ENGINE) => {
+        abi::MethodCode::COPY_ENGINE if !has(CAPABILITY_COPY_ENGINE) => {
             return Err("this device has no copy engine; use another method".into());
         }
-        abi::Method::COPY_ENGINE => return Ok(TransferRow { bytes, ..row }),
-        abi::Method::VECTOR | abi::Method::UNROLLED => {}
-        abi::Method::BULK => {
+        abi::MethodCode::COPY_ENGINE => return Ok(TransferRow { bytes, ..row }),
+        abi::MethodCode::VECTOR | abi::MethodCode::UNROLLED => {}
+        abi::MethodCode::BULK => {
             if row.stages == 0 {
                 row.stages = DEFAULT_STAGES;
             }
@@ -149,7 +149,7 @@ pub fn plan(
             row.threads
         ));
     }
-    if row.method == abi::Method::UNROLLED && !row.threads.is_multiple_of(128) {
+    if row.method == abi::MethodCode::UNROLLED && !row.threads.is_multiple_of(128) {
         return Err(
             "the unrolled method needs a multiple of 128 threads per block; use 128".into(),
         );
@@ -160,7 +160,7 @@ pub fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::abi::ShareKind;
+    use crate::backend::abi::ShareKindCode;
 
     fn capabilities(flags: u64) -> Capabilities {
         let row = |bytes, method, blocks| TransferRow {
@@ -172,12 +172,12 @@ mod tests {
             stage_bytes: 16 << 10,
             reserved: 0,
         };
-        let last = row(u64::MAX, abi::Method::VECTOR, 16);
+        let last = row(u64::MAX, abi::MethodCode::VECTOR, 16);
         let mut rows = [last; 8];
-        rows[0] = row(64 << 10, abi::Method::BULK, 1);
+        rows[0] = row(64 << 10, abi::MethodCode::BULK, 1);
         Capabilities {
             flags,
-            share_kinds: [ShareKind::default(); 4],
+            share_kinds: [ShareKindCode::default(); 4],
             share_granularity: 4096,
             shared_memory_per_block: 227 << 10,
             fanout: 1,
@@ -199,20 +199,20 @@ mod tests {
         let automatic = TransferOptions::default();
         assert_eq!(
             put(64 << 10, 0, automatic).unwrap().method,
-            abi::Method::BULK
+            abi::MethodCode::BULK
         );
         assert_eq!(
             put(65_537, 0, automatic).unwrap().method,
-            abi::Method::VECTOR
+            abi::MethodCode::VECTOR
         );
         let get = plan(&capabilities(ALL), Direction::Get, 8, 0, &automatic);
-        assert_eq!(get.unwrap().method, abi::Method::VECTOR);
+        assert_eq!(get.unwrap().method, abi::MethodCode::VECTOR);
     }
 
     #[test]
     fn addresses_that_bulk_copies_cannot_take_are_moved_by_vector_accesses() {
         let skewed = put(1000, 8, TransferOptions::new().method(Method::Bulk)).unwrap();
-        assert_eq!(skewed.method, abi::Method::VECTOR);
+        assert_eq!(skewed.method, abi::MethodCode::VECTOR);
         let without = plan(
             &capabilities(0),
             Direction::Put,
@@ -220,7 +220,7 @@ mod tests {
             0,
             &TransferOptions::default(),
         );
-        assert_eq!(without.unwrap().method, abi::Method::VECTOR);
+        assert_eq!(without.unwrap().method, abi::MethodCode::VECTOR);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const VERDICT_GRACE: Duration = Duration::from_millis(500);
 const CHUNK: usize = 16 * 1024;
 
 /// Returns whether a rendezvous is still wanted.
-pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
+pub(super) type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Interval at which that is checked.
 const WANTED_INTERVAL: Duration = Duration::from_millis(10);
@@ -120,7 +120,7 @@ impl Client {
         descriptor: Option<BorrowedFd<'_>>,
         awaited: &str,
         deadline: Duration,
-        wanted: Option<Wanted<'_>>,
+        wanted: Option<StillWanted<'_>>,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());

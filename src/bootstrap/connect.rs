@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::Wanted;
+use crate::bootstrap::client::StillWanted;
 use crate::bootstrap::environment::{LaunchEnvironment, random_job};
 use crate::bootstrap::meeting::Meeting;
 use crate::bootstrap::peer::PeerInformation;
@@ -58,7 +58,7 @@ impl Bootstrap {
     fn meet(
         environment: LaunchEnvironment,
         deadline: Duration,
-        wanted: Option<Wanted<'_>>,
+        wanted: Option<StillWanted<'_>>,
     ) -> Result<Self, BootstrapError> {
         environment.check()?;
         let meeting = Meeting::of(&environment, deadline, wanted)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use crate::bootstrap::coordinator::action::Beside;
+use crate::bootstrap::coordinator::action::SentDescriptor;
 use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, MAX_BODY};
@@ -206,7 +206,9 @@ impl Connection {
     }
 
     /// Takes the first complete request out of the received bytes.
-    pub(super) fn next_request(&mut self) -> Result<Option<(u64, Request, Beside)>, String> {
+    pub(super) fn next_request(
+        &mut self,
+    ) -> Result<Option<(u64, Request, SentDescriptor)>, String> {
         let Some(frame) = Frame::parse(&self.incoming).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
@@ -215,7 +217,7 @@ impl Connection {
         let taken = HEADER_BYTES + frame.body.len();
         self.incoming.drain(..taken);
         let beside = match (announced, message_takes_descriptor(&message)) {
-            (0, _) => Beside::Nothing,
+            (0, _) => SentDescriptor::Nothing,
             (1, true) => {
                 let batch = self
                     .batches
@@ -223,8 +225,8 @@ impl Connection {
                     .ok_or("an announced file descriptor is missing")?;
                 let mut descriptors = batch.descriptors.into_iter();
                 match (descriptors.next(), batch.truncated) {
-                    (Some(descriptor), false) => Beside::Descriptor(descriptor),
-                    (None, true) | (Some(_), true) => Beside::Lost,
+                    (Some(descriptor), false) => SentDescriptor::Descriptor(descriptor),
+                    (None, true) | (Some(_), true) => SentDescriptor::Lost,
                     (None, false) => return Err("an empty batch of file descriptors".into()),
                 }
             }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::{Duration, Instant};
 
-use action::{Action, Beside, HOST, Token};
+use action::{Action, HOST, SentDescriptor, Token};
 use gather::{Contribution, Gathers};
 use values::{Getter, Values};
 
@@ -121,7 +121,7 @@ impl Coordinator {
         onward: Option<&str>,
         request: u64,
         message: Request,
-        beside: Beside,
+        beside: SentDescriptor,
         now: Instant,
     ) -> Result<(), &'static str> {
         let rank = match message {
@@ -163,13 +163,13 @@ impl Coordinator {
                 payload,
                 deadline,
             } => {
-                if let Beside::Lost = beside {
+                if let SentDescriptor::Lost = beside {
                     self.fail(Failure::DescriptorLost { rank }, now);
                     return Ok(());
                 }
                 let descriptor = match beside {
-                    Beside::Descriptor(descriptor) => Some(descriptor),
-                    Beside::Nothing | Beside::Lost => None,
+                    SentDescriptor::Descriptor(descriptor) => Some(descriptor),
+                    SentDescriptor::Nothing | SentDescriptor::Lost => None,
                 };
                 let deadline = after(deadline);
                 let contribution = Contribution {

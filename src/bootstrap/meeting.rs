@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::Wanted;
+use crate::bootstrap::client::StillWanted;
 use crate::bootstrap::coordinator::Coordinator;
 use crate::bootstrap::deadline;
 use crate::bootstrap::deadline::microseconds;
@@ -32,14 +32,14 @@ pub(super) struct Meeting<'a> {
     pub(super) peer: PeerInformation,
     start: Instant,
     pub(super) until: Instant,
-    wanted: Option<Wanted<'a>>,
+    wanted: Option<StillWanted<'a>>,
 }
 
 impl<'a> Meeting<'a> {
     pub(super) fn of(
         environment: &'a LaunchEnvironment,
         deadline: Duration,
-        wanted: Option<Wanted<'a>>,
+        wanted: Option<StillWanted<'a>>,
     ) -> Result<Self, BootstrapError> {
         let LaunchEnvironment {
             rank,

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::{Client, Wanted};
+use crate::bootstrap::client::{Client, StillWanted};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::MAX_BODY;
@@ -282,7 +282,7 @@ impl Store {
         &self,
         request: &Request,
         deadline: Duration,
-        wanted: Option<Wanted<'_>>,
+        wanted: Option<StillWanted<'_>>,
     ) -> Result<Reply, BootstrapError> {
         (self.client)
             .call(request, None, "the rendezvous", deadline, wanted)

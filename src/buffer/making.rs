@@ -124,7 +124,8 @@ impl Communicator {
             // alike.
             Origin::Backend | Origin::Signals => multicast.padded(bytes.max(1) as u64),
         };
-        let (allocation, _) = sharing::allocate(shared.maker(), &mut round, &kinds, bytes, origin)?;
+        let (allocation, _) =
+            sharing::allocate(shared.allocator(), &mut round, &kinds, bytes, origin)?;
         if !matches!(origin, Origin::Caller(_))
             && let Err(error) = multicast.bind(shared, &mut round, &allocation)
         {

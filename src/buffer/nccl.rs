@@ -3,26 +3,26 @@
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::buffer::symmetric::SymmetricBuffer;
-use crate::group::nccl::{self, VendorLibrary};
+use crate::group::nccl::{self, NcclLibrary};
 use crate::world::communicator::Communicator;
 
 impl Communicator {
     /// Opens NCCL or RCCL and joins these ranks to a communicator of it. Afterwards
-    /// [`crate::Provider::Vendor`], or with `windows` [`crate::Provider::VendorWindows`], can be requested, and
+    /// [`crate::Provider::Nccl`], or with `windows` [`crate::Provider::NcclWindows`], can be requested, and
     /// tuning rows that name NCCL take effect. Returns the library's description; does nothing else if it is
     /// open already. Collective. Blocks until all ranks have joined, for at most the setup deadline.
     ///
     /// # Errors
     /// [`crate::Error::Unsupported`], which names the library, if it is missing or too old for windows; the
     /// errors of any collective call.
-    pub fn open_vendor(&self, windows: bool) -> Result<VendorLibrary> {
+    pub fn open_nccl(&self, windows: bool) -> Result<NcclLibrary> {
         let world = self.world();
         nccl::open(world, &world.collectives.nccl, windows)
     }
 }
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// Registers the buffer as a symmetric window of NCCL; requires [`Communicator::open_vendor`] with windows.
+    /// Registers the buffer as a symmetric window of NCCL; requires [`Communicator::open_nccl`] with windows.
     /// Collective; blocks for at most the setup deadline in each step. The registration lasts until the buffer is
     /// given up.
     ///
@@ -30,7 +30,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// [`crate::Error::InvalidArgument`] if NCCL was not opened with windows, or the buffer is registered
     /// already; [`crate::Error::Unsupported`] if the library cannot register it; the errors of any collective
     /// call.
-    pub fn register_with_vendor(&self) -> Result<()> {
+    pub fn register_with_nccl(&self) -> Result<()> {
         let world = self.world();
         nccl::register(world, &world.collectives.nccl, self.allocation())
     }

@@ -1,13 +1,13 @@
 //! The collective verbs.
 
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::parts::Parts;
+use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
 use crate::rank::operand::Operand;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
@@ -84,7 +84,7 @@ impl Collectives<'_> {
         operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
-            operation: CollectiveOperation::REDUCE,
+            operation: CollectiveOperationCode::REDUCE,
             root,
             ..self.reduction("reduce", destination.into(), source.into(), operator)?
         };
@@ -104,7 +104,7 @@ impl Collectives<'_> {
         operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
-            operation: CollectiveOperation::REDUCE_SCATTER,
+            operation: CollectiveOperationCode::REDUCE_SCATTER,
             ..self.reduction(
                 "reduce_scatter",
                 destination.into(),
@@ -126,7 +126,7 @@ impl Collectives<'_> {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let operation = CollectiveOperation::ALL_GATHER;
+        let operation = CollectiveOperationCode::ALL_GATHER;
         let request = self.movement("all_gather", operation, destination.into(), source.into())?;
         self.run(&request)
     }
@@ -142,7 +142,7 @@ impl Collectives<'_> {
         source: impl Into<Slice<'a, T>>,
         counts: &[usize],
     ) -> Result<()> {
-        let operation = CollectiveOperation::ALL_GATHER_V;
+        let operation = CollectiveOperationCode::ALL_GATHER_V;
         let request = Request {
             counts: Some(counts),
             ..self.movement("all_gather_v", operation, destination.into(), source.into())?
@@ -160,7 +160,7 @@ impl Collectives<'_> {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let operation = CollectiveOperation::BROADCAST;
+        let operation = CollectiveOperationCode::BROADCAST;
         let request = Request {
             root,
             ..self.movement("broadcast", operation, destination.into(), source.into())?
@@ -178,7 +178,7 @@ impl Collectives<'_> {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let operation = CollectiveOperation::ALL_TO_ALL;
+        let operation = CollectiveOperationCode::ALL_TO_ALL;
         let request = self.movement("all_to_all", operation, destination.into(), source.into())?;
         self.run(&request)
     }
@@ -201,7 +201,7 @@ impl Collectives<'_> {
         sent: &[usize],
         sent_at: &[usize],
     ) -> Result<()> {
-        let parts = Parts {
+        let parts = AllToAllParts {
             received,
             received_at,
             sent,
@@ -223,7 +223,7 @@ impl Collectives<'_> {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let operation = CollectiveOperation::GATHER;
+        let operation = CollectiveOperationCode::GATHER;
         let request = Request {
             root,
             ..self.movement("gather", operation, destination.into(), source.into())?
@@ -243,7 +243,7 @@ impl Collectives<'_> {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let operation = CollectiveOperation::SCATTER;
+        let operation = CollectiveOperationCode::SCATTER;
         let request = Request {
             root,
             ..self.movement("scatter", operation, destination.into(), source.into())?
@@ -308,7 +308,7 @@ impl Collectives<'_> {
         source: Slice<'b, T>,
         operator: ReduceOp,
     ) -> Result<Request<'b>> {
-        let operation = CollectiveOperation::ALL_REDUCE;
+        let operation = CollectiveOperationCode::ALL_REDUCE;
         Ok(Request {
             element: T::TYPE.into(),
             reduce: operator.into(),
@@ -320,7 +320,7 @@ impl Collectives<'_> {
     fn movement<'b, T: Element>(
         &self,
         name: &'static str,
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         destination: Slice<'b, T>,
         source: Slice<'b, T>,
     ) -> Result<Request<'b>> {
@@ -331,16 +331,16 @@ impl Collectives<'_> {
     fn request<'b>(
         &self,
         name: &'static str,
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         (destination, source): (UntypedSlice<'b>, UntypedSlice<'b>),
         element_bytes: usize,
     ) -> Result<Request<'b>> {
         Ok(Request {
             name,
             operation,
-            element: ElementType::U8,
+            element: ElementTypeCode::U8,
             element_bytes: element_bytes.max(1) as u64,
-            reduce: ReduceOperation::default(),
+            reduce: ReduceOpCode::default(),
             root: 0,
             counts: None,
             destination: self.operand(name, destination)?,

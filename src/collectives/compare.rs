@@ -9,7 +9,7 @@
 use crate::base::error::{Error, Result};
 use crate::bootstrap::BootstrapError;
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::parts::Parts;
+use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
 use crate::group::membership::Membership;
 use crate::rank::context::Context;
@@ -159,14 +159,14 @@ impl<'a> Comparison<'a> {
     pub fn of_parts(
         &self,
         element_bytes: u64,
-        parts: &Parts<'_>,
+        parts: &AllToAllParts<'_>,
         refusal: Option<&Error>,
     ) -> Result<()> {
-        let judged = refusal.map_or_else(|| "valid".into(), Error::to_string);
+        let validated = refusal.map_or_else(|| "valid".into(), Error::to_string);
         let fields = [
             ("the operation", self.operation.into()),
             ("the size of an element", element_bytes.to_string()),
-            ("the counts and offsets", judged),
+            ("the counts and offsets", validated),
         ];
         let list = |counts: &[usize]| {
             let counts: Vec<_> = counts.iter().map(usize::to_string).collect();

@@ -4,7 +4,7 @@
 //! goes in launch `k`, and meets its `k`-th receive there. Only the two ranks of a pair keep in step; others
 //! need not make the call.
 
-use crate::backend::Collectives as _;
+use crate::backend::CollectiveKernels as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -12,7 +12,7 @@ use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::parts::{Parts, Ranges, own_pair};
+use crate::collectives::parts::{AllToAllParts, Ranges, own_pair};
 use crate::collectives::run::dispatch::watch;
 use crate::collectives::run::kernel::geometry;
 use crate::collectives::select::{choose, membership};
@@ -189,7 +189,7 @@ impl<'b> Exchange<'b> {
         let call = Call::new(
             queue,
             NAME,
-            CollectiveOperation::EXCHANGE,
+            CollectiveOperationCode::EXCHANGE,
             membership,
             options,
         )?;
@@ -226,7 +226,7 @@ impl<'q> Collectives<'q> {
         &self,
         destination: UntypedSlice<'_>,
         source: UntypedSlice<'_>,
-        parts: &Parts<'_>,
+        parts: &AllToAllParts<'_>,
         element_bytes: usize,
     ) -> Result<()> {
         const NAME: &str = "all_to_all_v";
@@ -248,21 +248,21 @@ impl<'q> Collectives<'q> {
             world: members,
         };
         // Everything is checked before anything is enqueued.
-        let judged = ranges
-            .judge(world.rank, membership.rank)
+        let validated = ranges
+            .validate(world.rank, membership.rank)
             .map_err(|message| queue.invalid(NAME, message));
         if world.collectives.check_calls {
             let compared = Comparison::new(world, membership, options, NAME).of_parts(
                 element_bytes,
                 parts,
-                judged.as_ref().err(),
+                validated.as_ref().err(),
             );
             // This rank's own error is more precise than the comparison's.
-            judged.and(compared)?;
+            validated.and(compared)?;
         } else {
-            judged?;
+            validated?;
         }
-        let operation = CollectiveOperation::ALL_TO_ALL_V;
+        let operation = CollectiveOperationCode::ALL_TO_ALL_V;
         let call = Call::new(queue, NAME, operation, membership, options)?;
         // Every part was checked above.
         let entries = (0..members).flat_map(|peer| {
@@ -292,19 +292,19 @@ impl<'q> Collectives<'q> {
 struct Call<'c> {
     queue: &'c Queue,
     name: &'static str,
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     membership: &'c Membership,
     options: &'c CollectiveOptions<'c>,
     choice: Choice,
     /// NCCL's communicator, if NCCL does the exchange.
-    library: Option<RawVendor>,
+    library: Option<RawNccl>,
 }
 
 impl<'c> Call<'c> {
     fn new(
         queue: &'c Queue,
         name: &'static str,
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         membership: &'c Membership,
         options: &'c CollectiveOptions<'c>,
     ) -> Result<Self> {
@@ -316,13 +316,13 @@ impl<'c> Call<'c> {
             push_channels: 0,
             multicast: false,
             operation,
-            element: ElementType::U8,
-            reduce: ReduceOperation::default(),
+            element: ElementTypeCode::U8,
+            reduce: ReduceOpCode::default(),
             world: membership.world() as u32,
             // Ranks do not know each other's sizes, and all must choose alike.
             bytes: u64::MAX,
             in_place: false,
-            vendor: library.is_some(),
+            nccl: library.is_some(),
         };
         let choice = choose(world, name, &query, options)?;
         Ok(Self {
@@ -332,7 +332,7 @@ impl<'c> Call<'c> {
             membership,
             options,
             choice,
-            library: library.filter(|_| choice.algorithm == Algorithm::VENDOR),
+            library: library.filter(|_| choice.algorithm == AlgorithmCode::VENDOR),
         })
     }
 
@@ -366,7 +366,7 @@ impl<'c> Call<'c> {
         let blocks = world * per_peer + 1;
         let threads = self.choice.threads;
         let selector = &shared.collectives.selector;
-        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementType::U8, threads);
+        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementTypeCode::U8, threads);
         if selector.has_grids() && blocks > most {
             return Err(self.queue.invalid(
                 self.name,

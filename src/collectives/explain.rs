@@ -52,7 +52,7 @@ impl Communicator {
     ///     in_place: true,
     ///     ..CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 20, ElementType::F32)
     /// };
-    /// let options = CollectiveOptions::new().provider(Provider::Own);
+    /// let options = CollectiveOptions::new().provider(Provider::Symmem);
     /// let choice = communicator.explain_call(&call, &options)?;
     /// println!("{:?}", choice.algorithm());
     /// # Ok(()) }

@@ -6,7 +6,7 @@ use crate::group::slots::Header;
 
 /// Multicast addresses of a call's memory; null if multicast is emulated.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reach {
+pub struct MulticastAddresses {
     /// The channel's slots.
     pub slots: DeviceAddress,
     /// The destination.
@@ -33,8 +33,8 @@ pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments 
         sources: [DeviceAddress::NULL; MAX_RANKS],
         destinations: [DeviceAddress::NULL; MAX_RANKS],
         count: 0,
-        element: ElementType::U8,
-        reduce: ReduceOperation::default(),
+        element: ElementTypeCode::U8,
+        reduce: ReduceOpCode::default(),
         load: MulticastLoad::OWN,
         store: MulticastStore::OWN,
     };
@@ -44,16 +44,16 @@ pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments 
 
 impl Shape<'_> {
     /// Returns the arguments of a call by multicast. Bytes that are moved count as elements of
-    /// [`ElementType::U8`].
+    /// [`ElementTypeCode::U8`].
     pub fn multicast_arguments(
         &self,
         header: &Header<'_>,
-        reach: &Reach,
-        algorithm: Algorithm,
-        element: ElementType,
-        reduce: ReduceOperation,
+        reach: &MulticastAddresses,
+        algorithm: AlgorithmCode,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> MulticastArguments {
-        use CollectiveOperation as O;
+        use CollectiveOperationCode as O;
         let mut arguments = MulticastArguments {
             element,
             reduce,
@@ -76,7 +76,7 @@ impl Shape<'_> {
             }
         };
         match self.operation {
-            O::ALL_REDUCE if algorithm == Algorithm::MULTICAST_ONE_SHOT => {
+            O::ALL_REDUCE if algorithm == AlgorithmCode::MULTICAST_ONE_SHOT => {
                 arguments.count = whole;
                 load_all(&mut arguments, 0);
                 arguments.destinations[rank] = self.destination.at(rank, 0);
@@ -111,7 +111,7 @@ impl Shape<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{Parts, Place};
+    use crate::collectives::plan::{PartLayout, SymmetricRange};
     use crate::group::operations::{multicast_only_by_name, multicast_reduces};
 
     const GIB: u64 = 1 << 30;
@@ -120,9 +120,9 @@ mod tests {
     /// Returns the arguments of each member's kernel, for multicast addresses that lie apart from the members'
     /// own.
     fn plan(
-        operation: CollectiveOperation,
-        algorithm: Algorithm,
-        parts: Parts<'_>,
+        operation: CollectiveOperationCode,
+        algorithm: AlgorithmCode,
+        parts: PartLayout<'_>,
         in_place: bool,
         emulated: bool,
     ) -> Vec<MulticastArguments> {
@@ -152,12 +152,12 @@ mod tests {
                 DeviceAddress(address)
             }
         };
-        let reach = Reach {
+        let reach = MulticastAddresses {
             slots: there(64 * GIB),
             destination: there(65 * GIB),
             source: there(66 * GIB),
         };
-        let place = |offset| Place {
+        let place = |offset| SymmetricRange {
             bases: &bases,
             members: &members,
             offset,
@@ -173,12 +173,12 @@ mod tests {
             parts,
         };
         let element = match operation {
-            CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER => {
-                ElementType::F32
+            CollectiveOperationCode::ALL_REDUCE | CollectiveOperationCode::REDUCE_SCATTER => {
+                ElementTypeCode::F32
             }
-            _ => ElementType::U8,
+            _ => ElementTypeCode::U8,
         };
-        let reduce = ReduceOperation::SUM;
+        let reduce = ReduceOpCode::SUM;
         (0..WORLD)
             .map(|rank| {
                 shape(rank).multicast_arguments(&header, &reach, algorithm, element, reduce)
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn in_two_shots_each_rank_reduces_its_share_of_all_and_hands_it_to_all() {
         let all = plan(
-            CollectiveOperation::ALL_REDUCE,
-            Algorithm::MULTICAST,
-            Parts::Equal(1000),
+            CollectiveOperationCode::ALL_REDUCE,
+            AlgorithmCode::MULTICAST,
+            PartLayout::Equal(1000),
             false,
             false,
         );
@@ -219,17 +219,17 @@ mod tests {
     #[test]
     fn in_one_shot_and_in_a_reduce_scatter_each_rank_writes_its_own_memory_only() {
         let one_shot = plan(
-            CollectiveOperation::ALL_REDUCE,
-            Algorithm::MULTICAST_ONE_SHOT,
-            Parts::Equal(1000),
+            CollectiveOperationCode::ALL_REDUCE,
+            AlgorithmCode::MULTICAST_ONE_SHOT,
+            PartLayout::Equal(1000),
             false,
             false,
         );
         let scatter = |in_place| {
             plan(
-                CollectiveOperation::REDUCE_SCATTER,
-                Algorithm::MULTICAST,
-                Parts::Equal(400),
+                CollectiveOperationCode::REDUCE_SCATTER,
+                AlgorithmCode::MULTICAST,
+                PartLayout::Equal(400),
                 in_place,
                 false,
             )
@@ -259,9 +259,9 @@ mod tests {
     #[test]
     fn who_has_something_hands_it_to_all_and_nobody_loads_from_a_peer() {
         let gathered = plan(
-            CollectiveOperation::ALL_GATHER,
-            Algorithm::MULTICAST,
-            Parts::Equal(48),
+            CollectiveOperationCode::ALL_GATHER,
+            AlgorithmCode::MULTICAST,
+            PartLayout::Equal(48),
             false,
             false,
         );
@@ -275,13 +275,13 @@ mod tests {
                 (rank as u64 + 1) * GIB + (1 << 20)
             );
         }
-        let counts = Parts::Counted {
+        let counts = PartLayout::Counted {
             counts: &[3, 0, 5, 1],
             element_bytes: 4,
         };
         let counted = plan(
-            CollectiveOperation::ALL_GATHER_V,
-            Algorithm::MULTICAST,
+            CollectiveOperationCode::ALL_GATHER_V,
+            AlgorithmCode::MULTICAST,
             counts,
             true,
             false,
@@ -292,9 +292,9 @@ mod tests {
             .collect();
         assert_eq!(places, [(0, 12), (12, 0), (12, 20), (32, 4)]);
         let broadcast = plan(
-            CollectiveOperation::BROADCAST,
-            Algorithm::MULTICAST,
-            Parts::Equal(99),
+            CollectiveOperationCode::BROADCAST,
+            AlgorithmCode::MULTICAST,
+            PartLayout::Equal(99),
             false,
             false,
         );
@@ -312,13 +312,13 @@ mod tests {
     #[test]
     fn without_a_switch_no_address_is_made_up() {
         for operation in [
-            CollectiveOperation::ALL_REDUCE,
-            CollectiveOperation::ALL_GATHER,
+            CollectiveOperationCode::ALL_REDUCE,
+            CollectiveOperationCode::ALL_GATHER,
         ] {
             for arguments in plan(
                 operation,
-                Algorithm::MULTICAST,
-                Parts::Equal(64),
+                AlgorithmCode::MULTICAST,
+                PartLayout::Equal(64),
                 false,
                 true,
             ) {
@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn what_the_switch_does_not_reduce_as_promised_is_left_to_others() {
-        use ElementType as E;
-        use ReduceOperation as R;
-        let all = (E::I8.0..=E::F8_E5M2.0).map(ElementType);
+        use ElementTypeCode as E;
+        use ReduceOpCode as R;
+        let all = (E::I8.0..=E::F8_E5M2.0).map(ElementTypeCode);
         let by = |reduce| {
             all.clone()
                 .filter(|&element| multicast_reduces(element, reduce))

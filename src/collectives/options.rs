@@ -1,6 +1,6 @@
 //! Options of collectives.
 
-use crate::backend::abi::Algorithm;
+use crate::backend::abi::AlgorithmCode;
 use crate::base::names;
 use crate::group::provider::Provider;
 use crate::world::group::Group;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Options of a collective; by default the selector chooses. Must be the same on all members.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) algorithm: AlgorithmCode,
     pub(crate) blocks: Option<u32>,
     pub(crate) threads: Option<u32>,
     pub(crate) concurrent: Option<u32>,
@@ -40,7 +40,7 @@ impl<'a> CollectiveOptions<'a> {
     pub fn algorithm(mut self, algorithm: impl Into<Option<names::Algorithm>>) -> Self {
         self.algorithm = algorithm
             .into()
-            .map_or(Algorithm::AUTOMATIC, Algorithm::from);
+            .map_or(AlgorithmCode::AUTOMATIC, AlgorithmCode::from);
         self
     }
 

@@ -3,7 +3,7 @@
 use crate::rank::operand::Operand;
 
 /// The counts and offsets of [`crate::Queue::all_to_all_v`], in elements, one of each for every member.
-pub struct Parts<'a> {
+pub struct AllToAllParts<'a> {
     /// Elements received from each member.
     pub received: &'a [usize],
     /// Offset in the destination of what each member sends.
@@ -18,7 +18,7 @@ pub struct Parts<'a> {
 #[derive(Clone, Copy)]
 pub struct Ranges<'a> {
     /// The parts.
-    pub parts: &'a Parts<'a>,
+    pub parts: &'a AllToAllParts<'a>,
     /// The destination.
     pub to: Operand<'a>,
     /// The source.
@@ -72,7 +72,7 @@ impl<'a> Ranges<'a> {
     ///
     /// # Errors
     /// The first violation, as text.
-    pub fn judge(&self, own: usize, rank: usize) -> Result<(), String> {
+    pub fn validate(&self, own: usize, rank: usize) -> Result<(), String> {
         for member in 0..self.world {
             let (sent, received) = self.pair(member)?;
             if member == rank {

@@ -13,7 +13,7 @@ pub const VECTOR: u64 = 16;
 
 /// A range of a symmetric allocation at every member of a group.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct SymmetricRange<'a> {
     /// The allocation at each rank of the communicator.
     pub bases: &'a [DeviceAddress],
     /// The communicator's number of each member.
@@ -22,7 +22,7 @@ pub struct Place<'a> {
     pub offset: u64,
 }
 
-impl Place<'_> {
+impl SymmetricRange<'_> {
     /// Returns the address of a byte of the range at a member.
     pub fn at(&self, member: usize, offset: u64) -> DeviceAddress {
         DeviceAddress(self.bases[self.members[member]].0 + self.offset + offset)
@@ -33,7 +33,7 @@ impl Place<'_> {
 #[derive(Clone, Copy)]
 pub struct Shape<'a> {
     /// The operation.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// This rank's number in the group.
     pub rank: usize,
     /// Ranks in the group.
@@ -41,19 +41,19 @@ pub struct Shape<'a> {
     /// The root; ignored by operations without one.
     pub root: usize,
     /// The destination.
-    pub destination: Place<'a>,
+    pub destination: SymmetricRange<'a>,
     /// The source.
-    pub source: Place<'a>,
+    pub source: SymmetricRange<'a>,
     /// Whether the smaller range is a part of the larger, or both are the same.
     pub in_place: bool,
     /// Offset and length of each member's part in the larger range. If both ranges have the same length and are
     /// undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
-    pub parts: Parts<'a>,
+    pub parts: PartLayout<'a>,
 }
 
 /// Offset and bytes of each member's part. A few numbers, not a table: most calls need no more.
 #[derive(Clone, Copy, Debug)]
-pub enum Parts<'a> {
+pub enum PartLayout<'a> {
     /// Equal contiguous parts, in bytes.
     Equal(u64),
     /// Contiguous parts with a count for each member.
@@ -74,7 +74,7 @@ pub enum Parts<'a> {
     },
 }
 
-impl Parts<'_> {
+impl PartLayout<'_> {
     /// Returns the offset of a member's part in the range, in bytes.
     pub fn offset(&self, member: usize) -> u64 {
         match *self {
@@ -141,9 +141,9 @@ impl Shape<'_> {
         }
     }
 
-    /// Calls `copy` for each of this rank's copies (destination, source, bytes); with [`Algorithm::SWAP`], for
+    /// Calls `copy` for each of this rank's copies (destination, source, bytes); with [`AlgorithmCode::SWAP`], for
     /// the two sides of each of its swaps. `stage` 1 is the second launch of a two-shot broadcast.
-    pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
+    pub fn moves(&self, algorithm: AlgorithmCode, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
         let (offset, bytes) = (
             |member| self.parts.offset(member),
@@ -151,19 +151,19 @@ impl Shape<'_> {
         );
         // A member with no elements cannot tell from its own ranges whether the others are in place, so no
         // member may depend on where another's source is: the sender pushes.
-        let push = algorithm == Algorithm::PUSH
-            || self.operation == CollectiveOperation::ALL_GATHER_V
+        let push = algorithm == AlgorithmCode::PUSH
+            || self.operation == CollectiveOperationCode::ALL_GATHER_V
                 && (0..world).any(|member| bytes(member) == 0);
         let peers = others_first(rank, world);
         match self.operation {
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V if push => {
                 let from = self.gathered_from(rank);
                 let (start, length) = (offset(rank), bytes(rank));
                 peers.for_each(|peer| {
                     copy(Copy(self.destination.at(peer, start), from, length));
                 });
             }
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V => {
                 peers.for_each(|peer| {
                     let to = self.destination.at(rank, offset(peer));
                     copy(Copy(to, self.gathered_from(peer), bytes(peer)));
@@ -171,7 +171,7 @@ impl Shape<'_> {
             }
             // Swaps a part of this rank with one of the peer. The lower rank swaps the first half of both, the
             // higher rank the second.
-            CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
+            CollectiveOperationCode::ALL_TO_ALL if algorithm == AlgorithmCode::SWAP => {
                 peers.filter(|&peer| peer != rank).for_each(|peer| {
                     let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
                     let own = self.destination.at(rank, offset(peer) + start);
@@ -179,28 +179,28 @@ impl Shape<'_> {
                     copy(Copy(own, theirs, length));
                 });
             }
-            CollectiveOperation::ALL_TO_ALL => peers.for_each(|peer| {
+            CollectiveOperationCode::ALL_TO_ALL => peers.for_each(|peer| {
                 let (reader, writer) = if push { (peer, rank) } else { (rank, peer) };
                 let to = self.destination.at(reader, offset(writer));
                 copy(Copy(to, self.source.at(writer, offset(reader)), bytes(0)));
             }),
-            CollectiveOperation::GATHER if push => {
+            CollectiveOperationCode::GATHER if push => {
                 let to = self.destination.at(root, offset(rank));
                 copy(Copy(to, self.gathered_from(rank), bytes(rank)));
             }
-            CollectiveOperation::GATHER if rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::GATHER if rank == root => peers.for_each(|peer| {
                 let to = self.destination.at(root, offset(peer));
                 copy(Copy(to, self.gathered_from(peer), bytes(peer)));
             }),
-            CollectiveOperation::SCATTER if push && rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::SCATTER if push && rank == root => peers.for_each(|peer| {
                 let from = self.source.at(root, offset(peer));
                 copy(Copy(self.scattered_to(peer), from, bytes(peer)));
             }),
-            CollectiveOperation::SCATTER if !push => {
+            CollectiveOperationCode::SCATTER if !push => {
                 let from = self.source.at(root, offset(rank));
                 copy(Copy(self.scattered_to(rank), from, bytes(rank)));
             }
-            CollectiveOperation::BROADCAST if algorithm == Algorithm::TWO_SHOT => {
+            CollectiveOperationCode::BROADCAST if algorithm == AlgorithmCode::TWO_SHOT => {
                 let (start, length) = share(bytes(0), 1, world, rank);
                 let own = self.destination.at(rank, start);
                 if stage == 0 {
@@ -212,11 +212,11 @@ impl Shape<'_> {
                         .for_each(|peer| copy(Copy(self.destination.at(peer, start), own, length)));
                 }
             }
-            CollectiveOperation::BROADCAST if push && rank == root => peers.for_each(|peer| {
+            CollectiveOperationCode::BROADCAST if push && rank == root => peers.for_each(|peer| {
                 let from = self.source.at(root, 0);
                 copy(Copy(self.destination.at(peer, 0), from, bytes(0)));
             }),
-            CollectiveOperation::BROADCAST if !push => {
+            CollectiveOperationCode::BROADCAST if !push => {
                 let from = self.source.at(root, 0);
                 copy(Copy(self.destination.at(rank, 0), from, bytes(0)));
             }
@@ -228,7 +228,7 @@ impl Shape<'_> {
     pub fn move_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         stage: u32,
         concurrent: u32,
     ) -> MoveArguments {
@@ -276,15 +276,15 @@ impl Shape<'_> {
             // Address and bytes of the data sent to the peer, and received from it.
             let none = (DeviceAddress::NULL, 0);
             let (send, receive) = match self.operation {
-                CollectiveOperation::ALL_TO_ALL => (
+                CollectiveOperationCode::ALL_TO_ALL => (
                     (self.source.at(rank, offset(peer)), bytes(peer)),
                     (self.destination.at(rank, offset(peer)), bytes(peer)),
                 ),
-                CollectiveOperation::BROADCAST => (
+                CollectiveOperationCode::BROADCAST => (
                     choose(rank == root, (self.source.at(rank, 0), bytes(0)), none),
                     choose(peer == root, (self.destination.at(rank, 0), bytes(0)), none),
                 ),
-                CollectiveOperation::SCATTER => (
+                CollectiveOperationCode::SCATTER => (
                     choose(
                         rank == root,
                         (self.source.at(rank, offset(peer)), bytes(peer)),
@@ -293,7 +293,7 @@ impl Shape<'_> {
                     choose(peer == root, (self.scattered_to(rank), bytes(rank)), none),
                 ),
                 _ => {
-                    let gathers = self.operation == CollectiveOperation::GATHER;
+                    let gathers = self.operation == CollectiveOperationCode::GATHER;
                     (
                         choose(
                             !gathers || peer == root,
@@ -318,9 +318,9 @@ impl Shape<'_> {
     pub fn reduce_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
-        element: ElementType,
-        reduce: ReduceOperation,
+        algorithm: AlgorithmCode,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> ReduceArguments {
         let mut arguments = ReduceArguments {
             group: *header.channel,
@@ -334,11 +334,11 @@ impl Shape<'_> {
         let (rank, world) = (self.rank, self.world);
         let size = element.bytes();
         let count = self.parts.bytes(0) / size;
-        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
-        let rooted = self.operation == CollectiveOperation::REDUCE;
+        let scatters = self.operation == CollectiveOperationCode::REDUCE_SCATTER;
+        let rooted = self.operation == CollectiveOperationCode::REDUCE;
         // A two-shot reduction, and one that the copy engine completes, reduces a share on each rank.
-        let two_shot = algorithm == Algorithm::TWO_SHOT;
-        let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
+        let two_shot = algorithm == AlgorithmCode::TWO_SHOT;
+        let shared = two_shot || algorithm == AlgorithmCode::COPY_ENGINE;
         let (start, length) = match (scatters, shared) {
             (true, _) => (self.parts.offset(rank) / size, count),
             (_, true) => share(count, size, world, rank),
@@ -367,13 +367,13 @@ impl Shape<'_> {
     pub fn reduce_push_arguments(
         &self,
         header: &Header<'_>,
-        element: ElementType,
-        reduce: ReduceOperation,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
         inboxes: Option<&Inboxes>,
     ) -> ReducePushArguments {
-        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
+        let scatters = self.operation == CollectiveOperationCode::REDUCE_SCATTER;
         let mut arguments = ReducePushArguments {
-            reduce: self.reduce_arguments(header, Algorithm::TWO_SHOT, element, reduce),
+            reduce: self.reduce_arguments(header, AlgorithmCode::TWO_SHOT, element, reduce),
             sources: [DeviceAddress::NULL; MAX_RANKS],
             counts: [0; MAX_RANKS],
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
@@ -401,13 +401,13 @@ impl Shape<'_> {
     }
 
     /// Returns the shape of the all-gather of shares that were reduced in place.
-    pub fn gathering(&self, element: ElementType) -> Self {
+    pub fn gathering(&self, element: ElementTypeCode) -> Self {
         let element_bytes = element.bytes();
         Shape {
-            operation: CollectiveOperation::ALL_GATHER_V,
+            operation: CollectiveOperationCode::ALL_GATHER_V,
             source: self.destination,
             in_place: true,
-            parts: Parts::Shares {
+            parts: PartLayout::Shares {
                 count: self.parts.bytes(0) / element_bytes,
                 element_bytes,
                 world: self.world,
@@ -420,11 +420,11 @@ impl Shape<'_> {
     pub fn reduce_packet_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
-        element: ElementType,
-        reduce: ReduceOperation,
+        algorithm: AlgorithmCode,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
     ) -> ReducePacketArguments {
-        let two_shot = algorithm == Algorithm::PACKETS_TWO_SHOT;
+        let two_shot = algorithm == AlgorithmCode::PACKETS_TWO_SHOT;
         let mut arguments = ReducePacketArguments {
             group: *header.channel,
             sources: [DeviceAddress::NULL; MAX_RANKS],
@@ -440,8 +440,8 @@ impl Shape<'_> {
         let count = self.parts.bytes(0) / size;
         for peer in 0..world {
             let (start, length) = match self.operation {
-                CollectiveOperation::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
-                CollectiveOperation::REDUCE if peer != self.root => (0, 0),
+                CollectiveOperationCode::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
+                CollectiveOperationCode::REDUCE if peer != self.root => (0, 0),
                 _ if two_shot => share(count, size, world, peer),
                 _ => (0, count),
             };
@@ -453,7 +453,7 @@ impl Shape<'_> {
         }
         if !two_shot {
             arguments.destinations[rank] = match self.operation {
-                CollectiveOperation::REDUCE_SCATTER => self.scattered_to(rank),
+                CollectiveOperationCode::REDUCE_SCATTER => self.scattered_to(rank),
                 _ => self.destination.at(rank, 0),
             };
         }

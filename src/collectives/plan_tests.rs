@@ -11,15 +11,15 @@ fn bases(world: usize) -> Vec<DeviceAddress> {
 
 /// Calls `check` with the shape of every member, over allocations 1 GiB apart.
 fn with_shapes(
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     members: &[usize],
     root: usize,
-    parts: Parts<'_>,
+    parts: PartLayout<'_>,
     in_place: bool,
     mut check: impl FnMut(Shape<'_>),
 ) {
     let bases = bases(members.iter().max().unwrap() + 1);
-    let place = |offset| Place {
+    let place = |offset| SymmetricRange {
         bases: &bases,
         members,
         offset,
@@ -38,7 +38,7 @@ fn with_shapes(
     }
 }
 
-fn copies(shape: &Shape<'_>, algorithm: Algorithm) -> Vec<Copy> {
+fn copies(shape: &Shape<'_>, algorithm: AlgorithmCode) -> Vec<Copy> {
     let mut copies = Vec::new();
     shape.moves(algorithm, 0, |copy| copies.push(copy));
     copies
@@ -74,13 +74,13 @@ proptest! {
 
 #[test]
 fn parts_lie_one_behind_the_other() {
-    let shares = Parts::Shares {
+    let shares = PartLayout::Shares {
         count: 1003,
         element_bytes: 4,
         world: 3,
     };
     for (parts, all) in [
-        (Parts::Equal(48), 3 * 48),
+        (PartLayout::Equal(48), 3 * 48),
         (counted(&[3, 0, 9]), 12),
         (shares, 1003 * 4),
     ] {
@@ -95,14 +95,14 @@ fn parts_lie_one_behind_the_other() {
 
 #[test]
 fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
-        for algorithm in [Algorithm::PUSH, Algorithm::PULL] {
-            let parts = Parts::Equal(100);
+        for algorithm in [AlgorithmCode::PUSH, AlgorithmCode::PULL] {
+            let parts = PartLayout::Equal(100);
             let mut steps = vec![Vec::new(); 5];
             with_shapes(operation, &[0, 1, 2, 3, 4], 0, parts, false, |shape| {
                 for (step, Copy(to, from, _)) in copies(&shape, algorithm).into_iter().enumerate() {
-                    let remote = if algorithm == Algorithm::PUSH {
+                    let remote = if algorithm == AlgorithmCode::PUSH {
                         to
                     } else {
                         from
@@ -120,10 +120,10 @@ fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
 
 #[test]
 fn the_copy_to_oneself_comes_last() {
-    let parts = Parts::Equal(8);
-    let operation = CollectiveOperation::ALL_GATHER;
+    let parts = PartLayout::Equal(8);
+    let operation = CollectiveOperationCode::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2, 3], 0, parts, false, |shape| {
-        let last = *copies(&shape, Algorithm::PUSH).last().unwrap();
+        let last = *copies(&shape, AlgorithmCode::PUSH).last().unwrap();
         assert_eq!(owner(last.0), shape.rank as u64);
         assert_eq!(owner(last.1), shape.rank as u64);
     });
@@ -132,9 +132,9 @@ fn the_copy_to_oneself_comes_last() {
 #[test]
 fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
     let parts = counted(&[3, 5, 9]);
-    let operation = CollectiveOperation::ALL_GATHER_V;
+    let operation = CollectiveOperationCode::ALL_GATHER_V;
     with_shapes(operation, &[0, 1, 2], 0, parts, true, |shape| {
-        for Copy(to, from, bytes) in copies(&shape, Algorithm::PULL) {
+        for Copy(to, from, bytes) in copies(&shape, AlgorithmCode::PULL) {
             // The same bytes of the same range, at another member.
             assert_eq!(to.0 % GIB, from.0 % GIB);
             assert_eq!(owner(to), shape.rank as u64);
@@ -146,10 +146,10 @@ fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
 #[test]
 fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
     let parts = counted(&[3, 0, 9]);
-    let operation = CollectiveOperation::ALL_GATHER_V;
+    let operation = CollectiveOperationCode::ALL_GATHER_V;
     for in_place in [false, true] {
         with_shapes(operation, &[0, 1, 2], 0, parts, in_place, |shape| {
-            for Copy(_, from, _) in copies(&shape, Algorithm::PULL) {
+            for Copy(_, from, _) in copies(&shape, AlgorithmCode::PULL) {
                 assert_eq!(owner(from), shape.rank as u64);
             }
         });
@@ -159,12 +159,12 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
 #[test]
 fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
     for (world, bytes) in [(2, 1000), (3, 16), (5, 1), (4, 0)] {
-        let parts = Parts::Equal(bytes);
+        let parts = PartLayout::Equal(bytes);
         let members: Vec<usize> = (0..world).collect();
         let mut swapped = std::collections::HashMap::new();
-        let operation = CollectiveOperation::ALL_TO_ALL;
+        let operation = CollectiveOperationCode::ALL_TO_ALL;
         with_shapes(operation, &members, 0, parts, true, |shape| {
-            for Copy(own, theirs, length) in copies(&shape, Algorithm::SWAP) {
+            for Copy(own, theirs, length) in copies(&shape, AlgorithmCode::SWAP) {
                 assert_eq!(owner(own), shape.rank as u64);
                 for byte in 0..length {
                     for (one, other) in [(own, theirs), (theirs, own)] {
@@ -187,12 +187,14 @@ fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
 
 #[test]
 fn a_group_addresses_its_members_and_nobody_else() {
-    let parts = Parts::Equal(16);
+    let parts = PartLayout::Equal(16);
     let members = [6, 2, 4];
-    let operation = CollectiveOperation::ALL_TO_ALL;
+    let operation = CollectiveOperationCode::ALL_TO_ALL;
     with_shapes(operation, &members, 0, parts, false, |shape| {
         let own = members[shape.rank] as u64;
-        for (index, Copy(to, from, _)) in copies(&shape, Algorithm::PUSH).into_iter().enumerate() {
+        for (index, Copy(to, from, _)) in
+            copies(&shape, AlgorithmCode::PUSH).into_iter().enumerate()
+        {
             let peer = (shape.rank + 1 + index) % 3;
             assert_eq!(owner(to), members[peer] as u64);
             assert_eq!(owner(from), own);
@@ -205,12 +207,12 @@ fn a_group_addresses_its_members_and_nobody_else() {
 
 #[test]
 fn only_the_root_of_a_reduction_gets_the_result() {
-    let parts = Parts::Equal(1000 * 4);
-    let operation = CollectiveOperation::REDUCE;
-    for algorithm in [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT] {
+    let parts = PartLayout::Equal(1000 * 4);
+    let operation = CollectiveOperationCode::REDUCE;
+    for algorithm in [AlgorithmCode::ONE_SHOT, AlgorithmCode::TWO_SHOT] {
         let mut reduced = 0;
         with_shapes(operation, &[0, 1, 2], 1, parts, false, |shape| {
-            let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+            let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
             let arguments = shape.reduce_arguments(&header(), algorithm, element, sum);
             reduced += arguments.count;
             for (member, address) in arguments.destinations.iter().enumerate() {
@@ -224,15 +226,15 @@ fn only_the_root_of_a_reduction_gets_the_result() {
 
 #[test]
 fn what_one_member_pushes_is_the_share_that_another_reduces() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     const SIZE: u64 = 4;
     for operation in [O::ALL_REDUCE, O::REDUCE, O::REDUCE_SCATTER] {
         let scatters = operation == O::REDUCE_SCATTER;
         let parts = match scatters {
-            true => Parts::Equal(33 * SIZE),
-            false => Parts::Equal(1001 * SIZE),
+            true => PartLayout::Equal(33 * SIZE),
+            false => PartLayout::Equal(1001 * SIZE),
         };
-        let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+        let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
             all.push(shape.reduce_push_arguments(&header(), element, sum, None));
@@ -256,7 +258,7 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
 
 #[test]
 fn what_one_member_sends_in_packets_another_expects() {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     for operation in [
         O::ALL_GATHER_V,
         O::ALL_TO_ALL,
@@ -266,8 +268,8 @@ fn what_one_member_sends_in_packets_another_expects() {
     ] {
         let parts = match operation {
             O::ALL_GATHER_V => counted(&[7, 0, 130, 5]),
-            O::BROADCAST => Parts::Equal(77),
-            _ => Parts::Equal(33),
+            O::BROADCAST => PartLayout::Equal(77),
+            _ => PartLayout::Equal(33),
         };
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
@@ -288,12 +290,12 @@ fn what_one_member_sends_in_packets_another_expects() {
 
 #[test]
 fn no_more_copies_are_under_way_at_once_than_there_are() {
-    let parts = Parts::Equal(16);
-    let operation = CollectiveOperation::ALL_GATHER;
+    let parts = PartLayout::Equal(16);
+    let operation = CollectiveOperationCode::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2], 0, parts, false, |shape| {
         let concurrent = |asked| {
             shape
-                .move_arguments(&header(), Algorithm::PUSH, 0, asked)
+                .move_arguments(&header(), AlgorithmCode::PUSH, 0, asked)
                 .concurrent
         };
         assert_eq!((concurrent(0), concurrent(2), concurrent(9)), (3, 2, 3));
@@ -314,18 +316,18 @@ fn header() -> Header<'static> {
         rank: 0,
         world: 0,
         slot: 0,
-        operation: CollectiveOperation::BARRIER,
+        operation: CollectiveOperationCode::BARRIER,
         members: [0; MAX_RANKS],
     };
     Header {
         channel: CHANNEL,
-        operation: CollectiveOperation::BARRIER,
+        operation: CollectiveOperationCode::BARRIER,
         watch: CHANNEL.watch,
     }
 }
 
-fn counted(counts: &[usize]) -> Parts<'_> {
-    Parts::Counted {
+fn counted(counts: &[usize]) -> PartLayout<'_> {
+    PartLayout::Counted {
         counts,
         element_bytes: 1,
     }

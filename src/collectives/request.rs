@@ -1,7 +1,7 @@
 //! A collective request, and its checks.
 
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
-use crate::collectives::plan::{Parts, VECTOR};
+use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
+use crate::collectives::plan::{PartLayout, VECTOR};
 use crate::group::membership::Membership;
 use crate::rank::operand::Operand;
 
@@ -10,13 +10,13 @@ pub struct Request<'a> {
     /// The method's name, for errors.
     pub name: &'static str,
     /// The operation.
-    pub operation: CollectiveOperation,
-    /// Element type of a reduction; [`ElementType::U8`] if the operation moves bytes.
-    pub element: ElementType,
+    pub operation: CollectiveOperationCode,
+    /// Element type of a reduction; [`ElementTypeCode::U8`] if the operation moves bytes.
+    pub element: ElementTypeCode,
     /// Bytes per element.
     pub element_bytes: u64,
     /// Reduction operator; 0 for operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// The root; 0 for operations without one.
     pub root: usize,
     /// Elements of each rank, if they may differ.
@@ -38,7 +38,7 @@ impl<'a> Request<'a> {
             false => [to.offset(), from.offset()],
         };
         let part = match self.operation {
-            CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
+            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::REDUCE_SCATTER => {
                 to.bytes().min(from.bytes())
             }
             _ => 0,
@@ -59,12 +59,12 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The first violation, as text.
-    pub fn judge(
+    pub fn validate(
         &self,
         own: usize,
         membership: &Membership,
-    ) -> std::result::Result<(Parts<'a>, bool), String> {
-        use CollectiveOperation as O;
+    ) -> std::result::Result<(PartLayout<'a>, bool), String> {
+        use CollectiveOperationCode as O;
         let (world, rank) = (membership.world(), membership.rank);
         if self.root >= world {
             let root = self.root;
@@ -84,11 +84,11 @@ impl<'a> Request<'a> {
             O::ALL_GATHER | O::GATHER if to.bytes() != from.bytes() * many => {
                 return wrong(elements(from.bytes() * many));
             }
-            O::ALL_GATHER | O::GATHER => Parts::Equal(from.bytes()),
+            O::ALL_GATHER | O::GATHER => PartLayout::Equal(from.bytes()),
             O::REDUCE_SCATTER | O::SCATTER if from.bytes() != to.bytes() * many => {
                 return wrong(elements(from.bytes()) / many);
             }
-            O::REDUCE_SCATTER | O::SCATTER => Parts::Equal(to.bytes()),
+            O::REDUCE_SCATTER | O::SCATTER => PartLayout::Equal(to.bytes()),
             O::ALL_GATHER_V => {
                 let counts = self.counts.unwrap_or_default();
                 if counts.len() != world {
@@ -109,7 +109,7 @@ impl<'a> Request<'a> {
                         elements(from.bytes())
                     ));
                 }
-                Parts::Counted {
+                PartLayout::Counted {
                     counts,
                     element_bytes: self.element_bytes,
                 }
@@ -121,8 +121,8 @@ impl<'a> Request<'a> {
                     elements(from.bytes())
                 ));
             }
-            O::ALL_TO_ALL => Parts::Equal(from.bytes() / many),
-            _ => Parts::Equal(to.bytes()),
+            O::ALL_TO_ALL => PartLayout::Equal(from.bytes() / many),
+            _ => PartLayout::Equal(to.bytes()),
         };
         let part = parts.offset(membership.rank);
         let in_place = match self.operation {

@@ -59,14 +59,14 @@ impl From<&CollectiveOptions<'_>> for Constraints {
     }
 }
 
-/// Returns the selector's query for a call of these members. `vendor`: whether a communicator of NCCL could do
+/// Returns the selector's query for a call of these members. `nccl`: whether a communicator of NCCL could do
 /// it.
 pub fn question(
     state: &State,
     call: &CollectiveCall,
     membership: &Membership,
     channel: u32,
-    vendor: bool,
+    nccl: bool,
 ) -> Query {
     let slots = &membership.slots;
     Query {
@@ -76,7 +76,7 @@ pub fn question(
         world: membership.world() as u32,
         bytes: call.bytes,
         in_place: call.in_place,
-        vendor,
+        nccl,
         multicast: call.in_multicast && slots.at_all(channel).is_some(),
         push_channels: push_channels(state, membership, channel, call.aligned),
     }

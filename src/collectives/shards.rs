@@ -1,6 +1,6 @@
 //! Gathering of shards of any size, for operations built on collectives.
 
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::base::error::Result;
 use crate::collectives::compare::Comparison;
 use crate::collectives::options::CollectiveOptions;
@@ -21,16 +21,16 @@ impl Queue {
     ) -> Result<()> {
         let equal = counts.iter().all(|count| *count == counts[0]);
         let (operation, name) = if equal {
-            (CollectiveOperation::ALL_GATHER, "all_gather")
+            (CollectiveOperationCode::ALL_GATHER, "all_gather")
         } else {
-            (CollectiveOperation::ALL_GATHER_V, "all_gather_v")
+            (CollectiveOperationCode::ALL_GATHER_V, "all_gather_v")
         };
         let request = Request {
             name,
             operation,
-            element: ElementType::U8,
+            element: ElementTypeCode::U8,
             element_bytes,
-            reduce: ReduceOperation::default(),
+            reduce: ReduceOpCode::default(),
             root: 0,
             counts: (!equal).then_some(counts),
             destination,

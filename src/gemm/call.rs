@@ -40,17 +40,17 @@ impl<'a, T: GemmElement> Call<'a, T> {
         operation: &'a AllGatherGemm<T>,
         operands: &'a Operands<'a, T>,
     ) -> Result<Self> {
-        let judged = Self::judge(queue, operation, operands);
+        let validated = Self::validate(queue, operation, operands);
         if operation.problem.world == 1 || !queue.world().collectives.check_calls {
-            return judged;
+            return validated;
         }
-        let compared = compare(queue, operation, operands, judged.as_ref().err());
+        let compared = compare(queue, operation, operands, validated.as_ref().err());
         // This rank's own error is more precise than the comparison's.
-        let call = judged?;
+        let call = validated?;
         compared.map(|()| call)
     }
 
-    fn judge(
+    fn validate(
         queue: &'a Queue,
         operation: &'a AllGatherGemm<T>,
         operands: &'a Operands<'a, T>,
@@ -211,13 +211,13 @@ impl<'a, T: GemmElement> Call<'a, T> {
 
 /// Returns the options of a call's comparison and gather.
 fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> CollectiveOptions<'static> {
-    let vendor = operation.problem.transport == GemmTransport::Vendor
+    let nccl = operation.problem.transport == GemmTransport::Nccl
         && operation.problem.algorithm == GemmAlgorithm::Baseline;
     CollectiveOptions {
-        provider: if vendor {
-            Provider::Vendor
+        provider: if nccl {
+            Provider::Nccl
         } else {
-            Provider::Own
+            Provider::Symmem
         },
         channel: operation.options.channel,
         deadline: operation.options.deadline,

@@ -5,16 +5,16 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    Backend, CallResult, Collectives, Device, Failure, Gemm, RemoteAccess, Signals as _,
+    Backend, CallResult, CollectiveKernels, Device, Failure, Gemm, RemoteAccess, Signals as _,
 };
 use crate::base::error::Result;
 use crate::gemm::call::Call;
 use crate::gemm::matrix::{GemmElement, Operands};
 use crate::gemm::operation::AllGatherGemm;
 use crate::gemm::options::NAME;
-use crate::gemm::plan::{On, Part, Step, rows_of};
+use crate::gemm::plan::{GemmPart, GemmStep, GemmStream, rows_of};
 use crate::gemm::words::Signals;
-use crate::gemm::workspace::Sides;
+use crate::gemm::workspace::StreamsAndEvents;
 use crate::group::nccl;
 use crate::group::provider::Provider;
 use crate::rank::operand::Operand;
@@ -42,7 +42,7 @@ impl Queue {
         self.world().health.check()?;
         let call = Call::new(self, operation, operands)?;
         let mut steps = operation.steps.as_slice();
-        if let [Step::Gather, rest @ ..] = steps {
+        if let [GemmStep::Gather, rest @ ..] = steps {
             call.gather()?;
             steps = rest;
         }
@@ -56,7 +56,7 @@ impl Queue {
 impl<T: GemmElement> Call<'_, T> {
     /// Enqueues the steps. Joins all forked streams even after a failure: a capture cannot end while one is not
     /// joined.
-    fn submit(&self, submit: &Submit<'_>, steps: &[Step]) -> CallResult<()> {
+    fn submit(&self, submit: &Submit<'_>, steps: &[GemmStep]) -> CallResult<()> {
         let shared = self.queue.world();
         let (operation, main) = (self.operation, submit.stream());
         let backend = submit.backend();
@@ -72,7 +72,7 @@ impl<T: GemmElement> Call<'_, T> {
             submit,
             backend,
             main,
-            sides: &workspace.sides[usize::from(captured)],
+            streams: &workspace.streams[usize::from(captured)],
             signals: Signals {
                 words: operation.words,
                 allocation: workspace.signals.as_deref(),
@@ -86,11 +86,11 @@ impl<T: GemmElement> Call<'_, T> {
         let (mut begun, mut done) = (false, Ok(()));
         for step in steps {
             match *step {
-                Step::Fork { on } if done.is_ok() => {
+                GemmStep::Fork { on } if done.is_ok() => {
                     let (bits, bit) = bits(&mut forked, on);
                     *bits |= bit;
                 }
-                Step::Join { on } => {
+                GemmStep::Join { on } => {
                     let (bits, bit) = bits(&mut forked, on);
                     if *bits & bit == 0 {
                         continue;
@@ -118,11 +118,11 @@ impl<T: GemmElement> Call<'_, T> {
 }
 
 /// Returns the bits that record whether a stream was forked.
-fn bits(forked: &mut [u128; 2], on: On) -> (&mut u128, u128) {
+fn bits(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
     match on {
-        On::Main => (&mut forked[0], 0),
-        On::Copies(index) => (&mut forked[0], 1 << (index % 128)),
-        On::Products(index) => (&mut forked[1], 1 << (index % 128)),
+        GemmStream::Main => (&mut forked[0], 0),
+        GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
+        GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
     }
 }
 
@@ -132,66 +132,66 @@ struct Run<'a, T: GemmElement> {
     submit: &'a Submit<'a>,
     backend: &'a Backend,
     main: RawStream,
-    sides: &'a Sides,
+    streams: &'a StreamsAndEvents,
     signals: Signals<'a>,
 }
 
 impl<T: GemmElement> Run<'_, T> {
-    fn raw(&self, on: On) -> RawStream {
-        self.sides.side(on).map_or(self.main, |side| side.raw())
+    fn raw(&self, on: GemmStream) -> RawStream {
+        self.streams.side(on).map_or(self.main, |side| side.raw())
     }
 
     /// Enqueues a step.
     ///
     /// # Safety
     /// All memory is live until the streams have passed this point.
-    unsafe fn step(&self, step: &Step) -> CallResult<()> {
+    unsafe fn step(&self, step: &GemmStep) -> CallResult<()> {
         let (backend, signals) = (self.backend, &self.signals);
         let on = self.raw(step.on());
         // SAFETY: guaranteed by the caller; side streams, events and words live as long as the operation's
         // workspace.
         unsafe {
             match *step {
-                Step::Start | Step::End => backend.barrier(&signals.barrier(), on),
-                Step::Fork { on } => match self.sides.side(on) {
+                GemmStep::Start | GemmStep::End => backend.barrier(&signals.barrier(), on),
+                GemmStep::Fork { on } => match self.streams.side(on) {
                     Some(side) => side.fork(backend, self.main),
                     None => Ok(()),
                 },
-                Step::Join { on } => match self.sides.side(on) {
+                GemmStep::Join { on } => match self.streams.side(on) {
                     Some(side) => side.join(backend, self.main),
                     None => Ok(()),
                 },
-                Step::Keep { .. } => self.place_shard(self.rank(), self.rank(), on),
-                Step::Get { peer, .. } => self.place_shard(peer, self.rank(), on),
-                Step::Put { peer, chunk, .. } => self.put(peer, chunk, on),
-                Step::Arrive { peer, chunk, .. } => {
+                GemmStep::Keep { .. } => self.place_shard(self.rank(), self.rank(), on),
+                GemmStep::Get { peer, .. } => self.place_shard(peer, self.rank(), on),
+                GemmStep::Put { peer, chunk, .. } => self.put(peer, chunk, on),
+                GemmStep::Arrive { peer, chunk, .. } => {
                     let word = signals.arrival(peer, chunk);
                     backend.gathered_arrive(word, signals.epoch(), on)
                 }
-                Step::Give { peer, .. } => {
-                    backend.signal_give(&signals.give(peer), SignalPlacement::DEVICE, on)
+                GemmStep::Give { peer, .. } => {
+                    backend.signal_give(&signals.give(peer), SignalPlacementCode::DEVICE, on)
                 }
-                Step::Receive { peer, .. } => {
-                    backend.signal_wait(&signals.receive(peer), SignalPlacement::DEVICE, on)
+                GemmStep::Receive { peer, .. } => {
+                    backend.signal_wait(&signals.receive(peer), SignalPlacementCode::DEVICE, on)
                 }
-                Step::Turn { to, from, .. } => {
+                GemmStep::Turn { to, from, .. } => {
                     let (target, wait) = signals.turn(to, from);
                     backend.signal_step(&target, &wait, on)
                 }
-                Step::Exchange { to, from, .. } => self.exchange(to, from, on),
-                Step::Mark { event, .. } => match self.sides.events.get(event) {
+                GemmStep::Exchange { to, from, .. } => self.exchange(to, from, on),
+                GemmStep::Mark { event, .. } => match self.streams.events.get(event) {
                     Some(&event) => backend.event_record(event, on),
                     None => Ok(()),
                 },
-                Step::Await { event, .. } => match self.sides.events.get(event) {
+                GemmStep::Await { event, .. } => match self.streams.events.get(event) {
                     Some(&event) => backend.stream_wait_event(on, event),
                     None => Ok(()),
                 },
                 // The first step of its plan, done by the caller.
-                Step::Gather => Ok(()),
-                Step::Spread { shard, .. } => self.spread(shard, on),
-                Step::Multiply { part, on: named } => self.multiply(part, named, on),
-                Step::Gathered { mode } => self.gathered(mode, on),
+                GemmStep::Gather => Ok(()),
+                GemmStep::Spread { shard, .. } => self.spread(shard, on),
+                GemmStep::Multiply { part, on: named } => self.multiply(part, named, on),
+                GemmStep::Gathered { mode } => self.gathered(mode, on),
             }
         }
     }
@@ -214,7 +214,7 @@ impl<T: GemmElement> Run<'_, T> {
         (source, shard): (DeviceAddress, usize),
         at: usize,
         (first, rows): (u64, u64),
-        direction: Direction,
+        direction: DirectionCode,
         on: RawStream,
     ) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
@@ -252,9 +252,9 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.division.rows(shard);
         let source = (self.at(&self.call.a, shard, 0), shard);
         let direction = match self.rank() {
-            own if own != at => Direction::PUT,
-            own if own != shard => Direction::GET,
-            _ => Direction::LOCAL,
+            own if own != at => DirectionCode::PUT,
+            own if own != shard => DirectionCode::GET,
+            _ => DirectionCode::LOCAL,
         };
         // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, at, (0, rows), direction, on) }
@@ -266,7 +266,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.at(&self.call.a, self.rank(), 0), self.rank());
         // SAFETY: guaranteed by the caller.
-        unsafe { self.place(source, peer, rows, Direction::PUT, on) }
+        unsafe { self.place(source, peer, rows, DirectionCode::PUT, on) }
     }
 
     /// Returns the address at which a shard arrives as a block.
@@ -290,7 +290,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.division.rows(shard);
         let block = (self.block(shard), shard);
         // SAFETY: guaranteed by the caller.
-        unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
+        unsafe { self.place(block, self.rank(), (0, rows), DirectionCode::LOCAL, on) }
     }
 
     /// # Safety
@@ -304,22 +304,22 @@ impl<T: GemmElement> Run<'_, T> {
             (from, false, self.block(from), bytes(from)),
         ];
         let shared = self.call.queue.world();
-        let vendor = shared.collectives.nccl.of(Provider::Vendor, true);
-        let Some(vendor) = vendor else {
+        let nccl = shared.collectives.nccl.of(Provider::Nccl, true);
+        let Some(nccl) = nccl else {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
-                "vendor_call",
+                "nccl_call",
                 "NCCL or RCCL is not open any more",
             ));
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);
         // SAFETY: guaranteed by the caller; NCCL was opened together with all ranks.
-        unsafe { nccl::messages(self.backend, vendor, messages, on) }
+        unsafe { nccl::messages(self.backend, nccl, messages, on) }
     }
 
     /// # Safety
     /// As [`Run::step`].
-    unsafe fn multiply(&self, part: Part, named: On, on: RawStream) -> CallResult<()> {
+    unsafe fn multiply(&self, part: GemmPart, named: GemmStream, on: RawStream) -> CallResult<()> {
         let Call {
             operation,
             operands,
@@ -329,12 +329,12 @@ impl<T: GemmElement> Run<'_, T> {
         } = self.call;
         let problem = &operation.problem;
         let row = match part {
-            Part::Own => problem.division.row(problem.rank),
-            Part::Shard(rank) => problem.division.row(rank),
-            Part::Whole => 0,
+            GemmPart::Own => problem.division.row(problem.rank),
+            GemmPart::Shard(rank) => problem.division.row(rank),
+            GemmPart::Whole => 0,
         };
         let source = match part {
-            Part::Own => self.at(a, problem.rank, 0),
+            GemmPart::Own => self.at(a, problem.rank, 0),
             _ => self.at(
                 gathered,
                 problem.rank,
@@ -379,7 +379,7 @@ impl<T: GemmElement> Run<'_, T> {
                 rank: problem.rank as u32,
                 world: problem.world as u32,
                 slot: operation.options.channel,
-                operation: CollectiveOperation::ALL_GATHER_GEMM,
+                operation: CollectiveOperationCode::ALL_GATHER_GEMM,
                 members: [0; MAX_RANKS],
             },
             sources: [DeviceAddress::NULL; MAX_RANKS],

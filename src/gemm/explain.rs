@@ -38,7 +38,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
             None => writeln!(text, "GEMM library: none"),
         };
         let _ = match (algorithm, transport) {
-            (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
+            (GemmAlgorithm::Baseline, GemmTransport::Nccl) => {
                 writeln!(text, "Baseline: NCCL or RCCL gathers all of A first")
             }
             (GemmAlgorithm::Baseline, _) => writeln!(

@@ -10,10 +10,10 @@ use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::options::{GemmOptions, NAME};
-use crate::gemm::plan::{Problem, Step, a_stride, rows_of};
+use crate::gemm::plan::{GemmStep, Problem, a_stride, rows_of};
 use crate::gemm::prepared::Prepared;
-use crate::gemm::selector::{Offer, Refusal, choose};
-use crate::gemm::stored::{self, Ways};
+use crate::gemm::selector::{DeviceSupport, Refusal, choose};
+use crate::gemm::stored::{self, StoredCandidates};
 use crate::gemm::words::Words;
 use crate::gemm::workspace::Workspace;
 use crate::gemm::{chunk, tuning};
@@ -53,7 +53,7 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) shape: GemmShape,
     pub(super) options: GemmOptions,
     pub(super) problem: Problem,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<GemmStep>,
     pub(super) limits: GatheredLimits,
     pub(super) words: Words,
     /// `None` only during the drop.
@@ -92,19 +92,20 @@ impl Communicator {
                 format!("{stored:?}"),
             ),
         ])?;
-        let maker = Maker {
+        let preparation = Preparation {
             shared,
             shape,
             options,
             element: T::TYPE,
             stored,
         };
-        let (problem, limits, library) = maker.agree(&mut round)?;
+        let (problem, limits, library) = preparation.agree(&mut round)?;
         let steps = problem.steps();
         let words = Words::new(shared.world, problem.chunks);
         let here = library.as_ref().map(|(library, _)| library.as_str());
-        let ways = Ways::of(stored, shared.rank, here);
-        let workspace = maker.workspace(&mut round, &problem, (&steps, &ways), words)?;
+        let candidates = StoredCandidates::of(stored, shared.rank, here);
+        let workspace =
+            preparation.workspace(&mut round, &problem, (&steps, &candidates), words)?;
         Ok(AllGatherGemm {
             world: shared.clone(),
             shape: *shape,
@@ -121,9 +122,9 @@ impl Communicator {
 }
 
 /// The steps, and the stored heuristic candidates.
-type Plan<'a> = (&'a [Step], &'a Ways<'a>);
+type Plan<'a> = (&'a [GemmStep], &'a StoredCandidates<'a>);
 
-struct Maker<'a> {
+struct Preparation<'a> {
     shared: &'a Arc<World>,
     shape: &'a GemmShape,
     options: &'a GemmOptions,
@@ -132,7 +133,7 @@ struct Maker<'a> {
     stored: Option<&'a GemmRow>,
 }
 
-impl Maker<'_> {
+impl Preparation<'_> {
     fn invalid(&self, message: String) -> Error {
         Error::InvalidArgument {
             rank: self.shared.rank,
@@ -180,14 +181,14 @@ impl Maker<'_> {
             limits.modes &= !(GatherMode::WAIT.bit() | GatherMode::PUSH_AT_ONCE.bit());
         }
         let library = backend.gemm_library();
-        let offer = Offer {
+        let support = DeviceSupport {
             limits,
             library: library.is_ok(),
-            collectives: shared.collectives.nccl.of(Provider::Vendor, true).is_some(),
+            collectives: shared.collectives.nccl.of(Provider::Nccl, true).is_some(),
             fanout: shared.capabilities.fanout,
         };
         let shard_bytes = division.elements(0) * element.bytes();
-        let choose = |options: &GemmOptions| choose(shape, options, world, shard_bytes, &offer);
+        let choose = |options: &GemmOptions| choose(shape, options, world, shard_bytes, &support);
         let chosen = stored::choose_by(stored, shared.rank, options, choose);
         let chosen = chosen.map_err(|refusal| match refusal {
             Refusal::Invalid(message) => self.invalid(message),
@@ -222,7 +223,7 @@ impl Maker<'_> {
                 return Err(self.invalid(message));
             }
             let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
-            if by_kernel && !offer.at_once(options) && world > 1 && blocks <= limits.movers {
+            if by_kernel && !support.at_once(options) && world > 1 && blocks <= limits.movers {
                 let movers = limits.movers;
                 let message = format!(
                     "{blocks} blocks: {movers} move A, none multiplies; use more than {movers}"
@@ -233,7 +234,7 @@ impl Maker<'_> {
         });
         let (algorithm, transport) = round.vote(chosen)?;
         let pushes = (algorithm, transport) == (GemmAlgorithm::Push, GemmTransport::Kernel);
-        let at_once = pushes && offer.at_once(options);
+        let at_once = pushes && support.at_once(options);
         let chunk = match at_once {
             true => self.chunk_at_once(&division),
             false => self.chunk(&division, algorithm, transport, &limits),
@@ -345,13 +346,13 @@ impl Maker<'_> {
         if problem.staged() {
             workspace.staging = Some(self.allocate(round, bytes, Origin::Backend)?);
         }
-        let says = |step: &Step| matches!(step, Step::Start | Step::Gathered { .. });
+        let says = |step: &GemmStep| matches!(step, GemmStep::Start | GemmStep::Gathered { .. });
         if steps.iter().any(says) {
             let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         }
         let local = workspace
-            .open_sides(self.shared, steps)
+            .open_streams(self.shared, steps)
             .and_then(|()| self.prepare(problem, plan, workspace));
         round.vote(local)
     }
@@ -363,8 +364,8 @@ impl Maker<'_> {
         origin: Origin,
     ) -> Result<Arc<Allocation>> {
         let kinds = [self.shared.kind];
-        let maker = self.shared.maker();
-        let (allocation, _) = sharing::allocate(maker, round, &kinds, bytes, origin)?;
+        let allocator = self.shared.allocator();
+        let (allocation, _) = sharing::allocate(allocator, round, &kinds, bytes, origin)?;
         Ok(allocation)
     }
 
@@ -382,7 +383,7 @@ impl Maker<'_> {
     fn prepare(
         &self,
         problem: &Problem,
-        (steps, ways): Plan<'_>,
+        (steps, candidates): Plan<'_>,
         workspace: &mut Workspace,
     ) -> Result<()> {
         let shared = self.shared;
@@ -390,7 +391,7 @@ impl Maker<'_> {
         let begun = Instant::now();
         self.wait_until_idle()?;
         for step in steps {
-            let Step::Multiply { part, on } = *step else {
+            let GemmStep::Multiply { part, on } = *step else {
                 continue;
             };
             let rows = rows_of(problem, part);
@@ -401,7 +402,7 @@ impl Maker<'_> {
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
             let failed = |failure| tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
-            let stored = ways.way(shared, rows, raw);
+            let stored = candidates.candidate(shared, rows, raw);
             workspace.prepared.push(Prepared {
                 rows,
                 on,
@@ -422,14 +423,14 @@ impl<T: GemmElement> AllGatherGemm<T> {
     /// Returns the operation's choice as a tuning row, with which another operation of this shape makes the
     /// same choice. Leaves out heuristic candidates that were neither timed nor stored ([`GemmOptions::tune`]).
     pub fn row(&self) -> GemmRow {
-        let mut ways: Vec<(u64, u32)> = Vec::new();
+        let mut candidates: Vec<(u64, u32)> = Vec::new();
         let prepared = self.workspace().prepared.iter();
         for &Prepared {
             rows, candidate, ..
         } in prepared.filter(|prepared| prepared.known)
         {
-            if ways.iter().all(|(known, _)| *known != rows) {
-                ways.push((rows, candidate));
+            if candidates.iter().all(|(known, _)| *known != rows) {
+                candidates.push((rows, candidate));
             }
         }
         GemmRow {
@@ -440,7 +441,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
             algorithm: self.algorithm(),
             transport: self.transport(),
             library: self.library_text().unwrap_or_default().into(),
-            ways,
+            candidates,
         }
     }
 
@@ -461,7 +462,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
     }
 
     /// Returns this rank's steps, in the order in which a call enqueues them.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[GemmStep] {
         &self.steps
     }
 

@@ -22,18 +22,18 @@ use std::fmt;
 
 /// A stream of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum On {
+pub enum GemmStream {
     /// The caller's stream.
     Main,
     /// A stream for copies.
     Copies(usize),
     /// A stream for GEMMs.
-    Products(usize),
+    Gemms(usize),
 }
 
 /// The rows that are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum GemmPart {
     /// This rank's shard, in the caller's buffer.
     Own,
     /// A peer's shard, in the gathered `A`.
@@ -45,7 +45,7 @@ pub enum Part {
 /// A step of one rank, in the order in which steps are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Step {
+pub enum GemmStep {
     /// The caller's stream waits until all ranks have come: their shards are ready, and no rank still reads the
     /// `A` gathered by the last call.
     Start,
@@ -54,24 +54,24 @@ pub enum Step {
     /// A side stream waits for the caller's stream.
     Fork {
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// The caller's stream waits for a side stream.
     Join {
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Copies this rank's shard to its own gathered `A`.
     Keep {
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Copies a peer's shard to this rank's gathered `A`.
     Get {
         /// The peer.
         peer: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Copies a chunk of this rank's shard to a peer's gathered `A`; chunk 0 is the whole shard in a pipeline.
     Put {
@@ -80,7 +80,7 @@ pub enum Step {
         /// The chunk.
         chunk: u32,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Sets, by the copy engine, a peer's arrival word for a chunk of this rank's shard.
     Arrive {
@@ -89,21 +89,21 @@ pub enum Step {
         /// The chunk.
         chunk: u32,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Signals a peer that this rank's shard has arrived there.
     Give {
         /// The peer.
         peer: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Waits for a peer's signal that its shard has arrived here.
     Receive {
         /// The peer.
         peer: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Hands a link on: signals the rank that uses it next, and waits for the rank that has used this rank's
     /// next link.
@@ -113,7 +113,7 @@ pub enum Step {
         /// The rank to wait for.
         from: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Sends this rank's shard and receives another, at once, by NCCL or RCCL.
     Exchange {
@@ -122,21 +122,21 @@ pub enum Step {
         /// The rank whose shard arrives.
         from: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Records an event on a stream.
     Mark {
         /// The event.
         event: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// A stream waits for an event.
     Await {
         /// The event.
         event: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Gathers all shards, by a collective on the caller's stream.
     Gather,
@@ -145,14 +145,14 @@ pub enum Step {
         /// The rank whose columns they are.
         shard: usize,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Runs a GEMM of cuBLASLt or hipBLASLt.
     Multiply {
         /// The rows that are multiplied.
-        part: Part,
+        part: GemmPart,
         /// The stream.
-        on: On,
+        on: GemmStream,
     },
     /// Computes all of `C` on the caller's stream, by the kernel that multiplies each chunk once it has
     /// arrived.
@@ -190,7 +190,7 @@ impl Problem {
         let peers = self.world - 1;
         match (self.algorithm, self.transport) {
             // A communicator of NCCL runs one call after the other.
-            (_, GemmTransport::Vendor) => 1,
+            (_, GemmTransport::Nccl) => 1,
             (GemmAlgorithm::Pipeline, _) if !self.ordered && self.fanout <= 1 => {
                 self.streams.min(peers)
             }
@@ -207,7 +207,7 @@ impl Problem {
     /// Returns whether shards arrive as blocks that are not part of the gathered `A`.
     pub(super) fn staged(&self) -> bool {
         let blocks = self.algorithm == GemmAlgorithm::Baseline
-            || self.algorithm == GemmAlgorithm::Pipeline && self.transport == GemmTransport::Vendor;
+            || self.algorithm == GemmAlgorithm::Pipeline && self.transport == GemmTransport::Nccl;
         blocks && self.division.by_columns() && self.world > 1
     }
 
@@ -226,27 +226,27 @@ impl Problem {
     }
 
     /// Returns the steps of this rank.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<GemmStep> {
         let mut steps = Vec::new();
         if self.world == 1 {
-            self.push_keep(&mut steps, self.keep, On::Main);
-            let (part, on) = (Part::Own, On::Main);
-            steps.push(Step::Multiply { part, on });
+            self.push_keep(&mut steps, self.keep, GemmStream::Main);
+            let (part, on) = (GemmPart::Own, GemmStream::Main);
+            steps.push(GemmStep::Multiply { part, on });
             return steps;
         }
         match (self.algorithm, self.transport) {
             (GemmAlgorithm::Pipeline, _) => self.pipeline(&mut steps),
             (GemmAlgorithm::Pull, _) => {
                 let mode = GatherMode::PULL;
-                steps.extend([Step::Start, Step::Gathered { mode }, Step::End]);
+                steps.extend([GemmStep::Start, GemmStep::Gathered { mode }, GemmStep::End]);
             }
             (GemmAlgorithm::Push, GemmTransport::Kernel) if self.at_once => {
                 let mode = GatherMode::PUSH_AT_ONCE;
-                steps.push(Step::Gathered { mode });
+                steps.push(GemmStep::Gathered { mode });
             }
             (GemmAlgorithm::Push, GemmTransport::Kernel) => {
                 let mode = GatherMode::PUSH;
-                steps.extend([Step::Start, Step::Gathered { mode }]);
+                steps.extend([GemmStep::Start, GemmStep::Gathered { mode }]);
             }
             (GemmAlgorithm::Push, _) => self.push(&mut steps),
             _ => self.baseline(&mut steps),
@@ -254,24 +254,24 @@ impl Problem {
         steps
     }
 
-    fn push_keep(&self, steps: &mut Vec<Step>, keep: bool, on: On) {
+    fn push_keep(&self, steps: &mut Vec<GemmStep>, keep: bool, on: GemmStream) {
         if keep && !self.division.is_empty(self.rank) {
-            steps.push(Step::Keep { on });
+            steps.push(GemmStep::Keep { on });
         }
     }
 
-    fn baseline(&self, steps: &mut Vec<Step>) {
-        steps.push(Step::Gather);
-        let on = On::Main;
+    fn baseline(&self, steps: &mut Vec<GemmStep>) {
+        steps.push(GemmStep::Gather);
+        let on = GemmStream::Main;
         if self.staged() {
             let shards = (0..self.world).filter(|&shard| !self.division.is_empty(shard));
-            steps.extend(shards.map(|shard| Step::Spread { shard, on }));
+            steps.extend(shards.map(|shard| GemmStep::Spread { shard, on }));
         }
-        let part = Part::Whole;
-        steps.push(Step::Multiply { part, on });
+        let part = GemmPart::Whole;
+        steps.push(GemmStep::Multiply { part, on });
     }
 
-    fn pipeline(&self, steps: &mut Vec<Step>) {
+    fn pipeline(&self, steps: &mut Vec<GemmStep>) {
         let lanes = self.lanes();
         // Columns are summed over, so all of them must have arrived.
         let by_columns = self.division.by_columns();
@@ -280,49 +280,49 @@ impl Problem {
         } else {
             self.streams.min(self.world)
         };
-        steps.push(Step::Start);
-        let copies = (0..lanes).map(On::Copies);
-        let sides = copies.chain((0..products).map(On::Products));
-        steps.extend(sides.clone().map(|on| Step::Fork { on }));
+        steps.push(GemmStep::Start);
+        let copies = (0..lanes).map(GemmStream::Copies);
+        let sides = copies.chain((0..products).map(GemmStream::Gemms));
+        steps.extend(sides.clone().map(|on| GemmStep::Fork { on }));
         for step in 1..self.world {
-            self.copy(steps, step, On::Copies((step - 1) % lanes));
+            self.copy(steps, step, GemmStream::Copies((step - 1) % lanes));
         }
         // Last, since no rank waits for it.
-        self.push_keep(steps, self.keep || by_columns, On::Copies(0));
+        self.push_keep(steps, self.keep || by_columns, GemmStream::Copies(0));
         for step in 0..self.world {
             let (from, _) = self.peers(step);
             if self.division.is_empty(from) {
                 continue;
             }
             let on = match by_columns {
-                true => On::Main,
-                false => On::Products(step % products),
+                true => GemmStream::Main,
+                false => GemmStream::Gemms(step % products),
             };
             if step > 0 && self.transport == GemmTransport::Put {
-                steps.push(Step::Receive { peer: from, on });
+                steps.push(GemmStep::Receive { peer: from, on });
             } else if step > 0 && !by_columns {
-                steps.push(Step::Await { event: step, on });
+                steps.push(GemmStep::Await { event: step, on });
             }
             if !by_columns {
                 let part = match step {
-                    0 => Part::Own,
-                    _ => Part::Shard(from),
+                    0 => GemmPart::Own,
+                    _ => GemmPart::Shard(from),
                 };
-                steps.push(Step::Multiply { part, on });
+                steps.push(GemmStep::Multiply { part, on });
             }
         }
-        steps.extend(sides.map(|on| Step::Join { on }));
+        steps.extend(sides.map(|on| GemmStep::Join { on }));
         if by_columns {
-            let (part, on) = (Part::Whole, On::Main);
-            steps.push(Step::Multiply { part, on });
+            let (part, on) = (GemmPart::Whole, GemmStream::Main);
+            steps.push(GemmStep::Multiply { part, on });
         }
         if self.transport == GemmTransport::Get {
-            steps.push(Step::End);
+            steps.push(GemmStep::End);
         }
     }
 
     /// Adds the copy of step `step`.
-    fn copy(&self, steps: &mut Vec<Step>, step: usize, on: On) {
+    fn copy(&self, steps: &mut Vec<GemmStep>, step: usize, on: GemmStream) {
         let (from, to) = self.peers(step);
         let here = !self.division.is_empty(self.rank);
         let there = !self.division.is_empty(from);
@@ -330,75 +330,75 @@ impl Problem {
         let turn = match self.transport {
             GemmTransport::Get => {
                 if there {
-                    steps.push(Step::Get { peer: from, on });
+                    steps.push(GemmStep::Get { peer: from, on });
                 }
                 // The rank after this one has loaded, in this step, from the rank that this one loads from in
                 // the next.
                 (before, after)
             }
-            GemmTransport::Vendor => {
+            GemmTransport::Nccl => {
                 if here || there {
-                    steps.push(Step::Exchange { to, from, on });
+                    steps.push(GemmStep::Exchange { to, from, on });
                 }
                 if there && self.staged() {
-                    steps.push(Step::Spread { shard: from, on });
+                    steps.push(GemmStep::Spread { shard: from, on });
                 }
                 (before, after)
             }
             _ => {
                 if here {
                     let chunk = 0;
-                    steps.push(Step::Put {
+                    steps.push(GemmStep::Put {
                         peer: to,
                         chunk,
                         on,
                     });
-                    steps.push(Step::Give { peer: to, on });
+                    steps.push(GemmStep::Give { peer: to, on });
                 }
                 (after, before)
             }
         };
         if there && self.transport != GemmTransport::Put && !self.division.by_columns() {
-            steps.push(Step::Mark { event: step, on });
+            steps.push(GemmStep::Mark { event: step, on });
         }
         // After the last copy no rank takes the link over.
         if self.turns() && step < self.world - 1 {
             let (to, from) = turn;
-            steps.push(Step::Turn { to, from, on });
+            steps.push(GemmStep::Turn { to, from, on });
         }
     }
 
-    fn push(&self, steps: &mut Vec<Step>) {
+    fn push(&self, steps: &mut Vec<GemmStep>) {
         let lanes = self.lanes();
-        steps.push(Step::Start);
-        steps.extend((0..lanes).map(|lane| Step::Fork {
-            on: On::Copies(lane),
+        steps.push(GemmStep::Start);
+        steps.extend((0..lanes).map(|lane| GemmStep::Fork {
+            on: GemmStream::Copies(lane),
         }));
         for step in 1..self.world {
             let (_, peer) = self.peers(step);
-            let on = On::Copies((step - 1) % lanes);
+            let on = GemmStream::Copies((step - 1) % lanes);
             for chunk in 0..self.chunks {
                 if self.division.is_empty(self.rank) || self.chunk_rows(self.rank, chunk).1 == 0 {
                     continue;
                 }
-                steps.push(Step::Put { peer, chunk, on });
-                steps.push(Step::Arrive { peer, chunk, on });
+                steps.push(GemmStep::Put { peer, chunk, on });
+                steps.push(GemmStep::Arrive { peer, chunk, on });
             }
         }
-        self.push_keep(steps, self.keep, On::Copies(0));
+        self.push_keep(steps, self.keep, GemmStream::Copies(0));
         let mode = GatherMode::WAIT;
-        steps.push(Step::Gathered { mode });
-        steps.extend((0..lanes).map(|lane| Step::Join {
-            on: On::Copies(lane),
+        steps.push(GemmStep::Gathered { mode });
+        steps.extend((0..lanes).map(|lane| GemmStep::Join {
+            on: GemmStream::Copies(lane),
         }));
     }
 }
 
-impl Step {
+impl GemmStep {
     /// Returns the step's stream. A fork or join also concerns the caller's stream.
-    pub fn on(&self) -> On {
+    pub fn on(&self) -> GemmStream {
         match *self {
-            Self::Start | Self::End | Self::Gather | Self::Gathered { .. } => On::Main,
+            Self::Start | Self::End | Self::Gather | Self::Gathered { .. } => GemmStream::Main,
             Self::Fork { on }
             | Self::Join { on }
             | Self::Keep { on }
@@ -417,17 +417,17 @@ impl Step {
     }
 }
 
-impl fmt::Display for On {
+impl fmt::Display for GemmStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Main => write!(formatter, "caller's stream"),
             Self::Copies(index) => write!(formatter, "copy stream {index}"),
-            Self::Products(index) => write!(formatter, "GEMM stream {index}"),
+            Self::Gemms(index) => write!(formatter, "GEMM stream {index}"),
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for GemmStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: ", self.on())?;
         match self {
@@ -473,9 +473,9 @@ impl fmt::Display for Step {
                 )
             }
             Self::Multiply { part, .. } => match part {
-                Part::Own => write!(formatter, "multiply this rank's shard"),
-                Part::Shard(rank) => write!(formatter, "multiply the shard of rank {rank}"),
-                Part::Whole => write!(formatter, "multiply the gathered A"),
+                GemmPart::Own => write!(formatter, "multiply this rank's shard"),
+                GemmPart::Shard(rank) => write!(formatter, "multiply the shard of rank {rank}"),
+                GemmPart::Whole => write!(formatter, "multiply the gathered A"),
             },
             Self::Gathered { mode } => write!(
                 formatter,
@@ -491,19 +491,19 @@ impl fmt::Display for Step {
 }
 
 /// Returns the rows of a GEMM.
-pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
+pub(super) fn rows_of(problem: &Problem, part: GemmPart) -> u64 {
     match part {
-        Part::Own => problem.division.rows(problem.rank),
-        Part::Shard(rank) => problem.division.rows(rank),
-        Part::Whole => problem.division.m,
+        GemmPart::Own => problem.division.rows(problem.rank),
+        GemmPart::Shard(rank) => problem.division.rows(rank),
+        GemmPart::Whole => problem.division.m,
     }
 }
 
 /// Returns the elements from one row of a GEMM's `A` to the next.
-pub(super) fn a_stride(problem: &Problem, part: Part) -> u64 {
+pub(super) fn a_stride(problem: &Problem, part: GemmPart) -> u64 {
     match part {
-        Part::Own => problem.division.columns(problem.rank),
-        Part::Shard(_) | Part::Whole => problem.division.k,
+        GemmPart::Own => problem.division.columns(problem.rank),
+        GemmPart::Shard(_) | GemmPart::Whole => problem.division.k,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// A piece of work on a stream of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
-    Do(Step),
+    Do(GemmStep),
     Reach(usize),
     Pass(usize),
 }
@@ -15,7 +15,7 @@ pub(super) enum Work {
 pub(super) struct Model<'a> {
     problems: &'a [Problem],
     /// `[rank]`: the remaining work of each stream.
-    pub(super) streams: Vec<HashMap<On, VecDeque<Work>>>,
+    pub(super) streams: Vec<HashMap<GemmStream, VecDeque<Work>>>,
     /// Points of streams that were reached, by rank.
     reached: HashSet<(usize, usize)>,
     /// `[rank]`: number of barriers reached.
@@ -65,32 +65,32 @@ impl<'a> Model<'a> {
         let mut events = HashMap::new();
         let (streams, serial) = (&mut self.streams[rank], self.serial);
         let mut push = |on, work| {
-            let on = if serial { On::Main } else { on };
+            let on = if serial { GemmStream::Main } else { on };
             streams.entry(on).or_default().push_back(work);
         };
         for step in self.problems[rank].steps() {
             point += 1;
             match step {
-                Step::Fork { on } => {
-                    push(On::Main, Work::Reach(point));
+                GemmStep::Fork { on } => {
+                    push(GemmStream::Main, Work::Reach(point));
                     push(on, Work::Pass(point));
                 }
-                Step::Join { on } => {
+                GemmStep::Join { on } => {
                     push(on, Work::Reach(point));
-                    push(On::Main, Work::Pass(point));
+                    push(GemmStream::Main, Work::Pass(point));
                 }
-                Step::Mark { event, on } => {
+                GemmStep::Mark { event, on } => {
                     events.insert((call, event), point);
                     push(on, Work::Reach(point));
                 }
-                Step::Await { event, on } => push(on, Work::Pass(events[&(call, event)])),
+                GemmStep::Await { event, on } => push(on, Work::Pass(events[&(call, event)])),
                 step => push(step.on(), Work::Do(step)),
             }
         }
     }
 
     /// Runs the head of a stream. Returns whether it could.
-    fn advance(&mut self, rank: usize, on: On) -> bool {
+    fn advance(&mut self, rank: usize, on: GemmStream) -> bool {
         let Some(&work) = self.streams[rank].get(&on).and_then(VecDeque::front) else {
             return false;
         };
@@ -153,15 +153,15 @@ impl<'a> Model<'a> {
         );
     }
 
-    fn step(&mut self, rank: usize, step: Step) -> bool {
+    fn step(&mut self, rank: usize, step: GemmStep) -> bool {
         let (world, call) = (self.problems.len(), self.call[rank]);
         match step {
-            Step::Start | Step::End => {
+            GemmStep::Start | GemmStep::End => {
                 let number = self.barriers[rank] / 2;
                 if self.barriers[rank].is_multiple_of(2) {
                     // Counts the arrival once.
                     self.barriers[rank] += 1;
-                    if step == Step::Start {
+                    if step == GemmStep::Start {
                         self.started[rank] = call;
                     }
                 }
@@ -169,24 +169,24 @@ impl<'a> Model<'a> {
                 self.barriers[rank] += usize::from(all);
                 return all;
             }
-            Step::Keep { .. } => {
+            GemmStep::Keep { .. } => {
                 self.started[rank] = call;
                 for chunk in self.chunks(rank) {
                     self.bring(rank, rank, chunk, call);
                 }
             }
-            Step::Get { peer, .. } => {
+            GemmStep::Get { peer, .. } => {
                 self.read_from(peer, call);
                 self.bring(rank, peer, 0, call);
             }
-            Step::Put { peer, chunk, .. } => self.bring(peer, rank, chunk, call),
-            Step::Arrive { peer, chunk, .. } => {
+            GemmStep::Put { peer, chunk, .. } => self.bring(peer, rank, chunk, call),
+            GemmStep::Arrive { peer, chunk, .. } => {
                 assert_eq!(self.gathered[&(peer, rank, chunk)], call);
                 self.arrived.insert((peer, rank, chunk), call);
             }
-            Step::Give { peer, .. } => self.tell(peer, rank, 0),
-            Step::Receive { peer, .. } => return self.told(rank, peer, 0),
-            Step::Turn { to, from, .. } => {
+            GemmStep::Give { peer, .. } => self.tell(peer, rank, 0),
+            GemmStep::Receive { peer, .. } => return self.told(rank, peer, 0),
+            GemmStep::Turn { to, from, .. } => {
                 // One signal for each of this rank's turns, however often the step is tried.
                 let key = (rank, rank, 9);
                 let [mine, done] = *self.given.entry(key).or_default();
@@ -198,7 +198,7 @@ impl<'a> Model<'a> {
                 self.given.entry(key).or_default()[1] += usize::from(told);
                 return told;
             }
-            Step::Exchange { to, from, .. } => {
+            GemmStep::Exchange { to, from, .. } => {
                 let key = (rank, rank, 8);
                 let [mine, done] = *self.given.entry(key).or_default();
                 if mine == done {
@@ -215,7 +215,7 @@ impl<'a> Model<'a> {
                 }
                 return told;
             }
-            Step::Gather => {
+            GemmStep::Gather => {
                 // A collective of its own, with barriers of its own.
                 let number = self.barriers[rank];
                 self.barriers[rank] = number.max(2 * call - 1);
@@ -234,11 +234,11 @@ impl<'a> Model<'a> {
                 }
                 return all;
             }
-            Step::Multiply { part, .. } => {
+            GemmStep::Multiply { part, .. } => {
                 let shards: Vec<usize> = match part {
-                    Part::Own => Vec::new(),
-                    Part::Shard(shard) => vec![shard],
-                    Part::Whole => (0..world).collect(),
+                    GemmPart::Own => Vec::new(),
+                    GemmPart::Shard(shard) => vec![shard],
+                    GemmPart::Whole => (0..world).collect(),
                 };
                 for shard in shards {
                     for chunk in self.chunks(shard) {
@@ -247,7 +247,7 @@ impl<'a> Model<'a> {
                     }
                 }
             }
-            Step::Gathered { mode } => {
+            GemmStep::Gathered { mode } => {
                 let peers = || (0..world).filter(move |&peer| peer != rank);
                 let at_once = mode == GatherMode::PUSH_AT_ONCE;
                 if at_once {
@@ -273,11 +273,11 @@ impl<'a> Model<'a> {
                     }
                 }
             }
-            Step::Fork { .. }
-            | Step::Join { .. }
-            | Step::Mark { .. }
-            | Step::Await { .. }
-            | Step::Spread { .. } => {}
+            GemmStep::Fork { .. }
+            | GemmStep::Join { .. }
+            | GemmStep::Mark { .. }
+            | GemmStep::Await { .. }
+            | GemmStep::Spread { .. } => {}
         }
         true
     }
@@ -297,7 +297,7 @@ impl<'a> Model<'a> {
                 let left = streams.iter().filter(|(_, left)| !left.is_empty());
                 left.map(move |(&on, _)| (rank, on))
             });
-            let mut left: Vec<(usize, On)> = left.collect();
+            let mut left: Vec<(usize, GemmStream)> = left.collect();
             if left.is_empty() {
                 break;
             }

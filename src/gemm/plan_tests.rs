@@ -10,7 +10,7 @@ const WAYS: [(GemmAlgorithm, GemmTransport); 7] = [
     (GemmAlgorithm::Baseline, GemmTransport::Automatic),
     (GemmAlgorithm::Pipeline, GemmTransport::Get),
     (GemmAlgorithm::Pipeline, GemmTransport::Put),
-    (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
+    (GemmAlgorithm::Pipeline, GemmTransport::Nccl),
     (GemmAlgorithm::Pull, GemmTransport::Kernel),
     (GemmAlgorithm::Push, GemmTransport::Put),
     (GemmAlgorithm::Push, GemmTransport::Kernel),
@@ -97,21 +97,22 @@ fn every_shard_is_multiplied_once_and_comes_once() {
     every_world(|problems| {
         for problem in problems {
             let steps = problem.steps();
-            let count =
-                |wanted: &dyn Fn(&Step) -> bool| steps.iter().filter(|step| wanted(step)).count();
+            let count = |wanted: &dyn Fn(&GemmStep) -> bool| {
+                steps.iter().filter(|step| wanted(step)).count()
+            };
             let full = (0..problem.world).filter(|&rank| !problem.division.is_empty(rank));
             let full = full.count();
-            let multiplied = count(&|step| matches!(step, Step::Multiply { .. }));
+            let multiplied = count(&|step| matches!(step, GemmStep::Multiply { .. }));
             let whole = count(&|step| {
                 matches!(
                     step,
-                    Step::Multiply {
-                        part: Part::Whole,
+                    GemmStep::Multiply {
+                        part: GemmPart::Whole,
                         ..
                     }
                 )
             });
-            let kernels = count(&|step| matches!(step, Step::Gathered { .. }));
+            let kernels = count(&|step| matches!(step, GemmStep::Gathered { .. }));
             match problem.algorithm {
                 _ if problem.world == 1 => assert_eq!((multiplied, kernels), (1, 0)),
                 GemmAlgorithm::Pull | GemmAlgorithm::Push => {
@@ -125,7 +126,7 @@ fn every_shard_is_multiplied_once_and_comes_once() {
             let puts: Vec<_> = steps
                 .iter()
                 .filter_map(|step| match step {
-                    Step::Put { peer, chunk, .. } => Some((*peer, *chunk)),
+                    GemmStep::Put { peer, chunk, .. } => Some((*peer, *chunk)),
                     _ => None,
                 })
                 .collect();
@@ -159,30 +160,30 @@ fn a_grid_that_waits_comes_after_its_copies_and_needs_nothing_that_needs_a_compu
     every_world(|problems| {
         for problem in problems {
             let steps = problem.steps();
-            let grid = |step: &Step| matches!(step, Step::Gathered { .. });
+            let grid = |step: &GemmStep| matches!(step, GemmStep::Gathered { .. });
             let Some(at) = steps.iter().position(grid) else {
                 continue;
             };
-            let at_once = Step::Gathered {
+            let at_once = GemmStep::Gathered {
                 mode: GatherMode::PUSH_AT_ONCE,
             };
             if steps[at] == at_once {
                 assert_eq!(steps, [at_once], "it is the whole call: {problem:?}");
                 continue;
             }
-            assert_eq!(steps[0], Step::Start, "{problem:?}");
-            let engine = |step: &Step| {
+            assert_eq!(steps[0], GemmStep::Start, "{problem:?}");
+            let engine = |step: &GemmStep| {
                 matches!(
                     step,
-                    Step::Start
-                        | Step::Fork { .. }
-                        | Step::Put { .. }
-                        | Step::Arrive { .. }
-                        | Step::Keep { .. }
+                    GemmStep::Start
+                        | GemmStep::Fork { .. }
+                        | GemmStep::Put { .. }
+                        | GemmStep::Arrive { .. }
+                        | GemmStep::Keep { .. }
                 )
             };
             assert!(steps[..at].iter().all(engine), "{problem:?}");
-            let after = |step: &Step| matches!(step, Step::Join { .. } | Step::End);
+            let after = |step: &GemmStep| matches!(step, GemmStep::Join { .. } | GemmStep::End);
             assert!(steps[at + 1..].iter().all(after), "{problem:?}");
         }
     });
@@ -193,13 +194,13 @@ fn copies_of_a_pipeline_are_enqueued_before_its_products() {
     every_world(|problems| {
         for problem in problems {
             let steps = problem.steps();
-            let copy = |step: &Step| {
+            let copy = |step: &GemmStep| {
                 matches!(
                     step,
-                    Step::Get { .. } | Step::Put { .. } | Step::Exchange { .. }
+                    GemmStep::Get { .. } | GemmStep::Put { .. } | GemmStep::Exchange { .. }
                 )
             };
-            let product = |step: &Step| matches!(step, Step::Multiply { .. });
+            let product = |step: &GemmStep| matches!(step, GemmStep::Multiply { .. });
             let first = steps.iter().position(product).unwrap_or(steps.len());
             let last = steps.iter().rposition(copy);
             assert!(last.is_none_or(|last| last < first), "{problem:?}");
@@ -212,10 +213,10 @@ fn streams_that_fork_are_joined_and_a_peers_shard_is_read_between_two_barriers()
     every_world(|problems| {
         for problem in problems {
             let steps = problem.steps();
-            let streams = |join: bool| -> Vec<On> {
+            let streams = |join: bool| -> Vec<GemmStream> {
                 let streams = steps.iter().filter_map(|step| match *step {
-                    Step::Fork { on } if !join => Some(on),
-                    Step::Join { on } if join => Some(on),
+                    GemmStep::Fork { on } if !join => Some(on),
+                    GemmStep::Join { on } if join => Some(on),
                     _ => None,
                 });
                 let mut streams: Vec<_> = streams.collect();
@@ -223,17 +224,17 @@ fn streams_that_fork_are_joined_and_a_peers_shard_is_read_between_two_barriers()
                 streams
             };
             assert_eq!(streams(false), streams(true), "{problem:?}");
-            let reads = |step: &Step| {
-                let pulls = Step::Gathered {
+            let reads = |step: &GemmStep| {
+                let pulls = GemmStep::Gathered {
                     mode: GatherMode::PULL,
                 };
-                *step == pulls || matches!(step, Step::Get { .. })
+                *step == pulls || matches!(step, GemmStep::Get { .. })
             };
             if steps.iter().any(reads) {
-                assert_eq!(steps.last(), Some(&Step::End), "{problem:?}");
+                assert_eq!(steps.last(), Some(&GemmStep::End), "{problem:?}");
             }
             // A rank that has all rows reads from no peer, but peers may read from it.
-            let ends = |problem: &Problem| problem.steps().contains(&Step::End);
+            let ends = |problem: &Problem| problem.steps().contains(&GemmStep::End);
             assert!(problems.iter().all(|other| ends(other) == ends(problem)));
         }
     });
@@ -246,7 +247,7 @@ fn ranks_keep_step_alike_where_links_are_shared() {
             let steps = problem.steps();
             let turns = steps
                 .iter()
-                .filter(|step| matches!(step, Step::Turn { .. }));
+                .filter(|step| matches!(step, GemmStep::Turn { .. }));
             turns.count()
         };
         let expected = match problems[0] {
@@ -285,22 +286,22 @@ fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
         let quiet = std::panic::AssertUnwindSafe(run);
         std::panic::catch_unwind(quiet).is_err()
     };
-    let without = |unwanted: fn(&Step) -> bool| {
+    let without = |unwanted: fn(&GemmStep) -> bool| {
         move |work: &mut Vec<Work>| {
             work.retain(|work| !matches!(work, Work::Do(step) if unwanted(step)));
         }
     };
     assert!(!fails(3, WAYS[2], &|_| ()));
-    assert!(fails(3, WAYS[2], &without(|step| *step == Step::Start)));
+    assert!(fails(3, WAYS[2], &without(|step| *step == GemmStep::Start)));
     assert!(fails(
         3,
         WAYS[2],
-        &without(|step| matches!(step, Step::Receive { .. }))
+        &without(|step| matches!(step, GemmStep::Receive { .. }))
     ));
     assert!(fails(
         3,
         WAYS[2],
-        &without(|step| matches!(step, Step::Give { .. }))
+        &without(|step| matches!(step, GemmStep::Give { .. }))
     ));
     assert!(fails(3, WAYS[1], &|work: &mut Vec<Work>| {
         work.retain(|work| !matches!(work, Work::Pass(_)));
@@ -308,6 +309,6 @@ fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
     assert!(fails(
         3,
         WAYS[5],
-        &without(|step| matches!(step, Step::Arrive { .. }))
+        &without(|step| matches!(step, GemmStep::Arrive { .. }))
     ));
 }

@@ -22,8 +22,8 @@ impl Scratch {
     pub(super) fn open(
         &mut self,
         driver: &Driver,
-        kind: ShareKind,
-        whole: &GemmShape,
+        kind: ShareKindCode,
+        whole: &GemmLayout,
     ) -> CallResult<()> {
         let backend: &Backend = &driver.backend;
         self.bias = whole.bias != 0;
@@ -36,7 +36,7 @@ impl Scratch {
         });
         self.stream = Some(stream);
         let lines = match whole.b_order {
-            MatrixOrder::COLUMNS => whole.n,
+            MatrixOrderCode::COLUMNS => whole.n,
             _ => whole.k,
         };
         let sizes = [

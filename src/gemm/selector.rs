@@ -40,7 +40,7 @@ const MANY_COLUMNS: usize = 2048;
 
 /// The capabilities of a device for all-gather + GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct DeviceSupport {
     /// Limits of the gathering kernel.
     pub(super) limits: GatheredLimits,
     /// Whether there is a GEMM library: cuBLASLt, hipBLASLt or the host backend's own.
@@ -60,7 +60,7 @@ pub(super) enum Refusal {
     Unsupported(String),
 }
 
-impl Offer {
+impl DeviceSupport {
     /// Returns whether the pushing kernel is its own barrier (the fused kernel for small M): if the device has
     /// it for the shape, and the caller sets no option that it ignores.
     pub(super) fn at_once(&self, options: &GemmOptions) -> bool {
@@ -81,25 +81,25 @@ pub(super) fn choose(
     options: &GemmOptions,
     world: usize,
     shard_bytes: u64,
-    offer: &Offer,
+    support: &DeviceSupport,
 ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
     use {GemmAlgorithm as A, GemmTransport as T};
-    let at_once = offer.at_once(options);
+    let at_once = support.at_once(options);
     let by_columns = shape.sharding == Sharding::Columns;
     let algorithm = match options.algorithm {
         A::Automatic if world > 1 && options.transport == T::Automatic && at_once => A::Push,
-        A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
+        A::Automatic => automatic(shape, options.transport, world, shard_bytes, support),
         algorithm => algorithm,
     };
     let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
-    if !offer.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
+    if !support.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
         return unsupported(
             "no GEMM library (cuBLASLt or hipBLASLt) was found, and no kernel does this without one; see `symmem \
              info`",
         );
     }
     let kernel = |mode: GatherMode, transport| {
-        if world == 1 || offer.has(mode) {
+        if world == 1 || support.has(mode) {
             return Ok((algorithm, transport));
         }
         Err(Refusal::Unsupported(format!(
@@ -108,25 +108,26 @@ pub(super) fn choose(
         )))
     };
     match (algorithm, options.transport) {
-        (A::Baseline, T::Automatic) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline, T::Automatic) if support.collectives => Ok((algorithm, T::Nccl)),
         (A::Baseline, T::Automatic) => Ok((algorithm, T::Automatic)),
         (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
         (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
-        (A::Baseline | A::Pipeline, T::Vendor) if offer.collectives => Ok((algorithm, T::Vendor)),
-        (A::Baseline | A::Pipeline, T::Vendor) => {
-            unsupported("NCCL or RCCL is not open; call `Communicator::open_vendor` first")
+        (A::Baseline | A::Pipeline, T::Nccl) if support.collectives => Ok((algorithm, T::Nccl)),
+        (A::Baseline | A::Pipeline, T::Nccl) => {
+            unsupported("NCCL or RCCL is not open; call `Communicator::open_nccl` first")
         }
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
         // Copy engines move columns row by row. Blocks are faster then, except for a few thousand rows.
         (A::Push, T::Automatic)
             if by_columns
-                && offer.has(GatherMode::PUSH)
-                && !(COPIED_ROWS_OF_COLUMNS.contains(&shape.m) && offer.has(GatherMode::WAIT)) =>
+                && support.has(GatherMode::PUSH)
+                && !(COPIED_ROWS_OF_COLUMNS.contains(&shape.m)
+                    && support.has(GatherMode::WAIT)) =>
         {
             Ok((algorithm, T::Kernel))
         }
-        (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
+        (A::Push, T::Automatic) if support.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
         (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
         (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
         (algorithm, transport) => Err(Refusal::Invalid(format!(
@@ -140,15 +141,15 @@ fn automatic(
     transport: GemmTransport,
     world: usize,
     shard_bytes: u64,
-    offer: &Offer,
+    support: &DeviceSupport,
 ) -> GemmAlgorithm {
     use {GemmAlgorithm as A, GemmTransport as T};
     // The transport determines the algorithm, or nearly so.
     match transport {
-        T::Get | T::Vendor => return A::Pipeline,
-        T::Kernel if offer.has(GatherMode::PUSH) => return A::Push,
+        T::Get | T::Nccl => return A::Pipeline,
+        T::Kernel if support.has(GatherMode::PUSH) => return A::Push,
         T::Kernel => return A::Pull,
-        T::Put if offer.has(GatherMode::WAIT) => return A::Push,
+        T::Put if support.has(GatherMode::WAIT) => return A::Push,
         T::Put => return A::Pipeline,
         T::Automatic => {}
     }
@@ -162,7 +163,7 @@ fn automatic(
     };
     if few {
         // In a mesh, one kernel that loads from all peers at once uses all links from its first block on.
-        let mesh = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
+        let mesh = support.has(GatherMode::PULL) && (support.fanout > 1 || !support.library);
         return if mesh { A::Pull } else { A::Baseline };
     }
     let GatheredLimits {
@@ -170,7 +171,7 @@ fn automatic(
         tile_m,
         tile_n,
         ..
-    } = offer.limits;
+    } = support.limits;
     let tiles = |rows: usize| {
         let tiles = |length: usize, tile: u32| (length as u64).div_ceil(tile.max(1).into());
         tiles(rows, tile_m) * tiles(shape.n, tile_n)
@@ -182,12 +183,12 @@ fn automatic(
     // If this rank's shard leaves most blocks of the kernel without work at the start, the library divides it
     // further.
     let sparse = 2 * tiles(shape.m.div_ceil(world)) <= blocks;
-    let whole = offer.library && !by_columns && hides && (fills && long || sparse);
+    let whole = support.library && !by_columns && hides && (fills && long || sparse);
     let one_peer = world == 2;
-    if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && offer.has(GatherMode::PULL) {
+    if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && support.has(GatherMode::PULL) {
         return A::Pull;
     }
-    if offer.has(GatherMode::WAIT) && !whole {
+    if support.has(GatherMode::WAIT) && !whole {
         A::Push
     } else {
         A::Pipeline
@@ -198,7 +199,7 @@ fn automatic(
 mod tests {
     use super::*;
 
-    const ALL: Offer = Offer {
+    const ALL: DeviceSupport = DeviceSupport {
         limits: GatheredLimits {
             blocks: 132,
             threads: 384,
@@ -214,16 +215,16 @@ mod tests {
         fanout: 1,
     };
 
-    fn no_kernel(offer: Offer) -> Offer {
+    fn no_kernel(support: DeviceSupport) -> DeviceSupport {
         let limits = GatheredLimits::default();
-        Offer { limits, ..offer }
+        DeviceSupport { limits, ..support }
     }
 
     fn chosen(
         algorithm: GemmAlgorithm,
         transport: GemmTransport,
         (m, shard_bytes): (usize, u64),
-        offer: &Offer,
+        support: &DeviceSupport,
     ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
         let options = GemmOptions {
             algorithm,
@@ -235,20 +236,21 @@ mod tests {
             &options,
             8,
             shard_bytes,
-            offer,
+            support,
         )
     }
 
     #[test]
     fn few_rows_are_one_kernels_unless_the_caller_says_something_that_it_does_not_heed() {
         use {GemmAlgorithm as A, GemmTransport as T};
-        let mut offer = ALL;
-        offer.limits.modes |= GatherMode::PUSH_AT_ONCE.bit();
+        let mut support = ALL;
+        support.limits.modes |= GatherMode::PUSH_AT_ONCE.bit();
         let shape = GemmShape::new(16, 8192, 16384);
-        let chosen = |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &offer);
+        let chosen =
+            |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &support);
         let automatic = GemmOptions::default();
         assert_eq!(chosen(&automatic, 8), Ok((A::Push, T::Kernel)));
-        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Nccl)));
         for transport in [T::Automatic, T::Kernel] {
             let algorithm = A::Push;
             let options = GemmOptions {
@@ -267,8 +269,8 @@ mod tests {
             ..automatic
         };
         for options in [blocks, chunks] {
-            assert!(!offer.at_once(&options));
-            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Vendor)));
+            assert!(!support.at_once(&options));
+            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Nccl)));
         }
     }
 
@@ -276,21 +278,22 @@ mod tests {
     fn small_shards_are_gathered_first_and_large_ones_multiplied_as_they_come() {
         use {GemmAlgorithm as A, GemmTransport as T};
         let (small, large) = ((32768, 1 << 20), (32768, 128 << 20));
-        let auto = |size, offer: &Offer| chosen(A::Automatic, T::Automatic, size, offer);
-        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
+        let auto =
+            |size, support: &DeviceSupport| chosen(A::Automatic, T::Automatic, size, support);
+        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Nccl)));
         // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
         assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
         assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
         assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
-        let mesh = Offer { fanout: 7, ..ALL };
+        let mesh = DeviceSupport { fanout: 7, ..ALL };
         assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
-        let closed = Offer {
+        let closed = DeviceSupport {
             collectives: false,
             ..ALL
         };
         assert_eq!(auto(small, &closed), Ok((A::Baseline, T::Automatic)));
-        let bare = Offer {
+        let bare = DeviceSupport {
             library: false,
             ..ALL
         };
@@ -308,8 +311,8 @@ mod tests {
             let shard_bytes = shape.shard_elements(2) as u64 * 2;
             choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
         };
-        assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(chosen(256), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(128), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(chosen(256), Ok((A::Baseline, T::Nccl)));
         assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
@@ -358,7 +361,7 @@ mod tests {
     fn a_wish_that_cannot_be_met_is_refused_with_the_reason() {
         use {GemmAlgorithm as A, GemmTransport as T};
         let size = (32768, 128 << 20);
-        let bare = Offer {
+        let bare = DeviceSupport {
             library: false,
             collectives: false,
             ..no_kernel(ALL)
@@ -370,11 +373,11 @@ mod tests {
                 "{refused:?}"
             );
         }
-        let closed = Offer {
+        let closed = DeviceSupport {
             collectives: false,
             ..ALL
         };
-        let refused = chosen(A::Pipeline, T::Vendor, size, &closed);
+        let refused = chosen(A::Pipeline, T::Nccl, size, &closed);
         assert!(
             matches!(refused, Err(Refusal::Unsupported(_))),
             "{refused:?}"

@@ -5,7 +5,7 @@
 //! is an index into the library's heuristic results, so it is valid only for the library version it was found
 //! with, and for the same request revision.
 
-use crate::backend::abi::{MATRIX_REQUEST, RawGemm, VendorDescription};
+use crate::backend::abi::{GEMM_REQUEST_REVISION, LibraryDescription, RawGemm};
 use crate::backend::{Gemm, read_text};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_row::GemmRow;
@@ -64,24 +64,27 @@ pub(super) fn choose_by(
 }
 
 /// Returns the library's name and version, and symmem's request revision, as rows store them.
-pub(super) fn library_text(library: &VendorDescription) -> String {
+pub(super) fn library_text(library: &LibraryDescription) -> String {
     let name = read_text(&library.name);
-    format!("{name} {}, request {MATRIX_REQUEST}", library.version)
+    format!(
+        "{name} {}, request {GEMM_REQUEST_REVISION}",
+        library.version
+    )
 }
 
 /// The stored heuristic candidates that are valid here.
-pub(super) struct Ways<'a>(&'a [(u64, u32)]);
+pub(super) struct StoredCandidates<'a>(&'a [(u64, u32)]);
 
-impl<'a> Ways<'a> {
+impl<'a> StoredCandidates<'a> {
     /// Returns a row's candidates if they belong to this library. If they do not, logs a warning and returns
     /// none.
     pub(super) fn of(row: Option<&'a GemmRow>, rank: usize, library: Option<&str>) -> Self {
-        let Some(row) = row.filter(|row| !row.ways.is_empty()) else {
+        let Some(row) = row.filter(|row| !row.candidates.is_empty()) else {
             return Self(&[]);
         };
         let here = library.unwrap_or("none");
         if row.library == here {
-            return Self(&row.ways);
+            return Self(&row.candidates);
         }
         tracing::warn!(
             rank,
@@ -95,18 +98,18 @@ impl<'a> Ways<'a> {
 
     /// Returns the candidate of a GEMM of `rows` rows, if the library still offers it; otherwise logs a
     /// warning.
-    pub(super) fn way(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
-        let &(_, way) = self.0.iter().find(|(known, _)| *known == rows)?;
+    pub(super) fn candidate(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
+        let &(_, candidate) = self.0.iter().find(|(known, _)| *known == rows)?;
         let rank = shared.rank;
         // SAFETY: prepared just now.
         let offered = match unsafe { shared.backend.gemm_candidates(product) } {
-            Ok(offered) if way < offered => return Some(way),
+            Ok(offered) if candidate < offered => return Some(candidate),
             Ok(offered) => offered,
             Err(failure) => {
                 tracing::warn!(
                     rank,
                     rows,
-                    way,
+                    candidate,
                     %failure,
                     "gemm_candidates failed, so the stored GEMM candidate cannot be checked: the GEMM is timed \
                      instead; tune again"
@@ -117,7 +120,7 @@ impl<'a> Ways<'a> {
         tracing::warn!(
             rank,
             rows,
-            way,
+            candidate,
             offered,
             "the library no longer has the stored GEMM candidate: the GEMM is timed instead; tune again"
         );
@@ -129,7 +132,7 @@ impl<'a> Ways<'a> {
 mod tests {
     use super::*;
     use crate::backend::abi::GatheredLimits;
-    use crate::gemm::selector::{Offer, choose};
+    use crate::gemm::selector::{DeviceSupport, choose};
 
     fn row(algorithm: GemmAlgorithm, transport: GemmTransport) -> GemmRow {
         GemmRow {
@@ -140,21 +143,21 @@ mod tests {
             algorithm,
             transport,
             library: "blas 7".into(),
-            ways: vec![(64, 2), (32, 1)],
+            candidates: vec![(64, 2), (32, 1)],
         }
     }
 
     #[test]
     fn a_row_decides_what_is_left_to_us_and_only_what_can_be_done() {
         use {GemmAlgorithm as A, GemmTransport as T};
-        let offer = Offer {
+        let support = DeviceSupport {
             limits: GatheredLimits::default(),
             library: true,
             collectives: false,
             fanout: 1,
         };
         let chosen = |row: &GemmRow, options: GemmOptions| {
-            let by = |options: &GemmOptions| choose(&row.shape, options, 2, 1 << 10, &offer);
+            let by = |options: &GemmOptions| choose(&row.shape, options, 2, 1 << 10, &support);
             choose_by(Some(row), 0, &options, by)
         };
         let automatic = GemmOptions::default();
@@ -171,7 +174,7 @@ mod tests {
         };
         assert_eq!(chosen(&pipeline, moved), Ok((A::Pipeline, T::Put)));
         // Neither the kernel nor NCCL is available: the selector's rules apply.
-        for other in [row(A::Push, T::Put), row(A::Baseline, T::Vendor)] {
+        for other in [row(A::Push, T::Put), row(A::Baseline, T::Nccl)] {
             assert_eq!(chosen(&other, automatic), Ok((A::Baseline, T::Automatic)));
         }
     }
@@ -179,11 +182,11 @@ mod tests {
     #[test]
     fn ways_hold_for_the_library_that_they_were_found_with() {
         let row = row(GemmAlgorithm::Baseline, GemmTransport::Automatic);
-        let ways = |library| Ways::of(Some(&row), 0, library).0.len();
-        assert_eq!(ways(Some("blas 7")), 2);
-        assert_eq!(ways(Some("blas 8")), 0);
-        assert_eq!(ways(None), 0);
-        assert_eq!(Ways::of(None, 0, Some("blas 7")).0.len(), 0);
+        let candidates = |library| StoredCandidates::of(Some(&row), 0, library).0.len();
+        assert_eq!(candidates(Some("blas 7")), 2);
+        assert_eq!(candidates(Some("blas 8")), 0);
+        assert_eq!(candidates(None), 0);
+        assert_eq!(StoredCandidates::of(None, 0, Some("blas 7")).0.len(), 0);
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn choose(
         let before = prepared[..index].iter().find(|known| known.rows == rows);
         prepared[index].candidate = match before {
             Some(known) => known.candidate,
-            None => timing.way(&prepared[index])?,
+            None => timing.candidate(&prepared[index])?,
         };
         prepared[index].known = true;
     }
@@ -121,7 +121,7 @@ struct Timing<'a> {
 
 impl Timing<'_> {
     /// Returns the stored candidate of a GEMM if it runs, else the fastest.
-    fn way(&self, prepared: &Prepared) -> CallResult<u32> {
+    fn candidate(&self, prepared: &Prepared) -> CallResult<u32> {
         let Some(stored) = prepared.stored else {
             return self.best(prepared.raw);
         };
@@ -145,14 +145,14 @@ impl Timing<'_> {
     /// operands' alignment, too. The outer result is the device's, the inner one tells whether `stored` ran.
     fn load(&self, gemm: RawGemm, stored: u32) -> CallResult<CallResult<()>> {
         // SAFETY: the GEMM is live.
-        let ways = unsafe { self.backend.gemm_candidates(gemm) }?;
+        let offered = unsafe { self.backend.gemm_candidates(gemm) }?;
         let operands = self.operands();
         let mut outcome = Ok(());
-        for way in 0..ways {
+        for candidate in 0..offered {
             // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
-            match unsafe { self.backend.gemm(gemm, way, &operands, self.stream) } {
+            match unsafe { self.backend.gemm(gemm, candidate, &operands, self.stream) } {
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
-                Err(failure) if way == stored => outcome = Err(failure),
+                Err(failure) if candidate == stored => outcome = Err(failure),
                 _ => {}
             }
         }
@@ -163,25 +163,27 @@ impl Timing<'_> {
     /// Returns the fastest candidate of a GEMM, among those that there is time for.
     fn best(&self, gemm: RawGemm) -> CallResult<u32> {
         // SAFETY: the GEMM is live.
-        let ways = unsafe { self.backend.gemm_candidates(gemm) }?.min(MOST);
+        let offered = unsafe { self.backend.gemm_candidates(gemm) }?.min(MOST);
         let mut best: Option<(u64, u32)> = None;
         let mut failed = None;
-        for way in 0..ways.max(1) {
+        for candidate in 0..offered.max(1) {
             if best.is_some() && self.begun.elapsed() > self.limit / 2 {
                 break;
             }
-            let enqueued = self.enqueue(gemm, way);
+            let enqueued = self.enqueue(gemm, candidate);
             // All begun work must end: the next candidate, and the release of this memory, rely on it.
             self.wait()?;
             match enqueued.and_then(|()| self.elapsed()) {
-                Ok(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
+                Ok(time) if best.is_none_or(|(least, _)| time < least) => {
+                    best = Some((time, candidate))
+                }
                 Ok(_) => {}
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
                 Err(failure) => failed = Some(failure),
             }
         }
         match (best, failed) {
-            (Some((_, way)), _) => Ok(way),
+            (Some((_, candidate)), _) => Ok(candidate),
             (None, Some(failure)) => Err(failure),
             (None, None) => Ok(0),
         }
@@ -201,15 +203,15 @@ impl Timing<'_> {
     }
 
     /// Enqueues one GEMM that is not timed, then [`RUNS`] that are.
-    fn enqueue(&self, gemm: RawGemm, way: u32) -> CallResult<()> {
+    fn enqueue(&self, gemm: RawGemm, candidate: u32) -> CallResult<()> {
         let (backend, stream) = (self.backend, self.stream);
         let operands = self.operands();
         // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
         unsafe {
-            backend.gemm(gemm, way, &operands, stream)?;
+            backend.gemm(gemm, candidate, &operands, stream)?;
             backend.event_record(self.scratch.events[0], stream)?;
             for _ in 0..RUNS {
-                backend.gemm(gemm, way, &operands, stream)?;
+                backend.gemm(gemm, candidate, &operands, stream)?;
             }
             backend.event_record(self.scratch.events[1], stream)
         }

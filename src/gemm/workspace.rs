@@ -7,7 +7,7 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
 use crate::base::error::Result;
-use crate::gemm::plan::{On, Step};
+use crate::gemm::plan::{GemmStep, GemmStream};
 use crate::gemm::prepared::Prepared;
 use crate::gemm::scratch::Scratch;
 use crate::rank::allocation::Allocation;
@@ -19,33 +19,35 @@ use std::sync::Arc;
 /// The side streams and events of a call. Captured and eager calls use different ones: a stream that takes part
 /// in a capture takes no eager work until the capture has ended.
 #[derive(Default)]
-pub(super) struct Sides {
+pub(super) struct StreamsAndEvents {
     pub(super) copies: Vec<SideStream>,
-    pub(super) products: Vec<SideStream>,
+    pub(super) gemms: Vec<SideStream>,
     pub(super) events: Vec<RawEvent>,
 }
 
-impl Sides {
+impl StreamsAndEvents {
     /// Returns the side stream of `on`; `None` for the caller's stream, and for all streams if no side streams
     /// were made. All work is then on the caller's stream, and events are not needed for its order.
-    pub(super) fn side(&self, on: On) -> Option<&SideStream> {
+    pub(super) fn side(&self, on: GemmStream) -> Option<&SideStream> {
         match on {
-            On::Main => None,
-            On::Copies(index) => self.copies.get(index),
-            On::Products(index) => self.products.get(index),
+            GemmStream::Main => None,
+            GemmStream::Copies(index) => self.copies.get(index),
+            GemmStream::Gemms(index) => self.gemms.get(index),
         }
     }
 
     /// Makes the streams and events that `steps` need, in place, so that what was made before a failure is
     /// released with the rest.
-    fn open(&mut self, driver: &Driver, steps: &[Step]) -> Result<()> {
+    fn open(&mut self, driver: &Driver, steps: &[GemmStep]) -> Result<()> {
         for step in steps {
             match *step {
-                Step::Fork { on: On::Copies(_) } => self.copies.push(SideStream::open(driver)?),
-                Step::Fork {
-                    on: On::Products(_),
-                } => self.products.push(SideStream::open(driver)?),
-                Step::Mark { event, .. } => {
+                GemmStep::Fork {
+                    on: GemmStream::Copies(_),
+                } => self.copies.push(SideStream::open(driver)?),
+                GemmStep::Fork {
+                    on: GemmStream::Gemms(_),
+                } => self.gemms.push(SideStream::open(driver)?),
+                GemmStep::Mark { event, .. } => {
                     while self.events.len() <= event {
                         let made = driver.backend.event_create();
                         let made =
@@ -70,7 +72,7 @@ pub(crate) struct Workspace {
     /// Words with which peers signal arrivals; `None` if no step waits for a peer.
     pub(super) signals: Option<Arc<Allocation>>,
     /// For eager and for captured calls.
-    pub(super) sides: [Sides; 2],
+    pub(super) streams: [StreamsAndEvents; 2],
     pub(super) prepared: Vec<Prepared>,
     /// The resources of a timing that was broken off, which may still be in use.
     pub(super) scratch: Option<Scratch>,
@@ -83,8 +85,8 @@ impl Workspace {
     ///
     /// # Errors
     /// The backend's errors.
-    pub(super) fn open_sides(&mut self, driver: &Driver, steps: &[Step]) -> Result<()> {
-        let [eager, captured] = &mut self.sides;
+    pub(super) fn open_streams(&mut self, driver: &Driver, steps: &[GemmStep]) -> Result<()> {
+        let [eager, captured] = &mut self.streams;
         eager.open(driver, steps)?;
         if driver.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
             return Ok(());
@@ -99,7 +101,7 @@ impl Workspace {
     pub(super) unsafe fn multiply(
         &self,
         backend: &Backend,
-        (rows, on): (u64, On),
+        (rows, on): (u64, GemmStream),
         operands: &GemmOperands,
         stream: RawStream,
     ) -> CallResult<()> {
@@ -134,14 +136,14 @@ impl Resource for Workspace {
             }
         }
         let mut next: Vec<Held> = Vec::new();
-        for sides in &self.sides {
-            for &event in &sides.events {
+        for streams in &self.streams {
+            for &event in &streams.events {
                 // SAFETY: made in `open`, and used by this operation's streams only, which are idle.
                 if let Err(failure) = unsafe { backend.event_destroy(event) } {
                     tracing::warn!(rank, %failure, "event_destroy failed");
                 }
             }
-            let streams = sides.copies.iter().chain(&sides.products);
+            let streams = streams.copies.iter().chain(&streams.gemms);
             next.extend(streams.map(SideStream::closing));
         }
         next.extend(

@@ -8,11 +8,11 @@ use crate::group::provider::Provider;
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// The operation.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Element type; ignored by operations that do not reduce.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator; ignored by operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// Ranks in the group.
     pub world: u32,
     /// Size in bytes, counted as in [`CollectiveRow::bytes`].
@@ -20,7 +20,7 @@ pub struct Query {
     /// Whether source and destination are the same memory.
     pub in_place: bool,
     /// Whether a communicator of NCCL is open and has these ranks.
-    pub vendor: bool,
+    pub nccl: bool,
     /// Whether the multicast object reaches the slots and both ranges at all members.
     pub multicast: bool,
     /// Channels of the inbox for a pushed reduction; 0 also if its ranges do not start at multiples of 16
@@ -31,8 +31,8 @@ pub struct Query {
 /// The caller's constraints on a choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Constraints {
-    /// The algorithm; [`Algorithm::AUTOMATIC`] for the table's.
-    pub algorithm: Algorithm,
+    /// The algorithm; [`AlgorithmCode::AUTOMATIC`] for the table's.
+    pub algorithm: AlgorithmCode,
     /// `None` for the table's value.
     pub blocks: Option<u32>,
     /// `None` for the table's value.
@@ -46,8 +46,8 @@ pub struct Constraints {
 /// The selector's choice for a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The algorithm; never [`Algorithm::AUTOMATIC`].
-    pub(crate) algorithm: Algorithm,
+    /// The algorithm; never [`AlgorithmCode::AUTOMATIC`].
+    pub(crate) algorithm: AlgorithmCode,
     /// Blocks of the grid; 0 if no kernel takes part.
     pub blocks: u32,
     /// Threads of a block; 0 if no kernel takes part.

@@ -17,7 +17,7 @@ const KERNELS: [(CollectiveKernel, bool); 9] = [
     (CollectiveKernel::MULTICAST_REDUCE, true),
 ];
 /// Element types, numbered from 1 on.
-const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
+const ELEMENTS: usize = ElementTypeCode::F8_E5M2.0 as usize;
 /// Kernel families: first those that move bytes, then those that are instantiated per element type.
 pub const FAMILIES: usize = {
     let (mut count, mut kernel) = (0, 0);
@@ -29,18 +29,18 @@ pub const FAMILIES: usize = {
 };
 
 /// Returns all families, in the order of [`index`].
-pub fn all() -> impl Iterator<Item = (CollectiveKernel, ElementType)> {
+pub fn all() -> impl Iterator<Item = (CollectiveKernel, ElementTypeCode)> {
     KERNELS.iter().flat_map(|&(kernel, typed)| {
         let elements = match typed {
             true => 1..=ELEMENTS as u32,
-            false => ElementType::U8.0..=ElementType::U8.0,
+            false => ElementTypeCode::U8.0..=ElementTypeCode::U8.0,
         };
-        elements.map(move |element| (kernel, ElementType(element)))
+        elements.map(move |element| (kernel, ElementTypeCode(element)))
     })
 }
 
 /// Returns the index of a family; `None` for an unknown kernel or element type.
-pub fn index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
+pub fn index(kernel: CollectiveKernel, element: ElementTypeCode) -> Option<usize> {
     let element = (element.0 as usize)
         .checked_sub(1)
         .filter(|&index| index < ELEMENTS)?;
@@ -81,6 +81,6 @@ mod tests {
         for (place, (kernel, element)) in all().enumerate() {
             assert_eq!(index(kernel, element), Some(place), "{}", kernel.name());
         }
-        assert_eq!(index(CollectiveKernel::REDUCE, ElementType(0)), None);
+        assert_eq!(index(CollectiveKernel::REDUCE, ElementTypeCode(0)), None);
     }
 }

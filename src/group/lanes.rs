@@ -13,7 +13,7 @@ use crate::rank::side::SideStream;
 
 /// The side streams of a call.
 #[derive(Clone)]
-pub struct Sides {
+pub struct SideStreams {
     /// The lanes but for the first, which is the caller's stream. In a mesh, where each pair of devices has a
     /// link of its own, there is a lane for each peer that is copied to at once.
     pub lanes: Vec<SideStream>,
@@ -35,7 +35,7 @@ pub fn most(fanout: u32, members: usize) -> usize {
 #[derive(Clone, Default)]
 pub struct Lanes {
     /// `[channel][captured]`; empty if no copy engine is used.
-    channels: Vec<[Sides; 2]>,
+    channels: Vec<[SideStreams; 2]>,
 }
 
 impl Lanes {
@@ -52,8 +52,8 @@ impl Lanes {
         let more = most(driver.capabilities.fanout, members) - 1;
         for _ in 0..COLLECTIVE_CHANNELS {
             match [
-                sides(driver, more, &mut made),
-                sides(driver, more, &mut made),
+                side_streams(driver, more, &mut made),
+                side_streams(driver, more, &mut made),
             ] {
                 [Ok(eager), Ok(captured)] => lanes.channels.push([eager, captured]),
                 [Err(error), _] | [_, Err(error)] => {
@@ -66,26 +66,29 @@ impl Lanes {
     }
 
     /// Returns the side streams of a channel.
-    pub fn sides(&self, channel: u32, captured: bool) -> Option<&Sides> {
-        let sides = self.channels.get(channel as usize)?;
-        sides.get(usize::from(captured))
+    pub fn side_streams(&self, channel: u32, captured: bool) -> Option<&SideStreams> {
+        let side_streams = self.channels.get(channel as usize)?;
+        side_streams.get(usize::from(captured))
     }
 
     /// Returns the resources that destroy the streams once they are idle.
     pub fn closing(&self) -> impl Iterator<Item = Held> {
-        let sides = self.channels.iter().flatten();
-        sides.flat_map(|sides| {
-            let all = sides.lanes.iter().chain(std::iter::once(&sides.own));
+        let side_streams = self.channels.iter().flatten();
+        side_streams.flat_map(|side_streams| {
+            let all = side_streams
+                .lanes
+                .iter()
+                .chain(std::iter::once(&side_streams.own));
             all.map(SideStream::closing)
         })
     }
 }
 
 /// Makes the streams of one channel, `lanes` and one more, and adds them to `made`.
-fn sides(driver: &Driver, lanes: usize, made: &mut Vec<SideStream>) -> Result<Sides> {
+fn side_streams(driver: &Driver, lanes: usize, made: &mut Vec<SideStream>) -> Result<SideStreams> {
     let mut side = || SideStream::open(driver).inspect(|&side| made.push(side));
     let lanes = (0..lanes).map(|_| side()).collect::<Result<_>>()?;
-    Ok(Sides {
+    Ok(SideStreams {
         lanes,
         own: side()?,
     })

@@ -6,7 +6,7 @@
 //! addresses peers' copies directly.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Failure, VendorCollectives, read_text};
+use crate::backend::{Backend, CallResult, Failure, NcclCollectives, read_text};
 use crate::base::error::{Error, Result};
 use crate::group::provider::Provider;
 use crate::rank::agreement::Round;
@@ -21,7 +21,7 @@ const ASK_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The loaded NCCL or RCCL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VendorLibrary {
+pub struct NcclLibrary {
     /// The library's name, such as `NCCL`.
     pub name: String,
     /// The file it was loaded from.
@@ -35,41 +35,41 @@ pub struct VendorLibrary {
 /// The communicators of NCCL, each once it was opened.
 #[derive(Default)]
 pub struct Communicators {
-    plain: OnceLock<RawVendor>,
-    windows: OnceLock<RawVendor>,
+    plain: OnceLock<RawNccl>,
+    windows: OnceLock<RawNccl>,
 }
 
 impl Communicators {
-    fn slot(&self, windows: bool) -> &OnceLock<RawVendor> {
+    fn slot(&self, windows: bool) -> &OnceLock<RawNccl> {
         if windows { &self.windows } else { &self.plain }
     }
 
     /// Returns the communicator that a provider names. For the selector's choice, returns the one with windows
     /// if it is open and the call's ranges start at multiples of 16 bytes (`aligned`), else the plain one.
-    pub fn of(&self, provider: Provider, aligned: bool) -> Option<RawVendor> {
+    pub fn of(&self, provider: Provider, aligned: bool) -> Option<RawNccl> {
         match provider {
             Provider::Automatic if !aligned => self.plain.get().copied(),
-            Provider::Own => None,
-            Provider::Vendor => self.plain.get().copied(),
-            Provider::VendorWindows => self.windows.get().copied(),
+            Provider::Symmem => None,
+            Provider::Nccl => self.plain.get().copied(),
+            Provider::NcclWindows => self.windows.get().copied(),
             Provider::Automatic => self.windows.get().or(self.plain.get()).copied(),
         }
     }
 
     /// Destroys the communicators together with all ranks, whose work is done.
     pub fn destroy(&self, backend: &Backend, rank: usize) {
-        self.each(|vendor| {
+        self.each(|nccl| {
             // SAFETY: it came from `open`; no work is left and nobody begins any.
-            if let Err(failure) = unsafe { backend.vendor_destroy(vendor) } {
-                tracing::warn!(rank, %failure, "vendor_destroy failed");
+            if let Err(failure) = unsafe { backend.nccl_destroy(nccl) } {
+                tracing::warn!(rank, %failure, "nccl_destroy failed");
             }
         });
     }
 
-    fn each(&self, end: impl Fn(RawVendor)) {
+    fn each(&self, end: impl Fn(RawNccl)) {
         for slot in [&self.plain, &self.windows] {
-            if let Some(&vendor) = slot.get() {
-                end(vendor);
+            if let Some(&nccl) = slot.get() {
+                end(nccl);
             }
         }
     }
@@ -79,14 +79,14 @@ impl Closing for Communicators {
     /// Aborts the communicators without waiting for other ranks, which may be gone. Does nothing if they were
     /// destroyed before.
     fn close(&self, driver: &Driver) {
-        self.each(|vendor| abort(&driver.backend, driver.rank, vendor));
+        self.each(|nccl| abort(&driver.backend, driver.rank, nccl));
     }
 }
 
-fn abort(backend: &Backend, rank: usize, vendor: RawVendor) {
-    // SAFETY: it came from `vendor_create`; the backend lets calls that come late find it ended.
-    if let Err(failure) = unsafe { backend.vendor_abort(vendor) } {
-        tracing::warn!(rank, %failure, "vendor_abort failed");
+fn abort(backend: &Backend, rank: usize, nccl: RawNccl) {
+    // SAFETY: it came from `nccl_create`; the backend lets calls that come late find it ended.
+    if let Err(failure) = unsafe { backend.nccl_abort(nccl) } {
+        tracing::warn!(rank, %failure, "nccl_abort failed");
     }
 }
 
@@ -108,12 +108,8 @@ fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
 /// # Errors
 /// [`Error::Unsupported`], which names the library, if it is missing or too old for windows; the errors of any
 /// collective call.
-pub fn open(
-    shared: &Context,
-    communicators: &Communicators,
-    windows: bool,
-) -> Result<VendorLibrary> {
-    const NAME: &str = "open_vendor";
+pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> Result<NcclLibrary> {
+    const NAME: &str = "open_nccl";
     let mut round = shared.agreement.begin(NAME);
     let slot = communicators.slot(windows);
     round.compare(&[
@@ -128,7 +124,7 @@ pub fn open(
     ])?;
     let description = shared
         .backend
-        .vendor_description()
+        .nccl_description()
         .map_err(|failure| failed(shared, NAME, failure));
     let description = round.vote(description)?;
     let (name, version) = (read_text(&description.name), description.version);
@@ -137,39 +133,39 @@ pub fn open(
         ("the library's version", version.to_string()),
         ("the library's features", description.flags.to_string()),
     ])?;
-    if windows && description.flags & VENDOR_WINDOWS == 0 {
+    if windows && description.flags & NCCL_WINDOWS == 0 {
         return Err(Error::Unsupported {
             rank: shared.rank,
             operation: NAME,
             message: format!("{name} (version {version}) has no symmetric windows"),
         });
     }
-    let library = VendorLibrary {
+    let library = NcclLibrary {
         name,
         file: read_text(&description.file),
         version,
-        windows: description.flags & VENDOR_WINDOWS != 0,
+        windows: description.flags & NCCL_WINDOWS != 0,
     };
     if slot.get().is_some() {
         return Ok(library);
     }
-    let vendor = join(shared, &mut round, NAME)?;
+    let nccl = join(shared, &mut round, NAME)?;
     let (backend, rank) = ((*shared.backend).clone(), shared.rank);
     // Registered before its first use, so that it is aborted whatever goes wrong.
     shared
         .health
-        .on_poison(Box::new(move || abort(&backend, rank, vendor)));
+        .on_poison(Box::new(move || abort(&backend, rank, nccl)));
     // Set once, by the thread that holds the round.
-    let _ = slot.set(vendor);
+    let _ = slot.set(nccl);
     Ok(library)
 }
 
 /// Makes a communicator of NCCL together with all ranks.
-fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<RawVendor> {
+fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<RawNccl> {
     let (backend, rank) = (&*shared.backend, shared.rank);
     let made = if rank == 0 {
         backend
-            .vendor_identifier()
+            .nccl_unique_id()
             .map(|identifier| identifier.bytes.to_vec())
             .map_err(|failure| failed(shared, name, failure))
     } else {
@@ -183,31 +179,31 @@ fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<R
         operation: name,
         message: "rank 0 sent an identifier in an unknown format; run the same build of symmem on all ranks".into(),
     });
-    let identifier = VendorIdentifier {
+    let identifier = NcclUniqueId {
         bytes: round.vote(identifier)?,
     };
     let created = backend
-        .vendor_create(&identifier, rank as u32, shared.world as u32)
+        .nccl_create(&identifier, rank as u32, shared.world as u32)
         .map_err(|failure| failed(shared, name, failure));
     let mine = created.as_ref().ok().copied();
     let joined = round
         .vote(created)
-        .and_then(|vendor| round.vote(await_ready(shared, name, vendor).map(|()| vendor)));
-    if let (Err(_), Some(vendor)) = (&joined, mine) {
-        abort(backend, rank, vendor);
+        .and_then(|nccl| round.vote(await_ready(shared, name, nccl).map(|()| nccl)));
+    if let (Err(_), Some(nccl)) = (&joined, mine) {
+        abort(backend, rank, nccl);
     }
     joined
 }
 
 /// Waits until the communicator is ready.
-fn await_ready(shared: &Context, name: &'static str, vendor: RawVendor) -> Result<()> {
+fn await_ready(shared: &Context, name: &'static str, nccl: RawNccl) -> Result<()> {
     let start = Instant::now();
     // Shorter than the other ranks' wait for this one, so that they receive the reason.
     let limit = shared.deadlines.setup - shared.deadlines.setup / 8;
     loop {
         shared.health.look()?;
         // SAFETY: created by the caller, and not given up.
-        match unsafe { shared.backend.vendor_ready(vendor) } {
+        match unsafe { shared.backend.nccl_ready(nccl) } {
             Ok(false) if start.elapsed() < limit => std::thread::sleep(ASK_INTERVAL),
             Ok(false) => {
                 return Err(Error::HostTimeout {
@@ -232,33 +228,33 @@ pub fn register(
     communicators: &Communicators,
     allocation: &Allocation,
 ) -> Result<()> {
-    const NAME: &str = "register_with_vendor";
+    const NAME: &str = "register_with_nccl";
     let mut round = context.agreement.begin(NAME);
     round.compare(&[(
         "the buffer (by order of allocation)",
         allocation.number.to_string(),
     )])?;
     let ready = match communicators.windows.get() {
-        Some(&vendor) if !allocation.has(WINDOW) => Ok(vendor),
+        Some(&nccl) if !allocation.has(WINDOW) => Ok(nccl),
         Some(_) => Err(context.invalid(
             NAME,
             "the buffer is already registered as a symmetric window",
         )),
         None => Err(context.invalid(
             NAME,
-            "NCCL is not open with symmetric windows; call `Communicator::open_vendor(true)` first",
+            "NCCL is not open with symmetric windows; call `Communicator::open_nccl(true)` first",
         )),
     };
-    let vendor = round.vote(ready)?;
+    let nccl = round.vote(ready)?;
     // SAFETY: the communicator is ready; the memory is live until `Window::detach` has deregistered it.
     let window = unsafe {
         context
             .backend
-            .vendor_register(vendor, allocation.at(context.rank, 0), allocation.bytes())
+            .nccl_register(nccl, allocation.at(context.rank, 0), allocation.bytes())
     };
     let window = window.map_err(|failure| failed(context, NAME, failure));
     if let Ok(window) = window {
-        allocation.attach(Box::new(Window { vendor, window }));
+        allocation.attach(Box::new(Window { nccl, window }));
     }
     round.vote(window).map(drop)
 }
@@ -268,7 +264,7 @@ const WINDOW: &str = "symmetric window";
 
 /// An allocation's window.
 struct Window {
-    vendor: RawVendor,
+    nccl: RawNccl,
     window: u64,
 }
 
@@ -280,30 +276,30 @@ impl Attachment for Window {
     fn detach(&self, driver: &Driver) {
         // SAFETY: both come from `register`; no work uses the window. A communicator that has been given up
         // ended its windows with it.
-        let ended = unsafe { driver.backend.vendor_deregister(self.vendor, self.window) };
+        let ended = unsafe { driver.backend.nccl_deregister(self.nccl, self.window) };
         if let Err(failure) = ended {
-            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister failed");
+            tracing::debug!(rank = driver.rank, %failure, "nccl_deregister failed");
         }
     }
 }
 
 /// Runs calls as one group of NCCL (`ncclGroupStart` to `ncclGroupEnd`).
 pub fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
-    backend.vendor_group(true)?;
+    backend.nccl_group(true)?;
     let made = calls();
     // Closed even after a failure: the group is this thread's.
-    let closed = backend.vendor_group(false);
+    let closed = backend.nccl_group(false);
     made.and(closed)
 }
 
 /// Submits sends and receives as one group: (peer, whether it sends, first byte, bytes).
 ///
 /// # Safety
-/// `vendor` is open; all ranges are live until the stream has passed this point, and each pair agrees on what is
+/// `nccl` is open; all ranges are live until the stream has passed this point, and each pair agrees on what is
 /// sent.
 pub unsafe fn messages(
     backend: &Backend,
-    vendor: RawVendor,
+    nccl: RawNccl,
     messages: impl Iterator<Item = (usize, bool, DeviceAddress, u64)>,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -314,17 +310,17 @@ pub unsafe fn messages(
             } else {
                 (DeviceAddress::NULL, address)
             };
-            let call = VendorCall {
+            let call = NcclCall {
                 source,
                 destination,
                 count: bytes,
-                operation: CollectiveOperation::EXCHANGE,
-                element: ElementType::U8,
-                reduce: ReduceOperation::default(),
+                operation: CollectiveOperationCode::EXCHANGE,
+                element: ElementTypeCode::U8,
+                reduce: ReduceOpCode::default(),
                 peer: peer as u32,
             };
             // SAFETY: guaranteed by the caller.
-            unsafe { backend.vendor_call(vendor, &call, stream) }?;
+            unsafe { backend.nccl_call(nccl, &call, stream) }?;
         }
         Ok(())
     })
@@ -337,12 +333,12 @@ mod tests {
 
     #[test]
     fn ranges_that_windows_cannot_take_go_to_the_plain_communicator_or_to_none() {
-        let vendors = Communicators::default();
-        vendors.windows.set(RawVendor(2)).unwrap();
-        assert_eq!(vendors.of(Provider::Automatic, true), Some(RawVendor(2)));
-        assert_eq!(vendors.of(Provider::Automatic, false), None);
-        vendors.plain.set(RawVendor(1)).unwrap();
-        assert_eq!(vendors.of(Provider::Automatic, true), Some(RawVendor(2)));
-        assert_eq!(vendors.of(Provider::Automatic, false), Some(RawVendor(1)));
+        let both = Communicators::default();
+        both.windows.set(RawNccl(2)).unwrap();
+        assert_eq!(both.of(Provider::Automatic, true), Some(RawNccl(2)));
+        assert_eq!(both.of(Provider::Automatic, false), None);
+        both.plain.set(RawNccl(1)).unwrap();
+        assert_eq!(both.of(Provider::Automatic, true), Some(RawNccl(2)));
+        assert_eq!(both.of(Provider::Automatic, false), Some(RawNccl(1)));
     }
 }

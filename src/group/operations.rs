@@ -3,45 +3,48 @@
 use crate::backend::abi::*;
 
 /// Returns the kernel of an operation with an algorithm; `None` if the copy engine or NCCL does all of it.
-pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
+pub fn kernel_of(
+    operation: CollectiveOperationCode,
+    algorithm: AlgorithmCode,
+) -> Option<CollectiveKernel> {
     match (algorithm, reduces(operation)) {
-        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
+        (AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT, true) => {
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
-        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
-        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
+        (AlgorithmCode::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        (AlgorithmCode::PACKETS, false) => Some(CollectiveKernel::PACKETS),
         // The copy engine gathers the shares that a kernel has reduced.
-        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
+        (AlgorithmCode::ONE_SHOT | AlgorithmCode::TWO_SHOT | AlgorithmCode::COPY_ENGINE, true) => {
             Some(CollectiveKernel::REDUCE)
         }
-        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
+        (AlgorithmCode::TWO_SHOT | AlgorithmCode::PUSH | AlgorithmCode::PULL, false) => {
             Some(CollectiveKernel::MOVE)
         }
-        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
+        (AlgorithmCode::MULTICAST | AlgorithmCode::MULTICAST_ONE_SHOT, true) => {
             Some(CollectiveKernel::MULTICAST_REDUCE)
         }
-        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
-        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
-        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
+        (AlgorithmCode::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
+        (AlgorithmCode::SWAP, _) => Some(CollectiveKernel::SWAP),
+        (AlgorithmCode::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
         _ => None,
     }
 }
 
 /// Returns whether an operation reduces.
-pub fn reduces(operation: CollectiveOperation) -> bool {
+pub fn reduces(operation: CollectiveOperationCode) -> bool {
     matches!(
         operation,
-        CollectiveOperation::ALL_REDUCE
-            | CollectiveOperation::REDUCE
-            | CollectiveOperation::REDUCE_SCATTER
+        CollectiveOperationCode::ALL_REDUCE
+            | CollectiveOperationCode::REDUCE
+            | CollectiveOperationCode::REDUCE_SCATTER
     )
 }
 
 /// Returns the algorithms of an operation.
-pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
+pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode] {
+    use AlgorithmCode as A;
     match operation {
-        CollectiveOperation::ALL_REDUCE => &[
+        CollectiveOperationCode::ALL_REDUCE => &[
             A::PACKETS,
             A::PACKETS_TWO_SHOT,
             A::ONE_SHOT,
@@ -52,11 +55,13 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::MULTICAST,
             A::MULTICAST_ONE_SHOT,
         ],
-        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
-        CollectiveOperation::REDUCE_SCATTER => {
+        CollectiveOperationCode::REDUCE => {
+            &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR]
+        }
+        CollectiveOperationCode::REDUCE_SCATTER => {
             &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
         }
-        CollectiveOperation::BROADCAST => &[
+        CollectiveOperationCode::BROADCAST => &[
             A::PACKETS,
             A::PUSH,
             A::PULL,
@@ -64,7 +69,7 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::VENDOR,
             A::MULTICAST,
         ],
-        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => &[
+        CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V => &[
             A::PACKETS,
             A::PUSH,
             A::PULL,
@@ -72,7 +77,7 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::VENDOR,
             A::MULTICAST,
         ],
-        CollectiveOperation::ALL_TO_ALL => &[
+        CollectiveOperationCode::ALL_TO_ALL => &[
             A::PACKETS,
             A::PUSH,
             A::PULL,
@@ -80,54 +85,60 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::COPY_ENGINE,
             A::VENDOR,
         ],
-        CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
+        CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => {
             &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
         }
-        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
+        CollectiveOperationCode::EXCHANGE | CollectiveOperationCode::ALL_TO_ALL_V => {
             &[A::RENDEZVOUS, A::VENDOR]
         }
-        CollectiveOperation::BARRIER => &[A::PUSH, A::MULTICAST],
+        CollectiveOperationCode::BARRIER => &[A::PUSH, A::MULTICAST],
         _ => &[],
     }
 }
 
 /// Returns the algorithms to try, in order, if no row serves. The last of each list serves every call: an older
 /// backend without the swap kernel has LL packets.
-pub fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
+pub fn fallbacks(operation: CollectiveOperationCode) -> &'static [AlgorithmCode] {
+    use AlgorithmCode as A;
     match operation {
-        CollectiveOperation::ALL_REDUCE
-        | CollectiveOperation::REDUCE
-        | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
-        CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
-        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
-        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
+        CollectiveOperationCode::ALL_REDUCE
+        | CollectiveOperationCode::REDUCE
+        | CollectiveOperationCode::BROADCAST => &[A::TWO_SHOT],
+        CollectiveOperationCode::REDUCE_SCATTER => &[A::ONE_SHOT],
+        CollectiveOperationCode::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
+        CollectiveOperationCode::EXCHANGE | CollectiveOperationCode::ALL_TO_ALL_V => {
+            &[A::RENDEZVOUS]
+        }
         // Every receiver loads its own part: no rank stores to all.
-        CollectiveOperation::SCATTER => &[A::PULL],
+        CollectiveOperationCode::SCATTER => &[A::PULL],
         _ => &[A::PUSH],
     }
 }
 
 /// Returns whether an algorithm supports an operation in place, or out of place.
-pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
+pub fn fits_place(
+    operation: CollectiveOperationCode,
+    algorithm: AlgorithmCode,
+    in_place: bool,
+) -> bool {
     match (operation, in_place) {
         // A peer may still have to load elements that would be overwritten.
-        (CollectiveOperation::ALL_REDUCE, true) => !matches!(
+        (CollectiveOperationCode::ALL_REDUCE, true) => !matches!(
             algorithm,
-            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
+            AlgorithmCode::ONE_SHOT | AlgorithmCode::MULTICAST_ONE_SHOT
         ),
-        (CollectiveOperation::ALL_TO_ALL, true) => {
-            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
+        (CollectiveOperationCode::ALL_TO_ALL, true) => {
+            matches!(algorithm, AlgorithmCode::PACKETS | AlgorithmCode::SWAP)
         }
         // Swapping would overwrite the source.
-        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
+        (CollectiveOperationCode::ALL_TO_ALL, false) => algorithm != AlgorithmCode::SWAP,
         _ => true,
     }
 }
 
 /// Returns the operations whose tuning rows apply to an operation, its own first: they move the same bytes.
-pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
-    use CollectiveOperation as O;
+pub fn tuning_sources(operation: CollectiveOperationCode) -> &'static [CollectiveOperationCode] {
+    use CollectiveOperationCode as O;
     match operation {
         O::ALL_REDUCE => &[O::ALL_REDUCE],
         O::REDUCE => &[O::REDUCE, O::ALL_REDUCE],
@@ -150,14 +161,14 @@ pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperati
 /// floating-point types it lacks them, or treats NaN and zeros differently. Few devices sum fp8; the others
 /// have no kernel for it. If a call names a multicast algorithm for any other reduction, another algorithm does
 /// it ([`crate::Communicator::explain_call`]).
-pub fn multicast_reduces(element: ElementType, reduce: ReduceOperation) -> bool {
-    use ElementType as E;
+pub fn multicast_reduces(element: ElementTypeCode, reduce: ReduceOpCode) -> bool {
+    use ElementTypeCode as E;
     match reduce {
-        ReduceOperation::SUM | ReduceOperation::AVERAGE => matches!(
+        ReduceOpCode::SUM | ReduceOpCode::AVERAGE => matches!(
             element,
             E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64 | E::F8_E4M3 | E::F8_E5M2
         ),
-        ReduceOperation::MINIMUM | ReduceOperation::MAXIMUM => {
+        ReduceOpCode::MINIMUM | ReduceOpCode::MAXIMUM => {
             matches!(element, E::I32 | E::U32 | E::I64 | E::U64)
         }
         _ => false,
@@ -166,17 +177,20 @@ pub fn multicast_reduces(element: ElementType, reduce: ReduceOperation) -> bool 
 
 /// Returns whether NVLS reduces this type only on request. The switch accumulates fp8 in f16; all other
 /// algorithms accumulate in f32.
-pub fn multicast_only_by_name(element: ElementType) -> bool {
-    matches!(element, ElementType::F8_E4M3 | ElementType::F8_E5M2)
+pub fn multicast_only_by_name(element: ElementTypeCode) -> bool {
+    matches!(element, ElementTypeCode::F8_E4M3 | ElementTypeCode::F8_E5M2)
 }
 
 /// Returns the equivalent algorithm over the members' own addresses.
-pub fn without_multicast(operation: CollectiveOperation, algorithm: Algorithm) -> Algorithm {
+pub fn without_multicast(
+    operation: CollectiveOperationCode,
+    algorithm: AlgorithmCode,
+) -> AlgorithmCode {
     match (operation, algorithm) {
-        (CollectiveOperation::ALL_REDUCE, Algorithm::MULTICAST) => Algorithm::TWO_SHOT,
-        (CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER, _) => {
-            Algorithm::ONE_SHOT
+        (CollectiveOperationCode::ALL_REDUCE, AlgorithmCode::MULTICAST) => AlgorithmCode::TWO_SHOT,
+        (CollectiveOperationCode::ALL_REDUCE | CollectiveOperationCode::REDUCE_SCATTER, _) => {
+            AlgorithmCode::ONE_SHOT
         }
-        _ => Algorithm::PUSH,
+        _ => AlgorithmCode::PUSH,
     }
 }

@@ -7,10 +7,10 @@ pub enum Provider {
     #[default]
     Automatic,
     /// symmem's kernels and copy engines only.
-    Own,
+    Symmem,
     /// NCCL or RCCL only, on any symmetric memory.
-    Vendor,
+    Nccl,
     /// NCCL or RCCL only, on its communicator with symmetric windows. Buffers that were not registered with it
-    /// are moved as by [`Provider::Vendor`].
-    VendorWindows,
+    /// are moved as by [`Provider::Nccl`].
+    NcclWindows,
 }

@@ -5,15 +5,15 @@
 //! it, wins. The choice depends only on what is the same on all members, since all must choose alike.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, Collectives};
+use crate::backend::{Backend, CollectiveKernels};
 use crate::base::error::{Error, Result};
 use crate::base::names::MulticastSupport;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::families::{self, FAMILIES, most_blocks};
 use crate::group::inbox::{Division, Inboxes};
 use crate::group::operations::{
-    algorithms, fits_place, kernel_of, likenesses, multicast_only_by_name, multicast_reduces,
-    reduces, untabled, without_multicast,
+    algorithms, fallbacks, fits_place, kernel_of, multicast_only_by_name, multicast_reduces,
+    reduces, tuning_sources, without_multicast,
 };
 use crate::group::provider::Provider;
 use crate::memory::multicast::object::MulticastStatus;
@@ -264,7 +264,7 @@ impl Selector {
     pub fn most_resident(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> u32 {
         let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
@@ -281,26 +281,26 @@ impl Selector {
     ) -> std::result::Result<CollectiveRow, String> {
         let named = match (constraints.provider, constraints.algorithm) {
             (
-                Provider::Vendor | Provider::VendorWindows,
-                Algorithm::AUTOMATIC | Algorithm::VENDOR,
-            ) => Algorithm::VENDOR,
-            (Provider::Vendor | Provider::VendorWindows, other) => {
+                Provider::Nccl | Provider::NcclWindows,
+                AlgorithmCode::AUTOMATIC | AlgorithmCode::VENDOR,
+            ) => AlgorithmCode::VENDOR,
+            (Provider::Nccl | Provider::NcclWindows, other) => {
                 return Err(format!(
                     "{} is an algorithm of symmem, which this provider excludes; leave the algorithm or the \
                      provider automatic",
                     other.name()
                 ));
             }
-            (Provider::Own, Algorithm::VENDOR) => {
-                return Err("`Nccl` needs NCCL or RCCL; `Provider::Own` excludes both".into());
+            (Provider::Symmem, AlgorithmCode::VENDOR) => {
+                return Err("`Nccl` needs NCCL or RCCL; `Provider::Symmem` excludes both".into());
             }
             // Push if there is an inbox; otherwise pull the same data.
-            (_, Algorithm::PUSH)
-                if reduces(query.operation) && self.lacks(query, Algorithm::PUSH) =>
+            (_, AlgorithmCode::PUSH)
+                if reduces(query.operation) && self.lacks(query, AlgorithmCode::PUSH) =>
             {
                 match query.operation {
-                    CollectiveOperation::REDUCE_SCATTER => Algorithm::ONE_SHOT,
-                    _ => Algorithm::TWO_SHOT,
+                    CollectiveOperationCode::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
+                    _ => AlgorithmCode::TWO_SHOT,
                 }
             }
             // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
@@ -316,14 +316,14 @@ impl Selector {
             (_, named) => named,
         };
         let fits = |row: &&CollectiveRow| query.world <= row.world && query.bytes <= row.bytes;
-        if named != Algorithm::AUTOMATIC {
+        if named != AlgorithmCode::AUTOMATIC {
             self.serves(query, named)?;
             let of_it = |operation| {
                 self.rows.iter().filter(move |row: &&CollectiveRow| {
                     row.operation == operation && row.algorithm == named
                 })
             };
-            let found = likenesses(query.operation)
+            let found = tuning_sources(query.operation)
                 .iter()
                 .find_map(|&operation| {
                     of_it(operation)
@@ -333,32 +333,34 @@ impl Selector {
                 .copied();
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
-        let vendor_allowed = constraints.provider == Provider::Automatic;
+        let nccl_allowed = constraints.provider == Provider::Automatic;
         // Emulated multicast exists for tests and is slower than other algorithms. And sums of lower precision
         // are made only on request.
         let by_itself = self.prefers_multicast()
             && !(reduces(query.operation) && multicast_only_by_name(query.element));
-        let found = likenesses(query.operation).iter().find_map(|&operation| {
-            self.rows.iter().filter(fits).find(|row| {
-                row.operation == operation
-                    && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
-                    && (!row.algorithm.is_multicast() || by_itself)
-                    && self.serves(query, row.algorithm).is_ok()
-            })
-        });
+        let found = tuning_sources(query.operation)
+            .iter()
+            .find_map(|&operation| {
+                self.rows.iter().filter(fits).find(|row| {
+                    row.operation == operation
+                        && (nccl_allowed || row.algorithm != AlgorithmCode::VENDOR)
+                        && (!row.algorithm.is_multicast() || by_itself)
+                        && self.serves(query, row.algorithm).is_ok()
+                })
+            });
         Ok(found.copied().unwrap_or_else(|| {
-            let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
-            let algorithm = untabled(query.operation).iter().find(first);
+            let first = |algorithm: &&AlgorithmCode| self.serves(query, **algorithm).is_ok();
+            let algorithm = fallbacks(query.operation).iter().find(first);
             // Each list ends with an algorithm that serves every call.
             default_row(
                 query.operation,
-                *algorithm.unwrap_or(&untabled(query.operation)[0]),
+                *algorithm.unwrap_or(&fallbacks(query.operation)[0]),
             )
         }))
     }
 
     /// Checks that an algorithm can serve a call; returns the reason and the possible algorithms if it cannot.
-    fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
+    fn serves(&self, query: &Query, algorithm: AlgorithmCode) -> std::result::Result<(), String> {
         let possible = algorithms(query.operation);
         let why = if !possible.contains(&algorithm) {
             format!(
@@ -366,15 +368,15 @@ impl Selector {
                 query.operation.name(),
                 algorithm.name()
             )
-        } else if algorithm == Algorithm::VENDOR && !query.vendor {
-            "NCCL or RCCL is not open for these ranks; see `Communicator::open_vendor`".into()
+        } else if algorithm == AlgorithmCode::VENDOR && !query.nccl {
+            "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
         } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
             format!(
                 "multicast is not available: {}",
                 reason.unwrap_or("it is not enabled")
             )
-        } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
+        } else if algorithm == AlgorithmCode::COPY_ENGINE && !self.copy_engine {
             "this device has no copy engine".into()
         } else if !fits_place(query.operation, algorithm, query.in_place) {
             let place = if query.in_place { "in" } else { "out of" };
@@ -388,8 +390,8 @@ impl Selector {
             .iter()
             .filter(|&&other| {
                 fits_place(query.operation, other, query.in_place)
-                    && (other != Algorithm::COPY_ENGINE || self.copy_engine)
-                    && (other != Algorithm::VENDOR || query.vendor)
+                    && (other != AlgorithmCode::COPY_ENGINE || self.copy_engine)
+                    && (other != AlgorithmCode::VENDOR || query.nccl)
                     && !self.lacks(query, other)
             })
             .map(|algorithm| algorithm.name())
@@ -399,7 +401,7 @@ impl Selector {
 
     /// Returns whether the call lacks what an algorithm needs: its kernel, its inbox, or the reach of
     /// multicast.
-    fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
+    fn lacks(&self, query: &Query, algorithm: AlgorithmCode) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
             let reached = !algorithm.is_multicast()
@@ -423,14 +425,14 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
 }
 
-fn default_row(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+fn default_row(operation: CollectiveOperationCode, algorithm: AlgorithmCode) -> CollectiveRow {
     CollectiveRow {
         operation,
         world: MAX_RANKS as u32,
         bytes: u64::MAX,
         algorithm,
         // A barrier moves nothing.
-        blocks: if operation == CollectiveOperation::BARRIER {
+        blocks: if operation == CollectiveOperationCode::BARRIER {
             1
         } else {
             DEFAULT_BLOCKS

@@ -2,10 +2,10 @@ use super::*;
 use crate::group::families;
 
 fn row(
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     world: u32,
     bytes: u64,
-    algorithm: Algorithm,
+    algorithm: AlgorithmCode,
 ) -> CollectiveRow {
     CollectiveRow {
         operation,
@@ -33,39 +33,39 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
     }
 }
 
-fn query(operation: CollectiveOperation, bytes: u64) -> Query {
+fn query(operation: CollectiveOperationCode, bytes: u64) -> Query {
     Query {
         operation,
-        element: ElementType::BF16,
-        reduce: ReduceOperation::SUM,
+        element: ElementTypeCode::BF16,
+        reduce: ReduceOpCode::SUM,
         multicast: true,
         world: 4,
         bytes,
         in_place: false,
-        vendor: false,
+        nccl: false,
         push_channels: 1024,
     }
 }
 
-const OPERATIONS: [CollectiveOperation; 12] = [
-    CollectiveOperation::BARRIER,
-    CollectiveOperation::BROADCAST,
-    CollectiveOperation::ALL_GATHER,
-    CollectiveOperation::ALL_GATHER_V,
-    CollectiveOperation::REDUCE,
-    CollectiveOperation::REDUCE_SCATTER,
-    CollectiveOperation::ALL_REDUCE,
-    CollectiveOperation::ALL_TO_ALL,
-    CollectiveOperation::ALL_TO_ALL_V,
-    CollectiveOperation::GATHER,
-    CollectiveOperation::SCATTER,
-    CollectiveOperation::EXCHANGE,
+const OPERATIONS: [CollectiveOperationCode; 12] = [
+    CollectiveOperationCode::BARRIER,
+    CollectiveOperationCode::BROADCAST,
+    CollectiveOperationCode::ALL_GATHER,
+    CollectiveOperationCode::ALL_GATHER_V,
+    CollectiveOperationCode::REDUCE,
+    CollectiveOperationCode::REDUCE_SCATTER,
+    CollectiveOperationCode::ALL_REDUCE,
+    CollectiveOperationCode::ALL_TO_ALL,
+    CollectiveOperationCode::ALL_TO_ALL_V,
+    CollectiveOperationCode::GATHER,
+    CollectiveOperationCode::SCATTER,
+    CollectiveOperationCode::EXCHANGE,
 ];
 
 #[test]
 fn the_first_row_that_fits_and_can_serve_wins() {
-    use Algorithm as A;
-    let operation = CollectiveOperation::ALL_REDUCE;
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
     let selector = selector(&[
         row(operation, 2, u64::MAX, A::TWO_SHOT),
         row(operation, 8, 1000, A::PACKETS),
@@ -90,22 +90,22 @@ fn the_first_row_that_fits_and_can_serve_wins() {
         ..query(operation, 1001)
     };
     assert_eq!(choose(in_place).algorithm, A::PACKETS_TWO_SHOT);
-    let vendor = Query {
-        vendor: true,
+    let nccl = Query {
+        nccl: true,
         ..in_place
     };
-    assert_eq!(choose(vendor).algorithm, A::VENDOR);
+    assert_eq!(choose(nccl).algorithm, A::VENDOR);
     let own = Constraints {
-        provider: Provider::Own,
+        provider: Provider::Symmem,
         ..Constraints::default()
     };
     assert_eq!(
-        selector.choose(&vendor, &own).unwrap().algorithm,
+        selector.choose(&nccl, &own).unwrap().algorithm,
         A::PACKETS_TWO_SHOT
     );
     assert_eq!(
         selector
-            .choose(&vendor, &Constraints::default())
+            .choose(&nccl, &Constraints::default())
             .unwrap()
             .blocks,
         0,
@@ -131,8 +131,8 @@ fn every_operation_can_be_done_without_a_row_in_place_or_not() {
 
 #[test]
 fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
-    let operation = CollectiveOperation::ALL_GATHER;
-    let push = row(operation, 8, u64::MAX, Algorithm::PUSH);
+    let operation = CollectiveOperationCode::ALL_GATHER;
+    let push = row(operation, 8, u64::MAX, AlgorithmCode::PUSH);
     let mut selector = selector(&[push]);
     let with = |blocks, threads| Constraints {
         blocks,
@@ -176,10 +176,10 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
 
 #[test]
 fn packets_have_as_many_blocks_as_regions() {
-    let operation = CollectiveOperation::ALL_GATHER;
+    let operation = CollectiveOperationCode::ALL_GATHER;
     let selector = selector(&[]);
     let wish = Constraints {
-        algorithm: Algorithm::PACKETS,
+        algorithm: AlgorithmCode::PACKETS,
         blocks: Some(PACKET_BLOCKS + 1),
         ..Constraints::default()
     };
@@ -197,9 +197,9 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let refuse = |query: &Query, algorithm| selector.choose(query, &named(algorithm)).unwrap_err();
     let all_to_all = Query {
         in_place: true,
-        ..query(CollectiveOperation::ALL_TO_ALL, 64)
+        ..query(CollectiveOperationCode::ALL_TO_ALL, 64)
     };
-    let error = refuse(&all_to_all, Algorithm::COPY_ENGINE);
+    let error = refuse(&all_to_all, AlgorithmCode::COPY_ENGINE);
     assert!(
         error.ends_with("possible algorithms: PACKETS, SWAP"),
         "{error}"
@@ -208,7 +208,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         in_place: false,
         ..all_to_all
     };
-    let error = refuse(&apart, Algorithm::SWAP);
+    let error = refuse(&apart, AlgorithmCode::SWAP);
     assert!(
         error.contains("out of place")
             && error.ends_with("possible algorithms: PACKETS, PUSH, PULL, COPY_ENGINE"),
@@ -216,34 +216,36 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     );
     let all_reduce = Query {
         in_place: true,
-        ..query(CollectiveOperation::ALL_REDUCE, 64)
+        ..query(CollectiveOperationCode::ALL_REDUCE, 64)
     };
-    let error = refuse(&all_reduce, Algorithm::ONE_SHOT);
+    let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
-        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"),
+        error.ends_with(
+            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"
+        ),
         "{error}"
     );
-    let error = refuse(&all_reduce, Algorithm::VENDOR);
-    assert!(error.contains("open_vendor"), "{error}");
+    let error = refuse(&all_reduce, AlgorithmCode::VENDOR);
+    assert!(error.contains("open_nccl"), "{error}");
 }
 
 #[test]
 fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
-    let operation = CollectiveOperation::ALL_GATHER;
+    let operation = CollectiveOperationCode::ALL_GATHER;
     let selector = selector(&[
-        row(operation, 8, 100, Algorithm::PACKETS),
+        row(operation, 8, 100, AlgorithmCode::PACKETS),
         CollectiveRow {
             blocks: 7,
-            ..row(operation, 8, 200, Algorithm::PUSH)
+            ..row(operation, 8, 200, AlgorithmCode::PUSH)
         },
     ]);
     let named = Constraints {
-        algorithm: Algorithm::PUSH,
+        algorithm: AlgorithmCode::PUSH,
         ..Constraints::default()
     };
     for bytes in [1, 150, 1 << 30] {
         let choice = selector.choose(&query(operation, bytes), &named).unwrap();
-        assert_eq!((choice.algorithm, choice.blocks), (Algorithm::PUSH, 7));
+        assert_eq!((choice.algorithm, choice.blocks), (AlgorithmCode::PUSH, 7));
     }
 }
 
@@ -257,7 +259,7 @@ fn families_of_kernels_are_numbered_as_they_are_read() {
 
 #[test]
 fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
-    let good = row(CollectiveOperation::SCATTER, 8, 1, Algorithm::PULL);
+    let good = row(CollectiveOperationCode::SCATTER, 8, 1, AlgorithmCode::PULL);
     assert!(is_sound(&good, true));
     let bad = [
         CollectiveRow {
@@ -269,7 +271,7 @@ fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
             ..good
         },
         CollectiveRow {
-            algorithm: Algorithm::ONE_SHOT,
+            algorithm: AlgorithmCode::ONE_SHOT,
             ..good
         },
     ];
@@ -279,8 +281,8 @@ fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
 
 #[test]
 fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none() {
-    use Algorithm as A;
-    let operation = CollectiveOperation::ALL_REDUCE;
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, u64::MAX, A::PUSH),
         row(operation, 8, u64::MAX, A::COPY_ENGINE),
@@ -306,7 +308,7 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
         A::TWO_SHOT
     );
     let scattered = Query {
-        operation: CollectiveOperation::REDUCE_SCATTER,
+        operation: CollectiveOperationCode::REDUCE_SCATTER,
         ..elsewhere
     };
     assert_eq!(
@@ -324,12 +326,12 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
 
 #[test]
 fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
-    let operation = CollectiveOperation::REDUCE_SCATTER;
+    let operation = CollectiveOperationCode::REDUCE_SCATTER;
     let selector = selector(&[]);
     let query = query(operation, 1 << 20);
     let choose = |threads, blocks| {
         let wish = Constraints {
-            algorithm: Algorithm::PUSH,
+            algorithm: AlgorithmCode::PUSH,
             threads: Some(threads),
             blocks,
             ..Constraints::default()
@@ -362,8 +364,8 @@ fn status(support: MulticastSupport) -> MulticastStatus {
 
 #[test]
 fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
-    use Algorithm as A;
-    let operation = CollectiveOperation::ALL_REDUCE;
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, 1000, A::MULTICAST_ONE_SHOT),
         row(operation, 8, 1000, A::PACKETS),
@@ -406,7 +408,7 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
                 ..query(operation, 1001)
             },
             Query {
-                reduce: ReduceOperation::MAXIMUM,
+                reduce: ReduceOpCode::MAXIMUM,
                 ..query(operation, 1001)
             },
         ] {
@@ -417,8 +419,8 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
 
 #[test]
 fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members_own_addresses() {
-    use Algorithm as A;
-    use CollectiveOperation as O;
+    use AlgorithmCode as A;
+    use CollectiveOperationCode as O;
     let mut selector = selector(&[]);
     let by = |selector: &Selector, query, algorithm| {
         let wish = Constraints {
@@ -467,8 +469,8 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
 
 #[test]
 fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels() {
-    use Algorithm as A;
-    let operation = CollectiveOperation::ALL_REDUCE;
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, u64::MAX, A::MULTICAST),
         row(operation, 8, u64::MAX, A::PACKETS),
@@ -485,7 +487,7 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
         };
         selector.choose(&query, &wish).unwrap().algorithm
     };
-    for element in [ElementType::F8_E4M3, ElementType::F8_E5M2] {
+    for element in [ElementTypeCode::F8_E4M3, ElementTypeCode::F8_E5M2] {
         assert_eq!(choose(&selector, element, A::AUTOMATIC), A::PACKETS);
         assert_eq!(choose(&selector, element, A::MULTICAST), A::MULTICAST);
         // Residency is compared when ranks meet, so all choose alike.
@@ -497,14 +499,14 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
         assert_eq!(choose(&selector, element, A::MULTICAST), A::TWO_SHOT);
     }
     assert_eq!(
-        choose(&selector, ElementType::BF16, A::AUTOMATIC),
+        choose(&selector, ElementTypeCode::BF16, A::AUTOMATIC),
         A::MULTICAST
     );
     // Bytes that are moved may be of any type.
-    let gather = CollectiveOperation::ALL_GATHER;
+    let gather = CollectiveOperationCode::ALL_GATHER;
     selector.rows = vec![row(gather, 8, u64::MAX, A::MULTICAST)];
     let moved = Query {
-        element: ElementType::F8_E4M3,
+        element: ElementTypeCode::F8_E4M3,
         ..query(gather, 1000)
     };
     let chosen = selector.choose(&moved, &Constraints::default()).unwrap();

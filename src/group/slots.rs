@@ -115,7 +115,7 @@ impl Slots {
                     rank: rank as u32,
                     world: members.len() as u32,
                     slot: channel,
-                    operation: CollectiveOperation::BARRIER,
+                    operation: CollectiveOperationCode::BARRIER,
                     members: [0; MAX_RANKS],
                 };
                 for (index, &member) in members.iter().enumerate() {
@@ -150,7 +150,12 @@ impl Slots {
     }
 
     /// Returns the group's part of a call's arguments.
-    pub fn header(&self, channel: u32, operation: CollectiveOperation, watch: Watch) -> Header<'_> {
+    pub fn header(
+        &self,
+        channel: u32,
+        operation: CollectiveOperationCode,
+        watch: Watch,
+    ) -> Header<'_> {
         Header {
             channel: &self.headers[channel as usize],
             operation,
@@ -190,7 +195,7 @@ pub struct Header<'a> {
     /// The part that does not change from call to call.
     pub channel: &'a CollectiveGroup,
     /// The operation, for the wait record.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// The abort word and deadline that the call's waits watch.
     pub watch: Watch,
 }

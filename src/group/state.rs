@@ -1,6 +1,6 @@
 //! A communicator's state for collectives.
 
-use crate::backend::abi::{DeviceAddress, ShareKind};
+use crate::backend::abi::{DeviceAddress, ShareKindCode};
 use crate::base::error::Result;
 use crate::group::lanes::Lanes;
 use crate::group::membership::Membership;
@@ -8,7 +8,7 @@ use crate::group::nccl::Communicators;
 use crate::group::selector::Selector;
 use crate::group::slots::{Layout, Slots};
 use crate::memory::multicast::object::Multicast;
-use crate::memory::sharing::{self, Maker, Origin};
+use crate::memory::sharing::{self, Allocator, Origin};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use std::sync::Arc;
@@ -31,18 +31,18 @@ impl State {
     /// # Errors
     /// The errors of any collective call.
     pub fn open(
-        maker: Maker<'_>,
+        allocator: Allocator<'_>,
         round: &mut Round<'_>,
-        kind: ShareKind,
+        kind: ShareKindCode,
         multicast: &Multicast,
         (selector, lanes): (Selector, Lanes),
         check_calls: bool,
     ) -> Result<Self> {
-        let context = maker.context;
+        let context = allocator.context;
         let layout = Layout::new(context.world, selector.has_grids(), true)
             .with_inbox(selector.inbox(context.world));
         let bytes = multicast.padded(layout.bytes());
-        let (allocation, _) = sharing::allocate(maker, round, &[kind], bytes, Origin::Signals)?;
+        let (allocation, _) = sharing::allocate(allocator, round, &[kind], bytes, Origin::Signals)?;
         // Released with the context, even if a later step fails.
         context.keep(allocation.clone());
         let members: Vec<usize> = (0..context.world).collect();

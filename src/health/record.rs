@@ -1,6 +1,6 @@
 //! Conversion of a wait record into an error.
 
-use crate::backend::abi::{CollectiveOperation, WaitRecord};
+use crate::backend::abi::{CollectiveOperationCode, WaitRecord};
 use crate::base::error::Error;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
                 theirs: "allocated".into(),
             });
         }
-        kind => method_of(CollectiveOperation(
+        kind => method_of(CollectiveOperationCode(
             kind.wrapping_sub(WaitRecord::COLLECTIVE),
         )),
     };
@@ -67,21 +67,21 @@ fn bytes_of(bytes: u32) -> String {
 }
 
 /// Returns the method of [`crate::Stream`] behind an operation.
-fn method_of(operation: CollectiveOperation) -> &'static str {
+fn method_of(operation: CollectiveOperationCode) -> &'static str {
     match operation {
-        CollectiveOperation::BARRIER => "barrier",
-        CollectiveOperation::BROADCAST => "broadcast",
-        CollectiveOperation::ALL_GATHER => "all_gather",
-        CollectiveOperation::ALL_GATHER_V => "all_gather_v",
-        CollectiveOperation::REDUCE => "reduce",
-        CollectiveOperation::REDUCE_SCATTER => "reduce_scatter",
-        CollectiveOperation::ALL_REDUCE => "all_reduce",
-        CollectiveOperation::ALL_TO_ALL => "all_to_all",
-        CollectiveOperation::ALL_TO_ALL_V => "all_to_all_v",
-        CollectiveOperation::GATHER => "gather",
-        CollectiveOperation::SCATTER => "scatter",
-        CollectiveOperation::EXCHANGE => "exchange",
-        CollectiveOperation::ALL_GATHER_GEMM => "all_gather_gemm",
+        CollectiveOperationCode::BARRIER => "barrier",
+        CollectiveOperationCode::BROADCAST => "broadcast",
+        CollectiveOperationCode::ALL_GATHER => "all_gather",
+        CollectiveOperationCode::ALL_GATHER_V => "all_gather_v",
+        CollectiveOperationCode::REDUCE => "reduce",
+        CollectiveOperationCode::REDUCE_SCATTER => "reduce_scatter",
+        CollectiveOperationCode::ALL_REDUCE => "all_reduce",
+        CollectiveOperationCode::ALL_TO_ALL => "all_to_all",
+        CollectiveOperationCode::ALL_TO_ALL_V => "all_to_all_v",
+        CollectiveOperationCode::GATHER => "gather",
+        CollectiveOperationCode::SCATTER => "scatter",
+        CollectiveOperationCode::EXCHANGE => "exchange",
+        CollectiveOperationCode::ALL_GATHER_GEMM => "all_gather_gemm",
         _ => "an operation unknown to this version",
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_wait_in_a_collective_is_named_by_its_method() {
         let mut names = Vec::new();
-        for operation in 1..=CollectiveOperation::ALL_GATHER_GEMM.0 {
+        for operation in 1..=CollectiveOperationCode::ALL_GATHER_GEMM.0 {
             let record = record(WaitRecord::COLLECTIVE + operation);
             let Some(Error::Timeout {
                 rank: 1,
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(waited, Duration::from_millis(2));
             assert_eq!(
                 name.to_uppercase(),
-                CollectiveOperation(operation).name(),
+                CollectiveOperationCode(operation).name(),
                 "the method is the operation in lower case"
             );
             names.push(name);

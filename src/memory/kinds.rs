@@ -1,12 +1,12 @@
 //! The strategies of sharing memory that all ranks have.
 
-use crate::backend::abi::{Capabilities, ShareKind};
+use crate::backend::abi::{Capabilities, ShareKindCode};
 use crate::base::error::Result;
 use crate::base::names;
 use crate::rank::agreement::Round;
 
 /// Returns the strategies that a backend lists.
-pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
+pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKindCode> {
     capabilities
         .share_kinds
         .iter()
@@ -17,12 +17,15 @@ pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
 }
 
 /// Returns the strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
-pub(crate) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
+pub(crate) fn common_kinds(
+    round: &mut Round<'_>,
+    mine: &[ShareKindCode],
+) -> Result<Vec<ShareKindCode>> {
     let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
     let answers = round.exchange(&payload)?;
     Ok(answers[0]
         .iter()
         .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
-        .map(|&kind| ShareKind(u32::from(kind)))
+        .map(|&kind| ShareKindCode(u32::from(kind)))
         .collect())
 }

@@ -11,12 +11,12 @@
 //! ```
 //!
 //! The first [`CHANNELS`] channels are for signals, the [`BARRIER_CHANNELS`] after them for barriers,
-//! whose one counter is `given[channel][0]`. With [`SignalPlacement::HOST`] words are in a memory file
+//! whose one counter is `given[channel][0]`. With [`SignalPlacementCode::HOST`] words are in a memory file
 //! that all ranks map and register with their device, and the host keeps the counters.
 
 use crate::backend::Device;
 use crate::backend::abi::{
-    Barrier, DeviceAddress, Handle, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacement,
+    Barrier, DeviceAddress, Handle, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacementCode,
     SignalTarget, SignalWait, Watch,
 };
 use crate::base::error::{Error, Result};
@@ -74,10 +74,10 @@ impl SignalPad {
     }
 
     /// Returns the placement of the words.
-    pub fn placement(&self) -> SignalPlacement {
+    pub fn placement(&self) -> SignalPlacementCode {
         match self.host {
-            Some(_) => SignalPlacement::HOST,
-            None => SignalPlacement::DEVICE,
+            Some(_) => SignalPlacementCode::HOST,
+            None => SignalPlacementCode::DEVICE,
         }
     }
 

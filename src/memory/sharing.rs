@@ -4,7 +4,7 @@
 
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
-    DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
+    DeviceAddress, ExportedHandle, RawMapping, ShareKindCode, SharedAllocation, SharedMapping,
 };
 use crate::base::error::{Error, Result};
 use crate::bootstrap::Contribution;
@@ -13,7 +13,7 @@ use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::staging::Staging;
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
-use crate::rank::allocation::Parts;
+use crate::rank::allocation::AllocationParts;
 use crate::rank::context::Context;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::fmt::Write;
@@ -32,7 +32,7 @@ pub enum Origin {
 
 /// What an allocation is made with.
 #[derive(Clone, Copy)]
-pub struct Maker<'a> {
+pub struct Allocator<'a> {
     /// This rank.
     pub context: &'a Context,
     /// Copies the words of the proof.
@@ -47,17 +47,17 @@ pub struct Maker<'a> {
 ///
 /// Returns the allocation and the strategy that worked. After a failure no memory stays allocated on any rank.
 pub fn allocate(
-    maker: Maker<'_>,
+    allocator: Allocator<'_>,
     round: &mut Round<'_>,
-    kinds: &[ShareKind],
+    kinds: &[ShareKindCode],
     bytes: u64,
     origin: Origin,
-) -> Result<(Arc<Allocation>, ShareKind)> {
-    let shared = maker.context;
+) -> Result<(Arc<Allocation>, ShareKindCode)> {
+    let shared = allocator.context;
     let mut reasons = String::new();
     let mut last = None;
     for &kind in kinds {
-        match attempt(maker, round, kind, bytes, origin) {
+        match attempt(allocator, round, kind, bytes, origin) {
             Ok(allocation) => return Ok((allocation, kind)),
             // The ranks are not in step any more.
             Err(error @ (Error::Mismatch { .. } | Error::Bootstrap(_))) => return Err(error),
@@ -98,18 +98,18 @@ pub fn allocate(
 }
 
 fn attempt(
-    maker: Maker<'_>,
+    allocator: Allocator<'_>,
     round: &mut Round<'_>,
-    kind: ShareKind,
+    kind: ShareKindCode,
     bytes: u64,
     origin: Origin,
 ) -> Result<Arc<Allocation>> {
-    let shared = maker.context;
+    let shared = allocator.context;
     let own = own_copy(shared, kind, bytes, origin);
     // Freed below if the allocation fails.
     let allocated = own.as_ref().ok().copied();
     let offered = own.and_then(|own| {
-        let (kind, payload, descriptor) = offer(maker, own, bytes, origin)?;
+        let (kind, payload, descriptor) = offer(allocator, own, bytes, origin)?;
         Ok((((own, kind), payload), descriptor))
     });
     let (offered, descriptor) = match offered {
@@ -118,7 +118,7 @@ fn attempt(
     };
     let offers = round.give(offered, descriptor.as_ref().map(AsFd::as_fd));
     let outcome = offers.and_then(|((own, kind), offers)| {
-        map(maker, round, own, kind, &offers, origin).inspect_err(|_| {
+        map(allocator, round, own, kind, &offers, origin).inspect_err(|_| {
             // No rank frees before all have unmapped. If this step fails too, the ranks are out of step, and
             // the survivors give up.
             let _ = round.exchange(&[]);
@@ -135,7 +135,7 @@ fn attempt(
 
 fn own_copy(
     shared: &Context,
-    kind: ShareKind,
+    kind: ShareKindCode,
     bytes: u64,
     origin: Origin,
 ) -> Result<SharedAllocation> {
@@ -162,12 +162,12 @@ fn own_copy(
 /// Returns what peers need to map this rank's copy: its kind, the handle, and the file descriptor. For the
 /// caller's memory the handle is followed by its first bytes, with which peers prove that they read it.
 fn offer(
-    maker: Maker<'_>,
+    allocator: Allocator<'_>,
     own: SharedAllocation,
     bytes: u64,
     origin: Origin,
-) -> Result<(ShareKind, Vec<u8>, Option<OwnedFd>)> {
-    let shared = maker.context;
+) -> Result<(ShareKindCode, Vec<u8>, Option<OwnedFd>)> {
+    let shared = allocator.context;
     // SAFETY: allocated by the caller.
     let exported = unsafe { shared.backend.export(own.handle) }
         .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes))?;
@@ -177,7 +177,7 @@ fn offer(
     let mut payload = encode(&exported);
     if let Origin::Caller(_) = origin {
         let mut contents = vec![0; bytes.min(64) as usize];
-        maker.staging.read(shared, own.address, &mut contents)?;
+        allocator.staging.read(shared, own.address, &mut contents)?;
         payload.extend(contents);
     }
     Ok((exported.kind, payload, descriptor))
@@ -185,14 +185,14 @@ fn offer(
 
 /// Completes the allocation after the offers: mappings, proof, the control block's entry.
 fn map(
-    maker: Maker<'_>,
+    allocator: Allocator<'_>,
     round: &mut Round<'_>,
     own: SharedAllocation,
-    kind: ShareKind,
+    kind: ShareKindCode,
     offers: &[Contribution],
     origin: Origin,
 ) -> Result<Arc<Allocation>> {
-    let shared = maker.context;
+    let shared = allocator.context;
     let mut unmapping = Unmapping {
         shared,
         mappings: Vec::new(),
@@ -211,21 +211,21 @@ fn map(
     });
     match origin {
         Origin::Backend | Origin::Signals => {
-            let written = imported.and_then(|()| write_tokens(maker, &peers));
+            let written = imported.and_then(|()| write_tokens(allocator, &peers));
             round.vote(written)?;
-            round.vote(check_tokens(maker, &peers))?;
+            round.vote(check_tokens(allocator, &peers))?;
         }
         Origin::Caller(_) => {
-            let compared = imported.and_then(|()| compare_contents(maker, &peers, offers));
+            let compared = imported.and_then(|()| compare_contents(allocator, &peers, offers));
             round.vote(compared)?;
         }
     }
     let cleared = match origin {
-        Origin::Backend | Origin::Signals => clear_tokens(maker, &peers),
+        Origin::Backend | Origin::Signals => clear_tokens(allocator, &peers),
         Origin::Caller(_) => Ok(()),
     };
     let entry = entry_for(shared, round, cleared)?;
-    let allocation = Allocation::new(Parts {
+    let allocation = Allocation::new(AllocationParts {
         number: round.number(),
         entry,
         kind,
@@ -233,7 +233,7 @@ fn map(
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
     });
-    if let Some(table) = maker.table {
+    if let Some(table) = allocator.table {
         table.list(shared, &allocation)?;
     }
     Ok(allocation)
@@ -274,7 +274,7 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     Some(ExportedHandle {
-        kind: ShareKind(word(0)?),
+        kind: ShareKindCode(word(0)?),
         device: word(4)?,
         offset: long(8)?,
         bytes: long(16)?,
@@ -298,8 +298,8 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
         .map_or(-1, AsRawFd::as_raw_fd);
     match (handle.kind, shared.is_same_process(peer)) {
         // A legacy IPC handle cannot be opened in the process that made it; its address can be used directly.
-        (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
-        (ShareKind::SAME_PROCESS, false) => {
+        (ShareKindCode::LEGACY_IPC, true) => handle.kind = ShareKindCode::SAME_PROCESS,
+        (ShareKindCode::SAME_PROCESS, false) => {
             return Err(Error::PeerUnreachable {
                 rank,
                 peer,
@@ -333,18 +333,18 @@ fn others(shared: &Context) -> impl Iterator<Item = usize> + use<> {
     (0..shared.world).filter(move |&peer| peer != rank)
 }
 
-fn write_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
-    let shared = maker.context;
+fn write_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = allocator.context;
     let rank = shared.rank;
     others(shared).try_for_each(|peer| {
         let at = DeviceAddress(peers[peer].0 + place(rank) as u64);
-        maker.staging.write(shared, at, &token(rank, peer))
+        allocator.staging.write(shared, at, &token(rank, peer))
     })
 }
 
 /// Checks that every peer's word has arrived here, and that each word that this rank wrote can be read back.
-fn check_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
-    let shared = maker.context;
+fn check_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = allocator.context;
     let rank = shared.rank;
     let expect = |bytes: &[u8], from: usize, to: usize, what: &str| {
         let seen = &bytes[place(from)..place(from) + 8];
@@ -359,22 +359,22 @@ fn check_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
     };
     let mut inbox = vec![0; place(shared.world)];
     if shared.world > 1 {
-        maker.staging.read(shared, peers[rank], &mut inbox)?;
+        allocator.staging.read(shared, peers[rank], &mut inbox)?;
     }
     others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "that it wrote to this rank"))?;
     others(shared).try_for_each(|peer| {
         let mut bytes = vec![0; place(shared.world)];
-        maker.staging.read(shared, peers[peer], &mut bytes)?;
+        allocator.staging.read(shared, peers[peer], &mut bytes)?;
         expect(&bytes, rank, peer, "read back from it")
     })
 }
 
-fn clear_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
-    let shared = maker.context;
+fn clear_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = allocator.context;
     if shared.world == 1 {
         return Ok(());
     }
-    maker
+    allocator
         .staging
         .write(shared, peers[shared.rank], &vec![0; place(shared.world)])
 }
@@ -382,15 +382,15 @@ fn clear_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
 /// Proves the mappings of the caller's memory: every rank reads each owner's first bytes and compares them;
 /// none writes.
 fn compare_contents(
-    maker: Maker<'_>,
+    allocator: Allocator<'_>,
     peers: &[DeviceAddress],
     offers: &[Contribution],
 ) -> Result<()> {
-    let shared = maker.context;
+    let shared = allocator.context;
     (0..shared.world).try_for_each(|peer| {
         let contents = offers[peer].payload.get(HANDLE_BYTES..).unwrap_or_default();
         let mut seen = vec![0; contents.len()];
-        maker.staging.read(shared, peers[peer], &mut seen)?;
+        allocator.staging.read(shared, peers[peer], &mut seen)?;
         if seen == contents {
             return Ok(());
         }

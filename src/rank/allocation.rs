@@ -2,7 +2,9 @@
 //! ends them.
 
 use crate::backend::SymmetricMemory;
-use crate::backend::abi::{DeviceAddress, RawAllocation, RawMapping, ShareKind, SharedAllocation};
+use crate::backend::abi::{
+    DeviceAddress, RawAllocation, RawMapping, ShareKindCode, SharedAllocation,
+};
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::rank::driver::Driver;
@@ -35,7 +37,7 @@ pub struct Allocation {
     pub number: u64,
     /// Entry of the control block that counts the ranks that have given it up.
     entry: usize,
-    kind: ShareKind,
+    kind: ShareKindCode,
     own: SharedAllocation,
     /// Address of each rank's copy, as this device addresses it.
     peers: Vec<DeviceAddress>,
@@ -50,13 +52,13 @@ pub struct Allocation {
 }
 
 /// The parts of an allocation.
-pub struct Parts {
+pub struct AllocationParts {
     /// Number of the allocation, the same on all ranks.
     pub number: u64,
     /// Its entry in the control block.
     pub entry: usize,
     /// The strategy by which it is shared.
-    pub kind: ShareKind,
+    pub kind: ShareKindCode,
     /// This rank's copy.
     pub own: SharedAllocation,
     /// Address of each rank's copy, as this device addresses it.
@@ -67,7 +69,7 @@ pub struct Parts {
 
 impl Allocation {
     /// Makes an allocation from parts that all ranks have proved.
-    pub fn new(parts: Parts) -> Arc<Self> {
+    pub fn new(parts: AllocationParts) -> Arc<Self> {
         Arc::new(Self {
             number: parts.number,
             entry: parts.entry,
@@ -265,7 +267,7 @@ impl Resource for Allocation {
     fn waits_for_device(&self) -> bool {
         !matches!(
             self.kind,
-            ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
+            ShareKindCode::MEMORY_FILE | ShareKindCode::VMM_FILE_DESCRIPTOR
         )
     }
 }

@@ -46,14 +46,14 @@ pub trait Closing: Send + Sync {
 
 /// A rank's context; torn down when the last handle is dropped.
 pub struct Context {
-    parts: ManuallyDrop<Parts>,
+    state: ManuallyDrop<ContextState>,
     /// Dropped after the rest, and on the thread that drops the context: a panicking rank has not left in good
     /// order.
     _bootstrap: Arc<Bootstrap>,
 }
 
 /// The parts of a context. Their drop is the teardown.
-pub struct Parts {
+pub struct ContextState {
     pub driver: Driver,
     pub deadlines: Deadlines,
     pub agreement: Agreement,
@@ -88,7 +88,7 @@ impl Context {
     ) -> Self {
         Self {
             _bootstrap: agreement.bootstrap().clone(),
-            parts: ManuallyDrop::new(Parts {
+            state: ManuallyDrop::new(ContextState {
                 driver,
                 deadlines,
                 agreement,
@@ -134,7 +134,7 @@ impl Context {
     }
 }
 
-impl Parts {
+impl ContextState {
     /// Releases resources that were given up and are no longer used. Costs one atomic load if there are none.
     pub fn reclaim(&self) {
         self.released.reclaim(&self.driver);
@@ -142,15 +142,15 @@ impl Parts {
 }
 
 impl Deref for Context {
-    type Target = Parts;
+    type Target = ContextState;
 
     #[inline]
-    fn deref(&self) -> &Parts {
-        &self.parts
+    fn deref(&self) -> &ContextState {
+        &self.state
     }
 }
 
-impl Deref for Parts {
+impl Deref for ContextState {
     type Target = Driver;
 
     #[inline]
@@ -165,10 +165,10 @@ impl Drop for Context {
     fn drop(&mut self) {
         let rank = self.rank;
         // SAFETY: taken once, here, where `self` ends.
-        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        // If no thread can be started, the closure is dropped, which drops `parts` here.
+        let state = unsafe { ManuallyDrop::take(&mut self.state) };
+        // If no thread can be started, the closure is dropped, which drops `state` here.
         if let Err(error @ Abandoned::Late(_)) =
-            run_within("symmem-teardown", TEARDOWN, move || drop(parts))
+            run_within("symmem-teardown", TEARDOWN, move || drop(state))
         {
             tracing::error!(rank, %error, "teardown did not return; its resources stay allocated");
         }

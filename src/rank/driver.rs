@@ -31,14 +31,14 @@ pub struct Driver {
 }
 
 /// The host's wait for work on the device.
-struct Patience {
+struct WaitBudget {
     start: Instant,
     limit: Duration,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
-impl Patience {
+impl WaitBudget {
     fn new(limit: Duration) -> Self {
         Self {
             start: Instant::now(),
@@ -166,7 +166,7 @@ impl Driver {
     /// Waits until a stream is idle, the deadline passes or the communicator is poisoned. Once it is poisoned,
     /// waits until the stream has drained, since waiting kernels leave by the abort word.
     pub fn wait_idle(&self, stream: RawStream, deadline: Duration) -> Result<()> {
-        let mut patience = Patience::new(deadline.saturating_add(VERDICT_GRACE));
+        let mut budget = WaitBudget::new(deadline.saturating_add(VERDICT_GRACE));
         loop {
             // SAFETY: every stream that reaches this is live.
             match unsafe { self.backend.stream_idle(stream) } {
@@ -182,7 +182,7 @@ impl Driver {
                     }
                 }
             }
-            if let Err(waited) = patience.wait(&self.health) {
+            if let Err(waited) = budget.wait(&self.health) {
                 // A wait of this stream may have passed its own deadline; its record is more precise.
                 self.health.watch_once();
                 self.health.poison(Error::HostTimeout {
@@ -237,12 +237,12 @@ impl Driver {
 
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
-        let mut patience = Patience::new(deadline);
+        let mut budget = WaitBudget::new(deadline);
         while !self
             .idle_now()
             .map_err(|failure| self.failed("drain streams", failure))?
         {
-            if let Err(waited) = patience.wait(&self.health) {
+            if let Err(waited) = budget.wait(&self.health) {
                 self.health.look()?;
                 return Err(Error::HostTimeout {
                     rank: self.rank,
@@ -260,13 +260,13 @@ impl Driver {
     /// # Errors
     /// As [`Driver::wait_all_idle`].
     pub fn wait_quiet(&self, deadline: Duration) -> Result<()> {
-        let mut patience = Patience::new(deadline);
+        let mut budget = WaitBudget::new(deadline);
         loop {
             self.wait_all_idle(deadline)?;
             if self.is_quiet() {
                 return Ok(());
             }
-            if let Err(waited) = patience.wait(&self.health) {
+            if let Err(waited) = budget.wait(&self.health) {
                 self.health.look()?;
                 return Err(Error::HostTimeout {
                     rank: self.rank,

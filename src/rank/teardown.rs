@@ -5,14 +5,14 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::{DRAIN, GOOD_ORDER};
 use crate::base::lock::lock;
 use crate::health::control::RankState;
-use crate::rank::context::Parts;
+use crate::rank::context::ContextState;
 use crate::rank::release::{Progress, Resource};
 use crate::rank::side::destroy;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-impl Parts {
+impl ContextState {
     /// Waits, for a few seconds at most, until waiting kernels and streams have left a poisoned communicator.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for ContextState {
     /// Releases everything, within [`GOOD_ORDER`] and [`DRAIN`] if no call of the driver is slow. Memory that a
     /// stuck device or a peer may still touch stays allocated until the process ends.
     fn drop(&mut self) {

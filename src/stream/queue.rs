@@ -1,7 +1,7 @@
 //! Queues and streams.
 
 use crate::backend::Device;
-use crate::backend::abi::{RawStream, SignalPlacement};
+use crate::backend::abi::{RawStream, SignalPlacementCode};
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_channel;
 use crate::rank::side::ClosingStream;
@@ -101,8 +101,8 @@ impl Queue {
     /// Refuses signals in host memory during a capture: the graph would wait for the recorded value at every
     /// replay.
     pub(crate) fn check_placement(&self, operation: &'static str) -> Result<()> {
-        if self.world.pad.placement() == SignalPlacement::DEVICE
-            || !self.asked_capturing(operation)?
+        if self.world.pad.placement() == SignalPlacementCode::DEVICE
+            || !self.query_capturing(operation)?
         {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Queue {
 
     /// Asks the driver whether the stream is being captured, by this library or directly through the driver's
     /// API.
-    pub(crate) fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
+    pub(crate) fn query_capturing(&self, operation: &'static str) -> Result<bool> {
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
             .map_err(|failure| self.world.failed(operation, failure))
@@ -125,7 +125,7 @@ impl Queue {
 
     /// Refuses queries of the stream's progress during a capture: a query would invalidate the capture.
     pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
-        if self.asked_capturing(operation)? {
+        if self.query_capturing(operation)? {
             return Err(self.invalid(operation, "the stream is being captured"));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Signals and barriers. The library owns the words that they count on.
 
-use crate::backend::{Collectives, Signals};
+use crate::backend::{CollectiveKernels, Signals};
 use crate::base::error::Result;
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
 use crate::health::watcher::HostWait;

@@ -308,8 +308,8 @@ impl Communicator {
     }
 
     /// The input of a rebuild.
-    fn rebuilding(&self) -> rebuild::Old<'_> {
-        rebuild::Old {
+    fn rebuilding(&self) -> rebuild::Previous<'_> {
+        rebuild::Previous {
             world: &self.world,
             configuration: &self.configuration,
             backend_name: &self.backend_name,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The communicator that is rebuilt.
-pub(crate) struct Old<'a> {
+pub(crate) struct Previous<'a> {
     pub world: &'a Arc<World>,
     pub configuration: &'a Configuration,
     pub backend_name: &'a str,
@@ -32,7 +32,7 @@ pub(crate) struct Old<'a> {
 }
 
 /// See [`crate::Communicator::rebuild`].
-pub(crate) fn rebuild(old: &Old<'_>) -> Result<Established> {
+pub(crate) fn rebuild(old: &Previous<'_>) -> Result<Established> {
     let rebuilt = rebuild_from(old);
     if let Err(Error::Bootstrap(error)) = &rebuilt
         && matches!(**error, BootstrapError::Timeout { .. })
@@ -43,7 +43,7 @@ pub(crate) fn rebuild(old: &Old<'_>) -> Result<Established> {
     rebuilt
 }
 
-fn rebuild_from(old: &Old<'_>) -> Result<Established> {
+fn rebuild_from(old: &Previous<'_>) -> Result<Established> {
     let shared = old.world;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
@@ -176,7 +176,7 @@ fn what_happened(shared: &World, gone: RankSet) -> Option<Change> {
 }
 
 /// Sets the new communicator up among all ranks that are not `gone`.
-fn attempt(old: &Old<'_>, gone: RankSet) -> Result<Established> {
+fn attempt(old: &Previous<'_>, gone: RankSet) -> Result<Established> {
     let shared = old.world;
     let launch = launch(&old.configuration.launch, shared, gone);
     tracing::info!(

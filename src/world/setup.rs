@@ -14,9 +14,9 @@ use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::kinds::{common_kinds, listed_kinds};
 use crate::memory::multicast::object::Multicast;
 use crate::memory::multicast::setup::BYTES_VARIABLE;
-use crate::memory::multicast::wire::Offer;
+use crate::memory::multicast::wire::RankSupport;
 use crate::memory::pad::{HostPad, SignalPad};
-use crate::memory::sharing::{self, Maker, Origin};
+use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
 use crate::rank::agreement::{Agreement, Round};
 use crate::rank::context::{Context, Deadlines};
@@ -89,7 +89,7 @@ pub(crate) fn establish(
         &selector,
     ))?;
     let kernels = fingerprint(selector.describe_multicast().as_bytes());
-    let offer = Offer::of(&device.backend, kernels);
+    let offer = RankSupport::of(&device.backend, kernels);
     let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
     let sharers = most_on_one_device(&peers);
     selector.share_device(sharers);
@@ -156,10 +156,10 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
 fn complete(
     context: Context,
     staging: Arc<Staging>,
-    kinds: &[abi::ShareKind],
+    kinds: &[abi::ShareKindCode],
     configuration: &Configuration,
     selector: Selector,
-    offers: &[Offer],
+    offers: &[RankSupport],
 ) -> Result<World> {
     let rank = context.rank;
     let mut round = context.agreement.begin("signal pad");
@@ -172,12 +172,13 @@ fn complete(
     let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, context.world));
     let lanes = round.vote(lanes)?;
     let bytes = SignalPad::bytes(context.world);
-    let maker = Maker {
+    let allocator = Allocator {
         context: &context,
         staging: &staging,
         table: None,
     };
-    let (allocation, kind) = sharing::allocate(maker, &mut round, kinds, bytes, Origin::Signals)?;
+    let (allocation, kind) =
+        sharing::allocate(allocator, &mut round, kinds, bytes, Origin::Signals)?;
     context.keep(allocation.clone());
     let (host, outcome) = match configuration.signal_placement {
         SignalPlacement::Host => host_pad(&context, &mut round),
@@ -189,7 +190,7 @@ fn complete(
     let multicast = Multicast::join(&context, &mut round, offers, kind, selector.sharers())?;
     let check_calls = configuration.check_calls;
     let mut collectives = State::open(
-        maker,
+        allocator,
         &mut round,
         kind,
         &multicast,
@@ -288,8 +289,8 @@ fn meet(
     agreement: &Agreement,
     rank: usize,
     description: &DeviceDescription,
-    offer: &Offer,
-) -> Result<(Vec<Peer>, Vec<Offer>)> {
+    offer: &RankSupport,
+) -> Result<(Vec<Peer>, Vec<RankSupport>)> {
     let mut payload = description.ordinal.to_le_bytes().to_vec();
     payload.extend_from_slice(&description.uuid);
     payload.extend_from_slice(&description.bus);
@@ -324,14 +325,14 @@ fn meet(
 }
 
 /// A device's ordinal, UUID and PCI address.
-type Named = ([u8; 4], [u8; 16], [u8; 16]);
+type DeviceId = ([u8; 4], [u8; 16], [u8; 16]);
 
 /// Splits a rank's message into its device and its offer; `None` if it is too short.
-fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
+fn parts(answer: &[u8]) -> Option<(DeviceId, RankSupport)> {
     let (ordinal, rest) = answer.split_first_chunk()?;
     let (uuid, rest) = rest.split_first_chunk()?;
     let (bus, rest) = rest.split_first_chunk()?;
-    Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?))
+    Some(((*ordinal, *uuid, *bus), RankSupport::decode(rest)?))
 }
 
 /// Returns the sharing strategies that every rank has, in the order that all agreed on.
@@ -340,13 +341,13 @@ fn negotiate(
     rank: usize,
     configuration: &Configuration,
     capabilities: &Capabilities,
-) -> Result<Vec<abi::ShareKind>> {
+) -> Result<Vec<abi::ShareKindCode>> {
     let listed = listed_kinds(capabilities);
-    let mine: Vec<abi::ShareKind> = match configuration.share_kinds.as_slice() {
+    let mine: Vec<abi::ShareKindCode> = match configuration.share_kinds.as_slice() {
         [] => listed.clone(),
         forced => forced
             .iter()
-            .map(|&kind| abi::ShareKind::from(kind))
+            .map(|&kind| abi::ShareKindCode::from(kind))
             .filter(|kind| listed.contains(kind))
             .collect(),
     };

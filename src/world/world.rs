@@ -1,12 +1,12 @@
 //! The state that all handles of a communicator share: the rank's context, and above it the signal pad,
 //! multicast and the group of all ranks.
 
-use crate::backend::abi::ShareKind;
+use crate::backend::abi::ShareKindCode;
 use crate::group::state::State;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::multicast::object::Multicast;
 use crate::memory::pad::SignalPad;
-use crate::memory::sharing::Maker;
+use crate::memory::sharing::Allocator;
 use crate::memory::staging::Staging;
 use crate::rank::context::Context;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ pub struct World {
     /// This rank's context. Its drop tears everything down.
     pub context: Context,
     /// The sharing strategy that the signal pad proved; later allocations use it.
-    pub kind: ShareKind,
+    pub kind: ShareKindCode,
     /// The signal words.
     pub pad: Arc<SignalPad>,
     /// Multicast, and its status.
@@ -32,8 +32,8 @@ pub struct World {
 
 impl World {
     /// Returns what a further symmetric allocation is made with.
-    pub fn maker(&self) -> Maker<'_> {
-        Maker {
+    pub fn allocator(&self) -> Allocator<'_> {
+        Allocator {
             context: &self.context,
             staging: &self.staging,
             table: Some(&self.table),

@@ -27,11 +27,8 @@ fn what_cannot_be_served_is_refused_with_what_can() {
             stream.with(&with(A::CopyEngine)).all_gather(all, half),
             "copy engine",
         );
-        let vendor = plain.provider(Provider::Vendor);
-        refused(
-            stream.with(&vendor).all_reduce(all, all, sum),
-            "open_vendor",
-        );
+        let vendor = plain.provider(Provider::Nccl);
+        refused(stream.with(&vendor).all_reduce(all, all, sum), "open_nccl");
         refused(stream.all_reduce(all, half, sum), "32");
         let overlapping = other.slice(1..33)?;
         refused(stream.all_reduce(half, overlapping, sum), "overlap");

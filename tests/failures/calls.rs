@@ -74,7 +74,7 @@ fn value(rank: usize, index: usize) -> u32 {
 const CLEARED: u32 = 0xdead_beef;
 
 impl Bench {
-    /// Allocates the buffers. With [`Provider::Vendor`], the NCCL communicator is open already.
+    /// Allocates the buffers. With [`Provider::Nccl`], the NCCL communicator is open already.
     pub fn new(communicator: &Communicator, part: usize, provider: Provider) -> Result<Self> {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
@@ -131,7 +131,7 @@ impl Bench {
             Call::Barrier => queue.barrier(),
             Call::Broadcast => collectives.broadcast(root, to_one, one),
             Call::AllGather => collectives.all_gather(to_all, one),
-            Call::ByCopyEngine if self.has_engine && self.provider != Provider::Vendor => {
+            Call::ByCopyEngine if self.has_engine && self.provider != Provider::Nccl => {
                 let options = options.algorithm(Algorithm::CopyEngine).concurrent(2);
                 queue.with(&options).all_gather(to_all, one)
             }

@@ -14,7 +14,7 @@ const WORLD: usize = 3;
 
 /// The argument of a role: the call, whether it is replayed, elements for each rank, what follows the failure, and
 /// `vendor` if NCCL or RCCL makes the call.
-struct Order {
+struct Scenario {
     call: Call,
     replayed: bool,
     part: usize,
@@ -22,11 +22,11 @@ struct Order {
     provider: Provider,
 }
 
-impl Order {
+impl Scenario {
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
         let (words, provider) = match words[..] {
-            [_, _, _, _, "vendor"] => (&words[..4], Provider::Vendor),
+            [_, _, _, _, "vendor"] => (&words[..4], Provider::Nccl),
             _ => (&words[..], Provider::Automatic),
         };
         let &[call, how, part, after] = words else {
@@ -43,23 +43,23 @@ impl Order {
 }
 
 /// Makes the call repeatedly until it fails.
-fn use_up(communicator: &Communicator, order: &Order, begin: impl FnOnce()) -> Result<()> {
-    let bench = bench(communicator, order.part, order.provider)?;
+fn use_up(communicator: &Communicator, scenario: &Scenario, begin: impl FnOnce()) -> Result<()> {
+    let bench = bench(communicator, scenario.part, scenario.provider)?;
     // Eager first, because NCCL connects its ranks in the first call.
-    bench.once(order.call, None)?;
-    let graph = order
+    bench.once(scenario.call, None)?;
+    let graph = scenario
         .replayed
-        .then(|| bench.capture(communicator, order.call))
+        .then(|| bench.capture(communicator, scenario.call))
         .transpose()?;
     begin();
     loop {
-        bench.once(order.call, graph.as_ref())?;
+        bench.once(scenario.call, graph.as_ref())?;
     }
 }
 
 fn bench(communicator: &Communicator, part: usize, provider: Provider) -> Result<Bench> {
-    if provider == Provider::Vendor {
-        communicator.open_vendor(false)?;
+    if provider == Provider::Nccl {
+        communicator.open_nccl(false)?;
     }
     Bench::new(communicator, part, provider)
 }
@@ -86,10 +86,10 @@ pub fn role(role: &str, member: &Member) {
         return member.say("free", information.free);
     }
     assert_eq!(role, "loop", "the only other role");
-    let order = Order::parse(&member.argument);
+    let scenario = Scenario::parse(&member.argument);
     let before = resources();
     let communicator = member.join();
-    let begin = || match order.after.as_str() {
+    let begin = || match scenario.after.as_str() {
         // One rank leaves all others waiting.
         "abort" if member.rank == 1 => {
             member.ready();
@@ -98,14 +98,14 @@ pub fn role(role: &str, member: &Member) {
         }
         _ => member.ready(),
     };
-    let error = use_up(&communicator, &order, begin).expect_err("the calls end in an error");
+    let error = use_up(&communicator, &scenario, begin).expect_err("the calls end in an error");
     member.say("heard", format!("{error:#?} {error}"));
-    match order.after.as_str() {
+    match scenario.after.as_str() {
         "leave" => drop(communicator),
         _ => {
             let communicator = communicator.rebuild().expect("the others come, too");
             member.say("rebuilt", communicator.world_size());
-            verify_all(&communicator, order.provider).expect("nobody else fails");
+            verify_all(&communicator, scenario.provider).expect("nobody else fails");
             let leaks = communicator.finalize().expect("nobody else fails");
             assert!(leaks.is_empty(), "{leaks:?}");
         }
@@ -188,11 +188,11 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     let victim = random.below(WORLD as u64) as usize;
     let pause = Duration::from_micros(random.below(30_000));
     let whose = if vendor { " vendor" } else { "" };
-    let order = format!("{call:?} {how} {part} {after}{whose}");
-    println!("{setting:?} run {run}: {order}, rank {victim} is killed after {pause:?}");
+    let scenario = format!("{call:?} {how} {part} {after}{whose}");
+    println!("{setting:?} run {run}: {scenario}, rank {victim} is killed after {pause:?}");
     let before = leftovers();
     let memory = free_memory(setting);
-    let mut plan = Plan::new("collectives/loop", WORLD, setting).argument(&order);
+    let mut plan = Plan::new("collectives/loop", WORLD, setting).argument(&scenario);
     if vendor {
         // Multicast must not be used, by NCCL either.
         plan = plan.env("NCCL_NVLS_ENABLE", 0);
@@ -212,11 +212,11 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
         println!("rank {} heard after {detection:?}", rank.number);
         assert!(
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
-            "{order}: {error}"
+            "{scenario}: {error}"
         );
         assert!(
             detection < crate::support::detection(),
-            "{order}: detected after {detection:?}"
+            "{scenario}: detected after {detection:?}"
         );
     }
     for rank in &mut world.ranks {
@@ -234,7 +234,7 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
         // Other programs use the machine too; this test's files have its processes' numbers in their names.
         .filter(|name| processes.iter().any(|pid| name.contains(&pid.to_string())))
         .collect();
-    assert!(new.is_empty(), "{order}: left behind {new:?}");
+    assert!(new.is_empty(), "{scenario}: left behind {new:?}");
 }
 
 /// Returns the free bytes of each rank's device. Returns nothing over a fake driver, which keeps its own account. The

@@ -12,24 +12,24 @@ use symmem::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum GemmVariant {
     Baseline,
-    BaselineVendor,
+    BaselineNccl,
     PipelineGet,
     PipelinePut,
-    PipelineVendor,
+    PipelineNccl,
     Pull,
     PushPut,
     PushKernel,
 }
 
-impl Way {
+impl GemmVariant {
     const ALL: [Self; 8] = [
         Self::Baseline,
-        Self::BaselineVendor,
+        Self::BaselineNccl,
         Self::PipelineGet,
         Self::PipelinePut,
-        Self::PipelineVendor,
+        Self::PipelineNccl,
         Self::Pull,
         Self::PushPut,
         Self::PushKernel,
@@ -39,10 +39,10 @@ impl Way {
         use {GemmAlgorithm as A, GemmTransport as T};
         match self {
             Self::Baseline => (A::Baseline, T::Automatic),
-            Self::BaselineVendor => (A::Baseline, T::Vendor),
+            Self::BaselineNccl => (A::Baseline, T::Nccl),
             Self::PipelineGet => (A::Pipeline, T::Get),
             Self::PipelinePut => (A::Pipeline, T::Put),
-            Self::PipelineVendor => (A::Pipeline, T::Vendor),
+            Self::PipelineNccl => (A::Pipeline, T::Nccl),
             Self::Pull => (A::Pull, T::Kernel),
             Self::PushPut => (A::Push, T::Put),
             Self::PushKernel => (A::Push, T::Kernel),
@@ -50,14 +50,14 @@ impl Way {
     }
 
     /// Whether NCCL or RCCL gathers.
-    fn is_vendor(self) -> bool {
-        matches!(self, Self::BaselineVendor | Self::PipelineVendor)
+    fn is_nccl(self) -> bool {
+        matches!(self, Self::BaselineNccl | Self::PipelineNccl)
     }
 
     /// Whether a backend supports it: the host has no NCCL, and on HIP no grid may wait for copies.
     fn is_on(self, setting: Setting) -> bool {
         match setting.backend() {
-            "host" => !self.is_vendor(),
+            "host" => !self.is_nccl(),
             "hip" => self != Self::PushPut,
             _ => true,
         }
@@ -93,15 +93,15 @@ impl Phase {
 
 /// The argument of a role.
 #[derive(Clone, Copy, Debug)]
-struct Order {
-    way: Way,
+struct Scenario {
+    way: GemmVariant,
     by_columns: bool,
     replayed: bool,
     phase: Phase,
     victim: usize,
 }
 
-impl Order {
+impl Scenario {
     fn text(&self) -> String {
         let Self { way, phase, .. } = self;
         let (columns, replayed, victim) = (self.by_columns, self.replayed, self.victim);
@@ -113,7 +113,9 @@ impl Order {
         let &[way, columns, replayed, phase, victim] = words.as_slice() else {
             panic!("no order: {text}");
         };
-        let way = Way::ALL.into_iter().find(|one| format!("{one:?}") == way);
+        let way = GemmVariant::ALL
+            .into_iter()
+            .find(|one| format!("{one:?}") == way);
         let phase = Phase::ALL
             .into_iter()
             .find(|one| format!("{one:?}") == phase);
@@ -175,23 +177,23 @@ enum Outcome {
 }
 
 /// Makes calls repeatedly until one fails.
-fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcome {
-    let (algorithm, transport) = order.way.named();
-    let shape = shape(member.setting, order.by_columns);
+fn use_up(communicator: &Communicator, member: &Member, scenario: &Scenario) -> Outcome {
+    let (algorithm, transport) = scenario.way.named();
+    let shape = shape(member.setting, scenario.by_columns);
     let options = GemmOptions {
         algorithm,
         transport,
         chunk_rows: (!on_gpus(member.setting)).then_some(128),
         ..GemmOptions::default()
     };
-    if order.way.is_vendor()
-        && let Err(error) = communicator.open_vendor(false)
+    if scenario.way.is_nccl()
+        && let Err(error) = communicator.open_nccl(false)
     {
         return match error {
             Error::Unsupported { .. } => Outcome::Absent(error),
             // NCCL refuses ranks that share a device.
             Error::Backend { .. } if on_gpus(member.setting) => Outcome::Absent(error),
-            error => panic!("{order:?}: {error}"),
+            error => panic!("{scenario:?}: {error}"),
         };
     }
     let make = |deadline| {
@@ -202,14 +204,14 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
         match communicator.all_gather_gemm::<bf16>(&shape, &options) {
             Ok(operation) => Ok(operation),
             Err(absent @ Error::Unsupported { .. }) => Err(Outcome::Absent(absent)),
-            Err(error) => panic!("{order:?}: {error}"),
+            Err(error) => panic!("{scenario:?}: {error}"),
         }
     };
     // The first calls take long on a busy machine.
     let operations = make(Some(WARM_UP)).and_then(|first| Ok((first, make(None)?)));
     match operations {
         Ok((first, then)) => {
-            let ended = repeat(communicator, member, order, [&first, &then]);
+            let ended = repeat(communicator, member, scenario, [&first, &then]);
             Outcome::Ended(ended.expect_err("the calls end in an error"))
         }
         Err(absent) => absent,
@@ -219,7 +221,7 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
 fn repeat(
     communicator: &Communicator,
     member: &Member,
-    order: &Order,
+    scenario: &Scenario,
     [first, then]: [&AllGatherGemm<bf16>; 2],
 ) -> Result<()> {
     let shape = *first.shape();
@@ -238,7 +240,7 @@ fn repeat(
         buffer.write(&stream, 0, &vec![bf16::ONE; buffer.len()])?;
     }
     let mut prepare = |operation| -> Result<Call<'_>> {
-        Ok(match order.replayed {
+        Ok(match scenario.replayed {
             true => {
                 Call::Replayed(stream.capture(|queue| queue.all_gather_gemm(operation, &operands))?)
             }
@@ -280,11 +282,11 @@ fn repeat(
     member.say("lasts", lasts.as_micros());
     member.ready();
     let last = || {
-        if member.rank != order.victim {
+        if member.rank != scenario.victim {
             return;
         }
         member.say("here", "");
-        while order.phase == Phase::Before && communicator.check().is_ok() {
+        while scenario.phase == Phase::Before && communicator.check().is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -296,9 +298,9 @@ fn repeat(
 
 pub fn role(role: &str, member: &Member) {
     assert_eq!(role, "loop", "the only role");
-    let order = Order::parse(&member.argument);
+    let scenario = Scenario::parse(&member.argument);
     let communicator = member.join();
-    match use_up(&communicator, member, &order) {
+    match use_up(&communicator, member, &scenario) {
         Outcome::Absent(error) => member.say("made", format!("{error}")),
         Outcome::Ended(error) => member.say("heard", format!("{error:#?} {error}")),
     }
@@ -309,9 +311,9 @@ pub fn role(role: &str, member: &Member) {
 
 /// Starts a world whose ranks are about to make the call in which one of them is lost. Returns `None` if the algorithm
 /// is unavailable.
-fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<World> {
+fn start(setting: Setting, scenario: &Scenario, deadline: Option<Duration>) -> Option<World> {
     let mut plan = Plan::new("products/loop", ranks(setting), setting)
-        .argument(order.text())
+        .argument(scenario.text())
         // Multicast must not be used, by NCCL either.
         .env("NCCL_NVLS_ENABLE", 0)
         // Without these variables, the fakes' copies and GEMMs take no time.
@@ -326,8 +328,8 @@ fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<
     let mut world = plan.start();
     let made = world.expect("made");
     if let Some(why) = made.iter().find(|made| *made != "ok") {
-        assert!(on_gpus(setting), "{order:?}: {why}");
-        crate::built::skipped(&format!("{order:?}: {why}"));
+        assert!(on_gpus(setting), "{scenario:?}: {why}");
+        crate::built::skipped(&format!("{scenario:?}: {why}"));
         world.expect("done");
         world.ends_well();
         return None;
@@ -336,28 +338,28 @@ fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<
 }
 
 /// Waits until the victim is in the order's phase.
-fn reach(world: &mut World, order: &Order, random: &mut Random) {
-    let lasts = world.expect("lasts")[order.victim].parse();
+fn reach(world: &mut World, scenario: &Scenario, random: &mut Random) {
+    let lasts = world.expect("lasts")[scenario.victim].parse();
     let lasts = Duration::from_micros(lasts.expect("microseconds"));
     world.ready().go();
-    let (begun, _) = world.ranks[order.victim].expect("here");
-    let (first, last) = order.phase.percents();
+    let (begun, _) = world.ranks[scenario.victim].expect("here");
+    let (first, last) = scenario.phase.percents();
     let percents = first + random.below(last - first + 1);
-    let pause = match order.phase {
+    let pause = match scenario.phase {
         // Time for the others to begin their wait.
         Phase::Before => Duration::from_millis(20),
         _ => lasts * percents as u32 / 100,
     };
-    println!("{order:?}: a call lasts {lasts:?}; after {pause:?}");
+    println!("{scenario:?}: a call lasts {lasts:?}; after {pause:?}");
     std::thread::sleep(pause.saturating_sub(begun.elapsed()));
 }
 
-fn kill_one(setting: Setting, order: &Order, random: &mut Random) {
-    let Some(mut world) = start(setting, order, None) else {
+fn kill_one(setting: Setting, scenario: &Scenario, random: &mut Random) {
+    let Some(mut world) = start(setting, scenario, None) else {
         return;
     };
-    let victim = order.victim;
-    reach(&mut world, order, random);
+    let victim = scenario.victim;
+    reach(&mut world, scenario, random);
     let killed = world.ranks[victim].kill();
     let dead = world.ranks.remove(victim);
     for rank in &mut world.ranks {
@@ -365,10 +367,10 @@ fn kill_one(setting: Setting, order: &Order, random: &mut Random) {
         let detection = heard.saturating_duration_since(killed);
         println!("rank {} heard after {detection:?}", rank.number);
         let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
-        assert!(named, "{order:?}: {error}");
+        assert!(named, "{scenario:?}: {error}");
         assert!(
             detection < crate::support::detection(),
-            "{order:?}: detected after {detection:?}"
+            "{scenario:?}: detected after {detection:?}"
         );
     }
     for rank in &mut world.ranks {
@@ -387,7 +389,7 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
     if crate::built::amount::sampled_out(4) {
         return;
     }
-    let kind = Way::ALL[way];
+    let kind = GemmVariant::ALL[way];
     if !kind.is_on(setting) {
         return;
     }
@@ -408,7 +410,7 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
             if !full() && !chosen {
                 continue;
             }
-            let order = Order {
+            let scenario = Scenario {
                 way: kind,
                 by_columns,
                 replayed,
@@ -416,7 +418,7 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
                 victim: random.below(ranks(setting) as u64) as usize,
             };
             for _ in 0..if full() { 3 } else { 1 } {
-                kill_one(setting, &order, &mut random);
+                kill_one(setting, &scenario, &mut random);
             }
         }
     }
@@ -433,12 +435,12 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
     if crate::built::amount::sampled_out(4) {
         return;
     }
-    let kind = Way::ALL[way];
+    let kind = GemmVariant::ALL[way];
     // Few cases on backends that must start a driver.
     let few = match setting {
         Setting::Host => phase == Phase::Moving,
-        Setting::Hip => (kind, phase) == (Way::PushKernel, Phase::Moving),
-        _ => (kind, phase) == (Way::PipelinePut, Phase::Before),
+        Setting::Hip => (kind, phase) == (GemmVariant::PushKernel, Phase::Moving),
+        _ => (kind, phase) == (GemmVariant::PipelinePut, Phase::Before),
     };
     if !kind.is_on(setting) {
         return;
@@ -447,21 +449,21 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
         return crate::built::skipped("SYMMEM_TESTS=all runs it");
     }
     let deadline = Duration::from_millis(600);
-    let order = Order {
+    let scenario = Scenario {
         way: kind,
         by_columns: way % 2 == 1,
         replayed: way.is_multiple_of(3),
         phase,
         victim: 1,
     };
-    let Some(mut world) = start(setting, &order, Some(deadline)) else {
+    let Some(mut world) = start(setting, &scenario, Some(deadline)) else {
         return;
     };
-    reach(&mut world, &order, &mut Random::new(way as u64));
-    let stopped = world.ranks[order.victim].stop();
+    reach(&mut world, &scenario, &mut Random::new(way as u64));
+    let stopped = world.ranks[scenario.victim].stop();
     let (mut timeouts, mut named) = (0, 0);
     let others = world.ranks.iter_mut();
-    for rank in others.filter(|rank| rank.number != order.victim) {
+    for rank in others.filter(|rank| rank.number != scenario.victim) {
         let (heard, error) = rank.expect("heard");
         let waited = heard.saturating_duration_since(stopped);
         println!("{error} after {waited:?}");
@@ -470,7 +472,7 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
         timeouts += usize::from(timeout);
         assert!(timeout || error.contains("PeerFailed"), "{error}");
         // In step-by-step algorithms, a rank may wait for another that waits for the victim.
-        named += usize::from(error.contains(&format!("rank {}", order.victim)));
+        named += usize::from(error.contains(&format!("rank {}", scenario.victim)));
         // A rank may have begun to wait long before the victim was stopped.
         assert!(
             waited < deadline + crate::support::SLACK,
@@ -479,8 +481,8 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
     }
     assert!(timeouts > 0, "no rank timed out");
     assert!(named > 0, "no rank named the victim");
-    world.ranks[order.victim].resume();
-    world.ranks[order.victim].expect("heard");
+    world.ranks[scenario.victim].resume();
+    world.ranks[scenario.victim].expect("heard");
     world.expect("done");
     world.ends_well();
 }

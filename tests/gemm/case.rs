@@ -1,6 +1,6 @@
 //! A GEMM on one rank: its matrices, its calls, and the check of their results.
 
-use crate::checker::{Dense, Number, check};
+use crate::checker::{Dense, GemmFloat, check};
 use std::cell::Cell;
 use std::time::Duration;
 use symmem::*;
@@ -25,7 +25,7 @@ pub fn options((algorithm, transport): (GemmAlgorithm, GemmTransport)) -> GemmOp
 }
 
 /// One rank's part of a GEMM.
-pub struct Case<'a, T: Number> {
+pub struct Case<'a, T: GemmFloat> {
     pub communicator: &'a Communicator,
     pub stream: Stream,
     pub shape: GemmShape,
@@ -40,7 +40,7 @@ pub struct Case<'a, T: Number> {
     calls: Cell<u64>,
 }
 
-impl<'a, T: Number> Case<'a, T> {
+impl<'a, T: GemmFloat> Case<'a, T> {
     pub fn new(communicator: &'a Communicator, shape: GemmShape, options: &GemmOptions) -> Self {
         let GemmShape { m, n, k, .. } = shape;
         let operation = communicator

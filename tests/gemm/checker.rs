@@ -3,7 +3,7 @@
 use symmem::GemmElement;
 
 /// A matrix element, with its format's rounding error.
-pub trait Number: GemmElement {
+pub trait GemmFloat: GemmElement {
     /// The largest relative error of one rounding.
     const UNIT: f64;
     const NAN: Self;
@@ -13,7 +13,7 @@ pub trait Number: GemmElement {
 
 macro_rules! numbers {
     ($($type:ty: $unit:expr,)*) => {$(
-        impl Number for $type {
+        impl GemmFloat for $type {
             const UNIT: f64 = $unit;
             const NAN: Self = <$type>::NAN;
             fn from_f64(number: f64) -> Self {
@@ -37,7 +37,7 @@ pub struct Dense<T> {
     pub elements: Vec<T>,
 }
 
-impl<T: Number> Dense<T> {
+impl<T: GemmFloat> Dense<T> {
     /// Returns numbers between -1 and 1 that depend only on `seed`.
     pub fn random(rows: usize, columns: usize, seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -61,7 +61,7 @@ impl<T: Number> Dense<T> {
 
 /// Compares `c`, whose rows are `stride` apart, with the product in f64. An element may be off by one rounding of its
 /// format plus the error of an f32 sum of `k` terms.
-pub fn check<T: Number>(
+pub fn check<T: GemmFloat>(
     a: &Dense<T>,
     b: &Dense<T>,
     bias: Option<&Dense<T>>,

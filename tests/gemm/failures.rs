@@ -106,7 +106,7 @@ fn what_cannot_be_is_refused_on_every_rank() {
         ] {
             assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         }
-        let no_vendor = options((GemmAlgorithm::Pipeline, GemmTransport::Vendor));
+        let no_vendor = options((GemmAlgorithm::Pipeline, GemmTransport::Nccl));
         let error = refused(SHAPE, no_vendor);
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     });

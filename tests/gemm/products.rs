@@ -1,7 +1,7 @@
 //! Results of all-gather + GEMM, by every algorithm and transport.
 
 use crate::case::{Case, WAYS, options};
-use crate::checker::{Dense, Number, check};
+use crate::checker::{Dense, GemmFloat, check};
 use crate::world::world;
 use half::{bf16, f16};
 use rstest::rstest;
@@ -19,7 +19,7 @@ const SHAPES: [(usize, usize, usize); 6] = [
     (19, 66, 2),
 ];
 
-fn every_way<T: Number>(ranks: u32, adapt: impl Fn(&mut GemmShape, &mut GemmOptions) + Sync) {
+fn every_way<T: GemmFloat>(ranks: u32, adapt: impl Fn(&mut GemmShape, &mut GemmOptions) + Sync) {
     world(ranks, |communicator| {
         for way in WAYS {
             for (m, n, k) in SHAPES {
@@ -168,7 +168,7 @@ fn a_stale_tile_fails_the_check() {
                 .sum()
         };
         let all = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
-        all.map(|(row, column)| <bf16 as Number>::from_f64(sum(row, column)))
+        all.map(|(row, column)| <bf16 as GemmFloat>::from_f64(sum(row, column)))
             .collect()
     };
     check(&a, &b, None, &product(&|_| false), n).expect("the product itself passes");

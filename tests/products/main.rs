@@ -37,8 +37,8 @@ fn values() {
     let rank = Rank::open();
     let wide = Gaps { a: 8, b: 16, c: 24 };
     let odd = Gaps { a: 3, b: 1, c: 5 };
-    for element in [ElementType::F16, ElementType::BF16] {
-        for order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
+    for element in [ElementTypeCode::F16, ElementTypeCode::BF16] {
+        for order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
             for (m, n, k, gaps) in [
                 (1, 1, 1, TIGHT),
                 (16, 24, 32, TIGHT),
@@ -46,7 +46,7 @@ fn values() {
                 (17, 23, 129, odd),
             ] {
                 for bias in [0, 1] {
-                    let shape = GemmShape {
+                    let shape = GemmLayout {
                         bias,
                         ..shape(m, n, k, element, order, gaps)
                     };
@@ -84,9 +84,16 @@ fn a_captured_product_multiplies_what_is_there_when_it_is_replayed(
 #[ignore = "run in a child process by the test above"]
 fn replayed() {
     let rank = Rank::open();
-    let shape = GemmShape {
+    let shape = GemmLayout {
         bias: 1,
-        ..shape(8, 16, 24, ElementType::BF16, MatrixOrder::ROWS, TIGHT)
+        ..shape(
+            8,
+            16,
+            24,
+            ElementTypeCode::BF16,
+            MatrixOrderCode::ROWS,
+            TIGHT,
+        )
     };
     let product = RefCell::new(Product::new(&rank, shape, 0));
     let other = Product::new(&rank, shape, 0);
@@ -134,18 +141,18 @@ fn what_is_no_product_is_refused_by_name(#[values(Vendor::Cuda, Vendor::Hip)] ve
 #[ignore = "run in a child process by the test above"]
 fn refused() {
     let rank = Rank::open();
-    let good = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let good = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     for (shape, word) in [
-        (GemmShape { n: 0, ..good }, "nothing to multiply"),
+        (GemmLayout { n: 0, ..good }, "nothing to multiply"),
         (
-            GemmShape {
-                element: ElementType::F32,
+            GemmLayout {
+                element: ElementTypeCode::F32,
                 ..good
             },
             "F32",
         ),
         (
-            GemmShape {
+            GemmLayout {
                 a_stride: 7,
                 ..good
             },
@@ -181,7 +188,7 @@ fn refused() {
 #[ignore = "run in a child process by the test above"]
 fn no_way() {
     let rank = Rank::open();
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     let failure = prepare(&rank, &shape).unwrap_err();
     assert_eq!(failure.status, Status::UNSUPPORTED, "{failure}");
     assert!(
@@ -196,7 +203,7 @@ fn no_way() {
 #[ignore = "run in a child process by the test above"]
 fn no_unaligned_way() {
     let rank = Rank::open();
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     let product = Product::new(&rank, shape, ELEMENT);
     let gemm = prepare(&rank, &shape).unwrap();
     let called = multiply(&rank, gemm, 0, &product.operands);
@@ -281,7 +288,7 @@ fn a_library_that_is_missing_lacks_a_function_or_is_too_old_is_told_with_what_to
 fn missing() {
     let rank = Rank::open();
     let words = std::env::var("PRODUCTS_WORDS").unwrap();
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     for failure in [
         rank.backend.gemm_library().map(drop).unwrap_err(),
         prepare(&rank, &shape).unwrap_err(),
@@ -341,9 +348,16 @@ fn every_failing_call_of_the_library_is_named_and_leaves_nothing(
 #[ignore = "run in a child process by the test above"]
 fn failing() {
     let rank = Rank::open();
-    let shape = GemmShape {
+    let shape = GemmLayout {
         bias: 1,
-        ..shape(4, 8, 8, ElementType::F16, MatrixOrder::COLUMNS, TIGHT)
+        ..shape(
+            4,
+            8,
+            8,
+            ElementTypeCode::F16,
+            MatrixOrderCode::COLUMNS,
+            TIGHT,
+        )
     };
     let product = Product::new(&rank, shape, 0);
     let once = || {
@@ -384,7 +398,7 @@ fn a_device_without_memory_for_the_workspace_says_so_and_keeps_nothing(
 #[ignore = "run in a child process by the test above"]
 fn no_memory() {
     let rank = Rank::open();
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     for _ in 0..2 {
         let failure = prepare(&rank, &shape).unwrap_err();
         assert_eq!(failure.status, Status::OUT_OF_MEMORY, "{failure}");
@@ -402,7 +416,7 @@ fn a_product_that_was_not_given_up_goes_with_its_device(
 #[test]
 #[ignore = "run in a child process by the test above"]
 fn left() {
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     // The second device is not the current device when it is closed.
     let rank = Rank::open_at(1);
     prepare(&rank, &shape).unwrap();
@@ -431,7 +445,14 @@ fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_us
 #[ignore = "run in a child process by the test above"]
 fn one_workspace() {
     let rank = Rank::open();
-    let shape = shape(128, 128, 128, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(
+        128,
+        128,
+        128,
+        ElementTypeCode::F16,
+        MatrixOrderCode::ROWS,
+        TIGHT,
+    );
     let product = Product::new(&rank, shape, 0);
     let gemm = prepare(&rank, &shape).unwrap();
     let other = rank.backend.stream_create().unwrap();
@@ -457,7 +478,7 @@ fn one_workspace() {
 #[ignore = "run in a child process by the test above"]
 fn first_use() {
     let rank = Rank::open();
-    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let shape = shape(4, 8, 8, ElementTypeCode::F16, MatrixOrderCode::ROWS, TIGHT);
     let product = Product::new(&rank, shape, 0);
     let gemm = prepare(&rank, &shape).unwrap();
     let zero = rank.place(&[0; 64], 0);
@@ -479,7 +500,7 @@ fn first_use() {
         // SAFETY: all memory is live until the stream is drained.
         unsafe {
             rank.backend
-                .signal_wait(&wait, SignalPlacement::DEVICE, stream)
+                .signal_wait(&wait, SignalPlacementCode::DEVICE, stream)
         }
         .unwrap();
     };

@@ -8,7 +8,7 @@ use symmem::backend::{CallResult, Gemm};
 
 /// A GEMM with its matrices, on the host and on a device.
 pub struct Product {
-    shape: GemmShape,
+    shape: GemmLayout,
     pub a: Vec<u16>,
     b: Vec<u16>,
     bias: Vec<u16>,
@@ -29,12 +29,12 @@ pub fn shape(
     m: u64,
     n: u64,
     k: u64,
-    element: ElementType,
-    order: MatrixOrder,
+    element: ElementTypeCode,
+    order: MatrixOrderCode,
     gaps: Gaps,
-) -> GemmShape {
-    let b_width = if order == MatrixOrder::ROWS { n } else { k };
-    GemmShape {
+) -> GemmLayout {
+    let b_width = if order == MatrixOrderCode::ROWS { n } else { k };
+    GemmLayout {
         m,
         n,
         k,
@@ -48,22 +48,22 @@ pub fn shape(
     }
 }
 
-pub fn widen(element: ElementType, bits: u16) -> f64 {
+pub fn widen(element: ElementTypeCode, bits: u16) -> f64 {
     match element {
-        ElementType::F16 => f16::from_bits(bits).to_f64(),
+        ElementTypeCode::F16 => f16::from_bits(bits).to_f64(),
         _ => bf16::from_bits(bits).to_f64(),
     }
 }
 
-pub fn narrow(element: ElementType, number: f32) -> u16 {
+pub fn narrow(element: ElementTypeCode, number: f32) -> u16 {
     match element {
-        ElementType::F16 => f16::from_f32(number).to_bits(),
+        ElementTypeCode::F16 => f16::from_f32(number).to_bits(),
         _ => bf16::from_f32(number).to_bits(),
     }
 }
 
 /// Returns pseudorandom numbers of both signs from a linear congruential generator.
-pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
+pub fn random(element: ElementTypeCode, count: u64, seed: u32) -> Vec<u16> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -74,9 +74,9 @@ pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
 
 impl Product {
     /// Creates random matrices, each `offset` bytes into an allocation.
-    pub fn new(rank: &Rank, shape: GemmShape, offset: u64) -> Self {
+    pub fn new(rank: &Rank, shape: GemmLayout, offset: u64) -> Self {
         let element = shape.element;
-        let b_length = if shape.b_order == MatrixOrder::ROWS {
+        let b_length = if shape.b_order == MatrixOrderCode::ROWS {
             shape.k
         } else {
             shape.n
@@ -106,11 +106,11 @@ impl Product {
     /// Compares the result with sums in f64, element by element. An element may be off by one rounding to its type plus
     /// the error of the f32 sum. Nothing may be written between rows.
     pub fn check(&self, rank: &Rank) {
-        let &GemmShape {
+        let &GemmLayout {
             m, n, k, element, ..
         } = &self.shape;
         let c = rank.read(self.operands.c, (m * self.shape.c_stride) as usize);
-        let unit = if element == ElementType::F16 {
+        let unit = if element == ElementTypeCode::F16 {
             2_f64.powi(-11)
         } else {
             2_f64.powi(-8)
@@ -129,7 +129,7 @@ impl Product {
             let mut size = sum.abs();
             for index in 0..k {
                 let (down, across) = match self.shape.b_order {
-                    MatrixOrder::ROWS => (index, column),
+                    MatrixOrderCode::ROWS => (index, column),
                     _ => (column, index),
                 };
                 let a = widen(
@@ -154,7 +154,7 @@ impl Product {
     }
 }
 
-pub fn prepare(rank: &Rank, shape: &GemmShape) -> CallResult<RawGemm> {
+pub fn prepare(rank: &Rank, shape: &GemmLayout) -> CallResult<RawGemm> {
     rank.backend.gemm_prepare(shape)
 }
 

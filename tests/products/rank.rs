@@ -53,7 +53,7 @@ impl Rank {
         }
     }
 
-    pub fn kind(&self) -> ShareKind {
+    pub fn kind(&self) -> ShareKindCode {
         self.backend.capabilities().unwrap().share_kinds[0]
     }
 

@@ -38,7 +38,7 @@ fn some_rows(rank: &Rank) -> (RowsCopy, Vec<u16>) {
         source_stride: 9 * ELEMENT,
         bytes: WIDTH * ELEMENT,
         rows: ROWS,
-        direction: Direction::LOCAL,
+        direction: DirectionCode::LOCAL,
         reserved: 0,
     };
     (copy, numbers)

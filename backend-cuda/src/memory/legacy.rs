@@ -5,19 +5,19 @@ use crate::driver::{Driver, call};
 use cudarc::driver::sys::CUipcMemHandle;
 use std::ffi::c_char;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{ExportedHandle, ShareKind};
+use symmem_core::backend::abi::{ExportedHandle, ShareKindCode};
 use symmem_gpu::memory::Span;
 
 /// Memory of `cuMemAlloc`, in whole blocks.
 pub struct PlainMemory {
-    kind: ShareKind,
+    kind: ShareKindCode,
     address: u64,
     bytes: u64,
 }
 
 impl PlainMemory {
     /// Allocates `bytes` bytes, a multiple of the driver's block size. Context current.
-    pub fn allocate(driver: &Driver, kind: ShareKind, bytes: u64) -> CallResult<Self> {
+    pub fn allocate(driver: &Driver, kind: ShareKindCode, bytes: u64) -> CallResult<Self> {
         let mut address = 0;
         // SAFETY: the out-pointer is writable.
         unsafe { call!(driver, cuMemAlloc_v2(&raw mut address, bytes as usize)) }?;
@@ -54,11 +54,11 @@ impl PlainMemory {
 pub fn export(
     driver: &Driver,
     ordinal: u32,
-    kind: ShareKind,
+    kind: ShareKindCode,
     span: &Span,
 ) -> CallResult<ExportedHandle> {
     let mut exported = span.handle(kind, ordinal);
-    if kind == ShareKind::LEGACY_IPC {
+    if kind == ShareKindCode::LEGACY_IPC {
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the out-pointer is writable, and the caller's memory is live.
         unsafe { call!(driver, cuIpcGetMemHandle(&raw mut handle, span.base)) }?;

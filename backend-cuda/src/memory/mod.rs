@@ -8,7 +8,7 @@ mod legacy;
 mod register;
 pub(crate) mod vmm;
 
-use crate::context::{Context, Entered};
+use crate::context::{Context, ContextGuard};
 use crate::describe;
 use crate::driver::constants::STREAM_NON_BLOCKING;
 use crate::driver::constants::device_attribute::*;
@@ -49,7 +49,7 @@ pub struct CudaSharing {
     driver: &'static Driver,
     context: Arc<Context>,
     ordinal: u32,
-    kinds: [ShareKind; 4],
+    kinds: [ShareKindCode; 4],
     granularity: u64,
     /// Clears new memory; ordered with no other stream.
     stream: CUstream,
@@ -70,10 +70,10 @@ impl CudaSharing {
         let has = |attribute| Ok(describe::attribute(driver, device, attribute)? != 0);
         let vmm = has(VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
             && has(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?;
-        let (legacy, same) = (ShareKind::LEGACY_IPC, ShareKind::SAME_PROCESS);
-        let none = ShareKind::default();
+        let (legacy, same) = (ShareKindCode::LEGACY_IPC, ShareKindCode::SAME_PROCESS);
+        let none = ShareKindCode::default();
         let (kinds, granularity) = if vmm {
-            let kinds = [ShareKind::VMM_FILE_DESCRIPTOR, legacy, same, none];
+            let kinds = [ShareKindCode::VMM_FILE_DESCRIPTOR, legacy, same, none];
             let reported = vmm::granularity(driver, device)?;
             (
                 kinds,
@@ -118,9 +118,9 @@ impl Drop for CudaSharing {
 }
 
 impl Current for CudaSharing {
-    type Entered<'a> = Entered<'a>;
+    type ContextGuard<'a> = ContextGuard<'a>;
 
-    fn enter(&self) -> CallResult<Entered<'_>> {
+    fn enter(&self) -> CallResult<ContextGuard<'_>> {
         self.context.enter()
     }
 }
@@ -129,7 +129,7 @@ impl Sharing for CudaSharing {
     type Allocation = Allocation;
     type Mapping = Mapping;
 
-    fn kinds(&self) -> [ShareKind; 4] {
+    fn kinds(&self) -> [ShareKindCode; 4] {
         self.kinds
     }
 
@@ -143,11 +143,11 @@ impl Sharing for CudaSharing {
 
     fn allocate(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         _content: Content,
         bytes: u64,
     ) -> CallResult<(Allocation, DeviceAddress)> {
-        if kind == ShareKind::VMM_FILE_DESCRIPTOR {
+        if kind == ShareKindCode::VMM_FILE_DESCRIPTOR {
             let memory = vmm::allocate(self.driver, self.context.device(), bytes)?;
             let address = DeviceAddress(memory.address);
             return Ok((Allocation::Vmm(memory), address));
@@ -175,7 +175,7 @@ impl Sharing for CudaSharing {
 
     fn inspect(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Allocation> {
@@ -201,12 +201,12 @@ impl Sharing for CudaSharing {
 
     fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, u64)> {
         Ok(match handle.kind {
-            ShareKind::VMM_FILE_DESCRIPTOR => {
+            ShareKindCode::VMM_FILE_DESCRIPTOR => {
                 let memory = vmm::import(self.driver, self.context.device(), handle)?;
                 let base = memory.address;
                 (Mapping::Vmm(memory), base)
             }
-            ShareKind::LEGACY_IPC => {
+            ShareKindCode::LEGACY_IPC => {
                 let opened = OpenedHandle::open(self.driver, handle)?;
                 let base = opened.address();
                 (Mapping::Legacy(opened), base)

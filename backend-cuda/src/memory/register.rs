@@ -7,13 +7,13 @@ use crate::driver::{Driver, call};
 use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
 use rustix::fd::IntoRawFd;
 use std::ptr::with_exposed_provenance_mut;
-use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind, Status};
+use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode, Status};
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::memory::{Span, not_shareable};
 
 /// A caller's memory: the driver's whole allocation, and the registered range in it.
 pub struct Registration {
-    kind: ShareKind,
+    kind: ShareKindCode,
     span: Span,
 }
 
@@ -31,7 +31,7 @@ impl Registration {
     pub fn inspect(
         driver: &Driver,
         device: CUdevice,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self> {
@@ -49,7 +49,7 @@ impl Registration {
         }?;
         let span = Span::new(address, bytes, base, size as u64)?;
         let registration = Self { kind, span };
-        if kind == ShareKind::VMM_FILE_DESCRIPTOR {
+        if kind == ShareKindCode::VMM_FILE_DESCRIPTOR {
             // Check now, not at the rendezvous, that the driver can export it. This closes the descriptor.
             registration.descriptor(driver)?;
         }
@@ -58,7 +58,7 @@ impl Registration {
 
     /// Returns the handle with which a peer maps the range. Context current.
     pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
-        if self.kind != ShareKind::VMM_FILE_DESCRIPTOR {
+        if self.kind != ShareKindCode::VMM_FILE_DESCRIPTOR {
             return legacy::export(driver, ordinal, self.kind, &self.span);
         }
         Ok(ExportedHandle {
@@ -120,8 +120,8 @@ impl Pointer {
     }
 
     /// Returns why this kind cannot share the memory; `None` if it can.
-    fn refusal(&self, device: CUdevice, kind: ShareKind) -> Option<&'static str> {
-        let legacy = kind != ShareKind::VMM_FILE_DESCRIPTOR;
+    fn refusal(&self, device: CUdevice, kind: ShareKindCode) -> Option<&'static str> {
+        let legacy = kind != ShareKindCode::VMM_FILE_DESCRIPTOR;
         if self.memory_type != MEMORY_TYPE_DEVICE {
             Some("it is not device memory")
         } else if self.managed {
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn each_kind_of_memory_that_cannot_be_shared_is_refused_with_its_reason() {
-        let vmm = ShareKind::VMM_FILE_DESCRIPTOR;
+        let vmm = ShareKindCode::VMM_FILE_DESCRIPTOR;
         let refusal = |pointer: Pointer, kind| pointer.refusal(1, kind).unwrap_or("taken");
-        assert_eq!(refusal(GOOD, ShareKind::LEGACY_IPC), "taken");
+        assert_eq!(refusal(GOOD, ShareKindCode::LEGACY_IPC), "taken");
         let managed = Pointer {
             managed: true,
             ..GOOD
@@ -212,7 +212,7 @@ mod tests {
             legacy: false,
             ..GOOD
         };
-        assert!(refusal(no_handle(), ShareKind::SAME_PROCESS).contains("cuMemCreate"));
+        assert!(refusal(no_handle(), ShareKindCode::SAME_PROCESS).contains("cuMemCreate"));
         assert_eq!(refusal(no_handle(), vmm), "taken");
     }
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
 use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
-use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
+use symmem_core::backend::abi::{ExportedHandle, ShareKindCode, Status};
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::memory::Span;
 use symmem_gpu::vmm::{Mapped, VirtualMemory};
@@ -115,7 +115,7 @@ pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<E
     };
     Ok(ExportedHandle {
         descriptor: descriptor(driver, memory.physical)?.into_raw_fd(),
-        ..span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal)
+        ..span.handle(ShareKindCode::VMM_FILE_DESCRIPTOR, ordinal)
     })
 }
 

@@ -8,7 +8,7 @@ pub const SLOTS: u32 = 128;
 
 /// Meaning of a driver code that a multicast call returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub struct ErrorAdvice {
     /// Driver code.
     pub code: u32,
     /// Its meaning in the driver's documentation.
@@ -18,7 +18,7 @@ pub struct Meaning {
 }
 
 /// Returns every driver code with a special meaning for multicast calls.
-pub fn meanings() -> [Meaning; 6] {
+pub fn meanings() -> [ErrorAdvice; 6] {
     let slots = format!(
         "the switch has no slot left: it holds {SLOTS} multicast objects, one per communicator; end other \
          communicators and other jobs on this host that use multicast"
@@ -56,7 +56,7 @@ pub fn meanings() -> [Meaning; 6] {
              Completed, then start all ranks again",
         ),
     ]
-    .map(|(code, name, advice)| Meaning {
+    .map(|(code, name, advice)| ErrorAdvice {
         code,
         name,
         advice: advice.into(),

@@ -21,7 +21,7 @@ use symmem_gpu::vmm::VirtualMemory;
 /// Expands to an unsafe call, inside the caller's `unsafe` block.
 macro_rules! multicast {
     ($backend:expr, $functions:expr, $bytes:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        $backend.judge($bytes, stringify!($name), ($functions.$name)($($argument),*))
+        $backend.check_call($bytes, stringify!($name), ($functions.$name)($($argument),*))
     };
 }
 
@@ -39,7 +39,7 @@ impl CudaBackend {
         self.context.device()
     }
 
-    fn judge(&self, bytes: u64, call: &'static str, code: u32) -> CallResult<()> {
+    fn check_call(&self, bytes: u64, call: &'static str, code: u32) -> CallResult<()> {
         self.driver.check(call, code).map_err(|failure| {
             let free = self.memory_information().ok().map(|memory| memory.free);
             advise(failure, bytes, free)
@@ -148,7 +148,7 @@ impl Drop for CudaBackend {
 }
 
 impl Multicast for CudaBackend {
-    fn multicast_support(&self) -> CallResult<MulticastSupport> {
+    fn multicast_support(&self) -> CallResult<MulticastSupportCode> {
         Ok(self.objects.support)
     }
 
@@ -200,8 +200,8 @@ impl Multicast for CudaBackend {
             bytes: object.bytes,
             offset: 0,
         };
-        let ordinal = self.parts.description.ordinal;
-        let mut exported = span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal);
+        let ordinal = self.state.description.ordinal;
+        let mut exported = span.handle(ShareKindCode::VMM_FILE_DESCRIPTOR, ordinal);
         exported.opaque[..8].copy_from_slice(&object.granularity.to_le_bytes());
         let descriptor = vmm::descriptor(self.driver, object.handle)
             .map_err(|failure| advise(failure, object.bytes, None))?;
@@ -275,7 +275,7 @@ impl Multicast for CudaBackend {
             ));
         }
         let memory = self
-            .parts
+            .state
             .memory
             .with_allocation(allocation, |found| match found {
                 Allocation::Vmm(memory) if bytes <= memory.bytes => Some(memory.physical),

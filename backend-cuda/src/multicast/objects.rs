@@ -14,7 +14,7 @@ use symmem_core::backend::{CallResult, Failure};
 
 /// The objects of one open device, and whether it may have any.
 pub struct Objects {
-    pub(super) support: MulticastSupport,
+    pub(super) support: MulticastSupportCode,
     /// Why the device may have no objects, if so.
     why: String,
     next: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Object {
 
 impl Objects {
     /// Creates an empty list.
-    pub fn new((support, why): (MulticastSupport, String)) -> Self {
+    pub fn new((support, why): (MulticastSupportCode, String)) -> Self {
         Self {
             support,
             why,
@@ -92,7 +92,7 @@ impl Objects {
 
     fn has_objects(&self, call: &'static str) -> CallResult<()> {
         match self.support {
-            MulticastSupport::HARDWARE => Ok(()),
+            MulticastSupportCode::HARDWARE => Ok(()),
             _ => Err(Failure::new(Status::UNSUPPORTED, call, &*self.why)),
         }
     }

@@ -3,7 +3,7 @@
 //! A row holds up to its size. The reason for each boundary stands beside it; the figures come from `symmem
 //! bench p2p` on the machine named.
 
-use symmem_core::backend::abi::Method;
+use symmem_core::backend::abi::MethodCode;
 use symmem_gpu::tuning::*;
 
 /// Number of peers to move data to at a time. One keeps the links busy, since a device reaches all peers over
@@ -19,7 +19,7 @@ pub fn transfers(architecture: u32, bulk: bool) -> Transfers {
     };
     if !bulk {
         for row in tables.put.iter_mut().chain(&mut tables.get) {
-            if row.method == Method::BULK {
+            if row.method == MethodCode::BULK {
                 *row = vector(row.bytes, row.blocks, row.threads.max(512));
             }
         }

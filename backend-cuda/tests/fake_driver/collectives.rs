@@ -6,7 +6,7 @@ use crate::support::tell_result;
 use crate::world::{World, read, write};
 use std::time::Duration;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, Failure, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Device, Failure, Signals};
 
 /// Elements of a rank's part: more than one round of packets, and a tail.
 const COUNT: u64 = 3001;
@@ -59,9 +59,9 @@ fn everything(ranks: &mut Ranks) -> CallResult<()> {
         ranks.exchanges_parts(round)?;
         ranks.swaps(round)?;
     }
-    for element in 1..=ElementType::F8_E5M2.0 {
-        ranks.reduces(ElementType(element), 0)?;
-        ranks.reduces_in_packets(ElementType(element), 0, element % 2)?;
+    for element in 1..=ElementTypeCode::F8_E5M2.0 {
+        ranks.reduces(ElementTypeCode(element), 0)?;
+        ranks.reduces_in_packets(ElementTypeCode(element), 0, element % 2)?;
     }
     ranks.sends_round()?;
     ranks.steps()?;
@@ -74,7 +74,7 @@ impl Ranks {
         let mut world = World::open(0..count as u32)?;
         let mut own = Vec::new();
         for rank in 0..count {
-            own.push(world.allocate(rank, ShareKind::VMM_FILE_DESCRIPTOR, BYTES)?);
+            own.push(world.allocate(rank, ShareKindCode::VMM_FILE_DESCRIPTOR, BYTES)?);
         }
         let mut ranks = Self {
             world,
@@ -111,7 +111,7 @@ impl Ranks {
         }
     }
 
-    pub fn group(&self, rank: usize, operation: CollectiveOperation) -> CollectiveGroup {
+    pub fn group(&self, rank: usize, operation: CollectiveOperationCode) -> CollectiveGroup {
         let mut group = CollectiveGroup {
             watch: self.watch(rank),
             slots: [DeviceAddress::NULL; MAX_RANKS],
@@ -195,7 +195,7 @@ impl Ranks {
 
     fn gather(&self, rank: usize) -> CallResult<()> {
         let mut arguments = MoveArguments {
-            group: self.group(rank, CollectiveOperation::ALL_GATHER),
+            group: self.group(rank, CollectiveOperationCode::ALL_GATHER),
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             sources: [DeviceAddress::NULL; MAX_RANKS],
             bytes: [0; MAX_RANKS],
@@ -227,7 +227,7 @@ impl Ranks {
         }
         for rank in 0..self.count {
             let mut arguments = MoveArguments {
-                group: self.group(rank, CollectiveOperation::ALL_TO_ALL),
+                group: self.group(rank, CollectiveOperationCode::ALL_TO_ALL),
                 destinations: [DeviceAddress::NULL; MAX_RANKS],
                 sources: [DeviceAddress::NULL; MAX_RANKS],
                 bytes: [0; MAX_RANKS],
@@ -263,7 +263,7 @@ impl Ranks {
         }
         for rank in 0..self.count {
             let mut arguments = PacketArguments {
-                group: self.group(rank, CollectiveOperation::ALL_TO_ALL),
+                group: self.group(rank, CollectiveOperationCode::ALL_TO_ALL),
                 sources: [DeviceAddress::NULL; MAX_RANKS],
                 destinations: [DeviceAddress::NULL; MAX_RANKS],
                 send_bytes: [0; MAX_RANKS],
@@ -288,7 +288,7 @@ impl Ranks {
     }
 
     /// A one-shot all-reduce of ones, `offset` bytes into the memory.
-    fn reduces(&self, element: ElementType, offset: u64) -> CallResult<()> {
+    fn reduces(&self, element: ElementTypeCode, offset: u64) -> CallResult<()> {
         self.give_ones(element, offset)?;
         for rank in 0..self.count {
             self.reduce(rank, element, offset)?;
@@ -296,14 +296,14 @@ impl Ranks {
         self.expect_sums("reduces", element, offset)
     }
 
-    fn give_ones(&self, element: ElementType, offset: u64) -> CallResult<()> {
+    fn give_ones(&self, element: ElementTypeCode, offset: u64) -> CallResult<()> {
         let one = number(element, 1);
         let width = one.len();
         let place = |index: usize| index.wrapping_sub(offset as usize) % width;
         (0..self.count).try_for_each(|rank| self.give(rank, |index| one[place(index)]))
     }
 
-    fn expect_sums(&self, what: &str, element: ElementType, offset: u64) -> CallResult<()> {
+    fn expect_sums(&self, what: &str, element: ElementTypeCode, offset: u64) -> CallResult<()> {
         let sum = number(element, self.count);
         let bytes = offset + COUNT * element.bytes();
         self.expect(what, bytes, |_, index| {
@@ -314,14 +314,14 @@ impl Ranks {
         })
     }
 
-    fn reduce(&self, rank: usize, element: ElementType, offset: u64) -> CallResult<()> {
+    fn reduce(&self, rank: usize, element: ElementTypeCode, offset: u64) -> CallResult<()> {
         let mut arguments = ReduceArguments {
-            group: self.group(rank, CollectiveOperation::ALL_REDUCE),
+            group: self.group(rank, CollectiveOperationCode::ALL_REDUCE),
             sources: [DeviceAddress::NULL; MAX_RANKS],
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             count: COUNT,
             element,
-            reduce: ReduceOperation::SUM,
+            reduce: ReduceOpCode::SUM,
         };
         for peer in 0..self.count {
             arguments.sources[peer] = self.at(rank, peer, SOURCE + offset);
@@ -336,19 +336,19 @@ impl Ranks {
     /// part and sends it on).
     fn reduces_in_packets(
         &self,
-        element: ElementType,
+        element: ElementTypeCode,
         offset: u64,
         two_shot: u32,
     ) -> CallResult<()> {
         self.give_ones(element, offset)?;
         for rank in 0..self.count {
             let mut arguments = ReducePacketArguments {
-                group: self.group(rank, CollectiveOperation::ALL_REDUCE),
+                group: self.group(rank, CollectiveOperationCode::ALL_REDUCE),
                 sources: [DeviceAddress::NULL; MAX_RANKS],
                 destinations: [DeviceAddress::NULL; MAX_RANKS],
                 counts: [COUNT; MAX_RANKS],
                 element,
-                reduce: ReduceOperation::SUM,
+                reduce: ReduceOpCode::SUM,
                 two_shot,
                 reserved: 0,
             };
@@ -394,7 +394,7 @@ impl Ranks {
         let left = |rank: usize| (rank + self.count - 1) % self.count;
         for rank in 0..self.count {
             let mut arguments = ExchangeArguments {
-                group: self.group(rank, CollectiveOperation::EXCHANGE),
+                group: self.group(rank, CollectiveOperationCode::EXCHANGE),
                 send_tokens: [NO_TOKEN; MAX_RANKS],
                 send_bytes: [0; MAX_RANKS],
                 destinations: [NO_TOKEN; MAX_RANKS],
@@ -462,7 +462,7 @@ impl Ranks {
                 value: 2 * self.count as u64,
                 watch: self.watch(rank),
                 count: 1,
-                condition: Condition::GREATER_OR_EQUAL,
+                condition: ConditionCode::GREATER_OR_EQUAL,
                 bits: 64,
                 ..WordWait::default()
             };
@@ -490,7 +490,7 @@ impl Ranks {
 
     /// Captured collectives, replayed between eager ones.
     fn replays(&mut self) -> CallResult<()> {
-        let element = ElementType::BF16;
+        let element = ElementTypeCode::BF16;
         let mut graphs = Vec::new();
         for rank in 0..self.count {
             let stream = self.streams[rank];
@@ -539,16 +539,16 @@ pub fn grid(blocks: u32) -> Geometry {
 }
 
 /// Returns a small number as an element's bytes.
-fn number(element: ElementType, number: usize) -> Vec<u8> {
+fn number(element: ElementTypeCode, number: usize) -> Vec<u8> {
     // Bit patterns of 1, 2, 3, 4.
     let pattern = |patterns: [u64; 4]| patterns[number - 1];
     let bits = match element {
-        ElementType::F16 => pattern([0x3c00, 0x4000, 0x4200, 0x4400]),
-        ElementType::BF16 => pattern([0x3f80, 0x4000, 0x4040, 0x4080]),
-        ElementType::F8_E4M3 => pattern([0x38, 0x40, 0x44, 0x48]),
-        ElementType::F8_E5M2 => pattern([0x3c, 0x40, 0x42, 0x44]),
-        ElementType::F32 => u64::from((number as f32).to_bits()),
-        ElementType::F64 => (number as f64).to_bits(),
+        ElementTypeCode::F16 => pattern([0x3c00, 0x4000, 0x4200, 0x4400]),
+        ElementTypeCode::BF16 => pattern([0x3f80, 0x4000, 0x4040, 0x4080]),
+        ElementTypeCode::F8_E4M3 => pattern([0x38, 0x40, 0x44, 0x48]),
+        ElementTypeCode::F8_E5M2 => pattern([0x3c, 0x40, 0x42, 0x44]),
+        ElementTypeCode::F32 => u64::from((number as f32).to_bits()),
+        ElementTypeCode::F64 => (number as f64).to_bits(),
         _ => number as u64,
     };
     bits.to_le_bytes()[..element.bytes() as usize].to_vec()

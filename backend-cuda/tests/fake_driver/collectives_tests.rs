@@ -4,34 +4,34 @@ use crate::collectives::{Ranks, grid};
 use crate::support::{Outcome, run, tell};
 use crate::world::read;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Signals};
 
 /// Refuses grids that cannot be co-resident, and unknown numbers.
 pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
     let backend = &ranks.world.ranks[0];
     let stream = ranks.streams[0];
-    let known = backend.resident_blocks(CollectiveKernel::REDUCE, ElementType::BF16, 512)?;
+    let known = backend.resident_blocks(CollectiveKernel::REDUCE, ElementTypeCode::BF16, 512)?;
     assert!(
         known > 0
             && known
-                == backend.resident_blocks(CollectiveKernel::REDUCE, ElementType::BF16, 500)?
+                == backend.resident_blocks(CollectiveKernel::REDUCE, ElementTypeCode::BF16, 500)?
     );
     for (kernel, element, threads) in [
-        (CollectiveKernel(9), ElementType::BF16, 512),
-        (CollectiveKernel::REDUCE, ElementType(0), 512),
-        (CollectiveKernel::REDUCE_PACKETS, ElementType(15), 512),
-        (CollectiveKernel::MOVE, ElementType::U8, 0),
-        (CollectiveKernel::MOVE, ElementType::U8, 1025),
+        (CollectiveKernel(9), ElementTypeCode::BF16, 512),
+        (CollectiveKernel::REDUCE, ElementTypeCode(0), 512),
+        (CollectiveKernel::REDUCE_PACKETS, ElementTypeCode(15), 512),
+        (CollectiveKernel::MOVE, ElementTypeCode::U8, 0),
+        (CollectiveKernel::MOVE, ElementTypeCode::U8, 1025),
     ] {
         assert_eq!(backend.resident_blocks(kernel, element, threads)?, 0);
     }
     let good = ReduceArguments {
-        group: ranks.group(0, CollectiveOperation::ALL_REDUCE),
+        group: ranks.group(0, CollectiveOperationCode::ALL_REDUCE),
         sources: [DeviceAddress::NULL; MAX_RANKS],
         destinations: [DeviceAddress::NULL; MAX_RANKS],
         count: 0,
-        element: ElementType::BF16,
-        reduce: ReduceOperation::SUM,
+        element: ElementTypeCode::BF16,
+        reduce: ReduceOpCode::SUM,
     };
     let reduce = |arguments: &ReduceArguments, geometry: Geometry| {
         // SAFETY: the call is refused before anything is launched.
@@ -64,11 +64,11 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
     crowd.group.world = MAX_RANKS as u32 + 1;
     for wrong in [
         ReduceArguments {
-            element: ElementType(15),
+            element: ElementTypeCode(15),
             ..good
         },
         ReduceArguments {
-            reduce: ReduceOperation(0),
+            reduce: ReduceOpCode(0),
             ..good
         },
         stranger,
@@ -109,7 +109,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
         128,
     );
     let mut integers = pushed;
-    integers.reduce.element = ElementType::I32;
+    integers.reduce.element = ElementTypeCode::I32;
     let message = push(integers, 1, 128);
     assert!(message.contains("I32"), "{message}");
     let packets = PacketArguments {
@@ -144,7 +144,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
 
 /// A wait record names a peer that never makes the call.
 pub fn timeout(ranks: &mut Ranks) -> CallResult<()> {
-    let mut group = ranks.group(0, CollectiveOperation::ALL_GATHER);
+    let mut group = ranks.group(0, CollectiveOperationCode::ALL_GATHER);
     group.watch.deadline_ns = 20_000_000;
     let arguments = MoveArguments {
         group,
@@ -217,7 +217,7 @@ fn a_grid_that_could_not_be_resident_is_refused_and_not_hung() {
 fn a_collective_that_a_peer_never_makes_ends_at_its_deadline_with_a_record() {
     let outcome = collectives("timeout 2", &[]);
     outcome.assert_clean();
-    let kind = WaitRecord::COLLECTIVE + CollectiveOperation::ALL_GATHER.0;
+    let kind = WaitRecord::COLLECTIVE + CollectiveOperationCode::ALL_GATHER.0;
     let expected = format!("state 2 kind {kind} peer 1 expected 1 reason 1");
     assert_eq!(outcome.get("record"), expected);
 }

@@ -72,11 +72,11 @@ fn child() {
     }
 }
 
-fn kind_of(name: &str) -> ShareKind {
+fn kind_of(name: &str) -> ShareKindCode {
     let kinds = [
-        ShareKind::VMM_FILE_DESCRIPTOR,
-        ShareKind::LEGACY_IPC,
-        ShareKind::SAME_PROCESS,
+        ShareKindCode::VMM_FILE_DESCRIPTOR,
+        ShareKindCode::LEGACY_IPC,
+        ShareKindCode::SAME_PROCESS,
     ];
     let kind = kinds.into_iter().find(|kind| kind.name() == name);
     kind.expect("a kind of sharing")
@@ -129,10 +129,10 @@ fn closing_gives_back_what_was_not_given_up() {
 
 fn leave_all_to_close() -> CallResult<()> {
     let backend = tables().open(&options(0))?;
-    backend.allocate(ShareKind::VMM_FILE_DESCRIPTOR, 1)?;
-    let plain = backend.allocate(ShareKind::LEGACY_IPC, 1)?;
+    backend.allocate(ShareKindCode::VMM_FILE_DESCRIPTOR, 1)?;
+    let plain = backend.allocate(ShareKindCode::LEGACY_IPC, 1)?;
     // SAFETY: the memory lives as long as the open device.
-    unsafe { backend.register(ShareKind::LEGACY_IPC, plain.address, 64) }?;
+    unsafe { backend.register(ShareKindCode::LEGACY_IPC, plain.address, 64) }?;
     Ok(())
 }
 
@@ -271,7 +271,7 @@ fn opening_an_own_handle_is_a_failure_that_names_the_call() {
     assert!(outcome.report[0].contains("in the process that made it"));
 }
 
-fn map(kind: ShareKind) -> CallResult<()> {
+fn map(kind: ShareKindCode) -> CallResult<()> {
     let mut world = World::open(0..2)?;
     let memory = world.allocate(0, kind, 1)?;
     world.map(0, memory.handle, 1)?;
@@ -316,7 +316,7 @@ fn memory_that_runs_out_is_told_and_leaks_nothing() {
     }
 }
 
-fn allocate(kind: ShareKind, bytes: u64) -> CallResult<()> {
+fn allocate(kind: ShareKindCode, bytes: u64) -> CallResult<()> {
     let mut world = World::open(0..1)?;
     world.allocate(0, kind, bytes)?;
     world.give_back()
@@ -333,7 +333,7 @@ fn memory_of_the_wrong_kind_is_not_registered() {
 fn register_host_memory() -> CallResult<()> {
     let mut world = World::open(0..1)?;
     let memory = world.host(0, 4096)?;
-    world.register(0, ShareKind::LEGACY_IPC, memory.device.0, 4096)?;
+    world.register(0, ShareKindCode::LEGACY_IPC, memory.device.0, 4096)?;
     world.give_back()
 }
 
@@ -347,7 +347,7 @@ fn a_wait_in_vain_ends_at_its_deadline_with_a_record() {
 fn wait_in_vain() -> CallResult<()> {
     use symmem_core::backend::Signals;
     let mut world = World::open(0..1)?;
-    let memory = world.allocate(0, ShareKind::LEGACY_IPC, 4096)?;
+    let memory = world.allocate(0, ShareKindCode::LEGACY_IPC, 4096)?;
     let (control, stream) = (world.host(0, 4096)?, world.stream(0)?);
     let wait = SignalWait {
         word: memory.address,
@@ -361,7 +361,7 @@ fn wait_in_vain() -> CallResult<()> {
         ..SignalWait::default()
     };
     // SAFETY: all memory is live until the stream is drained.
-    unsafe { world.ranks[0].signal_wait(&wait, SignalPlacement::DEVICE, stream) }?;
+    unsafe { world.ranks[0].signal_wait(&wait, SignalPlacementCode::DEVICE, stream) }?;
     world.drain(0, stream)?;
     let bytes = world::read(&control);
     let field = |index: usize| {

@@ -7,9 +7,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use crate::support::{Outcome, run, tell, tell_result};
 use crate::world::{World, options, tables};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Multicast, SymmetricMemory};
+use symmem_core::backend::{CallResult, CollectiveKernels, Multicast, SymmetricMemory};
 
-const KIND: ShareKind = ShareKind::VMM_FILE_DESCRIPTOR;
+const KIND: ShareKindCode = ShareKindCode::VMM_FILE_DESCRIPTOR;
 const BYTES: u64 = 4 << 20;
 
 /// Entry point of a started child.
@@ -127,7 +127,7 @@ fn misuse() {
         assert!(!failure.message.is_empty());
     };
     let plain = backend
-        .allocate(ShareKind::LEGACY_IPC, BYTES)
+        .allocate(ShareKindCode::LEGACY_IPC, BYTES)
         .expect("memory");
     let vmm = backend.allocate(KIND, BYTES).expect("memory");
     let object = backend.multicast_create(1, BYTES).expect("an object");
@@ -195,14 +195,16 @@ fn off() {
         CollectiveKernel::MULTICAST_MOVE,
         CollectiveKernel::MULTICAST_REDUCE,
     ];
-    let resident = kernels.map(|kernel| backend.resident_blocks(kernel, ElementType::BF16, 512));
+    let resident =
+        kernels.map(|kernel| backend.resident_blocks(kernel, ElementTypeCode::BF16, 512));
     tell(
         "kernels",
         resident
             .iter()
             .all(|blocks| blocks.as_ref().is_ok_and(|&blocks| blocks > 0)),
     );
-    let missing = backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, ElementType::I8, 512);
+    let missing =
+        backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, ElementTypeCode::I8, 512);
     tell("others", missing.expect("known"));
 }
 
@@ -216,9 +218,9 @@ fn opens() {
         backend.multicast_support().expect("known").name(),
     );
     for element in [
-        ElementType::BF16,
-        ElementType::F8_E4M3,
-        ElementType::F8_E5M2,
+        ElementTypeCode::BF16,
+        ElementTypeCode::F8_E4M3,
+        ElementTypeCode::F8_E5M2,
     ] {
         let blocks = backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, element, 512);
         tell(&element.name().to_lowercase(), blocks.expect("known") > 0);

@@ -3,7 +3,7 @@
 use crate::world::{World, read, write};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Collectives, Device, Failure, RemoteAccess, Signals, argument_bytes,
+    CallResult, CollectiveKernels, Device, Failure, RemoteAccess, Signals, argument_bytes,
 };
 
 const DATA_BYTES: u64 = 10_000;
@@ -80,11 +80,11 @@ impl Side {
     }
 }
 
-pub fn row(method: Method) -> TransferRow {
+pub fn row(method: MethodCode) -> TransferRow {
     let (blocks, threads, stages, stage_bytes) = match method {
-        Method::BULK => (1, 128, 4, 4096),
-        Method::UNROLLED => (1, 128, 0, 0),
-        Method::VECTOR => (4, 128, 0, 0),
+        MethodCode::BULK => (1, 128, 4, 4096),
+        MethodCode::UNROLLED => (1, 128, 0, 0),
+        MethodCode::VECTOR => (4, 128, 0, 0),
         _ => (0, 0, 0, 0),
     };
     TransferRow {
@@ -99,7 +99,7 @@ pub fn row(method: Method) -> TransferRow {
 }
 
 /// Runs everything with memory shared by `kind`. Calls `closing` once everything but the open devices is released.
-pub fn everything(kind: ShareKind, closing: impl FnOnce()) -> CallResult<()> {
+pub fn everything(kind: ShareKindCode, closing: impl FnOnce()) -> CallResult<()> {
     let mut world = World::open(0..2)?;
     let result = parts(&mut world, kind);
     let result = result.and(world.give_back());
@@ -108,15 +108,15 @@ pub fn everything(kind: ShareKind, closing: impl FnOnce()) -> CallResult<()> {
     result
 }
 
-fn parts(world: &mut World, kind: ShareKind) -> CallResult<()> {
+fn parts(world: &mut World, kind: ShareKindCode) -> CallResult<()> {
     let sides = connect(world, kind)?;
     for method in [
-        Method::VECTOR,
-        Method::UNROLLED,
-        Method::BULK,
-        Method::COPY_ENGINE,
+        MethodCode::VECTOR,
+        MethodCode::UNROLLED,
+        MethodCode::BULK,
+        MethodCode::COPY_ENGINE,
     ] {
-        for direction in [Direction::PUT, Direction::GET] {
+        for direction in [DirectionCode::PUT, DirectionCode::GET] {
             moves_bytes(world, &sides, method, direction)?;
         }
     }
@@ -129,7 +129,7 @@ fn parts(world: &mut World, kind: ShareKind) -> CallResult<()> {
     registers(world, kind)
 }
 
-fn connect(world: &mut World, kind: ShareKind) -> CallResult<[Side; 2]> {
+fn connect(world: &mut World, kind: ShareKindCode) -> CallResult<[Side; 2]> {
     let mut allocations = Vec::new();
     for rank in 0..2 {
         let information = world.ranks[rank].memory_information()?;
@@ -166,8 +166,8 @@ fn connect(world: &mut World, kind: ShareKind) -> CallResult<[Side; 2]> {
 fn moves_bytes(
     world: &World,
     sides: &[Side; 2],
-    method: Method,
-    direction: Direction,
+    method: MethodCode,
+    direction: DirectionCode,
 ) -> CallResult<()> {
     let [from, to] = sides;
     let pattern = |index: usize| (index as u32).wrapping_mul(2_654_435_761) as u8 ^ method.0 as u8;
@@ -183,7 +183,7 @@ fn moves_bytes(
     world.drain(0, from.stream)?;
     world.drain(1, to.stream)?;
 
-    let by_put = direction == Direction::PUT;
+    let by_put = direction == DirectionCode::PUT;
     let (rank, stream) = if by_put {
         (0, from.stream)
     } else {
@@ -205,7 +205,7 @@ fn moves_bytes(
     unsafe {
         world.ranks[rank].transfer(&transfer, stream)?;
         if by_put {
-            world.ranks[1].signal_wait(&to.wait(), SignalPlacement::DEVICE, to.stream)?;
+            world.ranks[1].signal_wait(&to.wait(), SignalPlacementCode::DEVICE, to.stream)?;
         }
     }
     let seen = DATA_BYTES + 2 * guard;
@@ -246,8 +246,8 @@ fn signals_counted_by_the_host(world: &mut World, sides: &[Side; 2]) -> CallResu
         source: DeviceAddress(from.own),
         bytes: 16,
         signal: target,
-        direction: Direction::PUT,
-        row: row(Method::COPY_ENGINE),
+        direction: DirectionCode::PUT,
+        row: row(MethodCode::COPY_ENGINE),
     };
     // Host memory registered at both ranks: memory that the program mapped itself, as between processes.
     let page = Box::leak(Box::new(Page([0; 4096])));
@@ -267,11 +267,11 @@ fn signals_counted_by_the_host(world: &mut World, sides: &[Side; 2]) -> CallResu
     // that a failure leaves no stream waiting.
     unsafe {
         world.ranks[0].transfer(&transfer, from.stream)?;
-        world.ranks[0].signal_give(&from.signal(), SignalPlacement::DEVICE, from.stream)?;
-        world.ranks[0].signal_give(&host_target, SignalPlacement::HOST, from.stream)?;
-        world.ranks[1].signal_wait(&wait, SignalPlacement::DEVICE, to.stream)?;
-        world.ranks[1].signal_wait(&to.wait(), SignalPlacement::DEVICE, to.stream)?;
-        world.ranks[1].signal_wait(&host_wait, SignalPlacement::HOST, to.stream)?;
+        world.ranks[0].signal_give(&from.signal(), SignalPlacementCode::DEVICE, from.stream)?;
+        world.ranks[0].signal_give(&host_target, SignalPlacementCode::HOST, from.stream)?;
+        world.ranks[1].signal_wait(&wait, SignalPlacementCode::DEVICE, to.stream)?;
+        world.ranks[1].signal_wait(&to.wait(), SignalPlacementCode::DEVICE, to.stream)?;
+        world.ranks[1].signal_wait(&host_wait, SignalPlacementCode::HOST, to.stream)?;
     }
     world.drain(0, from.stream)?;
     world.drain(1, to.stream)
@@ -301,7 +301,7 @@ fn collective_of_nothing(world: &World, sides: &[Side; 2]) -> CallResult<()> {
             rank: side.rank as u32,
             world: 2,
             slot: 0,
-            operation: CollectiveOperation::BARRIER,
+            operation: CollectiveOperationCode::BARRIER,
             members: [0; MAX_RANKS],
         };
         group.slots[side.rank] = DeviceAddress(side.own + SLOTS);
@@ -340,8 +340,8 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
         source: DeviceAddress(from.own),
         bytes: 4096,
         signal: from.signal(),
-        direction: Direction::PUT,
-        row: row(Method::COPY_ENGINE),
+        direction: DirectionCode::PUT,
+        row: row(MethodCode::COPY_ENGINE),
     };
     assert!(!capturing(world)?);
     // SAFETY: the stream and the memory are live until the streams are drained.
@@ -370,7 +370,7 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
         // SAFETY: graph, streams and memory are live until the streams are drained.
         unsafe {
             world.ranks[rank].graph_launch(executable, from.stream)?;
-            world.ranks[to.rank].signal_wait(&to.wait(), SignalPlacement::DEVICE, to.stream)?;
+            world.ranks[to.rank].signal_wait(&to.wait(), SignalPlacementCode::DEVICE, to.stream)?;
         }
     }
     world.drain(0, from.stream)?;
@@ -431,7 +431,7 @@ fn measures_time(world: &mut World, side: &Side) -> CallResult<()> {
 }
 
 /// Registers memory of the caller: here, memory that another rank of the process allocated, from its middle on.
-fn registers(world: &mut World, kind: ShareKind) -> CallResult<()> {
+fn registers(world: &mut World, kind: ShareKindCode) -> CallResult<()> {
     let whole = world.allocate(0, kind, 4 << 20)?;
     let part = world.register(0, kind, whole.address.0 + 4096, 1 << 20)?;
     let mapping = world.map(0, part.handle, 1)?;

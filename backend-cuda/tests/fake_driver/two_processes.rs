@@ -18,7 +18,7 @@ const BYTES: u64 = 100_003;
 const WORDS: u64 = 1 << 20;
 
 /// Runs one rank: shares memory with the other, puts bytes there, and checks what arrived.
-pub fn rank(rank: u32, kind: ShareKind, meeting: &str) -> CallResult<()> {
+pub fn rank(rank: u32, kind: ShareKindCode, meeting: &str) -> CallResult<()> {
     let mut socket = meet(rank, meeting);
     let mut world = World::open(rank..rank + 1)?;
     let result = exchange(&mut world, rank, kind, &mut socket);
@@ -28,7 +28,7 @@ pub fn rank(rank: u32, kind: ShareKind, meeting: &str) -> CallResult<()> {
 fn exchange(
     world: &mut World,
     rank: u32,
-    kind: ShareKind,
+    kind: ShareKindCode,
     socket: &mut UnixStream,
 ) -> CallResult<()> {
     let own = 0;
@@ -101,8 +101,8 @@ fn talk(world: &World, link: &Link) -> CallResult<()> {
         source: DeviceAddress(outbox),
         bytes: BYTES,
         signal,
-        direction: Direction::PUT,
-        row: row(Method::VECTOR),
+        direction: DirectionCode::PUT,
+        row: row(MethodCode::VECTOR),
     };
     let wait = SignalWait {
         word: DeviceAddress(local + WORDS),
@@ -119,7 +119,7 @@ fn talk(world: &World, link: &Link) -> CallResult<()> {
     // SAFETY: all memory is live until the stream is drained and the peer has met this rank.
     unsafe {
         world.ranks[own].transfer(&transfer, stream)?;
-        world.ranks[own].signal_wait(&wait, SignalPlacement::DEVICE, stream)?;
+        world.ranks[own].signal_wait(&wait, SignalPlacementCode::DEVICE, stream)?;
     }
     world.copy(own, staging.device.0, local, BYTES + 2, stream)?;
     world.drain(own, stream)?;

@@ -5,7 +5,7 @@ use crate::world::{World, drain, read, write};
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Device, Failure, PluginBackend, RemoteAccess, VendorCollectives,
+    CallResult, Device, Failure, NcclCollectives, PluginBackend, RemoteAccess,
 };
 
 /// Elements of one rank's part; odd.
@@ -20,7 +20,7 @@ struct Rank<'a> {
     backend: &'a PluginBackend,
     rank: usize,
     world: usize,
-    vendor: RawVendor,
+    vendor: RawNccl,
     stream: RawStream,
     memory: u64,
     staging: HostMemory,
@@ -53,16 +53,16 @@ pub fn role(words: &[&str]) {
 
 fn describe() -> CallResult<()> {
     let world = World::open(0..1)?;
-    let description = world.ranks[0].vendor_description()?;
+    let description = world.ranks[0].nccl_description()?;
     tell("version", description.version);
-    tell("windows", description.flags & VENDOR_WINDOWS != 0);
-    tell("all-to-all", description.flags & VENDOR_ALL_TO_ALL != 0);
-    let identifier = world.ranks[0].vendor_identifier()?;
-    let vendor = world.ranks[0].vendor_create(&identifier, 0, 1)?;
+    tell("windows", description.flags & NCCL_WINDOWS != 0);
+    tell("all-to-all", description.flags & NCCL_ALL_TO_ALL != 0);
+    let identifier = world.ranks[0].nccl_unique_id()?;
+    let vendor = world.ranks[0].nccl_create(&identifier, 0, 1)?;
     // SAFETY: the communicator was created just now, and is aborted or destroyed once.
     unsafe {
         ready(&world.ranks[0], vendor)?;
-        world.ranks[0].vendor_destroy(vendor)
+        world.ranks[0].nccl_destroy(vendor)
     }
 }
 
@@ -70,10 +70,10 @@ fn describe() -> CallResult<()> {
 ///
 /// # Safety
 /// `vendor` is live.
-unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
+unsafe fn ready(backend: &PluginBackend, vendor: RawNccl) -> CallResult<()> {
     let start = Instant::now();
     // SAFETY: the caller passes a live communicator.
-    while !unsafe { backend.vendor_ready(vendor) }? {
+    while !unsafe { backend.nccl_ready(vendor) }? {
         if start.elapsed() > Duration::from_secs(10) {
             return Err(Failure::new(Status::CALL_FAILED, "ready", "never ready"));
         }
@@ -89,18 +89,18 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
     let mut kept = Vec::new();
     for rank in 0..count {
         let stream = world.stream(rank)?;
-        let memory = world.allocate(rank, ShareKind::VMM_FILE_DESCRIPTOR, 2 * RESULT)?;
+        let memory = world.allocate(rank, ShareKindCode::VMM_FILE_DESCRIPTOR, 2 * RESULT)?;
         let staging = world.host(rank, RESULT)?;
         kept.push((stream, memory.address.0, staging));
     }
-    let identifier = world.ranks[0].vendor_identifier()?;
+    let identifier = world.ranks[0].nccl_unique_id()?;
     let result = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
             .zip(&kept)
             .map(|(rank, &(stream, memory, staging))| {
                 let (backend, identifier) = (&world.ranks[rank], &identifier);
                 scope.spawn(move || {
-                    let vendor = backend.vendor_create(identifier, rank as u32, count as u32)?;
+                    let vendor = backend.nccl_create(identifier, rank as u32, count as u32)?;
                     let rank = Rank {
                         backend,
                         rank,
@@ -126,7 +126,7 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
 /// An operation that only moves data, and what each rank has afterwards.
 #[derive(Clone, Copy)]
 struct Moved {
-    operation: CollectiveOperation,
+    operation: CollectiveOperationCode,
     /// Parts of a rank's input and output, by world size.
     given: fn(usize) -> usize,
     got: fn(usize) -> usize,
@@ -137,7 +137,7 @@ struct Moved {
 }
 
 const ALL_TO_ALL: Moved = Moved {
-    operation: CollectiveOperation::ALL_TO_ALL,
+    operation: CollectiveOperationCode::ALL_TO_ALL,
     given: |world| world,
     got: |world| world,
     from: |rank, place| (place, rank),
@@ -147,28 +147,28 @@ const ALL_TO_ALL: Moved = Moved {
 const MOVED: [Moved; 5] = [
     ALL_TO_ALL,
     Moved {
-        operation: CollectiveOperation::ALL_GATHER,
+        operation: CollectiveOperationCode::ALL_GATHER,
         given: |_| 1,
         got: |world| world,
         from: |_, place| (place, 0),
         only: None,
     },
     Moved {
-        operation: CollectiveOperation::BROADCAST,
+        operation: CollectiveOperationCode::BROADCAST,
         given: |_| 1,
         got: |_| 1,
         from: |_, _| (0, 0),
         only: None,
     },
     Moved {
-        operation: CollectiveOperation::GATHER,
+        operation: CollectiveOperationCode::GATHER,
         given: |_| 1,
         got: |world| world,
         from: |_, place| (place, 0),
         only: Some(0),
     },
     Moved {
-        operation: CollectiveOperation::SCATTER,
+        operation: CollectiveOperationCode::SCATTER,
         given: |world| world,
         got: |_| 1,
         from: |rank, _| (0, rank),
@@ -183,26 +183,30 @@ fn value(rank: usize, part: usize, index: usize) -> f32 {
 
 fn everything(rank: &Rank) -> CallResult<()> {
     for (operation, result) in [
-        (ReduceOperation::SUM, 0),
-        (ReduceOperation::AVERAGE, 1),
-        (ReduceOperation::MAXIMUM, 2),
-        (ReduceOperation::MINIMUM, 3),
-        (ReduceOperation::PRODUCT, 4),
+        (ReduceOpCode::SUM, 0),
+        (ReduceOpCode::AVERAGE, 1),
+        (ReduceOpCode::MAXIMUM, 2),
+        (ReduceOpCode::MINIMUM, 3),
+        (ReduceOpCode::PRODUCT, 4),
     ] {
-        rank.reduces(CollectiveOperation::ALL_REDUCE, operation, result)?;
+        rank.reduces(CollectiveOperationCode::ALL_REDUCE, operation, result)?;
     }
-    rank.reduces(CollectiveOperation::REDUCE, ReduceOperation::SUM, 0)?;
-    rank.reduces(CollectiveOperation::REDUCE_SCATTER, ReduceOperation::SUM, 0)?;
+    rank.reduces(CollectiveOperationCode::REDUCE, ReduceOpCode::SUM, 0)?;
+    rank.reduces(
+        CollectiveOperationCode::REDUCE_SCATTER,
+        ReduceOpCode::SUM,
+        0,
+    )?;
     for moved in MOVED {
         rank.moves(moved)?;
     }
     rank.sends_round()?;
     let window = rank.window()?;
-    rank.reduces(CollectiveOperation::ALL_REDUCE, ReduceOperation::SUM, 0)?;
+    rank.reduces(CollectiveOperationCode::ALL_REDUCE, ReduceOpCode::SUM, 0)?;
     rank.replays()?;
     rank.is_refused()?;
     // SAFETY: the window was registered above, and no work uses it.
-    unsafe { rank.backend.vendor_deregister(rank.vendor, window) }
+    unsafe { rank.backend.nccl_deregister(rank.vendor, window) }
 }
 
 impl Rank<'_> {
@@ -211,30 +215,30 @@ impl Rank<'_> {
         unsafe {
             let done = ready(self.backend, self.vendor).and_then(|()| body(self));
             match done {
-                Ok(()) => self.backend.vendor_destroy(self.vendor),
+                Ok(()) => self.backend.nccl_destroy(self.vendor),
                 Err(failure) => {
-                    self.backend.vendor_abort(self.vendor)?;
+                    self.backend.nccl_abort(self.vendor)?;
                     Err(failure)
                 }
             }
         }
     }
 
-    fn call(&self, operation: CollectiveOperation, count: usize) -> VendorCall {
-        VendorCall {
+    fn call(&self, operation: CollectiveOperationCode, count: usize) -> NcclCall {
+        NcclCall {
             source: DeviceAddress(self.memory),
             destination: DeviceAddress(self.memory + RESULT),
             count: count as u64,
             operation,
-            element: ElementType::F32,
-            reduce: ReduceOperation::SUM,
+            element: ElementTypeCode::F32,
+            reduce: ReduceOpCode::SUM,
             peer: 0,
         }
     }
 
-    fn make(&self, call: &VendorCall) -> CallResult<()> {
+    fn make(&self, call: &NcclCall) -> CallResult<()> {
         // SAFETY: the communicator is live and ready, and the memory is live until the stream is drained.
-        unsafe { self.backend.vendor_call(self.vendor, call, self.stream) }
+        unsafe { self.backend.nccl_call(self.vendor, call, self.stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> CallResult<()> {
@@ -289,19 +293,19 @@ impl Rank<'_> {
     /// Reduces, and checks result `which` of [sum, average, maximum, minimum, product].
     fn reduces(
         &self,
-        operation: CollectiveOperation,
-        reduce: ReduceOperation,
+        operation: CollectiveOperationCode,
+        reduce: ReduceOpCode,
         which: usize,
     ) -> CallResult<()> {
-        let scatters = operation == CollectiveOperation::REDUCE_SCATTER;
+        let scatters = operation == CollectiveOperationCode::REDUCE_SCATTER;
         let parts = if scatters { self.world } else { 1 };
         let all = (0..parts).flat_map(|part| (0..COUNT).map(move |index| (part, index)));
         self.give(all.map(|(part, index)| value(self.rank, part, index)))?;
-        self.make(&VendorCall {
+        self.make(&NcclCall {
             reduce,
             ..self.call(operation, COUNT)
         })?;
-        if operation == CollectiveOperation::REDUCE && self.rank != 0 {
+        if operation == CollectiveOperationCode::REDUCE && self.rank != 0 {
             return self.nothing();
         }
         let part = if scatters { self.rank } else { 0 };
@@ -348,19 +352,19 @@ impl Rank<'_> {
             (self.rank + self.world - 1) % self.world,
         );
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
-        let call = self.call(CollectiveOperation::EXCHANGE, COUNT);
-        self.backend.vendor_group(true)?;
-        let sent = self.make(&VendorCall {
+        let call = self.call(CollectiveOperationCode::EXCHANGE, COUNT);
+        self.backend.nccl_group(true)?;
+        let sent = self.make(&NcclCall {
             destination: DeviceAddress::NULL,
             peer: right as u32,
             ..call
         });
-        let received = self.make(&VendorCall {
+        let received = self.make(&NcclCall {
             source: DeviceAddress::NULL,
             peer: left as u32,
             ..call
         });
-        let closed = self.backend.vendor_group(false);
+        let closed = self.backend.nccl_group(false);
         sent.and(received).and(closed)?;
         self.expect("EXCHANGE", (0..COUNT).map(|index| value(left, 0, index)))
     }
@@ -369,7 +373,7 @@ impl Rank<'_> {
         // SAFETY: the communicator is live and ready, and the memory outlives it.
         unsafe {
             self.backend
-                .vendor_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
+                .nccl_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
         }
     }
 
@@ -378,9 +382,9 @@ impl Rank<'_> {
         let backend = self.backend;
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
         drain(backend, self.stream)?;
-        let call = VendorCall {
+        let call = NcclCall {
             destination: DeviceAddress(self.memory),
-            ..self.call(CollectiveOperation::ALL_REDUCE, COUNT)
+            ..self.call(CollectiveOperationCode::ALL_REDUCE, COUNT)
         };
         // SAFETY: stream, memory and graph are live until the stream is drained.
         unsafe {
@@ -403,40 +407,40 @@ impl Rank<'_> {
 
     /// Checks that operations that the library lacks are refused before anything is enqueued.
     fn is_refused(&self) -> CallResult<()> {
-        let call = self.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        let call = self.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
         for (wrong, status) in [
             (
-                VendorCall {
-                    element: ElementType::I16,
+                NcclCall {
+                    element: ElementTypeCode::I16,
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
-                VendorCall {
-                    reduce: ReduceOperation(99),
+                NcclCall {
+                    reduce: ReduceOpCode(99),
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
-                VendorCall {
-                    operation: CollectiveOperation::BROADCAST,
+                NcclCall {
+                    operation: CollectiveOperationCode::BROADCAST,
                     peer: self.world as u32,
                     ..call
                 },
                 Status::INVALID_ARGUMENT,
             ),
             (
-                VendorCall {
-                    operation: CollectiveOperation::EXCHANGE,
+                NcclCall {
+                    operation: CollectiveOperationCode::EXCHANGE,
                     ..call
                 },
                 Status::INVALID_ARGUMENT,
             ),
             (
-                VendorCall {
-                    operation: CollectiveOperation::BARRIER,
+                NcclCall {
+                    operation: CollectiveOperationCode::BARRIER,
                     ..call
                 },
                 Status::UNSUPPORTED,
@@ -453,16 +457,16 @@ impl Rank<'_> {
 fn never_joined() -> CallResult<()> {
     let world = World::open(0..1)?;
     let backend = &world.ranks[0];
-    let identifier = backend.vendor_identifier()?;
-    let vendor = backend.vendor_create(&identifier, 0, 2)?;
+    let identifier = backend.nccl_unique_id()?;
+    let vendor = backend.nccl_create(&identifier, 0, 2)?;
     std::thread::sleep(Duration::from_millis(50));
     // SAFETY: the communicator was created just now; after its end only calls follow that a late thread might make.
     unsafe {
-        tell("ready", backend.vendor_ready(vendor)?);
-        backend.vendor_abort(vendor)?;
-        let late = backend.vendor_ready(vendor).expect_err("it has ended");
+        tell("ready", backend.nccl_ready(vendor)?);
+        backend.nccl_abort(vendor)?;
+        let late = backend.nccl_ready(vendor).expect_err("it has ended");
         tell("late", late.message);
-        backend.vendor_abort(vendor)
+        backend.nccl_abort(vendor)
     }
 }
 
@@ -473,9 +477,9 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
             // SAFETY: the communicator is live, and its abort ends the call in progress.
-            unsafe { rank.backend.vendor_abort(rank.vendor) }.expect("an abort");
+            unsafe { rank.backend.nccl_abort(rank.vendor) }.expect("an abort");
         });
-        let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        let call = rank.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
         rank.make(&call).expect_err("rank 1 hangs")
     });
     assert!(failure.message.contains("aborted"), "{failure}");
@@ -490,13 +494,13 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
 
 /// Rank 1 omits the second call, so rank 0's stream waits until it is aborted.
 fn abort_a_stream(rank: &Rank) -> CallResult<()> {
-    let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+    let call = rank.call(CollectiveOperationCode::ALL_REDUCE, COUNT);
     rank.make(&call)?;
     drain(rank.backend, rank.stream)?;
     if rank.rank == 1 {
         std::thread::sleep(Duration::from_millis(100));
         // SAFETY: the communicator is live.
-        return unsafe { rank.backend.vendor_abort(rank.vendor) };
+        return unsafe { rank.backend.nccl_abort(rank.vendor) };
     }
     rank.make(&call)?;
     std::thread::sleep(Duration::from_millis(100));
@@ -504,7 +508,7 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     unsafe {
         let waits = !rank.backend.stream_idle(rank.stream)?;
         tell("waits", waits);
-        rank.backend.vendor_abort(rank.vendor)?;
+        rank.backend.nccl_abort(rank.vendor)?;
     }
     drain(rank.backend, rank.stream)
 }
@@ -512,6 +516,6 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
 /// Leaves a communicator to be aborted when the device is closed.
 fn leave_to_close() -> CallResult<()> {
     let world = World::open(0..1)?;
-    let identifier = world.ranks[0].vendor_identifier()?;
-    world.ranks[0].vendor_create(&identifier, 0, 1).map(drop)
+    let identifier = world.ranks[0].nccl_unique_id()?;
+    world.ranks[0].nccl_create(&identifier, 0, 1).map(drop)
 }

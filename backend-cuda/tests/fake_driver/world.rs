@@ -98,7 +98,7 @@ impl World {
     pub fn allocate(
         &mut self,
         rank: usize,
-        kind: ShareKind,
+        kind: ShareKindCode,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
         let allocation = self.ranks[rank].allocate(kind, bytes)?;
@@ -110,7 +110,7 @@ impl World {
     pub fn register(
         &mut self,
         rank: usize,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: u64,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -169,7 +169,7 @@ impl World {
             source: DeviceAddress(from),
             bytes,
             row: TransferRow {
-                method: Method::COPY_ENGINE,
+                method: MethodCode::COPY_ENGINE,
                 ..TransferRow::default()
             },
             ..Transfer::default()

@@ -46,7 +46,7 @@ impl<M: Sharing> SharedMemory<M> {
     }
 
     /// Makes the device current.
-    pub(crate) fn enter(&self) -> CallResult<M::Entered<'_>> {
+    pub(crate) fn enter(&self) -> CallResult<M::ContextGuard<'_>> {
         self.sharing.enter()
     }
 
@@ -58,7 +58,7 @@ impl<M: Sharing> SharedMemory<M> {
 
     pub(super) fn allocate(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         content: Content,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -82,7 +82,7 @@ impl<M: Sharing> SharedMemory<M> {
     /// Registers memory that the caller allocated.
     pub(super) fn register(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -154,8 +154,8 @@ impl<M: Sharing> SharedMemory<M> {
         }
     }
 
-    fn check_kind(&self, kind: ShareKind, call: &str) -> CallResult<()> {
-        if kind != ShareKind::default() && self.sharing.kinds().contains(&kind) {
+    fn check_kind(&self, kind: ShareKindCode, call: &str) -> CallResult<()> {
+        if kind != ShareKindCode::default() && self.sharing.kinds().contains(&kind) {
             return Ok(());
         }
         Err(Failure::new(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     impl Current for Fixed {
-        type Entered<'a> = ();
+        type ContextGuard<'a> = ();
         fn enter(&self) -> CallResult<()> {
             Ok(())
         }
@@ -249,8 +249,8 @@ mod tests {
     impl Sharing for Fixed {
         type Allocation = ();
         type Mapping = ();
-        fn kinds(&self) -> [ShareKind; 4] {
-            [ShareKind::LEGACY_IPC; 4]
+        fn kinds(&self) -> [ShareKindCode; 4] {
+            [ShareKindCode::LEGACY_IPC; 4]
         }
         fn granularity(&self) -> u64 {
             BLOCK
@@ -258,13 +258,18 @@ mod tests {
         fn ordinal(&self) -> u32 {
             0
         }
-        fn allocate(&self, _: ShareKind, _: Content, _: u64) -> CallResult<((), DeviceAddress)> {
+        fn allocate(
+            &self,
+            _: ShareKindCode,
+            _: Content,
+            _: u64,
+        ) -> CallResult<((), DeviceAddress)> {
             Ok(((), DeviceAddress(self.base)))
         }
         fn clear(&self, _: DeviceAddress, _: u64) -> CallResult<()> {
             Ok(())
         }
-        fn inspect(&self, _: ShareKind, _: DeviceAddress, _: u64) -> CallResult<()> {
+        fn inspect(&self, _: ShareKindCode, _: DeviceAddress, _: u64) -> CallResult<()> {
             Ok(())
         }
         fn release(&self, (): ()) -> CallResult<()> {
@@ -272,7 +277,7 @@ mod tests {
         }
         fn export(&self, (): &()) -> CallResult<ExportedHandle> {
             let span = Span::new(DeviceAddress(self.base), BLOCK, self.base, BLOCK)?;
-            Ok(span.handle(ShareKind::LEGACY_IPC, 0))
+            Ok(span.handle(ShareKindCode::LEGACY_IPC, 0))
         }
         fn map(&self, _: &ExportedHandle) -> CallResult<((), u64)> {
             self.mapped.set(self.mapped.get() + 1);

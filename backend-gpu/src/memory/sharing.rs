@@ -12,7 +12,7 @@ pub trait Sharing: Current {
     type Mapping;
 
     /// Returns the share kinds, best first, ended by 0.
-    fn kinds(&self) -> [ShareKind; 4];
+    fn kinds(&self) -> [ShareKindCode; 4];
     /// Returns the allocation granularity in bytes.
     fn granularity(&self) -> u64;
     /// Returns the device's ordinal.
@@ -22,7 +22,7 @@ pub trait Sharing: Current {
     /// contents are undefined.
     fn allocate(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         content: Content,
         bytes: u64,
     ) -> CallResult<(Self::Allocation, DeviceAddress)>;
@@ -31,7 +31,7 @@ pub trait Sharing: Current {
     /// Checks memory that the caller allocated, and makes it an allocation that can be exported.
     fn inspect(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self::Allocation>;

@@ -53,7 +53,7 @@ impl Span {
     }
 
     /// Returns a handle without the vendor-specific fields.
-    pub fn handle(&self, kind: ShareKind, ordinal: u32) -> ExportedHandle {
+    pub fn handle(&self, kind: ShareKindCode, ordinal: u32) -> ExportedHandle {
         ExportedHandle {
             kind,
             device: ordinal,
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_range_knows_its_object_and_does_not_leave_it() {
         let span = Span::new(DeviceAddress(96), 32, 64, 64).unwrap();
-        let handle = span.handle(ShareKind::LEGACY_IPC, 3);
+        let handle = span.handle(ShareKindCode::LEGACY_IPC, 3);
         assert_eq!((handle.offset, handle.bytes, handle.address), (32, 64, 96));
         assert_eq!((handle.device, handle.descriptor), (3, -1));
         let failure = Span::new(DeviceAddress(96), 33, 64, 64).unwrap_err();

@@ -7,36 +7,36 @@ use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, SymmetricMemory};
 
 impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        self.parts().memory.allocate(kind, Content::Data, bytes)
+    fn allocate(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
+        self.state().memory.allocate(kind, Content::Data, bytes)
     }
 
     unsafe fn register(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
-        self.parts().memory.register(kind, address, bytes)
+        self.state().memory.register(kind, address, bytes)
     }
 
     unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
-        self.parts().memory.free(allocation)
+        self.state().memory.free(allocation)
     }
 
     unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
-        self.parts().memory.export(allocation)
+        self.state().memory.export(allocation)
     }
 
     unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
-        self.parts().memory.import(handle)
+        self.state().memory.import(handle)
     }
 
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
-        self.parts().memory.unmap(mapping)
+        self.state().memory.unmap(mapping)
     }
 
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        self.parts().memory.allocate(kind, Content::Signals, bytes)
+    fn allocate_signals(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
+        self.state().memory.allocate(kind, Content::Signals, bytes)
     }
 }

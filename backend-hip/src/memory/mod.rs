@@ -9,7 +9,7 @@ mod plain;
 mod register;
 pub mod vmm;
 
-use crate::current::{Entered, Ordinal};
+use crate::current::{ContextGuard, Ordinal};
 use crate::runtime::constants::STREAM_NON_BLOCKING;
 use crate::runtime::hip;
 use crate::runtime::table::Stream;
@@ -96,9 +96,9 @@ impl Drop for HipSharing {
 }
 
 impl Current for HipSharing {
-    type Entered<'a> = Entered;
+    type ContextGuard<'a> = ContextGuard;
 
-    fn enter(&self) -> CallResult<Entered> {
+    fn enter(&self) -> CallResult<ContextGuard> {
         self.device.enter()
     }
 }
@@ -107,11 +107,16 @@ impl Sharing for HipSharing {
     type Allocation = Allocation;
     type Mapping = Mapping;
 
-    fn kinds(&self) -> [ShareKind; 4] {
-        let (ipc, same) = (ShareKind::LEGACY_IPC, ShareKind::SAME_PROCESS);
+    fn kinds(&self) -> [ShareKindCode; 4] {
+        let (ipc, same) = (ShareKindCode::LEGACY_IPC, ShareKindCode::SAME_PROCESS);
         match &self.vmm {
-            Some(vmm) if vmm.shares() => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
-            _ => [ipc, same, ShareKind(0), ShareKind(0)],
+            Some(vmm) if vmm.shares() => [
+                ipc,
+                ShareKindCode::VMM_FILE_DESCRIPTOR,
+                same,
+                ShareKindCode(0),
+            ],
+            _ => [ipc, same, ShareKindCode(0), ShareKindCode(0)],
         }
     }
 
@@ -125,12 +130,12 @@ impl Sharing for HipSharing {
 
     fn allocate(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         content: Content,
         bytes: u64,
     ) -> CallResult<(Allocation, DeviceAddress)> {
         let (allocation, address) = match kind {
-            ShareKind::VMM_FILE_DESCRIPTOR => {
+            ShareKindCode::VMM_FILE_DESCRIPTOR => {
                 let memory = self.vmm()?.allocate(content, bytes)?;
                 let address = memory.address;
                 (Allocation::Vmm(memory), address)
@@ -159,7 +164,7 @@ impl Sharing for HipSharing {
 
     fn inspect(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Allocation> {
@@ -192,12 +197,12 @@ impl Sharing for HipSharing {
 
     fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, u64)> {
         Ok(match handle.kind {
-            ShareKind::LEGACY_IPC => {
+            ShareKindCode::LEGACY_IPC => {
                 let opened = Opened::open(self.device.runtime, handle)?;
                 let base = opened.address();
                 (Mapping::Opened(opened), base)
             }
-            ShareKind::VMM_FILE_DESCRIPTOR => {
+            ShareKindCode::VMM_FILE_DESCRIPTOR => {
                 let memory = self.vmm()?.import(handle)?;
                 let base = memory.address;
                 (Mapping::Vmm(memory), base)

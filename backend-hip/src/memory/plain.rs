@@ -13,12 +13,12 @@ use crate::runtime::{Runtime, VERSION_6, hip};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{ExportedHandle, ShareKind};
+use symmem_core::backend::abi::{ExportedHandle, ShareKindCode};
 use symmem_gpu::memory::{Content, Span};
 
 /// `hipMalloc` memory of whole blocks.
 pub struct PlainMemory {
-    pub kind: ShareKind,
+    pub kind: ShareKindCode,
     pub span: Span,
 }
 
@@ -26,7 +26,7 @@ impl PlainMemory {
     /// Allocates `bytes` bytes, a multiple of the block size. Device current.
     pub fn allocate(
         runtime: &Runtime,
-        kind: ShareKind,
+        kind: ShareKindCode,
         content: Content,
         bytes: u64,
     ) -> CallResult<Self> {
@@ -60,9 +60,9 @@ impl PlainMemory {
 }
 
 /// Returns a peer's handle for a range of `hipMalloc` memory. Device current.
-pub fn export(device: Ordinal, kind: ShareKind, span: &Span) -> CallResult<ExportedHandle> {
+pub fn export(device: Ordinal, kind: ShareKindCode, span: &Span) -> CallResult<ExportedHandle> {
     let (runtime, mut exported) = (device.runtime, span.handle(kind, device.number));
-    if kind == ShareKind::LEGACY_IPC {
+    if kind == ShareKindCode::LEGACY_IPC {
         let mut handle = IpcHandle { reserved: [0; 64] };
         // SAFETY: the caller's memory is live, and the out-pointer is writable.
         unsafe { hip!(runtime, hipIpcGetMemHandle(&raw mut handle, span.base)) }?;

@@ -9,12 +9,12 @@ use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
 use crate::runtime::{Runtime, hip};
 use rustix::fd::IntoRawFd;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind};
+use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode};
 use symmem_gpu::memory::{Span, not_shareable};
 
 /// A registered range.
 pub struct Registration {
-    kind: ShareKind,
+    kind: ShareKindCode,
     span: Span,
 }
 
@@ -33,7 +33,7 @@ impl Registration {
     pub fn inspect(
         device: Ordinal,
         vmm: Option<&VirtualMemoryManagement>,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self> {
@@ -57,7 +57,7 @@ impl Registration {
         device: Ordinal,
         vmm: Option<&VirtualMemoryManagement>,
     ) -> CallResult<ExportedHandle> {
-        if self.kind != ShareKind::VMM_FILE_DESCRIPTOR {
+        if self.kind != ShareKindCode::VMM_FILE_DESCRIPTOR {
             return plain::export(device, self.kind, &self.span);
         }
         let vmm = vmm.ok_or_else(unsupported)?;
@@ -78,7 +78,7 @@ impl Registration {
 /// if any.
 fn check(
     device: Ordinal,
-    kind: ShareKind,
+    kind: ShareKindCode,
     address: DeviceAddress,
     bytes: u64,
     physical: Option<Handle>,
@@ -114,8 +114,8 @@ fn check(
 
 impl Pointer {
     /// Returns the reason why `kind` cannot share the memory, if any.
-    fn refusal(self, device: u32, kind: ShareKind) -> Option<&'static str> {
-        let by_descriptor = kind == ShareKind::VMM_FILE_DESCRIPTOR;
+    fn refusal(self, device: u32, kind: ShareKindCode) -> Option<&'static str> {
+        let by_descriptor = kind == ShareKindCode::VMM_FILE_DESCRIPTOR;
         if self.managed {
             Some("it is managed memory, which moves between devices; allocate it with hipMalloc")
         } else if !self.device_memory {
@@ -163,7 +163,10 @@ mod tests {
 
     #[test]
     fn each_kind_of_memory_that_cannot_be_shared_is_refused_with_its_reason() {
-        let (ipc, vmm) = (ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR);
+        let (ipc, vmm) = (
+            ShareKindCode::LEGACY_IPC,
+            ShareKindCode::VMM_FILE_DESCRIPTOR,
+        );
         let refusal = |pointer: Pointer, kind| pointer.refusal(1, kind).unwrap_or("taken");
         assert_eq!(refusal(PLAIN, ipc), "taken");
         assert!(refusal(PLAIN, vmm).contains("another kind"));
@@ -173,7 +176,7 @@ mod tests {
         };
         assert_eq!(refusal(physical, vmm), "taken");
         assert!(refusal(physical, ipc).contains("hipMemCreate"));
-        assert!(refusal(physical, ShareKind::SAME_PROCESS).contains("hipMemCreate"));
+        assert!(refusal(physical, ShareKindCode::SAME_PROCESS).contains("hipMemCreate"));
         let elsewhere = Pointer {
             ordinal: 0,
             ..PLAIN

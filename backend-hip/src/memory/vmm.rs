@@ -16,7 +16,7 @@ use crate::runtime::{Runtime, VERSION_7_1, VERSION_7_2, VERSION_7_14};
 use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
-use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
+use symmem_core::backend::abi::{ExportedHandle, ShareKindCode, Status};
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::memory::{Content, Span};
 use symmem_gpu::vmm::{Mapped, VirtualMemory};
@@ -126,7 +126,7 @@ impl VirtualMemoryManagement {
     pub fn export(&self, physical: Handle, span: &Span) -> CallResult<ExportedHandle> {
         Ok(ExportedHandle {
             descriptor: descriptor(self.device.runtime, physical)?.into_raw_fd(),
-            ..span.handle(ShareKind::VMM_FILE_DESCRIPTOR, self.device.number)
+            ..span.handle(ShareKindCode::VMM_FILE_DESCRIPTOR, self.device.number)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The calls of the contenders on a session's matrices.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::kernel::Kernel;
 use super::library::Library;
 use super::session::Session;
@@ -11,7 +11,7 @@ use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::{Algorithm, AllGatherGemm, CollectiveOptions, Provider, Queue};
 
 /// The call of a contender.
-pub(super) enum By<'a, T: Real> {
+pub(super) enum ContenderKind<'a, T: MatrixFloat> {
     /// The GEMM alone by cuBLASLt or hipBLASLt, with A already gathered.
     Gemm(Library<'a>),
     /// The GEMM alone by symmem's kernel, with A already gathered.
@@ -28,7 +28,7 @@ pub(super) enum By<'a, T: Real> {
     Torch(&'static str),
 }
 
-impl<T: Real> By<'_, T> {
+impl<T: MatrixFloat> ContenderKind<'_, T> {
     /// Whether C can be checked here. Not for the parts whose A comes from another gather or not at all, and not for
     /// PyTorch, whose process checks by itself.
     pub(super) fn is_checked(&self) -> bool {
@@ -36,12 +36,12 @@ impl<T: Real> By<'_, T> {
     }
 }
 
-impl<T: Real> Session<'_, T> {
+impl<T: MatrixFloat> Session<'_, T> {
     /// Enqueues a call; does nothing for PyTorch, whose process makes its own calls.
-    pub(super) fn issue(&self, on: &Queue, by: &By<'_, T>) -> Result<()> {
+    pub(super) fn issue(&self, on: &Queue, by: &ContenderKind<'_, T>) -> Result<()> {
         match by {
-            By::Gather => self.gather(on, &CollectiveOptions::default())?,
-            By::Together(library, side) => {
+            ContenderKind::Gather => self.gather(on, &CollectiveOptions::default())?,
+            ContenderKind::Together(library, side) => {
                 let flags = self.communicator.capabilities().flags;
                 // The copy engine, if there is one, takes no compute unit from the GEMM.
                 let algorithm = match flags & CAPABILITY_COPY_ENGINE {
@@ -50,20 +50,20 @@ impl<T: Real> Session<'_, T> {
                 };
                 let options = CollectiveOptions::new()
                     .algorithm(algorithm)
-                    .provider(Provider::Own);
+                    .provider(Provider::Symmem);
                 let here = || self.multiply(on, library);
                 side.both(on, |beside| self.gather(beside, &options), here)?;
             }
-            By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
-            By::Gemm(library) => self.multiply(on, library)?,
-            By::Own(kernel) => {
+            ContenderKind::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
+            ContenderKind::Gemm(library) => self.multiply(on, library)?,
+            ContenderKind::Own(kernel) => {
                 let (matrices, bias) = self.addresses();
                 // SAFETY: as in `multiply`: the buffers have the sizes of the shape that the kernel was made for, and
                 // live until the streams that use them are idle and the graphs gone.
                 unsafe { kernel.enqueue(matrices, bias, on) }?;
             }
-            By::Windows(windows) => windows.enqueue(self, on)?,
-            By::Torch(_) => {}
+            ContenderKind::Windows(windows) => windows.enqueue(self, on)?,
+            ContenderKind::Torch(_) => {}
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The contenders, and each rank's measurements of them.
 
-use super::calls::By;
-use super::element::Real;
+use super::calls::ContenderKind;
+use super::element::MatrixFloat;
 use crate::report::Time;
 use crate::report::ag_gemm::Entry;
 use crate::sizes::slowest;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use symmem::Graph;
 
 /// A contender during the measurement. The field order drops the graph before the call that it uses.
-pub(super) struct Contender<'a, T: Real> {
+pub(super) struct Contender<'a, T: MatrixFloat> {
     pub(super) name: &'static str,
     pub(super) graph: Option<Graph>,
-    pub(super) by: By<'a, T>,
+    pub(super) by: ContenderKind<'a, T>,
     pub(super) how: String,
     /// Single calls per round.
     pub(super) calls: u32,
@@ -33,8 +33,8 @@ pub(super) struct Seen {
     pub(super) checked: u64,
 }
 
-impl<'a, T: Real> Contender<'a, T> {
-    pub(super) fn new(name: &'static str, by: By<'a, T>, how: String) -> Self {
+impl<'a, T: MatrixFloat> Contender<'a, T> {
+    pub(super) fn new(name: &'static str, by: ContenderKind<'a, T>, how: String) -> Self {
         Self {
             name,
             graph: None,

@@ -1,7 +1,7 @@
 //! Random matrices. Each element is a function of its matrix, line and place, so that a rank can compute the expected
 //! result without the other ranks' data.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use crate::Result;
 use std::ops::Range;
 use symmem::{Stream, SymmetricBuffer};
@@ -53,7 +53,7 @@ pub(super) fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-impl<T: Real> Table<T> {
+impl<T: MatrixFloat> Table<T> {
     pub(super) fn new() -> Self {
         // 17 random bits, mapped to [-1, 1).
         let value = |place: usize| (mix(place as u64) >> 47) as f32 / 65_536.0 - 1.0;

@@ -4,7 +4,7 @@ use crate::report::ag_gemm::MatrixElement;
 use symmem::GemmElement;
 
 /// An element type and its rounding error.
-pub(super) trait Real: GemmElement {
+pub(super) trait MatrixFloat: GemmElement {
     /// Its name.
     const NAME: MatrixElement;
     /// The unit roundoff: half a unit in the last place.
@@ -16,7 +16,7 @@ pub(super) trait Real: GemmElement {
 
 macro_rules! reals {
     ($($type:ty, $name:ident, $bits:literal;)*) => {$(
-        impl Real for $type {
+        impl MatrixFloat for $type {
             const NAME: MatrixElement = MatrixElement::$name;
             const ROUNDOFF: f64 = 1.0 / (1_u32 << $bits) as f64;
             const ZERO: Self = <$type>::ZERO;

@@ -4,14 +4,14 @@
 //! The kernel runs with a world of one rank whose shard is all of A: the tiles and their order are those of a shard,
 //! and there is no chunk to wait for.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::library::raw_shape;
 use crate::outcome::{Outcome, agree};
-use crate::report::ag_gemm::Product;
+use crate::report::ag_gemm::GemmProblem;
 use crate::{BenchError, Result};
 use symmem::backend::abi::{
-    CollectiveGroup, CollectiveOperation, DeviceAddress, GatherMode, GatheredGemmArguments,
-    Geometry, MAX_RANKS, RawStream, Sharding,
+    CollectiveGroup, CollectiveOperationCode, DeviceAddress, GatherMode, GatheredGemmArguments,
+    Geometry, MAX_RANKS, RawStream, ShardingCode,
 };
 use symmem::backend::{Backend, Gemm};
 use symmem::{Communicator, Queue, SymmetricBuffer};
@@ -30,16 +30,16 @@ pub(super) struct Kernel<'a> {
 
 impl<'a> Kernel<'a> {
     /// Returns the kernel, or the reason if there is none for this shape. Collective.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         communicator: &'a Communicator,
-        product: &Product,
+        problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {
         // SAFETY: the backend only enqueues the kernel, in `enqueue`, whose callers promise that the matrices outlive
         // it.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
-        let shape = raw_shape::<T>(product);
-        let limits = backend.gathered_gemm_limits(&shape, Sharding::ROWS, shape.m);
+        let shape = raw_shape::<T>(problem);
+        let limits = backend.gathered_gemm_limits(&shape, ShardingCode::ROWS, shape.m);
         let limits = limits
             .ok()
             .flatten()
@@ -59,7 +59,7 @@ impl<'a> Kernel<'a> {
                 rank: 0,
                 world: 1,
                 slot: 0,
-                operation: CollectiveOperation::ALL_GATHER_GEMM,
+                operation: CollectiveOperationCode::ALL_GATHER_GEMM,
                 members: [0; MAX_RANKS],
             },
             sources: [DeviceAddress::NULL; MAX_RANKS],
@@ -74,7 +74,7 @@ impl<'a> Kernel<'a> {
             shard: shape.m,
             chunk: shape.m,
             chunks: 1,
-            sharding: Sharding::ROWS,
+            sharding: ShardingCode::ROWS,
             mode: GatherMode::WAIT,
             movers: 0,
             keep: 0,

@@ -1,13 +1,12 @@
 //! The GEMM alone by cuBLASLt or hipBLASLt, with its fastest heuristic.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
-use crate::report::ag_gemm::{Order, Product};
+use crate::report::ag_gemm::{GemmProblem, MatrixOrder};
 use crate::{BenchError, Result};
-use symmem::backend::abi::{DeviceAddress, GemmOperands, GemmShape, RawGemm, RawStream, Status};
+use symmem::backend::abi::{DeviceAddress, GemmLayout, GemmOperands, RawGemm, RawStream, Status};
 use symmem::backend::{Backend, CallResult, Gemm};
-use symmem::tuning::order;
 use symmem::{Communicator, Queue, Stream};
 
 /// Maximum number of heuristics to try; the library orders them by its own estimate.
@@ -16,21 +15,21 @@ const MOST: u32 = 16;
 const RUNS: u32 = 3;
 
 /// The whole GEMM, with matrices without padding, in the backend's form.
-pub(super) fn raw_shape<T: Real>(product: &Product) -> GemmShape {
-    let (m, n, k) = (product.m as u64, product.n as u64, product.k as u64);
-    GemmShape {
+pub(super) fn raw_shape<T: MatrixFloat>(problem: &GemmProblem) -> GemmLayout {
+    let (m, n, k) = (problem.m as u64, problem.n as u64, problem.k as u64);
+    GemmLayout {
         m,
         n,
         k,
         a_stride: k,
-        b_stride: match product.b_order {
-            Order::RowMajor => n,
-            Order::ColumnMajor => k,
+        b_stride: match problem.b_order {
+            MatrixOrder::Rows => n,
+            MatrixOrder::Columns => k,
         },
         c_stride: n,
         element: T::TYPE.into(),
-        b_order: order(product).into(),
-        bias: product.bias.into(),
+        b_order: problem.b_order.into(),
+        bias: problem.bias.into(),
         reserved: 0,
     }
 }
@@ -40,30 +39,30 @@ pub(super) struct Library<'a> {
     backend: &'a Backend,
     rank: usize,
     gemm: RawGemm,
-    ways: u32,
-    way: u32,
+    candidates: u32,
+    candidate: u32,
 }
 
 impl<'a> Library<'a> {
     /// Prepares a GEMM; returns the reason if the library is missing or does not support it.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         communicator: &'a Communicator,
-        product: &Product,
+        problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {
-        let shape = raw_shape::<T>(product);
+        let shape = raw_shape::<T>(problem);
         // SAFETY: the backend only prepares GEMMs, which `drop` releases, and enqueues them in `enqueue`, whose callers
         // promise that the matrices outlive them.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
         let prepared = backend.gemm_prepare(&shape).map(|gemm| {
             // SAFETY: the GEMM was just prepared and is still live.
-            let ways = unsafe { backend.gemm_candidates(gemm) };
+            let candidates = unsafe { backend.gemm_candidates(gemm) };
             Self {
                 backend,
                 rank,
                 gemm,
-                ways: ways.unwrap_or(1).max(1),
-                way: 0,
+                candidates: candidates.unwrap_or(1).max(1),
+                candidate: 0,
             }
         });
         match prepared {
@@ -88,8 +87,8 @@ impl<'a> Library<'a> {
         work: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
         let mut best: Option<(f64, u32)> = None;
-        for way in 0..self.ways.min(MOST) {
-            self.way = way;
+        for candidate in 0..self.candidates.min(MOST) {
+            self.candidate = candidate;
             // The library may refuse a heuristic that it offered.
             if work(&self).is_err() {
                 stream.synchronize()?;
@@ -98,29 +97,29 @@ impl<'a> Library<'a> {
             let times = clock.each(stream, RUNS, false, &|| work(&self))?;
             let least = times.into_iter().fold(f64::INFINITY, f64::min);
             if best.is_none_or(|(so_far, _)| least < so_far) {
-                best = Some((least, way));
+                best = Some((least, candidate));
             }
         }
-        self.way = best.map_or(0, |(_, way)| way);
+        self.candidate = best.map_or(0, |(_, candidate)| candidate);
         Ok(self)
     }
 
     /// Prepares the same GEMM once more, with the same heuristic.
-    pub(super) fn again<T: Real>(
+    pub(super) fn again<T: MatrixFloat>(
         &self,
         communicator: &'a Communicator,
-        product: &Product,
+        problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {
-        let other = Self::new::<T>(communicator, product)?;
+        let other = Self::new::<T>(communicator, problem)?;
         Ok(other.map(|mut other| {
-            other.way = self.way;
+            other.candidate = self.candidate;
             other
         }))
     }
 
     /// Names the heuristic in use.
     pub(super) fn how(&self) -> String {
-        format!("heuristic {} of {}", self.way + 1, self.ways)
+        format!("heuristic {} of {}", self.candidate + 1, self.candidates)
     }
 
     /// Enqueues the GEMM of `A` and `B` into `C`.
@@ -143,7 +142,7 @@ impl<'a> Library<'a> {
         // SAFETY: the prepared GEMM is live and used on one stream; the caller promises valid matrices.
         let enqueued: CallResult<()> = unsafe {
             self.backend
-                .gemm(self.gemm, self.way, &operands, RawStream(on.raw()))
+                .gemm(self.gemm, self.candidate, &operands, RawStream(on.raw()))
         };
         enqueued.map_err(|failure| failed(self.rank, failure))
     }

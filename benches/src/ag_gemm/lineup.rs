@@ -1,8 +1,8 @@
 //! The contenders of a shape: the parts alone, the baselines, symmem's algorithms, and the selector's choice.
 
-use super::calls::By;
+use super::calls::ContenderKind;
 use super::contender::{Contender, missing};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::kernel::Kernel;
 use super::library::Library;
 use super::options::ALL_TRANSPORTS;
@@ -14,22 +14,22 @@ use super::windows::Windows;
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{
-    ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
+    ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, GemmProblem, OWN_GEMM, TOGETHER, TORCH,
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::{Result, exchange};
-use symmem::tuning::ProductRow;
-use symmem::tuning::{gemm_algorithm, gemm_transport, shape};
+use symmem::tuning::StoredGemmRow;
+use symmem::tuning::{gemm_algorithm, gemm_transport};
 use symmem::{
     Algorithm, AllGatherGemm, CollectiveCall, CollectiveOperation, CollectiveOptions,
     GemmAlgorithm, GemmElement, GemmOptions, GemmTransport,
 };
 
-impl<'a, T: Real> Run<'a, T> {
+impl<'a, T: MatrixFloat> Run<'a, T> {
     /// Creates symmem's algorithms that support this shape and device; adds the others to `absent`. Collective.
     pub(super) fn ours(
         &self,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
         plans: &mut Vec<String>,
     ) -> Result<Vec<Contender<'a, T>>> {
@@ -57,7 +57,7 @@ impl<'a, T: Real> Run<'a, T> {
             }
             let made = self
                 .communicator
-                .all_gather_gemm::<T>(&shape(product), &options);
+                .all_gather_gemm::<T>(&problem.gemm_shape(), &options);
             match not_here(made.map_err(Into::into))? {
                 Ok(operation) => {
                     if self.options.explain {
@@ -67,7 +67,11 @@ impl<'a, T: Real> Run<'a, T> {
                         )?);
                     }
                     let how = moved_by(operation.transport());
-                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
+                    contenders.push(Contender::new(
+                        name,
+                        ContenderKind::Ours(Box::new(operation)),
+                        how,
+                    ));
                 }
                 Err(reason) => absent.push(missing(name, reason)),
             }
@@ -79,7 +83,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// algorithms were requested and it is none of them. Collective.
     pub(super) fn chosen(
         &self,
-        product: &Product,
+        problem: &GemmProblem,
         contenders: &[Contender<'a, T>],
     ) -> Result<(Option<String>, Option<Contender<'a, T>>)> {
         let make = |tune| {
@@ -88,17 +92,17 @@ impl<'a, T: Real> Run<'a, T> {
                 ..GemmOptions::default()
             };
             self.communicator
-                .all_gather_gemm::<T>(&shape(product), &options)
+                .all_gather_gemm::<T>(&problem.gemm_shape(), &options)
         };
         let Ok(operation) = not_here(make(false).map_err(Into::into))? else {
             return Ok((None, None));
         };
-        let chosen = way(&operation);
+        let chosen = choice_of(&operation);
         let name = (ALGORITHMS.into_iter()).find(|name| gemm_algorithm(name) == Some(chosen.0));
         let name = format!("{} {}", name.unwrap_or_default(), moved_by(chosen.1));
         let mut other = None;
         if self.options.algorithms.is_empty() && find(contenders, chosen).is_none() {
-            let by = By::Ours(Box::new(make(true)?));
+            let by = ContenderKind::Ours(Box::new(make(true)?));
             other = Some(Contender::new(AUTOMATIC, by, name.clone()));
         }
         Ok((Some(name), other))
@@ -109,13 +113,13 @@ impl<'a, T: Real> Run<'a, T> {
     pub(super) fn parts(
         &self,
         session: &Session<'a, T>,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let stream = &self.stream;
         // Gather first, so that the GEMM has valid input.
-        session.run(stream, || session.issue(stream, &By::Gather))?;
-        let prepared = Library::new::<T>(self.communicator, product)?;
+        session.run(stream, || session.issue(stream, &ContenderKind::Gather))?;
+        let prepared = Library::new::<T>(self.communicator, problem)?;
         let mut parts = Vec::new();
         let mut windows = None;
         match agree(self.communicator, prepared)? {
@@ -123,27 +127,31 @@ impl<'a, T: Real> Run<'a, T> {
                 let work = |library: &Library<'_>| session.multiply(stream, library);
                 let library = library.choose(&self.clock, stream, work)?;
                 // On the host backend, nothing runs at once.
-                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
-                    let again = library.again::<T>(self.communicator, product)?;
+                if problem.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
+                    let again = library.again::<T>(self.communicator, problem)?;
                     if let Ok(again) = agree(self.communicator, again)? {
-                        let by = By::Together(again, Side::new(self.communicator)?);
+                        let by = ContenderKind::Together(again, Side::new(self.communicator)?);
                         parts.push(Contender::new(TOGETHER, by, String::new()));
                     }
                 }
                 if self.options.has(BASELINE) {
-                    let again = library.again::<T>(self.communicator, product)?;
+                    let again = library.again::<T>(self.communicator, problem)?;
                     windows = agree(self.communicator, again)?.ok();
                 }
                 let how = library.how();
-                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
+                parts.insert(0, Contender::new(GEMM, ContenderKind::Gemm(library), how));
             }
             Err(reason) => absent.push(missing(GEMM, reason)),
         }
         self.communicator.host_barrier()?;
-        match Kernel::new::<T>(self.communicator, product)? {
+        match Kernel::new::<T>(self.communicator, problem)? {
             Ok(kernel) => {
                 let how = kernel.how();
-                parts.push(Contender::new(OWN_GEMM, By::Own(Box::new(kernel)), how));
+                parts.push(Contender::new(
+                    OWN_GEMM,
+                    ContenderKind::Own(Box::new(kernel)),
+                    how,
+                ));
             }
             Err(reason) => absent.push(missing(OWN_GEMM, reason)),
         }
@@ -156,7 +164,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         // With registered windows, the gather uses them.
         let how = self.gathered_by(session, between.is_some())?;
-        parts.push(Contender::new(GATHER, By::Gather, how));
+        parts.push(Contender::new(GATHER, ContenderKind::Gather, how));
         parts.extend(between);
         Ok(parts)
     }
@@ -181,8 +189,8 @@ impl<'a, T: Real> Run<'a, T> {
         &self,
         session: &Session<'a, T>,
         library: Library<'a>,
-    ) -> Result<Outcome<By<'a, T>>> {
-        let made = Windows::new(session, library)?.map(By::Windows);
+    ) -> Result<Outcome<ContenderKind<'a, T>>> {
+        let made = Windows::new(session, library)?.map(ContenderKind::Windows);
         let Ok(by) = made else {
             return Ok(made);
         };
@@ -197,23 +205,24 @@ impl<'a, T: Real> Run<'a, T> {
     pub(super) fn beside(
         &self,
         torch: &mut Option<Torch>,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
-        let shaped = self.ask(torch, |torch| torch.shape(product))?;
-        for (name, way) in [
+        let shaped = self.ask(torch, |torch| torch.shape(problem))?;
+        for (name, method) in [
             (TORCH, "plain"),
             (TORCH_FUSED, "fused"),
             (TRANSFORMER_ENGINE, "overlapped"),
         ] {
             let checked = match &shaped {
-                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
+                Ok(()) => self.ask(torch, |torch| torch.check(method))?,
                 Err(reason) => Err(reason.clone()),
             };
             match checked {
                 Ok(counts) => {
-                    let mut contender = Contender::new(name, By::Torch(way), String::new());
+                    let mut contender =
+                        Contender::new(name, ContenderKind::Torch(method), String::new());
                     contender.seen.count(counts);
                     contenders.push(contender);
                 }
@@ -229,19 +238,19 @@ fn is_variant(name: &str) -> bool {
 }
 
 /// Algorithm and transport of one of symmem's contenders.
-type How = (GemmAlgorithm, GemmTransport);
+type AlgorithmAndTransport = (GemmAlgorithm, GemmTransport);
 
-fn way<T: GemmElement>(operation: &AllGatherGemm<T>) -> How {
+fn choice_of<T: GemmElement>(operation: &AllGatherGemm<T>) -> AlgorithmAndTransport {
     (operation.algorithm(), operation.transport())
 }
 
 /// Finds symmem's contender with this algorithm and transport.
-fn find<'c, 'a, T: Real>(
+fn find<'c, 'a, T: MatrixFloat>(
     contenders: &'c [Contender<'a, T>],
-    how: How,
+    how: AlgorithmAndTransport,
 ) -> Option<&'c Contender<'a, T>> {
     contenders.iter().find(|contender| match &contender.by {
-        By::Ours(ours) => way(ours) == how,
+        ContenderKind::Ours(ours) => choice_of(ours) == how,
         _ => false,
     })
 }
@@ -250,23 +259,26 @@ fn find<'c, 'a, T: Real>(
 fn moved_by(transport: GemmTransport) -> String {
     match transport {
         GemmTransport::Automatic => "own".into(),
-        transport => format!("{transport:?}").to_lowercase(),
+        transport => transport.name().into(),
     }
 }
 
 /// Returns the tuning row of the contender named `best`. The row has the GEMM heuristics of all of symmem's contenders,
 /// since other algorithms multiply other numbers of rows.
-pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<ProductRow> {
+pub(super) fn row<T: MatrixFloat>(
+    best: &str,
+    contenders: &[Contender<'_, T>],
+) -> Option<StoredGemmRow> {
     let ours = |contender: &Contender<'_, T>| match &contender.by {
-        By::Ours(operation) => Some((contender.name, operation.row())),
+        ContenderKind::Ours(operation) => Some((contender.name, operation.row())),
         _ => None,
     };
     let all: Vec<_> = contenders.iter().filter_map(ours).collect();
     let (_, mut row) = all.iter().find(|(name, _)| *name == best)?.clone();
-    for (rows, way) in all.iter().flat_map(|(_, other)| &other.ways) {
-        if row.ways.iter().all(|(known, _)| known != rows) {
-            row.ways.push((*rows, *way));
+    for (rows, candidate) in all.iter().flat_map(|(_, other)| &other.candidates) {
+        if row.candidates.iter().all(|(known, _)| known != rows) {
+            row.candidates.push((*rows, *candidate));
         }
     }
-    ProductRow::new(&row)
+    StoredGemmRow::new(&row)
 }

@@ -1,28 +1,28 @@
 //! The measurement of all-gather + GEMM, from the options to the report.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::options::Options;
-use super::rounds::Found;
+use super::rounds::ShapeResults;
 use super::run::Run;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
-use crate::common::Common;
+use crate::common::SharedLimits;
 use crate::outcome::not_here;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::report::ag_gemm::{MatrixElement, Product, Products};
+use crate::report::ag_gemm::{AgGemmResults, GemmProblem, MatrixElement};
 use crate::report::collectives::BaselineState;
 use crate::{BenchError, Result};
 use symmem::Communicator;
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 
 /// Results that are not in the report.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct UnreportedResults {
     /// Each rank's plans, if requested.
     pub plans: Vec<String>,
     /// The tuning row of symmem's fastest algorithm for each shape that was timed, for [`symmem::tuning::Table`].
-    pub rows: Vec<ProductRow>,
+    pub rows: Vec<StoredGemmRow>,
 }
 
 /// Measures all-gather + GEMM and adds the results to `report`. Collective; blocks. Every rank gets the whole report,
@@ -36,7 +36,7 @@ pub fn add(
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Told> {
+) -> Result<UnreportedResults> {
     let rank = communicator.rank();
     if communicator.world_size() < 2 {
         return Err(BenchError::World {
@@ -45,10 +45,10 @@ pub fn add(
         });
     }
     let on_host = is_by_caller(communicator);
-    report.environment.devices = Common::agree(communicator)?.devices;
-    let mut section = Products {
+    report.environment.devices = SharedLimits::agree(communicator)?.devices;
+    let mut section = AgGemmResults {
         world: communicator.world_size() as u32,
-        ..Products::default()
+        ..AgGemmResults::default()
     };
     if options.runs() {
         section.baselines.push(vendor(communicator)?);
@@ -66,21 +66,21 @@ pub fn add(
     let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
-    let mut told = Told::default();
-    let products = options.products(on_host);
-    for (done, product) in products.iter().enumerate() {
+    let mut told = UnreportedResults::default();
+    let problems = options.problems(on_host);
+    for (done, problem) in problems.iter().enumerate() {
         progress(Progress {
             done,
-            total: products.len(),
+            total: problems.len(),
             what: format!(
                 "all-gather + GEMM {} {}",
-                product.shape(),
-                product.dtype.name()
+                problem.shape(),
+                problem.dtype.name()
             ),
         });
-        let found = match product.dtype {
-            MatrixElement::F16 => one(&f16, product, &mut torch)?,
-            MatrixElement::Bf16 => one(&bf16, product, &mut torch)?,
+        let found = match problem.dtype {
+            MatrixElement::F16 => one(&f16, problem, &mut torch)?,
+            MatrixElement::Bf16 => one(&bf16, problem, &mut torch)?,
         };
         section.products.push(found.measured);
         told.plans.extend(found.plans);
@@ -96,14 +96,18 @@ pub fn add(
     Ok(told)
 }
 
-fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-    debug_assert_eq!(product.dtype, T::NAME);
-    run.product(product, torch)
+fn one<T: MatrixFloat>(
+    run: &Run<'_, T>,
+    problem: &GemmProblem,
+    torch: &mut Option<Torch>,
+) -> Result<ShapeResults> {
+    debug_assert_eq!(problem.dtype, T::NAME);
+    run.problem(problem, torch)
 }
 
 /// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
-    let opened = communicator.open_vendor(false).map_err(Into::into);
+    let opened = communicator.open_nccl(false).map_err(Into::into);
     let opened = not_here(opened)?;
     Ok(BaselineState {
         name: "collectives library".into(),

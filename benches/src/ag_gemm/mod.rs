@@ -31,12 +31,12 @@ mod side;
 mod torch;
 mod windows;
 
-pub use measure::{Told, add};
+pub use measure::{UnreportedResults, add};
 pub use options::{ALL_TRANSPORTS, Options};
 
 #[cfg(test)]
 mod tests {
-    use crate::report::ag_gemm::{ALGORITHMS, Product, Sharded, VARIANTS};
+    use crate::report::ag_gemm::{ALGORITHMS, GemmProblem, Sharding, VARIANTS};
     use symmem::tuning::{gemm_algorithm, gemm_transport};
 
     #[test]
@@ -56,17 +56,17 @@ mod tests {
 
     #[test]
     fn the_files_of_shapes_are_what_they_are_said_to_be() {
-        let read = |text: &str| serde_json::from_str::<Vec<Product>>(text).unwrap();
+        let read = |text: &str| serde_json::from_str::<Vec<GemmProblem>>(text).unwrap();
         let small = read(include_str!("../../dataset/ag_gemm.json"));
         assert_eq!(small.len(), 26, "13 numbers of rows, two types");
-        let fixed = |p: &Product| (p.n, p.k, p.sharding) == (3584, 8192, Sharded::Columns);
+        let fixed = |p: &GemmProblem| (p.n, p.k, p.sharding) == (3584, 8192, Sharding::Columns);
         assert!(small.iter().all(fixed));
         let large = read(include_str!("../../dataset/ag_gemm_large.json"));
         assert_eq!(large[0].shape(), "32768x8192x16384");
         assert!(
             large
                 .iter()
-                .all(|product| product.sharding == Sharded::Rows)
+                .all(|problem| problem.sharding == Sharding::Rows)
         );
     }
 }

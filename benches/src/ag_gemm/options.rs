@@ -1,6 +1,6 @@
 //! Options of the all-gather + GEMM benchmark.
 
-use crate::report::ag_gemm::{MatrixElement, Order, Product, Sharded};
+use crate::report::ag_gemm::{GemmProblem, MatrixElement, MatrixOrder, Sharding};
 use crate::sizes::Effort;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct Options {
     /// Determines the number of rounds, unless `rounds` is set.
     pub effort: Effort,
     /// Shapes to measure; empty for two default shapes.
-    pub products: Vec<Product>,
+    pub problems: Vec<GemmProblem>,
     /// Names of symmem's algorithms ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
     /// Transport of the shards, for algorithms that have a choice: `get`, `put`, `vendor` or `kernel`; `None` for the
@@ -35,7 +35,7 @@ impl Options {
     pub fn short() -> Self {
         Self {
             effort: Effort::Quick,
-            products: Vec::new(),
+            problems: Vec::new(),
             algorithms: Vec::new(),
             transport: None,
             validate: true,
@@ -57,29 +57,29 @@ impl Options {
     }
 
     /// Returns the shapes to measure; the defaults are small on the host backend, which is slow.
-    pub(super) fn products(&self, on_host: bool) -> Vec<Product> {
-        if !self.products.is_empty() {
-            return self.products.clone();
+    pub(super) fn problems(&self, on_host: bool) -> Vec<GemmProblem> {
+        if !self.problems.is_empty() {
+            return self.problems.clone();
         }
-        let product = |m, n, k, sharding, dtype| Product {
+        let problem = |m, n, k, sharding, dtype| GemmProblem {
             m,
             n,
             k,
             dtype,
             sharding,
-            b_order: Order::RowMajor,
+            b_order: MatrixOrder::Rows,
             bias: false,
         };
-        let (rows, columns) = (Sharded::Rows, Sharded::Columns);
+        let (rows, columns) = (Sharding::Rows, Sharding::Columns);
         let (f16, bf16) = (MatrixElement::F16, MatrixElement::Bf16);
         match on_host {
             true => vec![
-                product(64, 32, 64, rows, bf16),
-                product(16, 32, 128, columns, f16),
+                problem(64, 32, 64, rows, bf16),
+                problem(16, 32, 128, columns, f16),
             ],
             false => vec![
-                product(8192, 8192, 8192, rows, bf16),
-                product(64, 3584, 8192, columns, f16),
+                problem(8192, 8192, 8192, rows, bf16),
+                problem(64, 3584, 8192, columns, f16),
             ],
         }
     }

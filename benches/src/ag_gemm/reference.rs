@@ -7,8 +7,8 @@
 //! and one in every [`COLUMNS`] columns is compared.
 
 use super::data::{Content, Table, mix};
-use super::element::Real;
-use crate::report::ag_gemm::{Order, Product, Sharded};
+use super::element::MatrixFloat;
+use crate::report::ag_gemm::{GemmProblem, MatrixOrder, Sharding};
 use std::ops::Range;
 
 /// One row in this many is compared.
@@ -40,24 +40,24 @@ pub(super) struct Reference {
 
 impl Reference {
     /// Computes the samples for `rank` in a pass, with `threads` threads. Blocks.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         table: &Table<T>,
-        product: &Product,
+        product: &GemmProblem,
         pass: u64,
         (rank, world): (usize, usize),
         threads: usize,
     ) -> Self {
-        let Product { m, n, k, .. } = *product;
+        let GemmProblem { m, n, k, .. } = *product;
         let whole = m.saturating_mul(n).saturating_mul(k) <= WHOLE;
         let (row_step, column_step) = if whole { (1, 1) } else { (ROWS, COLUMNS) };
         let mut rows = Vec::new();
         match product.sharding {
-            Sharded::Rows => {
+            Sharding::Rows => {
                 for shard in 0..world {
                     sample(part(m, shard, world), row_step, pass, &mut rows);
                 }
             }
-            Sharded::Columns => sample(0..m, row_step, pass, &mut rows),
+            Sharding::Columns => sample(0..m, row_step, pass, &mut rows),
         }
         let mut columns = Vec::new();
         sample(0..n, column_step, pass + 1, &mut columns);
@@ -102,7 +102,7 @@ impl Reference {
     }
 
     /// Returns the numbers of wrong and of compared elements in sampled row number `index`.
-    pub(super) fn wrong<T: Real>(&self, index: usize, row: &[T]) -> (u64, u64) {
+    pub(super) fn wrong<T: MatrixFloat>(&self, index: usize, row: &[T]) -> (u64, u64) {
         let width = self.columns.len();
         let expected = &self.expected[index * width..(index + 1) * width];
         let right = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
@@ -138,13 +138,18 @@ fn sample(range: Range<usize>, step: usize, seed: u64, out: &mut Vec<usize>) {
 }
 
 /// Returns a column of a rank's B.
-fn b_column<T: Real>(table: &Table<T>, product: &Product, rank: usize, column: usize) -> Vec<f32> {
+fn b_column<T: MatrixFloat>(
+    table: &Table<T>,
+    product: &GemmProblem,
+    rank: usize,
+    column: usize,
+) -> Vec<f32> {
     let content = Content::b(rank);
     match product.b_order {
-        Order::RowMajor => (0..product.k)
+        MatrixOrder::Rows => (0..product.k)
             .map(|row| table.value(content, row, column))
             .collect(),
-        Order::ColumnMajor => {
+        MatrixOrder::Columns => {
             let mut values = vec![0.0; product.k];
             table.values(content, column, 0, &mut values);
             values
@@ -179,22 +184,22 @@ mod tests {
     use super::*;
     use crate::report::ag_gemm::MatrixElement;
 
-    const PRODUCT: Product = Product {
+    const PRODUCT: GemmProblem = GemmProblem {
         m: 300,
         n: 280,
         k: 96,
         dtype: MatrixElement::Bf16,
-        sharding: Sharded::Rows,
-        b_order: Order::RowMajor,
+        sharding: Sharding::Rows,
+        b_order: MatrixOrder::Rows,
         bias: true,
     };
     const RANK: usize = 1;
     const WORLD: usize = 2;
 
     /// C as a device would compute it; `stale` gives the tile of A that still has the previous pass.
-    fn product<T: Real>(
+    fn product<T: MatrixFloat>(
         table: &Table<T>,
-        product: &Product,
+        product: &GemmProblem,
         pass: u64,
         stale: Option<(Range<usize>, Range<usize>)>,
     ) -> Vec<Vec<T>> {
@@ -221,13 +226,13 @@ mod tests {
         (0..product.m).map(row).collect()
     }
 
-    fn wrong<T: Real>(reference: &Reference, c: &[Vec<T>]) -> u64 {
+    fn wrong<T: MatrixFloat>(reference: &Reference, c: &[Vec<T>]) -> u64 {
         let rows = reference.rows.iter().enumerate();
         rows.map(|(index, &row)| reference.wrong(index, &c[row]).0)
             .sum()
     }
 
-    fn check<T: Real>(product_: Product) {
+    fn check<T: MatrixFloat>(product_: GemmProblem) {
         let table = Table::<T>::new();
         let reference = Reference::new(&table, &product_, 1, (RANK, WORLD), 2);
         assert!(reference.rows.len() < product_.m, "samples, not the whole");
@@ -258,9 +263,9 @@ mod tests {
     #[test]
     fn a_product_is_right_and_a_stale_tile_of_it_is_not() {
         check::<half::bf16>(PRODUCT);
-        check::<half::f16>(Product {
+        check::<half::f16>(GemmProblem {
             dtype: MatrixElement::F16,
-            b_order: Order::ColumnMajor,
+            b_order: MatrixOrder::Columns,
             bias: false,
             ..PRODUCT
         });
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn of_a_small_product_all_is_compared() {
-        let small = Product {
+        let small = GemmProblem {
             m: 5,
             n: 6,
             k: 7,

@@ -1,18 +1,18 @@
 //! Measures one shape with every contender: check, timed rounds, and collection of the ranks' results.
 
-use super::calls::By;
+use super::calls::ContenderKind;
 use super::contender::{Contender, Seen, entry};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::lineup::row;
 use super::reference::Reference;
 use super::run::{DDLB, REPLAYED_ROWS, Run, SINGLE};
 use super::session::Session;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
-use crate::report::ag_gemm::{Entry, Measured, Product};
+use crate::report::ag_gemm::{Entry, GemmProblem, Measured};
 use crate::sizes::fewer_rounds;
 use crate::{Result, exchange};
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 
 /// Maximum number of calls in a graph.
 const CALLS: u32 = 20;
@@ -24,15 +24,15 @@ const SERIES_NS: f64 = 200e6;
 const SERIES_NS_ON_HOST: f64 = 6e6;
 
 /// The results of one shape.
-pub(super) struct Found {
+pub(super) struct ShapeResults {
     pub(super) measured: Measured,
     /// Each rank's plans, if requested.
     pub(super) plans: Vec<String>,
     /// Tuning row of symmem's fastest algorithm, if it was timed.
-    pub(super) row: Option<ProductRow>,
+    pub(super) row: Option<StoredGemmRow>,
 }
 
-impl<'a, T: Real> Run<'a, T> {
+impl<'a, T: MatrixFloat> Run<'a, T> {
     fn budget(&self) -> f64 {
         match is_by_caller(self.communicator) {
             true => SERIES_NS_ON_HOST,
@@ -41,35 +41,39 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Measures one shape with every contender. Collective.
-    pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-        let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
+    pub(super) fn problem(
+        &self,
+        problem: &GemmProblem,
+        torch: &mut Option<Torch>,
+    ) -> Result<ShapeResults> {
+        let session = Session::new(self.communicator, *problem, &self.table, &self.stream)?;
         let mut absent = Vec::new();
         let mut plans = Vec::new();
-        let mut contenders = self.ours(product, &mut absent, &mut plans)?;
+        let mut contenders = self.ours(problem, &mut absent, &mut plans)?;
         let mut chosen = None;
         let mut rounds = 0;
         if self.options.runs() {
-            let (name, other) = self.chosen(product, &contenders)?;
+            let (name, other) = self.chosen(problem, &contenders)?;
             chosen = name;
             contenders.extend(other);
             session.fill(&self.table, 0, &self.stream)?;
         }
         if self.options.benchmark {
-            contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
+            contenders.splice(0..0, self.parts(&session, problem, &mut absent)?);
         }
         if self.options.runs() {
             self.check(&session, &mut contenders)?;
         }
         if self.options.benchmark {
             if torch.is_some() {
-                contenders.extend(self.beside(torch, product, &mut absent)?);
+                contenders.extend(self.beside(torch, problem, &mut absent)?);
             }
             rounds = self.pace(&session, &mut contenders, torch)?;
             self.capture(&session, &mut contenders)?;
             self.rounds(&session, &mut contenders, torch, rounds)?;
         }
         let mut measured = Measured {
-            product: *product,
+            problem: *problem,
             chosen,
             choice: None,
             entries: self.put_together(&contenders)?,
@@ -83,7 +87,7 @@ impl<'a, T: Real> Run<'a, T> {
         // Drop graphs and operations first, since they use the buffers.
         drop(contenders);
         session.finish()?;
-        Ok(Found {
+        Ok(ShapeResults {
             measured,
             plans,
             row,
@@ -115,10 +119,10 @@ impl<'a, T: Real> Run<'a, T> {
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
-        let product = &session.product;
+        let problem = &session.problem;
         Ok(Reference::new(
             &self.table,
-            product,
+            problem,
             pass,
             (rank, world),
             threads,
@@ -127,17 +131,22 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Prepares the gathered A for a checked call: filled for a contender that does not gather, poisoned for one that
     /// gathers into it. Blocks.
-    fn set_whole(&self, session: &Session<'a, T>, pass: u64, by: &By<'a, T>) -> Result<()> {
+    fn set_whole(
+        &self,
+        session: &Session<'a, T>,
+        pass: u64,
+        by: &ContenderKind<'a, T>,
+    ) -> Result<()> {
         match by {
-            By::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
-            By::Windows(_) => session.poison_whole(&self.stream),
+            ContenderKind::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
+            ContenderKind::Windows(_) => session.poison_whole(&self.stream),
             _ => Ok(()),
         }
     }
 
     /// For small M, captures the contenders' calls and checks a replay of each. Collective.
     fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        if session.product.m > REPLAYED_ROWS {
+        if session.problem.m > REPLAYED_ROWS {
             contenders
                 .iter_mut()
                 .for_each(|contender| contender.replays = false);
@@ -145,7 +154,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         let stream = &self.stream;
         for contender in contenders.iter_mut() {
-            if let By::Torch(_) = contender.by {
+            if let ContenderKind::Torch(_) = contender.by {
                 continue;
             }
             let mut outcome = Ok(());
@@ -231,10 +240,10 @@ impl<'a, T: Real> Run<'a, T> {
         contender: &Contender<'a, T>,
         torch: &mut Option<Torch>,
     ) -> Result<Vec<f64>> {
-        if let By::Torch(way) = contender.by {
+        if let ContenderKind::Torch(method) = contender.by {
             let calls = contender.calls;
             return Ok(self
-                .ask(torch, |torch| torch.time(way, calls))?
+                .ask(torch, |torch| torch.time(method, calls))?
                 .unwrap_or_default());
         }
         let work = || session.issue(&self.stream, &contender.by);
@@ -249,8 +258,8 @@ impl<'a, T: Real> Run<'a, T> {
             return Ok(());
         }
         let times = match (&contender.by, &contender.graph) {
-            (By::Torch(way), _) => {
-                self.ask(torch, |torch| torch.replay(way, captured, launches))?
+            (ContenderKind::Torch(method), _) => {
+                self.ask(torch, |torch| torch.replay(method, captured, launches))?
             }
             (_, Some(graph)) => {
                 let launch = || Ok(self.stream.launch_graph(graph)?);
@@ -276,7 +285,9 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Option<f64>> {
         let (warm, calls) = DDLB;
         let times = match contender.by {
-            By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
+            ContenderKind::Torch(method) => {
+                self.ask(torch, |torch| torch.looped(method, warm, calls))?
+            }
             _ => {
                 let work = || session.issue(&self.stream, &contender.by);
                 (0..warm).try_for_each(|_| work())?;

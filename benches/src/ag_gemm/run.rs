@@ -1,7 +1,7 @@
 //! State shared by all shapes of one element type.
 
 use super::data::Table;
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::options::Options;
 use super::torch::Torch;
 use crate::clock::Clock;
@@ -24,7 +24,7 @@ pub(super) struct Run<'a, T> {
     pub(super) table: Table<T>,
 }
 
-impl<'a, T: Real> Run<'a, T> {
+impl<'a, T: MatrixFloat> Run<'a, T> {
     pub(super) fn new(communicator: &'a Communicator, options: &'a Options) -> Result<Self> {
         let timers = if options.ddlb { DDLB.1 } else { SINGLE };
         Ok(Self {

@@ -1,20 +1,19 @@
 //! One rank's matrices of one shape.
 
 use super::data::{Content, Table};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
 use crate::Result;
 use crate::poison::poison;
-use crate::report::ag_gemm::{Order, Product, Sharded};
+use crate::report::ag_gemm::{GemmProblem, MatrixOrder, Sharding};
 use symmem::backend::abi::DeviceAddress;
-use symmem::tuning::{order, shape};
 use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
-pub(super) struct Session<'a, T: Real> {
+pub(super) struct Session<'a, T: MatrixFloat> {
     pub(super) communicator: &'a Communicator,
-    pub(super) product: Product,
+    pub(super) problem: GemmProblem,
     /// This rank's shard of A.
     pub(super) a: SymmetricBuffer<T>,
     /// The gathered A: destination of the gather alone, and input of the GEMM alone.
@@ -24,32 +23,32 @@ pub(super) struct Session<'a, T: Real> {
     bias: Option<SymmetricBuffer<T>>,
 }
 
-impl<'a, T: Real> Session<'a, T> {
+impl<'a, T: MatrixFloat> Session<'a, T> {
     /// Allocates the matrices, and fills B and the bias. Collective.
     pub(super) fn new(
         communicator: &'a Communicator,
-        product: Product,
+        problem: GemmProblem,
         table: &Table<T>,
         stream: &Stream,
     ) -> Result<Self> {
-        let Product { m, n, k, .. } = product;
+        let GemmProblem { m, n, k, .. } = problem;
         let (rank, world) = (communicator.rank(), communicator.world_size());
-        let shard = shape(&product).shard_elements(world);
+        let shard = problem.gemm_shape().shard_elements(world);
         let session = Self {
             a: communicator.allocate(&[shard])?,
             whole: communicator.allocate(&[(shard * world).max(m * k)])?,
             b: communicator.allocate(&[k * n])?,
             c: communicator.allocate(&[m * n + GUARD])?,
-            bias: match product.bias {
+            bias: match problem.bias {
                 true => Some(communicator.allocate(&[n])?),
                 false => None,
             },
-            product,
+            problem,
             communicator,
         };
-        let (lines, width) = match product.b_order {
-            Order::RowMajor => (k, n),
-            Order::ColumnMajor => (n, k),
+        let (lines, width) = match problem.b_order {
+            MatrixOrder::Rows => (k, n),
+            MatrixOrder::Columns => (n, k),
         };
         table.fill(Content::b(rank), 0..lines, 0..width, &session.b, stream)?;
         if let Some(bias) = &session.bias {
@@ -60,31 +59,31 @@ impl<'a, T: Real> Session<'a, T> {
 
     /// Fills this rank's shard of A for a pass. No peer may read it meanwhile. Blocks.
     pub(super) fn fill(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
-        let Product { m, k, sharding, .. } = self.product;
+        let GemmProblem { m, k, sharding, .. } = self.problem;
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let (rows, columns) = match sharding {
-            Sharded::Rows => (part(m, rank, world), 0..k),
-            Sharded::Columns => (0..m, part(k, rank, world)),
+            Sharding::Rows => (part(m, rank, world), 0..k),
+            Sharding::Columns => (0..m, part(k, rank, world)),
         };
         table.fill(Content::a(pass), rows, columns, &self.a, stream)
     }
 
     /// Fills the gathered A for a pass. Blocks.
     pub(super) fn fill_whole(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
-        let Product { m, k, .. } = self.product;
+        let GemmProblem { m, k, .. } = self.problem;
         table.fill(Content::a(pass), 0..m, 0..k, &self.whole, stream)
     }
 
     pub(super) fn operands(&self) -> Result<Operands<'_, T>> {
-        let Product { m, n, k, .. } = self.product;
-        let stride = match self.product.b_order {
-            Order::RowMajor => n,
-            Order::ColumnMajor => k,
+        let GemmProblem { m, n, k, .. } = self.problem;
+        let stride = match self.problem.b_order {
+            MatrixOrder::Rows => n,
+            MatrixOrder::Columns => k,
         };
         let bias = self.bias.as_ref();
         Ok(Operands {
             a: self.a.all(),
-            b: Matrix::strided(self.b.all(), k, n, stride, order(&self.product))?,
+            b: Matrix::strided(self.b.all(), k, n, stride, self.problem.b_order)?,
             c: Matrix::of(self.c.all(), m, n)?,
             bias: bias.map(|bias| Matrix::of(bias.all(), 1, n)).transpose()?,
             gathered: None,
@@ -136,7 +135,7 @@ impl<'a, T: Real> Session<'a, T> {
     /// Returns the number of wrong elements of C on this rank, plus changed guard bytes, and the number of compared
     /// elements. Blocks.
     pub(super) fn wrong(&self, reference: &Reference, stream: &Stream) -> Result<(u64, u64)> {
-        let Product { m, n, .. } = self.product;
+        let GemmProblem { m, n, .. } = self.problem;
         let (mut wrong, mut compared) = (0, 0);
         let mut row = vec![T::ZERO; n];
         for (index, &line) in reference.rows.iter().enumerate() {

@@ -15,7 +15,7 @@
 use crate::Result;
 use crate::outcome::{Outcome, agree};
 use crate::process::Process;
-use crate::report::ag_gemm::Product;
+use crate::report::ag_gemm::GemmProblem;
 use crate::torch;
 use symmem::Communicator;
 
@@ -46,23 +46,23 @@ impl Torch {
     }
 
     /// Creates the matrices of a shape.
-    pub(super) fn shape(&mut self, product: &Product) -> Result<Outcome<()>> {
+    pub(super) fn shape(&mut self, problem: &GemmProblem) -> Result<Outcome<()>> {
         let line = format!(
             "shape {} {} {} {} {} {} {}",
-            product.m,
-            product.n,
-            product.k,
-            product.dtype.name(),
-            product.sharding.name(),
-            product.b_order.name(),
-            u32::from(product.bias)
+            problem.m,
+            problem.n,
+            problem.k,
+            problem.dtype.name(),
+            problem.sharding_name(),
+            problem.b_order_name(),
+            u32::from(problem.bias)
         );
         Ok(self.ask(&line, "shaped")?.map(drop))
     }
 
     /// Calls once; returns the numbers of wrong and of compared elements.
-    pub(super) fn check(&mut self, way: &str) -> Result<Outcome<(u64, u64)>> {
-        Ok(match self.ask(&format!("check {way}"), "wrong")? {
+    pub(super) fn check(&mut self, method: &str) -> Result<Outcome<(u64, u64)>> {
+        Ok(match self.ask(&format!("check {method}"), "wrong")? {
             Ok(rest) => {
                 let [wrong, compared] = self.process.numbers(&rest)?;
                 Ok((wrong as u64, compared as u64))
@@ -72,23 +72,28 @@ impl Torch {
     }
 
     /// Times single calls, in nanoseconds.
-    pub(super) fn time(&mut self, way: &str, calls: u32) -> Result<Outcome<Vec<f64>>> {
-        self.times(&format!("time {way} {calls}"), calls)
+    pub(super) fn time(&mut self, method: &str, calls: u32) -> Result<Outcome<Vec<f64>>> {
+        self.times(&format!("time {method} {calls}"), calls)
     }
 
     /// Times a replayed call, in nanoseconds.
     pub(super) fn replay(
         &mut self,
-        way: &str,
+        method: &str,
         calls: u32,
         launches: u32,
     ) -> Result<Outcome<Vec<f64>>> {
-        self.times(&format!("replay {way} {calls} {launches}"), 1)
+        self.times(&format!("replay {method} {calls} {launches}"), 1)
     }
 
     /// Returns the mean time of calls without a barrier, in nanoseconds.
-    pub(super) fn looped(&mut self, way: &str, warm: u32, calls: u32) -> Result<Outcome<Vec<f64>>> {
-        self.times(&format!("loop {way} {warm} {calls}"), 1)
+    pub(super) fn looped(
+        &mut self,
+        method: &str,
+        warm: u32,
+        calls: u32,
+    ) -> Result<Outcome<Vec<f64>>> {
+        self.times(&format!("loop {method} {warm} {calls}"), 1)
     }
 
     fn times(&mut self, line: &str, expected: u32) -> Result<Outcome<Vec<f64>>> {

@@ -1,6 +1,6 @@
 //! One call of a collective, the same on all ranks.
 
-use super::how::How;
+use super::how::CallChoice;
 use super::shape::Shape;
 use crate::report::Placement;
 use symmem::CollectiveOptions;
@@ -9,13 +9,13 @@ use symmem::CollectiveOptions;
 pub(crate) struct Call {
     pub shape: Shape,
     pub placement: Placement,
-    pub how: How,
+    pub how: CallChoice,
     /// `how` as the library's options.
     pub(super) options: CollectiveOptions<'static>,
 }
 
 impl Call {
-    pub(crate) fn new(shape: Shape, placement: Placement, how: How) -> Self {
+    pub(crate) fn new(shape: Shape, placement: Placement, how: CallChoice) -> Self {
         Self {
             shape,
             placement,

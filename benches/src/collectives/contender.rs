@@ -10,17 +10,17 @@ use symmem::Algorithm;
 pub(super) struct Contender {
     /// Its name in the report.
     pub name: &'static str,
-    pub by: By,
+    pub by: Implementation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Implementation {
     /// symmem, with the requested options.
     Us,
     /// symmem, with this algorithm.
     Own(Algorithm),
     /// NCCL or RCCL through symmem's calls, with or without symmetric windows.
-    Vendor { windows: bool },
+    Nccl { windows: bool },
     /// An external program, which knows the library by this name.
     Program(Program, &'static str),
 }
@@ -73,7 +73,7 @@ const BASELINES: [(&str, &[Contender]); 17] = [
         "mpi",
         &[Contender {
             name: "mpi",
-            by: By::Program(Program::Mpi, "mpi"),
+            by: Implementation::Program(Program::Mpi, "mpi"),
         }],
     ),
 ];
@@ -81,21 +81,21 @@ const BASELINES: [(&str, &[Contender]); 17] = [
 const fn own(name: &'static str, algorithm: Algorithm) -> Contender {
     Contender {
         name,
-        by: By::Own(algorithm),
+        by: Implementation::Own(algorithm),
     }
 }
 
 const fn vendor(name: &'static str, windows: bool) -> Contender {
     Contender {
         name,
-        by: By::Vendor { windows },
+        by: Implementation::Nccl { windows },
     }
 }
 
 const fn torch(name: &'static str, library: &'static str) -> Contender {
     Contender {
         name,
-        by: By::Program(Program::Torch, library),
+        by: Implementation::Program(Program::Torch, library),
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn contenders(baselines: &[&str], backend: &str) -> Vec<Contender> {
     };
     let mut all = vec![Contender {
         name: OURS,
-        by: By::Us,
+        by: Implementation::Us,
     }];
     for name in baselines {
         for (known, contenders) in BASELINES {

@@ -6,7 +6,7 @@
 
 use super::element::SampleType;
 use super::memory::Memory;
-use super::shape::{Shape, Who};
+use super::shape::{Contributors, Shape};
 use crate::Result;
 use std::ops::Range;
 use symmem::Stream;
@@ -162,8 +162,8 @@ impl Data {
             let count = (origin.until - at - done).min(length - done);
             let out = &mut out[done * size..][..count * size];
             match origin.who {
-                Who::One(peer) => self.copy(&self.bits, peer, origin.place, out),
-                Who::Sum => {
+                Contributors::One(peer) => self.copy(&self.bits, peer, origin.place, out),
+                Contributors::Sum => {
                     let sums = &mut sums[done..done + count];
                     for peer in 0..self.world {
                         runs(peer, origin.place, count, |at, run| {

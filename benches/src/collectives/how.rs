@@ -4,7 +4,7 @@ use symmem::{Algorithm, CollectiveOptions, Provider};
 
 /// The options of a call; the default leaves every choice to the selector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct CallChoice {
     pub algorithm: Option<Algorithm>,
     /// Blocks and threads.
     pub grid: Option<(u32, u32)>,
@@ -13,7 +13,7 @@ pub(crate) struct How {
     pub provider: Provider,
 }
 
-impl How {
+impl CallChoice {
     /// Converts to the library's options.
     pub(crate) fn options(self) -> CollectiveOptions<'static> {
         CollectiveOptions::new()

@@ -1,15 +1,15 @@
 //! The measurement of collectives, from the options to the report.
 
-use super::contender::{By, Contender, contenders, usual};
+use super::contender::{Contender, Implementation, contenders, usual};
 use super::external::External;
 use super::options::Options;
 use super::points::Run;
 use crate::by_caller::is_by_caller;
-use crate::common::Common;
+use crate::common::SharedLimits;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::report::collectives::BaselineState;
-use crate::report::{Collectives, Environment, Report};
+use crate::report::{CollectiveResults, Environment, Report};
 use crate::{BenchError, Result};
 use symmem::Communicator;
 
@@ -46,7 +46,7 @@ pub fn add(
     if communicator.world_size() < 2 {
         return impossible("collectives need 2 ranks or more; ask for them with --ranks 2".into());
     }
-    let common = Common::agree(communicator)?;
+    let common = SharedLimits::agree(communicator)?;
     let sizes = options.sizes(rank, common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     report.environment.devices = common.devices;
@@ -54,22 +54,22 @@ pub fn add(
         Some(names) => names.iter().map(String::as_str).collect(),
         None => usual(is_by_caller(communicator)).into(),
     };
-    let mut section = Collectives {
+    let mut section = CollectiveResults {
         world: communicator.world_size() as u32,
-        ..Collectives::default()
+        ..CollectiveResults::default()
     };
     let mut run = Run::new(communicator, options, largest)?;
     // Without multicast, the library would use another algorithm under multicast's name.
-    if let Some(why) = run.without_multicast(By::Us) {
+    if let Some(why) = run.without_multicast(Implementation::Us) {
         return impossible(format!("cannot measure multicast: {why}"));
     }
-    if let Some(why) = run.goes_by_none(&options.collectives, largest)? {
+    if let Some(why) = run.why_unused(&options.collectives, largest)? {
         let named = options.algorithm.as_deref().unwrap_or_default();
         return impossible(format!("no operation would use {named}: {why}"));
     }
     for contender in contenders(&names, &report.environment.backend) {
         let outcome = join(&mut run, &contender, largest)?;
-        if contender.by != By::Us {
+        if contender.by != Implementation::Us {
             section.baselines.push(BaselineState {
                 name: contender.name.into(),
                 version: outcome.as_ref().ok().cloned(),
@@ -101,12 +101,12 @@ pub fn add(
 /// Prepares a library; returns its version, or the reason why it is absent. Collective.
 fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcome<String>> {
     match contender.by {
-        by @ (By::Us | By::Own(_)) => Ok(match run.without_multicast(by) {
+        by @ (Implementation::Us | Implementation::Own(_)) => Ok(match run.without_multicast(by) {
             Some(why) => Err(why),
             None => Ok(env!("CARGO_PKG_VERSION").into()),
         }),
-        By::Vendor { windows } => run.open_vendor(windows),
-        By::Program(program, _) => {
+        Implementation::Nccl { windows } => run.open_nccl(windows),
+        Implementation::Program(program, _) => {
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {
                 return Ok(Ok(external.1.version.clone()));
             }

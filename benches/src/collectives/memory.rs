@@ -96,8 +96,8 @@ impl<T: Sample> Memory for Typed<T> {
     }
 
     fn register(&self) -> symmem::Result<()> {
-        self.source.register_with_vendor()?;
-        self.destination.register_with_vendor()
+        self.source.register_with_nccl()?;
+        self.destination.register_with_nccl()
     }
 
     fn enqueue(&self, queue: &Queue, rank: usize, call: &Call) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Checks that a call uses the named algorithm. Otherwise another algorithm would be measured under its name.
 
-use super::contender::{By, Contender};
+use super::contender::{Contender, Implementation};
 use super::how::is_multicast;
 use super::points::Run;
-use super::session::Way;
+use super::session::ResolvedAlgorithm;
 use super::shape::Shape;
 use crate::Result;
 use crate::report::collectives::OURS;
@@ -13,7 +13,7 @@ use symmem::{Algorithm, MulticastSupport};
 impl Run<'_> {
     /// Returns why a contender that names multicast cannot use it; `None` if it can, or names no multicast. The same
     /// on all ranks.
-    pub(super) fn without_multicast(&self, by: By) -> Option<String> {
+    pub(super) fn without_multicast(&self, by: Implementation) -> Option<String> {
         let named = self.named(by)?;
         let status = self.communicator().multicast();
         let reached = status.support != MulticastSupport::None && self.session.is_in_multicast();
@@ -25,12 +25,12 @@ impl Run<'_> {
 
     /// Returns why none of these operations of `bytes` would use the requested algorithm; `None` if one would, or no
     /// algorithm was requested. The same on all ranks.
-    pub(super) fn goes_by_none(
+    pub(super) fn why_unused(
         &self,
         collectives: &[Collective],
         bytes: u64,
     ) -> Result<Option<String>> {
-        if self.named(By::Us).is_none() {
+        if self.named(Implementation::Us).is_none() {
             return Ok(None);
         }
         let world = self.communicator().world_size();
@@ -41,8 +41,10 @@ impl Run<'_> {
                 return Ok(None);
             };
             for placement in Placement::ALL.into_iter().filter(|p| shape.has(*p)) {
-                match self.strays(&shape, By::Us, placement)? {
-                    Some(way) => reasons.push(format!("{}: {}", collective.name(), why(&way))),
+                match self.strays(&shape, Implementation::Us, placement)? {
+                    Some(resolved) => {
+                        reasons.push(format!("{}: {}", collective.name(), why(&resolved)))
+                    }
                     None => return Ok(None),
                 }
             }
@@ -52,10 +54,10 @@ impl Run<'_> {
     }
 
     /// Returns symmem's algorithm that a contender names, if any.
-    fn named(&self, by: By) -> Option<Algorithm> {
+    fn named(&self, by: Implementation) -> Option<Algorithm> {
         match by {
-            By::Us => self.algorithm,
-            By::Own(algorithm) => Some(algorithm),
+            Implementation::Us => self.algorithm,
+            Implementation::Own(algorithm) => Some(algorithm),
             _ => None,
         }
     }
@@ -65,27 +67,35 @@ impl Run<'_> {
     pub(super) fn strays(
         &self,
         shape: &Shape,
-        by: By,
+        by: Implementation,
         placement: Placement,
-    ) -> Result<Option<Way>> {
+    ) -> Result<Option<ResolvedAlgorithm>> {
         if self.named(by).is_none() {
             return Ok(None);
         }
-        Ok(match self.session.way(&self.call(shape, by, placement))? {
-            Way::AsNamed(_) => None,
-            other => Some(other),
-        })
+        Ok(
+            match self.session.resolved(&self.call(shape, by, placement))? {
+                ResolvedAlgorithm::AsNamed(_) => None,
+                other => Some(other),
+            },
+        )
     }
 
     /// Notes that a contender is left out of an operation, and why. Makes no note for a baseline algorithm that does
     /// not support the operation at all.
-    pub(super) fn leave_out(&mut self, contender: &Contender, collective: Collective, way: &Way) {
-        let name = match (contender.by, self.named(contender.by), way) {
-            (By::Own(_), _, Way::Refused(_)) => return,
-            (By::Us, Some(algorithm), _) => format!("{OURS} {}", lower(algorithm)),
+    pub(super) fn leave_out(
+        &mut self,
+        contender: &Contender,
+        collective: Collective,
+        resolved: &ResolvedAlgorithm,
+    ) {
+        let name = match (contender.by, self.named(contender.by), resolved) {
+            (Implementation::Own(_), _, ResolvedAlgorithm::Refused(_)) => return,
+            (Implementation::Us, Some(algorithm), _) => format!("{OURS} {}", lower(algorithm)),
             _ => contender.name.to_owned(),
         };
-        let (operation, element, why) = (collective.name(), self.session.element.name, why(way));
+        let (operation, element, why) =
+            (collective.name(), self.session.element.name, why(resolved));
         let note = format!("{name} is left out of {operation} of {element}: {why}");
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -95,28 +105,36 @@ impl Run<'_> {
     /// Returns the algorithm of a call of symmem, with blocks and threads of its grid.
     pub(super) fn how(
         &self,
-        by: By,
+        by: Implementation,
         shape: &Shape,
         placement: Placement,
     ) -> Result<(String, u32, u32)> {
-        if !matches!(by, By::Us | By::Own(_)) {
+        if !matches!(by, Implementation::Us | Implementation::Own(_)) {
             return Ok(Default::default());
         }
-        Ok(match self.session.way(&self.call(shape, by, placement))? {
-            // If the caller does the work, there is no grid.
-            Way::AsNamed(choice) if self.by_caller => (lower(choice.algorithm()), 0, 0),
-            Way::AsNamed(choice) => (lower(choice.algorithm()), choice.blocks, choice.threads),
-            _ => Default::default(),
-        })
+        Ok(
+            match self.session.resolved(&self.call(shape, by, placement))? {
+                // If the caller does the work, there is no grid.
+                ResolvedAlgorithm::AsNamed(choice) if self.by_caller => {
+                    (lower(choice.algorithm()), 0, 0)
+                }
+                ResolvedAlgorithm::AsNamed(choice) => {
+                    (lower(choice.algorithm()), choice.blocks, choice.threads)
+                }
+                _ => Default::default(),
+            },
+        )
     }
 }
 
 /// Describes why a call would not use the named algorithm.
-fn why(way: &Way) -> String {
-    match way {
-        Way::AsNamed(choice) => format!("the call uses {}", lower(choice.algorithm())),
-        Way::Otherwise(other) => format!("the call would use {}", lower(*other)),
-        Way::Refused(why) => why.clone(),
+fn why(resolved: &ResolvedAlgorithm) -> String {
+    match resolved {
+        ResolvedAlgorithm::AsNamed(choice) => {
+            format!("the call uses {}", lower(choice.algorithm()))
+        }
+        ResolvedAlgorithm::Otherwise(other) => format!("the call would use {}", lower(*other)),
+        ResolvedAlgorithm::Refused(why) => why.clone(),
     }
 }
 

@@ -1,19 +1,19 @@
 //! Measures one size with every library: check, timed rounds, and collection of the ranks' results.
 
 use super::call::{Call, Work};
-use super::contender::{By, Contender};
+use super::contender::{Contender, Implementation};
 use super::external::{External, Program, what};
-use super::how::{How, algorithm};
+use super::how::{CallChoice, algorithm};
 use super::options::Options;
 use super::session::Session;
 use super::shape::{ROOT, Shape};
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
-use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
+use crate::report::{Collective, CollectivePoint, Placement, PlacementResults, SingleShot, Time};
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
 use serde::{Deserialize, Serialize};
-use symmem::{Algorithm, Communicator, Graph, Provider, VendorLibrary};
+use symmem::{Algorithm, Communicator, Graph, NcclLibrary, Provider};
 
 /// Maximum number of calls back to back in a round, and of calls in a graph: nccl-tests' default.
 const CALLS: f64 = 20.0;
@@ -83,14 +83,14 @@ impl<'a> Run<'a> {
     }
 
     /// Opens NCCL or RCCL; returns its version, or the reason why it cannot be used. Collective.
-    pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
-        let opened = self.communicator().open_vendor(windows).and_then(|opened| {
+    pub(super) fn open_nccl(&mut self, windows: bool) -> Result<Outcome<String>> {
+        let opened = self.communicator().open_nccl(windows).and_then(|opened| {
             if windows {
                 self.session.register()?;
             }
             Ok(opened)
         });
-        let version = |found: VendorLibrary| {
+        let version = |found: NcclLibrary| {
             let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
             format!("{} {major}.{minor}.{}", found.name, found.version % 100)
         };
@@ -129,12 +129,12 @@ impl<'a> Run<'a> {
             let (before, mut strayed) = (series.len(), None);
             for placement in Placement::ALL.into_iter().filter(|p| shape.has(*p)) {
                 match self.strays(&shape, contender.by, placement)? {
-                    Some(way) => strayed = strayed.or(Some(way)),
+                    Some(resolved) => strayed = strayed.or(Some(resolved)),
                     None => series.extend(self.prepare(&shape, bytes, &contender, placement)?),
                 }
             }
-            if let Some(way) = strayed.filter(|_| series.len() == before) {
-                self.leave_out(&contender, collective, &way);
+            if let Some(resolved) = strayed.filter(|_| series.len() == before) {
+                self.leave_out(&contender, collective, &resolved);
             }
         }
         let slowest = series.iter().map(|one| one.each_ns).fold(1.0, f64::max);
@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
     }
 
     /// Measures barriers. Collective.
-    pub(super) fn barrier(&self) -> Result<Placed> {
+    pub(super) fn barrier(&self) -> Result<PlacementResults> {
         let session = &self.session;
         let mut measured = Measured::default();
         let graph = session.graph(Work::Barrier, CALLS as u32)?;
@@ -166,26 +166,26 @@ impl<'a> Run<'a> {
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
 
-    pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call {
+    pub(super) fn call(&self, shape: &Shape, by: Implementation, placement: Placement) -> Call {
         let how = match by {
-            By::Us => How {
-                provider: Provider::Own,
+            Implementation::Us => CallChoice {
+                provider: Provider::Symmem,
                 algorithm: self.algorithm,
                 concurrent: self.concurrent,
-                ..How::default()
+                ..CallChoice::default()
             },
-            By::Own(algorithm) => How {
-                provider: Provider::Own,
+            Implementation::Own(algorithm) => CallChoice {
+                provider: Provider::Symmem,
                 algorithm: Some(algorithm),
-                ..How::default()
+                ..CallChoice::default()
             },
-            By::Vendor { windows: true } => How {
-                provider: Provider::VendorWindows,
-                ..How::default()
+            Implementation::Nccl { windows: true } => CallChoice {
+                provider: Provider::NcclWindows,
+                ..CallChoice::default()
             },
-            By::Vendor { windows: false } | By::Program(..) => How {
-                provider: Provider::Vendor,
-                ..How::default()
+            Implementation::Nccl { windows: false } | Implementation::Program(..) => CallChoice {
+                provider: Provider::Nccl,
+                ..CallChoice::default()
             },
         };
         Call::new(*shape, placement, how)
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
         let communicator = self.communicator();
         let mut measured = Measured::default();
         let checked = match contender.by {
-            By::Program(program, library) => {
+            Implementation::Program(program, library) => {
                 let what = self.what(library, shape, bytes, placement);
                 communicator.host_barrier()?;
                 match self.external(program) {
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         let in_round = self.budget() / f64::from(self.rounds) / series.each_ns;
         series.calls = in_round.clamp(1.0, CALLS) as u32;
         series.launches = (in_round / CALLS).clamp(1.0, LAUNCHES) as u32;
-        if !matches!(contender.by, By::Program(..)) {
+        if !matches!(contender.by, Implementation::Program(..)) {
             self.capture(shape, &mut series)?;
         }
         Ok(Some(series))
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
     /// Turns a program's failure into a note, so that it ends the program's part but not the run.
     fn hold<V>(&mut self, contender: &Contender, result: Result<Outcome<V>>) -> Result<Outcome<V>> {
         match (result, contender.by) {
-            (Err(error), By::Program(program, _)) => {
+            (Err(error), Implementation::Program(program, _)) => {
                 let reason = error.to_string();
                 self.externals.retain(|(known, _)| *known != program);
                 let name = contender.name;
@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
 
     fn looped(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<Option<f64>> {
         match series.contender.by {
-            By::Program(program, library) => {
+            Implementation::Program(program, library) => {
                 let what = self.what(library, shape, bytes, series.placement);
                 let calls = series.calls;
                 self.beside(&series.contender, program, |external| {
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
         let looped = self.looped(shape, bytes, series)?;
         series.measured.looped.extend(looped);
         let replayed = match (series.contender.by, &series.graph) {
-            (By::Program(program, library), _) if series.replays => {
+            (Implementation::Program(program, library), _) if series.replays => {
                 let what = self.what(library, shape, bytes, series.placement);
                 let (calls, launches) = (series.calls, series.launches);
                 self.beside(&series.contender, program, |external| {
@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
         let overhead = if self.by_caller { 2e3 } else { 4e4 };
         let samples = samples(series.each_ns + overhead, self.budget() / 4.0);
         series.measured.single = match series.contender.by {
-            By::Program(program, library) => {
+            Implementation::Program(program, library) => {
                 let what = self.what(library, shape, bytes, series.placement);
                 let times = self.beside(&series.contender, program, |external| {
                     external.single(&what, samples).map(Some)
@@ -423,9 +423,9 @@ impl<'a> Run<'a> {
 }
 
 /// Combines the ranks' measurements of a series: the slowest rank's time of each round, and sums of element counts.
-fn placed(ranks: &[&Measured]) -> Placed {
+fn placed(ranks: &[&Measured]) -> PlacementResults {
     let single = slowest(ranks.iter().map(|rank| &rank.single));
-    Placed {
+    PlacementResults {
         looped: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.looped))),
         graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
         single: SingleShot::from_samples(&single),

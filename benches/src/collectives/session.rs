@@ -17,7 +17,7 @@ use symmem::{Algorithm, Choice, CollectiveCall, Communicator, Graph, Queue, Stre
 
 /// How the library would make a call; the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ResolvedAlgorithm {
     /// With the algorithm that the call names, or with the selector's choice if it names none.
     AsNamed(Choice),
     /// With another algorithm than the call names.
@@ -69,13 +69,15 @@ impl<'a> Session<'a> {
     }
 
     /// Returns how the library would make a call.
-    pub(crate) fn way(&self, call: &Call) -> Result<Way> {
+    pub(crate) fn resolved(&self, call: &Call) -> Result<ResolvedAlgorithm> {
         Ok(match self.explain(call)? {
             Ok(choice) => match call.how.algorithm {
-                Some(named) if named != choice.algorithm() => Way::Otherwise(choice.algorithm()),
-                _ => Way::AsNamed(choice),
+                Some(named) if named != choice.algorithm() => {
+                    ResolvedAlgorithm::Otherwise(choice.algorithm())
+                }
+                _ => ResolvedAlgorithm::AsNamed(choice),
             },
-            Err(why) => Way::Refused(why),
+            Err(why) => ResolvedAlgorithm::Refused(why),
         })
     }
 

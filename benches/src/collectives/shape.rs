@@ -90,12 +90,12 @@ impl Shape {
         let (from, until) = (at / self.part, (at / self.part + 1) * self.part);
         let within = at % self.part;
         let (who, place, until) = match self.collective {
-            Collective::AllReduce | Collective::Reduce => (Who::Sum, at, self.whole),
-            Collective::ReduceScatter => (Who::Sum, own + at, self.part),
-            Collective::AllGather | Collective::Gather => (Who::One(from), within, until),
-            Collective::AllToAll => (Who::One(from), own + within, until),
-            Collective::Broadcast => (Who::One(ROOT), at, self.whole),
-            Collective::Scatter => (Who::One(ROOT), own + at, self.part),
+            Collective::AllReduce | Collective::Reduce => (Contributors::Sum, at, self.whole),
+            Collective::ReduceScatter => (Contributors::Sum, own + at, self.part),
+            Collective::AllGather | Collective::Gather => (Contributors::One(from), within, until),
+            Collective::AllToAll => (Contributors::One(from), own + within, until),
+            Collective::Broadcast => (Contributors::One(ROOT), at, self.whole),
+            Collective::Scatter => (Contributors::One(ROOT), own + at, self.part),
         };
         Origin { who, place, until }
     }
@@ -104,14 +104,14 @@ impl Shape {
 /// The origin of a range of output elements: whose elements, from element `place` on, up to output element `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub who: Who,
+    pub who: Contributors,
     pub place: usize,
     pub until: usize,
 }
 
 /// The ranks whose elements form an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Contributors {
     /// One rank.
     One(usize),
     /// The sum over all ranks.
@@ -179,9 +179,9 @@ mod tests {
         let origin = shape(AllToAll).origin(2, 130);
         assert_eq!(
             (origin.who, origin.place, origin.until),
-            (Who::One(1), 258, 256)
+            (Contributors::One(1), 258, 256)
         );
         let origin = shape(ReduceScatter).origin(3, 5);
-        assert_eq!((origin.who, origin.place), (Who::Sum, 389));
+        assert_eq!((origin.who, origin.place), (Contributors::Sum, 389));
     }
 }

@@ -17,11 +17,12 @@ pub(super) use fixture::products as example;
 pub(super) use page::section;
 pub(super) use view::views;
 
-pub use symmem::tuning::{MatrixElement, Order, Product, Sharded};
+pub use symmem::tuning::{GemmProblem, MatrixElement};
+pub use symmem::{MatrixOrder, Sharding};
 
 /// All measurements of all-gather + GEMM in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Products {
+pub struct AgGemmResults {
     /// World size.
     pub world: u32,
     /// The shape for which the selector's choice is slowest relative to symmem's fastest algorithm.
@@ -37,7 +38,8 @@ pub struct Products {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The shape.
-    pub product: Product,
+    #[serde(rename = "product")]
+    pub problem: GemmProblem,
     /// Name of the algorithm that the selector would choose, and of its transport for A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
@@ -69,7 +71,8 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstChoice {
     /// The shape.
-    pub product: Product,
+    #[serde(rename = "product")]
+    pub problem: GemmProblem,
     /// The choice.
     #[serde(flatten)]
     pub choice: Choice,
@@ -192,7 +195,7 @@ impl Measured {
         let gather = self.over(GATHER, by);
         Some(Derived {
             by: by.into(),
-            teraflops: self.product.teraflops(ns),
+            teraflops: self.problem.teraflops(ns),
             of_ideal: gemm.zip(gather).map(|(gemm, gather)| gemm.max(gather)),
             overlap: gemm,
             of_together: self.over(TOGETHER, by),
@@ -241,12 +244,12 @@ impl Measured {
     }
 }
 
-impl Products {
+impl AgGemmResults {
     /// Returns the choice that is slowest relative to symmem's fastest algorithm.
     pub fn find_worst_choice(&self) -> Option<WorstChoice> {
         let choices = self.products.iter().filter_map(|measured| {
             Some(WorstChoice {
-                product: measured.product,
+                problem: measured.problem,
                 choice: measured.choose()?,
             })
         });
@@ -257,10 +260,10 @@ impl Products {
     }
 
     /// Returns the contenders with wrong elements, and their shapes.
-    pub fn wrong(&self) -> impl Iterator<Item = (&Product, &Entry)> {
+    pub fn wrong(&self) -> impl Iterator<Item = (&GemmProblem, &Entry)> {
         self.products.iter().flat_map(|measured| {
             let wrong = measured.entries.iter().filter(|entry| entry.wrong != 0);
-            wrong.map(|entry| (&measured.product, entry))
+            wrong.map(|entry| (&measured.problem, entry))
         })
     }
 }
@@ -271,10 +274,10 @@ mod tests {
 
     #[test]
     fn a_shape_is_read_with_what_is_usual_left_out_and_an_unknown_field_refused() {
-        let read = serde_json::from_str::<Product>;
+        let read = serde_json::from_str::<GemmProblem>;
         let short = read(r#"{"m": 8, "n": 16, "k": 32, "dtype": "bf16"}"#).unwrap();
-        assert_eq!(short.sharding, Sharded::Rows);
-        assert_eq!((short.b_order, short.bias), (Order::RowMajor, false));
+        assert_eq!(short.sharding, Sharding::Rows);
+        assert_eq!((short.b_order, short.bias), (MatrixOrder::Rows, false));
         assert_eq!(short.file_name(), "8x16x32-bfloat16-rows");
         let long = r#"{"m": 8, "n": 16, "k": 32, "dtype": "float16", "sharding": "columns",
             "b_order": "column-major", "bias": true}"#;

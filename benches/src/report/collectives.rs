@@ -112,7 +112,7 @@ impl Collective {
 
 /// All measurements of collectives in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Collectives {
+pub struct CollectiveResults {
     /// World size.
     pub world: u32,
     /// The baselines, available or not.
@@ -121,7 +121,7 @@ pub struct Collectives {
     pub points: Vec<CollectivePoint>,
     /// Barriers of all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub barrier: Option<Placed>,
+    pub barrier: Option<PlacementResults>,
     /// Figures derived from the points, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
@@ -195,10 +195,10 @@ pub struct CollectivePoint {
     pub in_place_algorithm: String,
     /// Out-of-place calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub out_of_place: Option<Placed>,
+    pub out_of_place: Option<PlacementResults>,
     /// In-place calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_place: Option<Placed>,
+    pub in_place: Option<PlacementResults>,
     /// Number of rounds, interleaved with those of the other libraries.
     pub rounds: u32,
 }
@@ -231,7 +231,7 @@ impl Placement {
 
 /// The measurements of one placement. Times are of one call on the slowest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Placed {
+pub struct PlacementResults {
     /// Calls back to back on a stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looped: Option<Time>,
@@ -274,7 +274,7 @@ impl Time {
 
 impl CollectivePoint {
     /// Returns the measurements of a placement.
-    pub fn placed(&self, placement: Placement) -> Option<&Placed> {
+    pub fn placed(&self, placement: Placement) -> Option<&PlacementResults> {
         match placement {
             Placement::OutOfPlace => self.out_of_place.as_ref(),
             Placement::InPlace => self.in_place.as_ref(),
@@ -289,7 +289,8 @@ impl CollectivePoint {
 
     /// Whether any element was wrong.
     pub fn is_wrong(&self) -> bool {
-        let wrong = |placed: &Option<Placed>| placed.is_some_and(|placed| placed.wrong != 0);
+        let wrong =
+            |placed: &Option<PlacementResults>| placed.is_some_and(|placed| placed.wrong != 0);
         wrong(&self.out_of_place) || wrong(&self.in_place)
     }
 }
@@ -303,7 +304,7 @@ pub struct Comparison<'a> {
     pub best: &'a str,
 }
 
-impl Collectives {
+impl CollectiveResults {
     /// Whether the main times are those of graph replays instead of loops. False only if there are
     /// baselines and none was replayed.
     pub fn is_replayed(&self) -> bool {
@@ -319,7 +320,7 @@ impl Collectives {
 
     /// Returns the main time of a placement: of graph replays, or of loops if there are no replays or
     /// [`Self::is_replayed`] is false.
-    pub fn headline(&self, placed: &Placed) -> Option<Time> {
+    pub fn headline(&self, placed: &PlacementResults) -> Option<Time> {
         match self.is_replayed() {
             true => placed.graph.or(placed.looped),
             false => placed.looped,

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::ag_gemm::{self, Products};
-use super::collectives::{self, Collectives};
+use super::ag_gemm::{self, AgGemmResults};
+use super::collectives::{self, CollectiveResults};
 use super::html::{Document, Escaped, table};
 use super::schema::Report;
 use super::{limits, plot, published, summary, text, view};
@@ -93,11 +93,13 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
             ),
         ),
         (
-            collectives.flat_map(Collectives::wrong_points).count(),
+            collectives
+                .flat_map(CollectiveResults::wrong_points)
+                .count(),
             "collectives had wrong elements. Their times are not shown.".into(),
         ),
         (
-            products.flat_map(Products::wrong).count(),
+            products.flat_map(AgGemmResults::wrong).count(),
             "products had wrong elements. Their times are not shown.".into(),
         ),
     ] {

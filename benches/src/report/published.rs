@@ -1,6 +1,6 @@
 //! Figures that others published, for context only. symmem measured none of them.
 
-use super::ag_gemm::Product;
+use super::ag_gemm::GemmProblem;
 
 /// The method behind the figures.
 pub const METHOD: &str = "One block of 128 threads on each of two Hopper GPUs over NVLink, both ranks moving at once; \
@@ -61,8 +61,8 @@ pub fn is_hopper(devices: &[String]) -> bool {
 }
 
 /// Whether a shape is the one for which overlapped all-gather + GEMM was published.
-pub fn is_overlap(product: &Product) -> bool {
-    (product.m, product.n, product.k) == (32768, 8192, 16384)
+pub fn is_overlap(problem: &GemmProblem) -> bool {
+    (problem.m, problem.n, problem.k) == (32768, 8192, 16384)
 }
 
 /// The published figures for it, by DDLB's method, one line each.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::ag_gemm::Products;
-use super::collectives::Collectives;
+use super::ag_gemm::AgGemmResults;
+use super::collectives::CollectiveResults;
 use super::statistics::{SingleShot, Spread, Timing};
 
 /// The schema that this version writes and reads.
@@ -32,10 +32,10 @@ pub struct Report {
     pub matrices: Vec<Matrix>,
     /// Collectives, if they were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collectives: Option<Collectives>,
+    pub collectives: Option<CollectiveResults>,
     /// All-gather + GEMM, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ag_gemm: Option<Products>,
+    pub ag_gemm: Option<AgGemmResults>,
     /// Remarks on the measurements; a note that starts with `WRONG` reports wrong results.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -364,13 +364,13 @@ impl Report {
         (self.wrong_points().next().is_some())
             || self.notes.iter().any(|note| note.starts_with("WRONG"))
             || collectives
-                .flat_map(Collectives::wrong_points)
+                .flat_map(CollectiveResults::wrong_points)
                 .next()
                 .is_some()
             || self
                 .ag_gemm
                 .iter()
-                .flat_map(Products::wrong)
+                .flat_map(AgGemmResults::wrong)
                 .next()
                 .is_some()
     }

@@ -1,7 +1,7 @@
 //! A report on one screen: the environment, the main figures, and whether all results were correct.
 
-use super::ag_gemm::{self, Products};
-use super::collectives::{CollectivePoint, Collectives, OURS, Placement, Time};
+use super::ag_gemm::{self, AgGemmResults};
+use super::collectives::{CollectivePoint, CollectiveResults, OURS, Placement, Time};
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{capital, counted, decimal, size};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ const NVLINK_4: f64 = 450.0;
 
 /// Facts about a run that are not in its report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Circumstances {
+pub struct RunContext {
     /// Why this backend was chosen, if the user did not name one: `no GPU was found`.
     pub chosen: Option<String>,
     /// The kernel's one-minute load average at the start of the run.
@@ -61,14 +61,14 @@ impl Ratio {
 }
 
 /// Returns a report for one screen: at most 45 lines of 100 characters.
-pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
-    let mut text = heading(report, circumstances);
+pub fn summary(report: &Report, run_context: &RunContext) -> String {
+    let mut text = heading(report, run_context);
     let lines = lines(report);
     text.push('\n');
     draw(&mut text, &lines);
     text.push('\n');
     text.push_str(&checked(report));
-    for hint in &circumstances.hints {
+    for hint in &run_context.hints {
         let _ = writeln!(text, "{hint}");
     }
     text
@@ -86,11 +86,11 @@ pub(super) fn lines(report: &Report) -> Vec<Line> {
     lines
 }
 
-fn heading(report: &Report, circumstances: &Circumstances) -> String {
+fn heading(report: &Report, run_context: &RunContext) -> String {
     let environment = &report.environment;
     let ranks = environment.devices.len();
     let mut text = String::new();
-    let why = circumstances.chosen.as_deref();
+    let why = run_context.chosen.as_deref();
     let why = why.map_or(String::new(), |why| format!(" ({why})"));
     let _ = writeln!(
         text,
@@ -114,7 +114,7 @@ fn heading(report: &Report, circumstances: &Circumstances) -> String {
             host.cores
         );
     }
-    if let Some(load) = circumstances.load.filter(|load| *load > 0.5 * cores) {
+    if let Some(load) = run_context.load.filter(|load| *load > 0.5 * cores) {
         let _ = writeln!(
             text,
             "warning: load {load:.1} on {} processors before the run; other programs disturb the results",
@@ -200,7 +200,7 @@ fn latency(report: &Report) -> Option<Line> {
 }
 
 /// Lines of the smallest and the largest size of the first two operations.
-fn collective_lines(collectives: &Collectives, limit: Option<f64>) -> Vec<Line> {
+fn collective_lines(collectives: &CollectiveResults, limit: Option<f64>) -> Vec<Line> {
     let mut lines = Vec::new();
     for collective in collectives.measured().into_iter().take(2) {
         let ours = || {
@@ -217,7 +217,7 @@ fn collective_lines(collectives: &Collectives, limit: Option<f64>) -> Vec<Line> 
 }
 
 fn one(
-    collectives: &Collectives,
+    collectives: &CollectiveResults,
     point: &CollectivePoint,
     small: bool,
     limit: Option<f64>,
@@ -263,7 +263,7 @@ fn one(
 }
 
 /// The line of the last GEMM shape, by symmem's fastest algorithm.
-fn gemm(products: &Products) -> Option<Line> {
+fn gemm(products: &AgGemmResults) -> Option<Line> {
     let measured = products.products.last()?;
     let best = measured.best()?;
     let time = measured.entry(best)?.headline()?;
@@ -280,10 +280,10 @@ fn gemm(products: &Products) -> Option<Line> {
             Some((by.to_owned(), Ratio::of(time, theirs)?))
         })
         .min_by(|a, b| a.1.value.total_cmp(&b.1.value));
-    let product = &measured.product;
-    let rate = |ns: f64| product.teraflops(ns);
+    let problem = &measured.problem;
+    let rate = |ns: f64| problem.teraflops(ns);
     Some(Line {
-        what: format!("AG+GEMM {}x{}x{}, {best}", product.m, product.n, product.k),
+        what: format!("AG+GEMM {}x{}x{}, {best}", problem.m, problem.n, problem.k),
         figure: rate(time.ns),
         unit: "TFLOP/s",
         spread: Some((rate(time.max), rate(time.min))),
@@ -374,12 +374,12 @@ mod tests {
     use super::*;
 
     fn drawn(report: &Report) -> String {
-        let circumstances = Circumstances {
+        let run_context = RunContext {
             chosen: Some("no GPU was found".into()),
             load: Some(12.0),
             hints: vec!["tables: symmem --details".into()],
         };
-        summary(report, &circumstances)
+        summary(report, &run_context)
     }
 
     #[test]

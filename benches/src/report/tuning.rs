@@ -29,7 +29,7 @@ pub fn terminal(tuning: &Table) -> String {
             row.concurrent.to_string(),
         ]);
     }
-    match tuning.products.is_empty() {
+    match tuning.gemm.is_empty() {
         true => format!("{table}\n"),
         false if tuning.rows.is_empty() => products(tuning),
         false => format!("{table}\n{}", products(tuning)),
@@ -47,18 +47,18 @@ fn products(tuning: &Table) -> String {
         "transport",
         "heuristics",
     ]);
-    for row in &tuning.products {
-        let ways = row.ways.iter();
-        let ways: Vec<String> = ways
-            .map(|way| format!("{} rows: {}", way.rows, way.way))
+    for row in &tuning.gemm {
+        let candidates = row.candidates.iter();
+        let candidates: Vec<String> = candidates
+            .map(|candidate| format!("{} rows: {}", candidate.rows, candidate.candidate))
             .collect();
         table.add_row([
-            row.product.file_name(),
+            row.problem.file_name(),
             row.world.to_string(),
             row.device.clone(),
             row.algorithm.clone(),
             row.transport.clone(),
-            ways.join(", "),
+            candidates.join(", "),
         ]);
     }
     format!("{table}\n")

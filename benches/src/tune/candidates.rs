@@ -19,27 +19,26 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         self.algorithm == Algorithm::Nccl
     }
 
     /// Whether the candidate works with these features.
-    pub fn serves_with(self, present: Present) -> bool {
-        (present.vendor || !self.is_vendor())
-            && (present.multicast || !is_multicast(self.algorithm))
+    pub fn serves_with(self, present: Features) -> bool {
+        (present.vendor || !self.is_nccl()) && (present.multicast || !is_multicast(self.algorithm))
     }
 }
 
 /// Features of this run that a program that reads the table may not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct Features {
     /// NCCL or RCCL is open.
     pub vendor: bool,
     /// Hardware multicast reaches the buffers of a call.
     pub multicast: bool,
 }
 
-impl Present {
+impl Features {
     /// Returns this set of features and all its subsets.
     pub fn or_less(self) -> impl Iterator<Item = Self> {
         let without = |it: bool| [false, true].into_iter().filter(move |&has| it || !has);
@@ -109,7 +108,7 @@ pub(super) fn candidates(
     collective: Collective,
     bytes: u64,
     by_caller: bool,
-    present: Present,
+    present: Features,
 ) -> Vec<Candidate> {
     // With one block per 256 bytes, a warp makes one access, so more blocks would idle. From 64 MiB on,
     // fewer than 16 blocks would take longer than all other trials together.
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn multicast_is_tried_where_there_is_a_switch_and_an_operation_goes_by_it() {
         let goes = |collective, multicast| {
-            let present = Present {
+            let present = Features {
                 vendor: false,
                 multicast,
             };
@@ -211,7 +210,7 @@ mod tests {
         for collective in Collective::ALL {
             for shift in [3, 10, 16, 20, 24, 30] {
                 for by_caller in [true, false] {
-                    let all = candidates(collective, 1 << shift, by_caller, Present::default());
+                    let all = candidates(collective, 1 << shift, by_caller, Features::default());
                     assert!(!all.is_empty(), "{collective:?} {shift}");
                     for one in all.iter().filter(|one| one.algorithm == Algorithm::Ll) {
                         let blocks = one.grid.map_or(1, |(blocks, _)| blocks);

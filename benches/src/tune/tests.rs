@@ -18,9 +18,9 @@ fn neighbouring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
     let two_shot = candidate(Algorithm::TwoShot, 32);
     let one_shot = candidate(Algorithm::OneShot, 8);
     let vendor = vendor();
-    let choice = |bytes, ways: &[Candidate]| Choice {
+    let choice = |bytes, candidates: &[Candidate]| Choice {
         bytes,
-        ways: ways.into(),
+        candidates: candidates.into(),
     };
     let rows = rows(
         Collective::AllReduce,
@@ -51,7 +51,7 @@ fn neighbouring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
     );
 }
 
-const VENDOR: Present = Present {
+const VENDOR: Features = Features {
     vendor: true,
     multicast: false,
 };
@@ -90,7 +90,7 @@ fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
     let multicast = candidate(Algorithm::Multicast, 8);
     let one_shot = candidate(Algorithm::MulticastOneShot, 8);
     let two_shot = candidate(Algorithm::TwoShot, 32);
-    let present = Present {
+    let present = Features {
         multicast: true,
         ..VENDOR
     };
@@ -142,7 +142,7 @@ fn run(communicator: &Communicator) -> Run<'_> {
         session: Session::new(communicator, "float", BYTES).unwrap(),
         rounds: 1,
         by_caller: true,
-        present: Present::default(),
+        present: Features::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
-use symmem_bench::report::ag_gemm::{ALGORITHMS, Product, Products};
+use symmem_bench::report::ag_gemm::{ALGORITHMS, AgGemmResults, GemmProblem};
 use symmem_bench::report::{Report, page};
 
 /// Arguments of the benchmark.
@@ -74,9 +74,9 @@ fn named(text: &str) -> std::result::Result<String, String> {
 impl Arguments {
     /// Reads the shapes and returns the benchmark's options.
     pub fn options(self) -> Result<Options> {
-        let mut products = Vec::new();
+        let mut problems = Vec::new();
         for file in &self.config {
-            products.extend(read(file)?);
+            problems.extend(read(file)?);
         }
         if self.tune.is_some() {
             self.check_all_take_part()?;
@@ -85,7 +85,7 @@ impl Arguments {
         let all = self.algorithm.iter().any(|name| name == ALL);
         Ok(Options {
             effort: effort(self.quick, false),
-            products,
+            problems,
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
             // A tuning table must not name an algorithm that computes wrong results.
@@ -115,26 +115,26 @@ impl Arguments {
 }
 
 /// Reads a file's list of shapes.
-fn read(file: &Path) -> Result<Vec<Product>> {
+fn read(file: &Path) -> Result<Vec<GemmProblem>> {
     let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
         what: format!("reading {}", file.display()),
         error,
     })?;
     let wrong = |what: String| CommandError::Said(format!("{}: {what}", file.display()));
-    let products: Vec<Product> =
+    let problems: Vec<GemmProblem> =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if products.is_empty() {
+    if problems.is_empty() {
         return Err(wrong("no shapes in the list; add at least one".into()));
     }
-    match products
+    match problems
         .iter()
-        .find(|product| product.m * product.n * product.k == 0)
+        .find(|problem| problem.m * problem.n * problem.k == 0)
     {
-        Some(product) => Err(wrong(format!(
+        Some(problem) => Err(wrong(format!(
             "{} has no elements; m, n and k must be at least 1",
-            product.shape()
+            problem.shape()
         ))),
-        None => Ok(products),
+        None => Ok(problems),
     }
 }
 
@@ -149,7 +149,7 @@ pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result
     })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     for measured in &section.products {
-        let mut only = Products {
+        let mut only = AgGemmResults {
             products: vec![measured.clone()],
             ..section.clone()
         };
@@ -158,7 +158,7 @@ pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result
             ag_gemm: Some(only),
             ..report.clone()
         };
-        let name = measured.product.file_name();
+        let name = measured.problem.file_name();
         let file = directory.join(format!("ag-gemm-{name}-{}-ranks.json", section.world));
         written.write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
     }

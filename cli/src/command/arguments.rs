@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[command(name = "symmem", version)]
 pub struct Arguments {
     #[command(flatten)]
-    everything: bench::Everything,
+    everything: bench::DefaultArguments,
     /// When to color help, errors and log lines
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
@@ -34,7 +34,7 @@ enum Command {
     /// Benchmark transfers, collectives, all-gather + GEMM or the host's cost of a call
     Bench {
         #[command(subcommand)]
-        what: bench::What,
+        what: bench::BenchCommand,
     },
     /// Find the fastest algorithms for collectives on this machine and write a tuning table for SYMMEM_TUNING;
     /// for all-gather + GEMM use `bench ag-gemm --tune`
@@ -49,7 +49,7 @@ enum Command {
     #[cfg(feature = "cuda")]
     Doctor {
         #[command(subcommand)]
-        what: doctor::What,
+        what: doctor::DoctorCommand,
     },
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem_conformance::RANK_ARGUMENT)]

@@ -14,12 +14,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use symmem::backends::{Chosen, Selection};
-use symmem_bench::report::summary::Circumstances;
+use symmem_bench::report::summary::RunContext;
 use symmem_bench::{Effort, collectives, p2p};
 
 /// The arguments of `symmem` without a command.
 #[derive(Debug, Args)]
-pub struct Everything {
+pub struct DefaultArguments {
     #[command(flatten)]
     ranks: Ranks,
     #[command(flatten)]
@@ -43,21 +43,21 @@ struct TransferSizes {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum What {
+pub enum BenchCommand {
     /// Bandwidth and latency of one-sided transfers between pairs of ranks
-    P2p(Transfers),
+    P2p(P2pArguments),
     /// Collectives, in the columns of nccl-tests
-    Collectives(Collectives),
+    Collectives(CollectivesArguments),
     /// All-gather + GEMM by every algorithm, checked, beside gather alone, GEMM alone and PyTorch
     #[command(name = "ag-gemm")]
-    AllGatherGemm(Products),
+    AllGatherGemm(AgGemmArguments),
     /// Time that the host spends in a call
-    Enqueue(Enqueue),
+    Enqueue(EnqueueArguments),
 }
 
 /// The arguments of `symmem bench p2p`.
 #[derive(Debug, Args)]
-pub struct Transfers {
+pub struct P2pArguments {
     #[command(flatten)]
     ranks: Ranks,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct Transfers {
 
 /// The arguments of `symmem bench collectives`.
 #[derive(Debug, Args)]
-pub struct Collectives {
+pub struct CollectivesArguments {
     #[command(flatten)]
     ranks: Ranks,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub struct Collectives {
 
 /// The arguments of `symmem bench ag-gemm`.
 #[derive(Debug, Args)]
-pub struct Products {
+pub struct AgGemmArguments {
     #[command(flatten)]
     ranks: Ranks,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub struct Products {
 
 /// The arguments of `symmem bench enqueue`.
 #[derive(Debug, Args)]
-pub struct Enqueue {
+pub struct EnqueueArguments {
     #[command(flatten)]
     backend: Backend,
     /// Number of ranks; only rank 0 is measured [default: 2]
@@ -131,7 +131,7 @@ pub enum Pairs {
 
 /// Runs `symmem` without a command: the peer-to-peer benchmark and short benchmarks of the collectives and of
 /// all-gather + GEMM. Writes their files to the current directory.
-pub fn everything(asked: Everything) -> Result<ExitCode> {
+pub fn everything(asked: DefaultArguments) -> Result<ExitCode> {
     let file = |name: &str| Some(Target::File(name.into()));
     let results = Results {
         json: asked.results.json.or_else(|| file("symmem-p2p.json")),
@@ -147,15 +147,15 @@ pub fn everything(asked: Everything) -> Result<ExitCode> {
         collectives::Options::short(),
         symmem_bench::ag_gemm::Options::short(),
     );
-    let summary = (!asked.details).then(circumstances);
+    let summary = (!asked.details).then(run_context);
     start(asked.ranks, results, measurement, summary)
 }
 
 /// Returns what the one-screen summary shows besides the measurements.
-fn circumstances() -> Circumstances {
+fn run_context() -> RunContext {
     let load = std::fs::read_to_string("/proc/loadavg").ok();
     let load = load.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    Circumstances {
+    RunContext {
         chosen: None,
         load,
         hints: vec!["all tables: symmem --details; single benchmarks: symmem bench --help".into()],
@@ -169,9 +169,9 @@ fn why(selection: &Selection, chosen: &Chosen) -> Option<String> {
 }
 
 /// Launches the ranks of a benchmark; blocks until they have ended.
-pub fn bench(what: What) -> Result<ExitCode> {
+pub fn bench(what: BenchCommand) -> Result<ExitCode> {
     match what {
-        What::P2p(asked) => {
+        BenchCommand::P2p(asked) => {
             let measurement = Measurement::PeerToPeer(p2p::Options {
                 effort: asked.sizes.effort(),
                 every_pair: asked.pairs == Pairs::All,
@@ -179,11 +179,11 @@ pub fn bench(what: What) -> Result<ExitCode> {
             });
             start(asked.ranks, asked.results, measurement, None)
         }
-        What::Collectives(asked) => {
+        BenchCommand::Collectives(asked) => {
             let measurement = Measurement::Collectives(asked.arguments.options());
             start(asked.ranks, asked.results, measurement, None)
         }
-        What::AllGatherGemm(asked) => {
+        BenchCommand::AllGatherGemm(asked) => {
             let files = Files {
                 out: asked.arguments.out.clone(),
                 tune: asked.arguments.tune.clone(),
@@ -195,7 +195,7 @@ pub fn bench(what: What) -> Result<ExitCode> {
             let measurement = Measurement::AllGatherGemm(asked.arguments.options()?, files);
             start(asked.ranks, asked.results, measurement, None)
         }
-        What::Enqueue(asked) => {
+        BenchCommand::Enqueue(asked) => {
             let ranks = Ranks {
                 backend: asked.backend,
                 // Only one rank is measured.
@@ -229,7 +229,7 @@ fn start(
     asked: Ranks,
     results: Results,
     measurement: Measurement,
-    mut summary: Option<Circumstances>,
+    mut summary: Option<RunContext>,
 ) -> Result<ExitCode> {
     results.check()?;
     let selection = asked.backend.selection()?;

@@ -10,7 +10,7 @@ use symmem_bench::{collectives, tune};
 #[derive(Debug, Default, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    which: Which,
+    which: CaseArguments,
     /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi, a name
     /// of --algorithm, or none [default: NCCL or RCCL with and without windows and torch on GPUs; mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
@@ -30,7 +30,7 @@ pub struct Arguments {
 
 /// Arguments that benchmark and tuning share: operations, sizes and element type.
 #[derive(Debug, Default, Args)]
-struct Which {
+struct CaseArguments {
     /// Every fifth power of two up to 1 MiB, or every power of two up to --max-bytes; 3 rounds instead of 9
     #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
     quick: bool,
@@ -57,7 +57,7 @@ struct Which {
 #[derive(Debug, Default, Args)]
 pub struct TuneArguments {
     #[command(flatten)]
-    which: Which,
+    which: CaseArguments,
     /// File for the table; its rows for other operations and world sizes stay
     #[arg(long, value_name = "FILE", default_value = "tuning.json", help_heading = RESULTS)]
     pub out: PathBuf,
@@ -87,7 +87,7 @@ impl Arguments {
     }
 }
 
-impl Which {
+impl CaseArguments {
     fn options(self) -> collectives::Options {
         let defaults = collectives::Options::default();
         collectives::Options {

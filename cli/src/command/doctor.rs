@@ -22,7 +22,7 @@ use symmem_bench::{Effort, collectives};
 const CUDA: &str = "cuda";
 
 #[derive(Debug, Subcommand)]
-pub enum What {
+pub enum DoctorCommand {
     /// Check NVLS multicast, which symmem uses only with SYMMEM_MULTICAST=1
     ///
     /// Describes this machine, each step of the live test, what can go wrong and how to recover. Without
@@ -63,7 +63,7 @@ pub struct Arguments {
 }
 
 /// Describes the machine and the test, and runs the test with `--i-own-this-machine`; blocks until it has ended.
-pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
+pub fn doctor(DoctorCommand::Multicast(arguments): DoctorCommand) -> Result<ExitCode> {
     arguments.json.as_ref().map(Target::check).transpose()?;
     let backend = Backend {
         backend: arguments.backend.clone(),
@@ -88,7 +88,7 @@ pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
     let steps = Steps {
         ranks: arguments.ranks.unwrap_or(machine.devices.len() as u32),
         bytes,
-        comings: Steps::comings(effort),
+        bring_ups: Steps::bring_ups(effort),
         operations: bench.collectives.clone(),
         largest,
     };
@@ -103,7 +103,7 @@ pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
         }
         (true, false) => {
             let trial = trial::run(&selection, effort, &steps, bench)?;
-            let passed = trial.trouble.is_none();
+            let passed = trial.failure.is_none();
             report.trial = Some(trial);
             match passed {
                 true => ExitCode::SUCCESS,

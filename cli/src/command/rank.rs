@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use symmem::backends::{self as select, Chosen, Selection};
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune};
@@ -132,7 +132,7 @@ impl Run<'_> {
     /// Measures all-gather + GEMM. Rank 0 writes the result files, prints the plans and the report, and then stores
     /// the tuning rows if all results were right.
     fn products(self, options: &ag_gemm::Options, files: &Files) -> Result<ExitCode> {
-        let mut told = ag_gemm::Told::default();
+        let mut told = ag_gemm::UnreportedResults::default();
         let measured = with_bar(self.communicator, |progress| {
             let mut report = Report::new(self.environment.clone());
             told = ag_gemm::add(self.communicator, options, &mut report, progress)?;
@@ -180,7 +180,7 @@ impl Run<'_> {
             )?;
         }
         match &self.task.summary {
-            Some(circumstances) => output::text(summary::summary(&report, circumstances))?,
+            Some(run_context) => output::text(summary::summary(&report, run_context))?,
             None => output::text(table::terminal(&report))?,
         }
         written.tell()?;
@@ -195,9 +195,9 @@ impl Run<'_> {
 }
 
 /// Merges the rows for all-gather + GEMM into the file, and prints them.
-fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
+fn tell_products(file: &Path, rows: Vec<StoredGemmRow>) -> Result<()> {
     let table = tune::Table {
-        products,
+        gemm: rows,
         ..tune::Table::default()
     };
     let mut written = Written::default();

@@ -122,8 +122,8 @@ fn text(report: &Report, soak: Option<u64>) -> String {
                 ));
             }
         }
-        if let Some(trouble) = &world.trouble {
-            lines.push(format!("FAILED, {} ranks: {trouble}", world.world));
+        if let Some(failure) = &world.failure {
+            lines.push(format!("FAILED, {} ranks: {failure}", world.world));
         }
     }
     let worlds: Vec<String> = (report.worlds.iter())

@@ -6,7 +6,7 @@ use super::files::Target;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
-use symmem_bench::report::summary::Circumstances;
+use symmem_bench::report::summary::RunContext;
 use symmem_bench::{Effort, ag_gemm, collectives, p2p, tune};
 
 /// Deadline of every wait on a peer: much longer than any measurement, much shorter than a night.
@@ -28,7 +28,7 @@ pub struct Task {
     /// The user's command, for the report.
     pub command: String,
     /// What the one-screen summary shows besides the measurements; `None` prints all tables instead.
-    pub summary: Option<Circumstances>,
+    pub summary: Option<RunContext>,
 }
 
 /// The files that `symmem bench ag-gemm` writes.

@@ -1,6 +1,6 @@
 //! The doctor's findings, as JSON.
 
-use super::coming::Coming;
+use super::bring_up::BringUp;
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +26,15 @@ pub struct Trial {
     /// Number of ranks.
     pub ranks: u32,
     /// Why the test failed; `None` if all parts passed.
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub failure: Option<String>,
     /// The first communicator, whose setup steps were logged.
-    pub set_up: Vec<Coming>,
+    pub set_up: Vec<BringUp>,
     /// The conformance cases.
     pub conformance: Option<symmem_conformance::Report>,
     /// Communicators that were set up and finalized one after the other.
-    pub comings: Vec<Coming>,
+    #[serde(rename = "comings")]
+    pub bring_ups: Vec<BringUp>,
     /// The measurements.
     pub bench: Option<symmem_bench::report::Report>,
 }

@@ -22,7 +22,7 @@ pub struct Steps {
     /// Bytes of the multicast object, before rounding up.
     pub bytes: u64,
     /// Number of communicators that are set up and finalized.
-    pub comings: u32,
+    pub bring_ups: u32,
     /// The collectives that are measured.
     pub operations: Vec<Collective>,
     /// Bytes of the largest collective that is measured.
@@ -45,7 +45,7 @@ impl Steps {
     }
 
     /// Returns the number of communicators that are set up and finalized.
-    pub fn comings(effort: Effort) -> u32 {
+    pub fn bring_ups(effort: Effort) -> u32 {
         match effort {
             Effort::Quick => 2,
             Effort::Standard => 8,
@@ -97,7 +97,7 @@ fn mib(bytes: u64) -> String {
 
 impl fmt::Display for Steps {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ranks, comings) = (self.ranks, self.comings);
+        let (ranks, bring_ups) = (self.ranks, self.bring_ups);
         let (bytes, largest) = (mib(self.bytes), mib(self.largest));
         let (operations, failures) = (named(&self.operations), failures());
         write!(
@@ -118,7 +118,7 @@ The live test, with {ranks} ranks on {ranks} devices, which should be idle
        all       cuMulticastUnbind of the buffers, cuMemUnmap, cuMulticastUnbind, cuMemRelease
      Each call that may block has a deadline. A call that never returns keeps its thread; the rank goes on.
   2. Runs the conformance cases of both multicast algorithms in one communicator.
-  3. Sets up and finalizes {comings} communicators in the same processes, to check that their slots are freed.
+  3. Sets up and finalizes {bring_ups} communicators in the same processes, to check that their slots are freed.
   4. Measures {operations} up to {largest}:
      by multicast, by symmem's peer-to-peer algorithms and by NCCL, which may use multicast in these
      processes (NCCL_NVLS_ENABLE=2, or your value).
@@ -157,7 +157,7 @@ mod tests {
         Steps {
             ranks: 8,
             bytes: 1 << 30,
-            comings: 4,
+            bring_ups: 4,
             operations: vec![Collective::AllReduce, Collective::Broadcast],
             largest: 64 << 20,
         }

@@ -106,7 +106,7 @@ fn in_trouble(directory: &Path, mut command: Command) -> (String, Report) {
     let told = report
         .trial
         .as_ref()
-        .and_then(|trial| trial.trouble.clone());
+        .and_then(|trial| trial.failure.clone());
     assert_eq!(said, format!("FAILED: {}", told.unwrap_or_default()));
     (said, report)
 }
@@ -232,12 +232,12 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
         assert!(err.contains(step), "{step} is missing in\n{err}");
     }
     let trial = read(&directory).trial.unwrap();
-    assert_eq!((trial.ranks, trial.trouble), (RANKS, None));
-    let all: Vec<_> = trial.set_up.iter().chain(&trial.comings).collect();
+    assert_eq!((trial.ranks, trial.failure), (RANKS, None));
+    let all: Vec<_> = trial.set_up.iter().chain(&trial.bring_ups).collect();
     assert_eq!(all.len(), 3);
     assert!(
         all.iter()
-            .all(|coming| coming.path == "HARDWARE" && coming.trouble().is_none())
+            .all(|bring_up| bring_up.path == "HARDWARE" && bring_up.failure().is_none())
     );
     let conformance = trial.conformance.unwrap();
     assert!(conformance.is_clean() && conformance.totals.skipped.is_empty());
@@ -307,7 +307,7 @@ fn a_call_that_fails_in_the_set_up_is_told_with_what_to_do_and_nothing_comes_aft
     assert!(said.contains(whose) && said.contains(advice), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.set_up.len(), 1);
-    assert!(trial.conformance.is_none() && trial.comings.is_empty() && trial.bench.is_none());
+    assert!(trial.conformance.is_none() && trial.bring_ups.is_empty() && trial.bench.is_none());
 }
 
 #[test]
@@ -325,8 +325,8 @@ fn slots_that_run_out_only_when_communicators_come_and_go_are_found() {
     assert!(said.contains("setup and release: "), "{said}");
     assert!(said.contains("no slot left"), "{said}");
     let trial = report.trial.unwrap();
-    assert_eq!(trial.comings.len(), 2);
-    assert!(trial.comings[0].trouble().is_none() && trial.conformance.unwrap().is_clean());
+    assert_eq!(trial.bring_ups.len(), 2);
+    assert!(trial.bring_ups[0].failure().is_none() && trial.conformance.unwrap().is_clean());
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_world_that_conformance_loses_is_the_last_set_up() {
     let cases = &trial.conformance.unwrap().worlds[0].cases;
     let last = &cases.last().unwrap().record.outcome;
     assert!(matches!(last, Outcome::Failed(_)), "{last:?}");
-    assert!(trial.comings.is_empty());
+    assert!(trial.bring_ups.is_empty());
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_case_that_cannot_be_run_is_the_last_and_the_ranks_end_in_good_order() {
     assert_eq!(ends(&directory), ([2; RANKS as usize], Vec::new()));
     let trial = report.trial.unwrap();
     let conformance = trial.conformance.unwrap();
-    assert_eq!(conformance.worlds[0].trouble, None);
+    assert_eq!(conformance.worlds[0].failure, None);
     let cases = &conformance.worlds[0].cases;
     let passed = |case: &&symmem_conformance::NamedRecord| case.record.outcome == Outcome::Passed;
     assert_eq!(cases.iter().filter(passed).count(), cases.len() - 1);
@@ -408,8 +408,8 @@ fn what_was_found_out_before_a_rank_failed_is_told() {
     let (said, report) = in_trouble(&directory, command);
     assert!(said.contains("release: a rank failed"), "{said}");
     let trial = report.trial.unwrap();
-    assert_eq!(trial.comings.len(), 1);
-    assert_eq!(trial.comings[0].trouble(), None);
+    assert_eq!(trial.bring_ups.len(), 1);
+    assert_eq!(trial.bring_ups[0].failure(), None);
     assert_eq!(ends(&directory).0, [3, 2, 3]);
     let left = std::fs::read_dir(directory.join("tmp")).unwrap();
     assert_eq!(left.count(), 0, "of what ranks hand over");

@@ -21,7 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use symmem_bench::report::collectives::OURS;
-use symmem_bench::report::{Collective, Collectives, Report};
+use symmem_bench::report::{Collective, CollectiveResults, Report};
 
 /// Creates an empty directory for a test.
 fn directory(name: &str) -> PathBuf {
@@ -80,7 +80,7 @@ fn report(file: &Path) -> Report {
 
 /// Returns the collectives of a report. Asserts that every point of symmem has all timings and was checked on all ranks.
 #[track_caller]
-fn collectives(report: &Report) -> &Collectives {
+fn collectives(report: &Report) -> &CollectiveResults {
     let section = report.collectives.as_ref().unwrap();
     for point in section.points.iter().filter(|point| point.by == OURS) {
         let both = [point.out_of_place, point.in_place];

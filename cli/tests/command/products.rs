@@ -1,7 +1,7 @@
 //! Benchmarks of all-gather + GEMM: on the host, on CUDA over the fakes, and with a stand-in for PyTorch.
 
 use super::*;
-use symmem::tuning::{ProductRow, Table};
+use symmem::tuning::{StoredGemmRow, Table};
 use symmem_bench::report::ag_gemm::{
     ALGORITHMS, AUTOMATIC, GATHER, GEMM, Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED,
     VARIANTS, WINDOWS,
@@ -72,7 +72,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         assert!(output.contains(part), "{part} is missing in\n{output}");
     }
     for measured in products(&directory) {
-        let shape = measured.product.shape();
+        let shape = measured.problem.shape();
         for by in [GEMM, OWN_GEMM, GATHER].into_iter().chain(ALGORITHMS) {
             let entry = measured.entry(by).unwrap();
             assert!(
@@ -83,7 +83,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         }
         for by in [OWN_GEMM].into_iter().chain(ALGORITHMS) {
             // All of C, in a call and in a graph replay, on both ranks.
-            let all = 2 * 2 * measured.product.m * measured.product.n;
+            let all = 2 * 2 * measured.problem.m * measured.problem.n;
             assert_eq!(
                 measured.entry(by).unwrap().checked,
                 all as u64,
@@ -160,9 +160,9 @@ fn columns_between_windows_are_put_where_they_belong_and_replayed() {
 
 /// Returns the rows for all-gather + GEMM in a file.
 #[track_caller]
-fn rows(file: &Path) -> Vec<ProductRow> {
+fn rows(file: &Path) -> Vec<StoredGemmRow> {
     let text = std::fs::read_to_string(file).unwrap();
-    Table::from_json(&text).unwrap().products
+    Table::from_json(&text).unwrap().gemm
 }
 
 #[test]
@@ -206,16 +206,20 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         );
     }
     // Candidates for the whole GEMM and for a shard's, whichever algorithm was the fastest.
-    let mut lengths: Vec<u64> = row.ways.iter().map(|way| way.rows).collect();
+    let mut lengths: Vec<u64> = row
+        .candidates
+        .iter()
+        .map(|candidate| candidate.rows)
+        .collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [32, 64]);
 
     // A row that no rule gives, with a transport that is not an algorithm's default.
     let mut stored = row.clone();
     (stored.algorithm, stored.transport) = ("pipeline".into(), "get".into());
-    let chosen = |stored: &ProductRow| {
+    let chosen = |stored: &StoredGemmRow| {
         let table = Table {
-            products: vec![stored.clone()],
+            gemm: vec![stored.clone()],
             ..Table::default()
         };
         std::fs::write(&file, table.to_json().unwrap()).unwrap();
@@ -250,7 +254,10 @@ fn a_choice_among_some_ways_only_is_not_credited_with_the_time_of_another_one() 
     assert_eq!(measured.chosen.as_deref(), Some("push kernel"));
     assert_eq!(measured.choice, None);
     let output = text(&output.stdout);
-    assert!(output.contains("the choice was none of those"), "{output}");
+    assert!(
+        output.contains("An empty cell: the selector's choice"),
+        "{output}"
+    );
     // If all algorithms are measured, so is the selector's choice.
     succeed(bench(&directory, On::Cuda(2), shapes, &some[2..]));
     let measured = &products(&directory)[0];
@@ -295,7 +302,7 @@ fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() 
     let kept = rows(&directory.join("new.json"));
     assert_eq!(kept.len(), 2);
     // The host's GEMM has no heuristic candidates.
-    assert!(kept.iter().all(|row| row.ways.is_empty()), "{kept:?}");
+    assert!(kept.iter().all(|row| row.candidates.is_empty()), "{kept:?}");
     for measured in products(&directory) {
         assert!(measured.entry("baseline").unwrap().checked > 0);
     }
@@ -303,8 +310,7 @@ fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() 
     let file = directory.join("new.json");
     let text = std::fs::read_to_string(&file).unwrap();
     let mut table = Table::from_json(&text).unwrap();
-    (table.products[0].algorithm, table.products[0].transport) =
-        ("pipeline".into(), "vendor".into());
+    (table.gemm[0].algorithm, table.gemm[0].transport) = ("pipeline".into(), "vendor".into());
     std::fs::write(&file, table.to_json().unwrap()).unwrap();
     let told = super::text(&succeed(new(&["-v"])).stderr);
     assert!(

@@ -36,7 +36,7 @@ fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
     assert!(count("all_gather") > 0);
     let rust = tune("broadcast", &["--max-bytes", "1K", "--rust"]);
     assert!(
-        rust.contains("CollectiveOperation::BROADCAST, world: 2"),
+        rust.contains("CollectiveOperationCode::BROADCAST, world: 2"),
         "{rust}"
     );
 }

@@ -33,7 +33,7 @@ pub struct Piece {
 impl Call {
     /// Returns the call of a case in a group of `world` members.
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
-        let operation = case.way.operation;
+        let operation = case.variant.operation;
         let mut random = Random(case.seed);
         let size = case.dtype.size();
         let parts = if operation.has_parts() { world } else { 1 };
@@ -218,16 +218,16 @@ fn spread(messages: &[(Option<usize>, usize)]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::case::{AlgorithmName, Way};
+    use crate::collectives::case::{AlgorithmName, CollectiveVariant};
 
     fn call(operation: Collective, seed: u64) -> Call {
-        let way = Way {
+        let variant = CollectiveVariant {
             operation,
             algorithm: AlgorithmName::Automatic,
         };
         let case = CollectiveCase {
             length: Length::Elements(2),
-            ..CollectiveCase::plain(way, Dtype::U8, seed)
+            ..CollectiveCase::plain(variant, Dtype::U8, seed)
         };
         Call::of(&case, 3)
     }

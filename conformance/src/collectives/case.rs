@@ -11,7 +11,8 @@ use symmem::{Algorithm, CollectiveOperation, ReduceOp};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CollectiveCase {
     /// Operation and algorithm.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub variant: CollectiveVariant,
     /// Element type.
     pub dtype: Dtype,
     /// Reduction operator; ignored by operations that do not reduce.
@@ -42,9 +43,9 @@ pub struct CollectiveCase {
 
 impl CollectiveCase {
     /// A simple case: all ranks, out of place, aligned, few elements.
-    pub(crate) fn plain(way: Way, dtype: Dtype, seed: u64) -> Self {
+    pub(crate) fn plain(variant: CollectiveVariant, dtype: Dtype, seed: u64) -> Self {
         Self {
-            way,
+            variant,
             dtype,
             reduction: Reduction::Sum,
             length: Length::Elements(24),
@@ -64,15 +65,15 @@ impl CollectiveCase {
     /// Returns why a device with these capabilities cannot run this case; `None` if it can.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         let has_engine = capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
-        (self.way.algorithm == AlgorithmName::CopyEngine && !has_engine)
+        (self.variant.algorithm == AlgorithmName::CopyEngine && !has_engine)
             .then_some("the device has no copy engine")
     }
 }
 
 impl fmt::Display for CollectiveCase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{:?}", self.way, self.dtype)?;
-        if self.way.operation.reduces() {
+        write!(formatter, "{}/{:?}", self.variant, self.dtype)?;
+        if self.variant.operation.reduces() {
             write!(formatter, ".{:?}.{:?}", self.reduction, self.values)?;
         }
         write!(
@@ -144,14 +145,14 @@ impl Collective {
 
 /// An operation and its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Way {
+pub struct CollectiveVariant {
     /// The operation.
     pub operation: Collective,
     /// The algorithm.
     pub algorithm: AlgorithmName,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for CollectiveVariant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?}/{:?}", self.operation, self.algorithm)
     }
@@ -217,7 +218,7 @@ impl AlgorithmName {
 
     /// Whether it runs as a symmem kernel, so that a call can set the grid size.
     pub fn has_grid(self) -> bool {
-        !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_vendor()
+        !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_nccl()
     }
 
     /// Whether it uses multicast addresses, real or emulated.
@@ -227,11 +228,11 @@ impl AlgorithmName {
 
     /// Whether it may add in another order than the reference, so that results are close but not bit-identical.
     pub fn is_close(self) -> bool {
-        self.is_vendor() || self.is_multicast()
+        self.is_nccl() || self.is_multicast()
     }
 
     /// Whether NCCL or RCCL runs it.
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         matches!(self, Self::Vendor | Self::VendorWindows)
     }
 }

@@ -43,17 +43,17 @@ pub fn check(
 /// Returns a finding if a case that should run multicast kernels would run another algorithm.
 fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<Option<String>> {
     let communicator = site.communicator;
-    if !case.way.algorithm.is_multicast()
-        || !case.goes_by_multicast(
+    if !case.variant.algorithm.is_multicast()
+        || !case.uses_multicast(
             communicator.world_size(),
             MulticastKernels::of(communicator),
         )
     {
         return Ok(None);
     }
-    let named: Option<Algorithm> = case.way.algorithm.into();
+    let named: Option<Algorithm> = case.variant.algorithm.into();
     for lane in lanes {
-        let by = lane.goes_by()?;
+        let by = lane.selected_algorithm()?;
         if Some(by) != named {
             let (by, named) = (by.name(), named.map_or("", Algorithm::name));
             return Ok(Some(format!("the call would use {by} instead of {named}")));

@@ -21,9 +21,9 @@ impl Closeness {
     /// to 2 ([`super::Values::Modest`]), so each of the `world` roundings has an error of at most half a unit in
     /// the last place of the largest sum, which is below `2 * world`, or of the product.
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
-        let computed = case.way.operation.reduces() && case.dtype.is_float();
+        let computed = case.variant.operation.reduces() && case.dtype.is_float();
         let mut bounds = (0.0, 0.0);
-        if computed && case.way.algorithm.is_close() {
+        if computed && case.variant.algorithm.is_close() {
             let mantissa = match case.dtype {
                 Dtype::F64 => 52,
                 dtype => Format::of(dtype).mantissa,

@@ -1,7 +1,8 @@
 //! Tests that every check of collectives can fail: they plant faults in one of three ranks.
 
 use super::case::{
-    AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
+    AlgorithmName, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,
+    StreamOwner, Values,
 };
 use super::closeness::Closeness;
 use super::soak_case::SoakCase;
@@ -13,7 +14,7 @@ use crate::length::Length;
 use crate::outcome::Outcome;
 
 const CASE: CollectiveCase = CollectiveCase {
-    way: Way {
+    variant: CollectiveVariant {
         operation: Collective::AllReduce,
         algorithm: AlgorithmName::Automatic,
     },
@@ -45,9 +46,9 @@ const EVERYWHERE: [Collective; 7] = [
 
 fn case(operation: Collective, mode: Mode, in_place: bool) -> CollectiveCase {
     CollectiveCase {
-        way: Way {
+        variant: CollectiveVariant {
             operation,
-            ..CASE.way
+            ..CASE.variant
         },
         mode,
         in_place,
@@ -178,9 +179,9 @@ fn a_soak_stops_at_the_first_wrong_element() {
 fn the_vendor_and_a_switch_may_be_off_by_their_roundings_and_no_more() {
     let of = |algorithm, dtype, reduction| {
         let case = CollectiveCase {
-            way: Way {
+            variant: CollectiveVariant {
                 algorithm,
-                ..CASE.way
+                ..CASE.variant
             },
             dtype,
             reduction,

@@ -115,7 +115,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Returns the algorithm that the call would use.
-    pub fn goes_by(&self) -> Result<Algorithm> {
+    pub fn selected_algorithm(&self) -> Result<Algorithm> {
         let rank = self.site.rank();
         let longest = match self.call.operation {
             Collective::AllGatherV => 0,
@@ -230,7 +230,7 @@ impl<'a> Lane<'a> {
     }
 
     fn options(&self) -> CollectiveOptions<'a> {
-        let algorithm = self.case.way.algorithm;
+        let algorithm = self.case.variant.algorithm;
         let blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
         CollectiveOptions::new()
             .algorithm(algorithm)
@@ -239,10 +239,10 @@ impl<'a> Lane<'a> {
             .concurrent(blocks.filter(|_| algorithm == AlgorithmName::CopyEngine))
             .channel(self.channel)
             .provider(match algorithm {
-                AlgorithmName::Vendor => Provider::Vendor,
-                AlgorithmName::VendorWindows => Provider::VendorWindows,
+                AlgorithmName::Vendor => Provider::Nccl,
+                AlgorithmName::VendorWindows => Provider::NcclWindows,
                 // The selector must not choose NCCL or RCCL, whose results are not exact.
-                _ => Provider::Own,
+                _ => Provider::Symmem,
             })
             .deadline(self.site.deadline)
             .group(self.site.group)

@@ -27,7 +27,8 @@ pub(super) use enqueue::enqueue;
 pub(super) use lane::{Lane, Site, sizes};
 
 pub use case::{
-    AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
+    AlgorithmName, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,
+    StreamOwner, Values,
 };
 pub use multicast::MulticastKernels;
 pub use refusal_case::RefusalCase;

@@ -14,12 +14,12 @@ impl CollectiveCase {
     /// Whether the case runs multicast kernels in a world of `world` ranks with these features. The other cases
     /// that name multicast test the replacement: for groups made by `split`, and for reductions that multicast
     /// does not support.
-    pub fn goes_by_multicast(&self, world: usize, kernels: MulticastKernels) -> bool {
-        let way = self.way;
-        let is_served = !way.operation.reduces()
+    pub fn uses_multicast(&self, world: usize, kernels: MulticastKernels) -> bool {
+        let variant = self.variant;
+        let is_served = !variant.operation.reduces()
             || is_reduced_by_multicast(self.dtype, self.reduction)
                 && (kernels.f8 || !is_f8(self.dtype));
-        way.algorithm.is_multicast()
+        variant.algorithm.is_multicast()
             && is_served
             && self.members == Members::All
             && world > 1

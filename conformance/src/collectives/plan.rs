@@ -1,8 +1,8 @@
 //! Generates collective cases: a sample that covers every pair of parameter values, or all cases.
 
 use super::case::{
-    AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
-    Way,
+    AlgorithmName as By, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,
+    StreamOwner, Values,
 };
 use super::multicast::{is_f8, is_reduced_by_multicast};
 use super::refusal_case::RefusalCase;
@@ -90,12 +90,14 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
 }
 
 /// Returns every operation with every algorithm that supports it.
-pub fn ways() -> Vec<Way> {
+pub fn variants() -> Vec<CollectiveVariant> {
     let each = Collective::ALL.into_iter().flat_map(|operation| {
-        algorithms(operation).iter().map(move |&algorithm| Way {
-            operation,
-            algorithm,
-        })
+        algorithms(operation)
+            .iter()
+            .map(move |&algorithm| CollectiveVariant {
+                operation,
+                algorithm,
+            })
     });
     each.collect()
 }
@@ -165,14 +167,14 @@ const BLOCKS: [u32; 5] = [0, 1, 2, 5, 16];
 /// Returns the sample for `worlds` worlds, as pairs of a world's index and a case. Every two values of
 /// every two parameters occur together in some case. Each world also gets the refusals of one type.
 pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
-    let ways = ways();
+    let variants = variants();
     let lengths = match sizes {
         Sizes::Small => &LENGTHS[..SMALL],
         Sizes::Large => &LENGTHS[..LENGTHS.len() - 1],
     };
     let sizes = [
         worlds,
-        ways.len(),
+        variants.len(),
         Dtype::ALL.len(),
         Reduction::ALL.len(),
         lengths.len() + 1,
@@ -188,7 +190,7 @@ pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
     ];
     let mut random = Random(seed);
     let cases = pairwise(&sizes, seed).into_iter().map(|row| {
-        let case = case(&ways, lengths, &row[1..], &mut random);
+        let case = case(&variants, lengths, &row[1..], &mut random);
         (row[0], Case::Collective(case))
     });
     let mut cases: Vec<_> = cases.collect();
@@ -213,7 +215,7 @@ pub fn full(seed: u64) -> impl Iterator<Item = Case> {
 }
 
 fn product(seed: u64) -> impl Iterator<Item = Case> {
-    let ways = ways();
+    let variants = variants();
     (0..product_count()).map(move |number| {
         let mut random = Random(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut rest = number;
@@ -222,10 +224,10 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
             rest /= base;
             value
         };
-        let (way, dtype) = (digit(ways.len()), digit(Dtype::ALL.len()));
+        let (variant, dtype) = (digit(variants.len()), digit(Dtype::ALL.len()));
         let (length, place) = (digit(LENGTHS.len() + 1), digit(2));
         let row = [
-            way,
+            variant,
             dtype,
             random.below(Reduction::ALL.len()),
             length,
@@ -239,7 +241,7 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
             random.below(BLOCKS.len()),
             random.below(Values::EXACT.len()),
         ];
-        Case::Collective(case(&ways, &LENGTHS, &row, &mut random))
+        Case::Collective(case(&variants, &LENGTHS, &row, &mut random))
     })
 }
 
@@ -248,20 +250,20 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
 const LEFT: usize = 8;
 
 /// Returns the members for a case.
-pub(super) fn members(way: Way, drawn: Members, random: &mut Random) -> Members {
+pub(super) fn members(variant: CollectiveVariant, drawn: Members, random: &mut Random) -> Members {
     // The NCCL or RCCL communicator and the multicast object exist for the group of all ranks only.
     let of_all =
-        way.algorithm.is_vendor() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
+        variant.algorithm.is_nccl() || variant.algorithm.is_multicast() && random.below(LEFT) != 0;
     if of_all { Members::All } else { drawn }
 }
 
 /// Returns element type and operator for a case; for multicast, mostly a reduction that multicast supports.
 pub(super) fn reduced(
-    way: Way,
+    variant: CollectiveVariant,
     drawn: (Dtype, Reduction),
     random: &mut Random,
 ) -> (Dtype, Reduction) {
-    let is_free = !way.algorithm.is_multicast() || !way.operation.reduces();
+    let is_free = !variant.algorithm.is_multicast() || !variant.operation.reduces();
     if is_free || random.below(LEFT) == 0 {
         return drawn;
     }
@@ -285,8 +287,8 @@ fn done(dtype: Dtype) -> Vec<Reduction> {
 }
 
 /// Returns the kind of values for a way; `lot` is a random number.
-pub(super) fn values(way: Way, lot: usize) -> Values {
-    if way.algorithm.is_close() {
+pub(super) fn values(variant: CollectiveVariant, lot: usize) -> Values {
+    if variant.algorithm.is_close() {
         // The order of accumulation is unknown, so the values must not depend on it much.
         Values::Modest
     } else {
@@ -300,33 +302,38 @@ pub fn full_count() -> usize {
 }
 
 fn product_count() -> usize {
-    ways().len() * Dtype::ALL.len() * (LENGTHS.len() + 1) * 2 * Mode::ALL.len()
+    variants().len() * Dtype::ALL.len() * (LENGTHS.len() + 1) * 2 * Mode::ALL.len()
 }
 
 /// Builds the case of a row, which has the index of each parameter's value in the order of [`sample`].
-fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
-    let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
-    let is_vendor = way.algorithm.is_vendor();
-    let values = values(way, row[12]);
+fn case(
+    variants: &[CollectiveVariant],
+    lengths: &[Length],
+    row: &[usize],
+    random: &mut Random,
+) -> CollectiveCase {
+    let (variant, dtype) = (variants[row[0]], Dtype::ALL[row[1]]);
+    let is_nccl = variant.algorithm.is_nccl();
+    let values = values(variant, row[12]);
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
     let seed = random.number();
     // A separate generator, so that draws for multicast do not change the other cases.
     let mut random = Random(!seed);
-    let (dtype, reduction) = reduced(way, (dtype, Reduction::ALL[row[2]]), &mut random);
+    let (dtype, reduction) = reduced(variant, (dtype, Reduction::ALL[row[2]]), &mut random);
     CollectiveCase {
-        way,
+        variant,
         dtype,
         reduction,
         length: lengths.get(row[3]).copied().unwrap_or(by_lot),
         destination_offset: OFFSETS[row[4]],
         source_offset: OFFSETS[row[5]],
-        in_place: is_in_place(way, row[6] == 1),
+        in_place: is_in_place(variant, row[6] == 1),
         mode: match Mode::ALL[row[7]] {
             // The calls on one NCCL or RCCL communicator must follow one another on one stream.
-            Mode::Concurrent if is_vendor => Mode::Eager,
+            Mode::Concurrent if is_nccl => Mode::Eager,
             mode => mode,
         },
-        members: members(way, Members::ALL[row[8]], &mut random),
+        members: members(variant, Members::ALL[row[8]], &mut random),
         stream: StreamOwner::ALL[row[9]],
         channel: row[10] as u32,
         blocks: BLOCKS[row[11]],
@@ -336,14 +343,14 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
 }
 
 /// Whether a case is in place, given the random choice `wanted`.
-pub(super) fn is_in_place(way: Way, wanted: bool) -> bool {
-    is_refused_out_of_place(way) || wanted && has_in_place(way)
+pub(super) fn is_in_place(variant: CollectiveVariant, wanted: bool) -> bool {
+    is_refused_out_of_place(variant) || wanted && has_in_place(variant)
 }
 
 /// Whether a way supports in-place calls.
-fn has_in_place(way: Way) -> bool {
+fn has_in_place(variant: CollectiveVariant) -> bool {
     let has_form = matches!(
-        way.operation,
+        variant.operation,
         Collective::AllReduce
             | Collective::Reduce
             | Collective::ReduceScatter
@@ -351,12 +358,12 @@ fn has_in_place(way: Way) -> bool {
             | Collective::Broadcast
             | Collective::AllToAll
     );
-    has_form && !is_refused_in_place(way)
+    has_form && !is_refused_in_place(variant)
 }
 
 /// Whether an in-place call must be refused, because peers may still read data that it overwrites.
-pub(super) fn is_refused_in_place(way: Way) -> bool {
-    match (way.operation, way.algorithm) {
+pub(super) fn is_refused_in_place(variant: CollectiveVariant) -> bool {
+    match (variant.operation, variant.algorithm) {
         (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
         (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Swap | By::Automatic),
         _ => false,
@@ -364,8 +371,8 @@ pub(super) fn is_refused_in_place(way: Way) -> bool {
 }
 
 /// Whether an out-of-place call must be refused, because the algorithm overwrites its source.
-pub(super) fn is_refused_out_of_place(way: Way) -> bool {
-    way.algorithm == By::Swap
+pub(super) fn is_refused_out_of_place(variant: CollectiveVariant) -> bool {
+    variant.algorithm == By::Swap
 }
 
 #[cfg(test)]
@@ -386,24 +393,26 @@ mod tests {
         let met = |of: fn(&(usize, CollectiveCase)) -> String| {
             cases.iter().map(of).collect::<HashSet<_>>().len()
         };
-        let of_vendor = |way: &&Way| way.algorithm.is_vendor();
-        let vendors = ways().iter().filter(of_vendor).count();
-        let ways = ways().len();
+        let of_vendor = |variant: &&CollectiveVariant| variant.algorithm.is_nccl();
+        let vendors = variants().iter().filter(of_vendor).count();
+        let variants = variants().len();
         assert_eq!(
-            met(|(world, case)| format!("{world} {}", case.way)),
-            4 * ways
+            met(|(world, case)| format!("{world} {}", case.variant)),
+            4 * variants
         );
         // Multicast reductions are left out, since few of them have a type that multicast does not reduce.
-        let others = |way: &&Way| !way.algorithm.is_multicast() || !way.operation.reduces();
-        for way in super::ways().iter().filter(others) {
-            let here = cases.iter().filter(|(_, case)| case.way == *way);
+        let others = |variant: &&CollectiveVariant| {
+            !variant.algorithm.is_multicast() || !variant.operation.reduces()
+        };
+        for variant in super::variants().iter().filter(others) {
+            let here = cases.iter().filter(|(_, case)| case.variant == *variant);
             let dtypes: HashSet<Dtype> = here.map(|(_, case)| case.dtype).collect();
-            assert_eq!(dtypes.len(), Dtype::ALL.len(), "{way}");
+            assert_eq!(dtypes.len(), Dtype::ALL.len(), "{variant}");
         }
         assert_eq!(
-            met(|(_, case)| format!("{} {:?}", case.way, case.mode)),
+            met(|(_, case)| format!("{} {:?}", case.variant, case.mode)),
             // NCCL and RCCL are not called from two streams at once.
-            ways * 3 - vendors
+            variants * 3 - vendors
         );
         assert_eq!(
             met(|(_, case)| format!("{:?} {:?}", case.dtype, case.reduction)),
@@ -414,30 +423,30 @@ mod tests {
     #[test]
     fn most_cases_that_name_multicast_go_by_it_and_a_few_of_each_way_show_what_takes_its_place() {
         for seed in 1..4 {
-            let mut counts = HashMap::<Way, (usize, usize)>::new();
+            let mut counts = HashMap::<CollectiveVariant, (usize, usize)>::new();
             let (mut split, mut unreduced) = (0, 0);
             for (_, case) in sample(1, Sizes::Small, seed) {
                 let Case::Collective(case) = case else {
                     continue;
                 };
-                if !case.way.algorithm.is_multicast() {
+                if !case.variant.algorithm.is_multicast() {
                     continue;
                 }
-                let count = counts.entry(case.way).or_default();
-                match case.goes_by_multicast(2, MulticastKernels::LEAST) {
+                let count = counts.entry(case.variant).or_default();
+                match case.uses_multicast(2, MulticastKernels::LEAST) {
                     true => count.0 += 1,
                     false => count.1 += 1,
                 }
                 split += usize::from(case.members != Members::All);
-                let reduces = case.way.operation.reduces();
+                let reduces = case.variant.operation.reduces();
                 unreduced +=
                     usize::from(reduces && !is_reduced_by_multicast(case.dtype, case.reduction));
             }
             assert_eq!(counts.len(), 6);
             assert!(split > 0 && unreduced > 0, "seed {seed}");
-            for (way, (by_kernels, others)) in &counts {
-                assert!(by_kernels > others, "{way}: {by_kernels} and {others}");
-                assert!(*others > 0, "{way}");
+            for (variant, (by_kernels, others)) in &counts {
+                assert!(by_kernels > others, "{variant}: {by_kernels} and {others}");
+                assert!(*others > 0, "{variant}");
             }
             let (by_kernels, others) =
                 (counts.values()).fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
@@ -452,10 +461,13 @@ mod tests {
 
     #[test]
     fn every_operation_is_served_by_the_selector_and_no_way_is_there_twice() {
-        let ways = ways();
-        assert_eq!(ways.iter().collect::<HashSet<_>>().len(), ways.len());
+        let variants = variants();
+        assert_eq!(
+            variants.iter().collect::<HashSet<_>>().len(),
+            variants.len()
+        );
         for operation in Collective::ALL {
-            assert!(ways.contains(&Way {
+            assert!(variants.contains(&CollectiveVariant {
                 operation,
                 algorithm: By::Automatic
             }));

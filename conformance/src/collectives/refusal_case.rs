@@ -1,6 +1,6 @@
 //! Collective calls that must fail, as a case.
 
-use super::case::{CollectiveCase, Way};
+use super::case::{CollectiveCase, CollectiveVariant};
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,10 @@ impl std::fmt::Display for RefusalCase {
 
 impl RefusalCase {
     /// Returns a simple case with the given operation and algorithm.
-    pub fn case(&self, way: Way, in_place: bool) -> CollectiveCase {
+    pub fn case(&self, variant: CollectiveVariant, in_place: bool) -> CollectiveCase {
         CollectiveCase {
             in_place,
-            ..CollectiveCase::plain(way, self.dtype, self.seed)
+            ..CollectiveCase::plain(variant, self.dtype, self.seed)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Collectives that must fail on every rank alike and leave the communicator working; and collectives with no elements,
 //! which must succeed.
 
-use super::case::{AlgorithmName, Collective, Way};
+use super::case::{AlgorithmName, Collective, CollectiveVariant};
 use super::check::check as check_case;
 use super::lane::{Lane, Site};
 use super::plan;
@@ -13,7 +13,7 @@ use symmem::backend::abi::SLOT_BLOCKS;
 use symmem::{CollectiveOptions, Error, ReduceOp, Reducible, Result, Stream};
 
 /// The case that runs after all refusals; it determines the size of the buffers.
-pub const AFTER: Way = Way {
+pub const AFTER: CollectiveVariant = CollectiveVariant {
     operation: Collective::AllGather,
     algorithm: AlgorithmName::Automatic,
 };
@@ -62,24 +62,24 @@ fn unserved(
 ) -> Result<()> {
     for operation in Collective::ALL {
         for algorithm in AlgorithmName::ALL {
-            let way = Way {
+            let variant = CollectiveVariant {
                 operation,
                 algorithm,
             };
             let serves = plan::algorithms(operation).contains(&algorithm);
             let mut refused = |in_place| -> Result<()> {
-                let case = refusal.case(way, in_place);
+                let case = refusal.case(variant, in_place);
                 let lane = Lane::new(site, &case, 0, memory, stream)?;
                 let how = if in_place { " in place" } else { "" };
                 if lane.is_empty() {
                     return Ok(());
                 }
-                expect(findings, &format!("{way}{how}"), lane.enqueue(stream));
+                expect(findings, &format!("{variant}{how}"), lane.enqueue(stream));
                 Ok(())
             };
-            if !serves || plan::is_refused_out_of_place(way) {
+            if !serves || plan::is_refused_out_of_place(variant) {
                 refused(false)?;
-            } else if plan::is_refused_in_place(way) {
+            } else if plan::is_refused_in_place(variant) {
                 refused(true)?;
             }
         }

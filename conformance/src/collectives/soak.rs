@@ -41,24 +41,24 @@ pub fn burst(
     multicast: bool,
 ) -> Vec<Planned> {
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let ways: Vec<_> = plan::ways()
+    let variants: Vec<_> = plan::variants()
         .into_iter()
-        .filter(|way| !way.algorithm.is_vendor())
-        .filter(|way| multicast || !way.algorithm.is_multicast())
+        .filter(|variant| !variant.algorithm.is_nccl())
+        .filter(|variant| multicast || !variant.algorithm.is_multicast())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
     let mut planned = Vec::new();
     while planned.len() < streams {
-        let way = ways[random.below(ways.len())];
+        let variant = variants[random.below(variants.len())];
         let dtype = Dtype::ALL[random.below(Dtype::ALL.len())];
         let reduction = Reduction::ALL[random.below(Reduction::ALL.len())];
-        let (dtype, reduction) = plan::reduced(way, (dtype, reduction), &mut random);
+        let (dtype, reduction) = plan::reduced(variant, (dtype, reduction), &mut random);
         // Each power of two is equally likely, so that small calls are as frequent as large ones.
         let most = MOST_BYTES >> random.below(15);
         let captured = has_graphs && random.below(3) == 0;
         let members = Members::ALL[random.below(Members::ALL.len())];
         let case = CollectiveCase {
-            way,
+            variant,
             dtype,
             reduction,
             length: Length::Around {
@@ -67,17 +67,17 @@ pub fn burst(
             },
             destination_offset: OFFSETS[random.below(OFFSETS.len())],
             source_offset: OFFSETS[random.below(OFFSETS.len())],
-            in_place: plan::is_in_place(way, random.below(2) == 1),
+            in_place: plan::is_in_place(variant, random.below(2) == 1),
             mode: if captured {
                 Mode::Captured
             } else {
                 Mode::Eager
             },
-            members: plan::members(way, members, &mut random),
+            members: plan::members(variant, members, &mut random),
             stream: StreamOwner::Library,
             channel: 0,
             blocks: [0, 1, 2, 4][random.below(4)],
-            values: plan::values(way, random.below(Values::EXACT.len())),
+            values: plan::values(variant, random.below(Values::EXACT.len())),
             seed: random.number(),
         };
         if case.missing(capabilities).is_none() {

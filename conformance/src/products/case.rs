@@ -6,7 +6,7 @@ use symmem::{GemmAlgorithm, GemmTransport};
 
 /// Algorithm and transport of an all-gather + GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ProductWay {
+pub enum GemmVariant {
     /// The selector's choice.
     Automatic,
     /// Gathers all of `A`, then multiplies.
@@ -25,7 +25,7 @@ pub enum ProductWay {
     PushKernel,
 }
 
-impl ProductWay {
+impl GemmVariant {
     /// All variants.
     pub const ALL: [Self; 8] = [
         Self::Automatic,
@@ -39,7 +39,7 @@ impl ProductWay {
     ];
 
     /// Whether the variant needs NCCL or RCCL.
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         self == Self::PipelineVendor
     }
 
@@ -51,7 +51,7 @@ impl ProductWay {
             Self::Baseline => (A::Baseline, T::Automatic),
             Self::PipelineGet => (A::Pipeline, T::Get),
             Self::PipelinePut => (A::Pipeline, T::Put),
-            Self::PipelineVendor => (A::Pipeline, T::Vendor),
+            Self::PipelineVendor => (A::Pipeline, T::Nccl),
             Self::Pull => (A::Pull, T::Automatic),
             Self::PushPut => (A::Push, T::Put),
             Self::PushKernel => (A::Push, T::Kernel),
@@ -61,9 +61,10 @@ impl ProductWay {
 
 /// One all-gather + GEMM, called several times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ProductCase {
+pub struct GemmCase {
     /// Algorithm and transport.
-    pub way: ProductWay,
+    #[serde(rename = "way")]
+    pub variant: GemmVariant,
     /// Whether elements are `f16`; otherwise `bf16`.
     pub half: bool,
     /// Rows of `A` and `C`.
@@ -94,11 +95,15 @@ pub struct ProductCase {
     pub seed: u64,
 }
 
-impl fmt::Display for ProductCase {
+impl fmt::Display for GemmCase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { m, n, k, .. } = self;
         let element = if self.half { "F16" } else { "Bf16" };
-        write!(formatter, "Product/{:?}/{element}/{m}x{n}x{k}", self.way)?;
+        write!(
+            formatter,
+            "Product/{:?}/{element}/{m}x{n}x{k}",
+            self.variant
+        )?;
         for (is, what) in [
             (self.by_columns, "columns"),
             (self.b_by_columns, "B-columns"),

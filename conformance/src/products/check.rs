@@ -1,7 +1,7 @@
 //! Runs a case: several calls, each with a new `A`, compared with the GEMM in f64; then the last call again, which
 //! must give the same bits.
 
-use super::case::ProductCase;
+use super::case::GemmCase;
 use crate::covering::Random;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const ROUNDS: u64 = 2;
 const REPEATS: u64 = 2;
 
 /// An element type and its rounding error.
-pub trait Number: GemmElement {
+pub trait GemmFloat: GemmElement {
     /// The largest relative error of one rounding.
     const UNIT: f64;
     /// A value that no result has: NaN.
@@ -29,7 +29,7 @@ pub trait Number: GemmElement {
 
 macro_rules! numbers {
     ($($type:ty: $unit:expr,)*) => {$(
-        impl Number for $type {
+        impl GemmFloat for $type {
             const UNIT: f64 = $unit;
             const POISON: Self = <$type>::NAN;
             fn from_f64(number: f64) -> Self {
@@ -47,10 +47,10 @@ numbers! {
 }
 
 /// The communicator, stream and case that a check uses.
-pub struct Product<'a> {
+pub struct GemmCheck<'a> {
     pub communicator: &'a Communicator,
     pub stream: &'a Stream,
-    pub case: &'a ProductCase,
+    pub case: &'a GemmCase,
     pub deadline: Duration,
     /// A fault that a test planted.
     pub fault: Option<Fault>,
@@ -60,7 +60,7 @@ pub struct Product<'a> {
 ///
 /// # Errors
 /// Any error of creating the operation, of its memory or of a call.
-pub fn check(product: &Product<'_>) -> Result<Findings> {
+pub fn check(product: &GemmCheck<'_>) -> Result<Findings> {
     if product.case.half {
         return product.check::<half::f16>();
     }
@@ -68,7 +68,7 @@ pub fn check(product: &Product<'_>) -> Result<Findings> {
 }
 
 /// The matrices of a case, and the operation.
-struct Memory<T: Number> {
+struct Memory<T: GemmFloat> {
     operation: AllGatherGemm<T>,
     a: SymmetricBuffer<T>,
     b: SymmetricBuffer<T>,
@@ -78,13 +78,13 @@ struct Memory<T: Number> {
 }
 
 /// Numbers between -1 and 1.
-fn random<T: Number>(count: usize, seed: u64) -> Vec<T> {
+fn random<T: GemmFloat>(count: usize, seed: u64) -> Vec<T> {
     let mut random = Random(seed);
     let number = |_| T::from_f64((random.number() >> 11) as f64 / (1u64 << 52) as f64 - 1.0);
     (0..count).map(number).collect()
 }
 
-impl Product<'_> {
+impl GemmCheck<'_> {
     fn shape(&self) -> GemmShape {
         let case = self.case;
         let b_width = if case.b_by_columns { case.k } else { case.n };
@@ -106,7 +106,7 @@ impl Product<'_> {
 
     fn options(&self) -> GemmOptions {
         let case = self.case;
-        let (algorithm, transport) = case.way.named();
+        let (algorithm, transport) = case.variant.named();
         GemmOptions {
             algorithm,
             transport,
@@ -119,7 +119,7 @@ impl Product<'_> {
         }
     }
 
-    fn check<T: Number>(&self) -> Result<Findings> {
+    fn check<T: GemmFloat>(&self) -> Result<Findings> {
         let (case, shape) = (self.case, self.shape());
         let memory = self.memory::<T>(&shape)?;
         let right = random::<T>(case.k * case.n, case.seed);
@@ -159,7 +159,7 @@ impl Product<'_> {
         Ok(findings)
     }
 
-    fn memory<T: Number>(&self, shape: &GemmShape) -> Result<Memory<T>> {
+    fn memory<T: GemmFloat>(&self, shape: &GemmShape) -> Result<Memory<T>> {
         let (communicator, case) = (self.communicator, self.case);
         // Created first, since it fails if the case is not supported.
         let operation = communicator.all_gather_gemm(shape, &self.options())?;
@@ -181,7 +181,7 @@ impl Product<'_> {
         })
     }
 
-    fn write_right<T: Number>(&self, memory: &Memory<T>, right: &[T], bias: &[T]) -> Result<()> {
+    fn write_right<T: GemmFloat>(&self, memory: &Memory<T>, right: &[T], bias: &[T]) -> Result<()> {
         let case = self.case;
         let mut laid = vec![T::POISON; memory.b.len()];
         for row in 0..case.k {
@@ -198,7 +198,7 @@ impl Product<'_> {
     }
 
     /// Writes this rank's shard, and poison to the results.
-    fn write_left<T: Number>(&self, memory: &Memory<T>, left: &[T]) -> Result<()> {
+    fn write_left<T: GemmFloat>(&self, memory: &Memory<T>, left: &[T]) -> Result<()> {
         let (case, world) = (self.case, self.communicator.world_size());
         let whole = if case.by_columns { case.k } else { case.m };
         let shard = whole.div_ceil(world);
@@ -231,14 +231,14 @@ impl Product<'_> {
         std::thread::sleep(STEP * place as u32);
     }
 
-    fn result<T: Number>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
+    fn result<T: GemmFloat>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
         let mut c = vec![T::POISON; memory.c.len()];
         memory.c.read(self.stream, 0, &mut c)?;
         Ok(c)
     }
 
     /// Describes the first element of C, padding included, whose bits changed in a repetition.
-    fn compare_bits<T: Number>(&self, first: &[T], again: &[T]) -> Option<String> {
+    fn compare_bits<T: GemmFloat>(&self, first: &[T], again: &[T]) -> Option<String> {
         let mut pairs = first.iter().zip(again).enumerate();
         pairs.find_map(|(at, (first, again))| {
             let (first, mut again) = (first.to_f64(), again.to_f64());
@@ -255,7 +255,7 @@ impl Product<'_> {
 
     /// Describes the first wrong element of C, of its padding or of the gathered A. An element may be off by one
     /// rounding of its format plus the rounding error of a sum of `k` numbers in f32.
-    fn compare<T: Number>(
+    fn compare<T: GemmFloat>(
         &self,
         memory: &Memory<T>,
         left: &[T],
@@ -313,7 +313,7 @@ impl Product<'_> {
     }
 }
 
-fn operands<'a, T: Number>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<Operands<'a, T>> {
+fn operands<'a, T: GemmFloat>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<Operands<'a, T>> {
     let GemmShape { m, n, k, .. } = *shape;
     let b_stride = shape.b_stride.unwrap_or(n);
     let c_stride = shape.c_stride.unwrap_or(n);
@@ -327,7 +327,7 @@ fn operands<'a, T: Number>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<O
     })
 }
 
-impl<T: Number> Memory<T> {
+impl<T: GemmFloat> Memory<T> {
     /// Frees the operation and the matrices. Collective.
     fn free(self) -> Result<()> {
         drop(self.operation);

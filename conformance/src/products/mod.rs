@@ -6,6 +6,6 @@ mod case;
 mod check;
 mod plan;
 
-pub use case::{ProductCase, ProductWay};
-pub(super) use check::{Product, check};
+pub use case::{GemmCase, GemmVariant};
+pub(super) use check::{GemmCheck, check};
 pub use plan::{full, sample};

@@ -1,6 +1,6 @@
 //! Generates all-gather + GEMM cases.
 
-use super::case::{ProductCase, ProductWay};
+use super::case::{GemmCase, GemmVariant};
 use crate::case::Case;
 use crate::covering::{Random, pairwise};
 
@@ -22,7 +22,7 @@ const STREAMS: [usize; 4] = [1, 2, 3, 9];
 const CHUNKS: [usize; 3] = [0, 1, 100];
 
 const SIZES: [usize; 11] = [
-    ProductWay::ALL.len(),
+    GemmVariant::ALL.len(),
     SHAPES.len(),
     2,
     2,
@@ -36,8 +36,8 @@ const SIZES: [usize; 11] = [
 ];
 
 fn case(row: &[usize], shape: (usize, usize, usize), seed: u64) -> Case {
-    Case::Product(ProductCase {
-        way: ProductWay::ALL[row[0]],
+    Case::AllGatherGemm(GemmCase {
+        variant: GemmVariant::ALL[row[0]],
         m: shape.0,
         n: shape.1,
         k: shape.2,
@@ -78,11 +78,12 @@ pub fn full(seed: u64) -> impl Iterator<Item = Case> {
     let mut random = Random(seed);
     let shapes: Vec<_> = SHAPES.into_iter().chain(LARGE).collect();
     let each = shapes.into_iter().flat_map(|shape| {
-        (0..ProductWay::ALL.len()).flat_map(move |way| (0..TIMES).map(move |_| (shape, way)))
+        (0..GemmVariant::ALL.len())
+            .flat_map(move |variant| (0..TIMES).map(move |_| (shape, variant)))
     });
-    each.map(move |(shape, way)| {
+    each.map(move |(shape, variant)| {
         let mut row: Vec<usize> = SIZES.iter().map(|&size| random.below(size)).collect();
-        row[0] = way;
+        row[0] = variant;
         case(&row, shape, random.number())
     })
 }
@@ -97,24 +98,26 @@ mod tests {
         let sample = sample(4, 5);
         let products = || {
             sample.iter().filter_map(|(world, case)| match case {
-                Case::Product(case) => Some((*world, case)),
+                Case::AllGatherGemm(case) => Some((*world, case)),
                 _ => None,
             })
         };
-        let ways = ProductWay::ALL.len();
+        let variants = GemmVariant::ALL.len();
         let shapes: HashSet<_> = products()
-            .map(|(_, case)| (case.way, case.m, case.n, case.k))
+            .map(|(_, case)| (case.variant, case.m, case.n, case.k))
             .collect();
-        assert_eq!(shapes.len(), ways * SHAPES.len());
-        let worlds: HashSet<_> = products().map(|(world, case)| (case.way, world)).collect();
-        assert_eq!(worlds.len(), ways * 4);
+        assert_eq!(shapes.len(), variants * SHAPES.len());
+        let worlds: HashSet<_> = products()
+            .map(|(world, case)| (case.variant, world))
+            .collect();
+        assert_eq!(worlds.len(), variants * 4);
         let calls: HashSet<_> = products()
-            .map(|(_, case)| (case.way, case.captured))
+            .map(|(_, case)| (case.variant, case.captured))
             .collect();
-        assert_eq!(calls.len(), ways * 2);
+        assert_eq!(calls.len(), variants * 2);
         let shardings: HashSet<_> = products()
-            .map(|(_, case)| (case.way, case.by_columns))
+            .map(|(_, case)| (case.variant, case.by_columns))
             .collect();
-        assert_eq!(shardings.len(), ways * 2);
+        assert_eq!(shardings.len(), variants * 2);
     }
 }

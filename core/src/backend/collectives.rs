@@ -7,9 +7,9 @@ use enum_dispatch::enum_dispatch;
 /// Launches the kernels of collectives.
 ///
 /// The blocks of a grid wait for the same blocks of the peers' grids, so the whole grid must be co-resident. The
-/// library asks [`Collectives::resident_blocks`] and refuses a larger grid.
+/// library asks [`CollectiveKernels::resident_blocks`] and refuses a larger grid.
 #[enum_dispatch]
-pub trait Collectives {
+pub trait CollectiveKernels {
     /// Enqueues a barrier: holds the stream until every rank's stream has reached its barrier of the same number.
     /// Work before the barrier at any rank is visible after it at every rank. Capturable.
     ///
@@ -18,14 +18,14 @@ pub trait Collectives {
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()>;
 
     /// Returns row `index` of this device's selector table, or `None` past the last row. The first row that fits a
-    /// call decides it. No row has the algorithm [`Algorithm::AUTOMATIC`].
+    /// call decides it. No row has the algorithm [`AlgorithmCode::AUTOMATIC`].
     fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>>;
     /// Returns how many blocks of `threads` threads are co-resident if nothing else runs; 0 if this device lacks the
     /// kernel. The host backend returns 1 for every kernel that it has.
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         threads: u32,
     ) -> CallResult<u32>;
 
@@ -43,7 +43,7 @@ pub trait Collectives {
     /// Enqueues swaps between two barriers: each destination with its source.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_swap(
         &self,
         arguments: &MoveArguments,
@@ -53,7 +53,7 @@ pub trait Collectives {
     /// Enqueues a transfer of bytes in LL packets.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_packets(
         &self,
         arguments: &PacketArguments,
@@ -63,7 +63,7 @@ pub trait Collectives {
     /// Enqueues a reduction between two barriers.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_reduce(
         &self,
         arguments: &ReduceArguments,
@@ -74,7 +74,7 @@ pub trait Collectives {
     /// 128: whole pairs of warps, whether a warp has 32 or 64 threads.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_reduce_push(
         &self,
         arguments: &ReducePushArguments,
@@ -84,7 +84,7 @@ pub trait Collectives {
     /// Enqueues a reduction in LL packets.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_reduce_packets(
         &self,
         arguments: &ReducePacketArguments,
@@ -96,7 +96,7 @@ pub trait Collectives {
     /// switch's work.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_multicast(
         &self,
         arguments: &MulticastArguments,
@@ -106,7 +106,7 @@ pub trait Collectives {
     /// Enqueues sends and receives that run concurrently.
     ///
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     unsafe fn collective_exchange(
         &self,
         arguments: &ExchangeArguments,

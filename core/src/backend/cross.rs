@@ -51,11 +51,11 @@ macro_rules! cross_as_they_are {
 cross_as_they_are! {
     (), u8, u32, u64,
     DeviceAddress, RawAllocation, RawEvent, RawFunction, RawGemm, RawGraph, RawGraphExec, RawMapping,
-    RawModule, RawMulticast, RawStream, RawVendor,
+    RawModule, RawMulticast, RawStream, RawNccl,
     // Sets of values that may grow: the code that uses a value refuses one that it does not know.
-    CollectiveKernel, ElementType, MulticastSupport, ShareKind, Sharding, SignalPlacement,
+    CollectiveKernel, ElementTypeCode, MulticastSupportCode, ShareKindCode, ShardingCode, SignalPlacementCode,
     Capabilities, DeviceDescription, ExportedHandle, HostMemory, MemoryInformation, SharedAllocation,
-    SharedMapping, VendorDescription, VendorIdentifier,
+    SharedMapping, LibraryDescription, NcclUniqueId,
 }
 
 fn refuse<T>(entry: &'static str, message: String) -> CallResult<T> {
@@ -187,7 +187,7 @@ impl Cross for &str {
     }
 }
 
-/// `None` crosses as a row with [`Algorithm::AUTOMATIC`].
+/// `None` crosses as a row with [`AlgorithmCode::AUTOMATIC`].
 impl Cross for Option<CollectiveRow> {
     type C = CollectiveRow;
 
@@ -198,7 +198,7 @@ impl Cross for Option<CollectiveRow> {
 
     #[inline]
     unsafe fn from_c(form: CollectiveRow, _entry: &'static str) -> CallResult<Self> {
-        Ok((form.algorithm != Algorithm::AUTOMATIC).then_some(form))
+        Ok((form.algorithm != AlgorithmCode::AUTOMATIC).then_some(form))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(there_and_back(&7_u32), Ok(&7));
         assert_eq!(there_and_back(None::<CollectiveRow>), Ok(None));
         let row = CollectiveRow {
-            algorithm: Algorithm::PUSH,
+            algorithm: AlgorithmCode::PUSH,
             ..CollectiveRow::default()
         };
         assert_eq!(there_and_back(Some(row)), Ok(Some(row)));

@@ -6,7 +6,8 @@ use super::failure::CallResult;
 use super::plugin::PluginBackend;
 use super::trait_tables::entries;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals,
+    SymmetricMemory,
 };
 use std::mem::MaybeUninit;
 

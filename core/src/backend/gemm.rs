@@ -9,10 +9,10 @@ use enum_dispatch::enum_dispatch;
 pub trait Gemm {
     /// Describes the GEMM library (cuBLASLt or hipBLASLt), which is opened if necessary. Fails with `LIBRARY_MISSING`
     /// if it is not installed.
-    fn gemm_library(&self) -> CallResult<VendorDescription>;
+    fn gemm_library(&self) -> CallResult<LibraryDescription>;
     /// Prepares a GEMM of one shape: asks the library's heuristic and reserves workspace. May block. Fails with
     /// `UNSUPPORTED` if the library has no algorithm for it.
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm>;
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm>;
     /// Returns how many candidates (heuristic results) the library has, best guess first; at least 1.
     ///
     /// # Safety
@@ -40,8 +40,8 @@ pub trait Gemm {
     /// columns; `None` if there is no kernel for it.
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
-        sharding: Sharding,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>>;
     /// Enqueues a GEMM that gathers its `A` meanwhile. Capturable. With [`GatherMode::WAIT`] the grid may fill the

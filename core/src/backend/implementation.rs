@@ -3,7 +3,8 @@
 use super::abi::*;
 use super::failure::CallResult;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals,
+    SymmetricMemory,
 };
 
 /// The functions of a backend before a device is open, and the type of an open device.
@@ -13,8 +14,8 @@ pub trait Implementation: 'static {
         + SymmetricMemory
         + RemoteAccess
         + Signals
-        + Collectives
-        + VendorCollectives
+        + CollectiveKernels
+        + NcclCollectives
         + Gemm
         + Multicast
         + Send

@@ -1,7 +1,7 @@
 //! The contract between the library and a backend.
 //!
-//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`], [`Collectives`],
-//! [`VendorCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only. The library (crate `symmem`)
+//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`], [`CollectiveKernels`],
+//! [`NcclCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only. The library (crate `symmem`)
 //! makes every choice: engine, size, order, deadline. Each side promises:
 //!
 //! - Methods take `&self` and values that cross the table (see [`Cross`]). Any thread may call them; a backend makes
@@ -29,17 +29,17 @@ mod implementation;
 mod load_error;
 mod loader;
 mod multicast;
+mod nccl_collectives;
 mod plugin;
 mod remote_access;
 mod signals;
 mod symmetric_memory;
 mod table;
 mod trait_tables;
-mod vendor_collectives;
 
 pub use crate::dispatch::Backend;
 pub use boundary::TableEntry;
-pub use collectives::Collectives;
+pub use collectives::CollectiveKernels;
 pub use cross::{Cross, argument_bytes};
 pub use device::Device;
 pub use failure::{CallResult, Failure, read_text, write_text};
@@ -48,13 +48,13 @@ pub use implementation::Implementation;
 pub use load_error::LoadError;
 pub use loader::load;
 pub use multicast::{Multicast, WithoutMulticastObjects};
+pub use nccl_collectives::{NcclCollectives, WithoutNcclCollectives};
 pub use plugin::{PluginBackend, Tables};
 pub use remote_access::RemoteAccess;
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
 pub use table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
 pub use trait_tables::{
-    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable, VendorCollectivesTable,
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
-pub use vendor_collectives::{VendorCollectives, WithoutVendorCollectives};

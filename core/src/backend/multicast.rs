@@ -16,7 +16,7 @@ use enum_dispatch::enum_dispatch;
 #[enum_dispatch]
 pub trait Multicast {
     /// Returns whether collectives may use multicast addresses. Constant while the instance is open.
-    fn multicast_support(&self) -> CallResult<MulticastSupport>;
+    fn multicast_support(&self) -> CallResult<MulticastSupportCode>;
     /// Returns the granularity, in bytes, of offsets and sizes that are bound to an object of `bytes` for `devices`
     /// devices.
     fn multicast_granularity(&self, devices: u32, bytes: u64) -> CallResult<u64>;
@@ -82,7 +82,7 @@ pub trait WithoutMulticastObjects {
     /// The reason, and what to use instead.
     const REASON: &'static str;
     /// Returns `NONE` or `EMULATED`.
-    fn support(&self) -> MulticastSupport;
+    fn support(&self) -> MulticastSupportCode;
 }
 
 /// Returns the failure of a method that needs multicast objects.
@@ -91,7 +91,7 @@ fn no_object<B: WithoutMulticastObjects, T>(call: &'static str) -> CallResult<T>
 }
 
 impl<B: WithoutMulticastObjects> Multicast for B {
-    fn multicast_support(&self) -> CallResult<MulticastSupport> {
+    fn multicast_support(&self) -> CallResult<MulticastSupportCode> {
         Ok(self.support())
     }
 

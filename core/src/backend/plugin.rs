@@ -5,8 +5,8 @@ use super::failure::{CallResult, Failure, read_text};
 use super::load_error::LoadError;
 use super::table::{ABI_MAJOR, BackendTable, MAGIC};
 use super::trait_tables::{
-    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable, VendorCollectivesTable,
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
 use std::mem::{MaybeUninit, offset_of};
 
@@ -19,7 +19,7 @@ pub struct Tables {
     pub(super) remote_access: RemoteAccessTable,
     pub(super) signals: SignalsTable,
     pub(super) collectives: CollectivesTable,
-    pub(super) vendor_collectives: VendorCollectivesTable,
+    pub(super) nccl_collectives: NcclCollectivesTable,
     pub(super) gemm: GemmTable,
     pub(super) multicast: MulticastTable,
 }
@@ -81,7 +81,7 @@ impl Tables {
                 remote_access: RemoteAccessTable::copy(root.remote_access),
                 signals: SignalsTable::copy(root.signals),
                 collectives: CollectivesTable::copy(root.collectives),
-                vendor_collectives: VendorCollectivesTable::copy(root.vendor_collectives),
+                nccl_collectives: NcclCollectivesTable::copy(root.nccl_collectives),
                 gemm: GemmTable::copy(root.gemm),
                 multicast: MulticastTable::copy(root.multicast),
             })

@@ -14,13 +14,13 @@ pub trait Signals {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         stream: RawStream,
     ) -> CallResult<()>;
     /// Enqueues a wait: holds the stream until the signal has come. Later work sees what the giver's stream had done.
     ///
-    /// With [`SignalPlacement::DEVICE`] a kernel waits. It leaves at the deadline or when the abort word is set, and
-    /// fills the record. With [`SignalPlacement::HOST`] the stream waits in hardware, and only a store to the word
+    /// With [`SignalPlacementCode::DEVICE`] a kernel waits. It leaves at the deadline or when the abort word is set, and
+    /// fills the record. With [`SignalPlacementCode::HOST`] the stream waits in hardware, and only a store to the word
     /// releases it; at a failure the library's watcher makes that store.
     ///
     /// # Safety
@@ -28,7 +28,7 @@ pub trait Signals {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         stream: RawStream,
     ) -> CallResult<()>;
     /// Enqueues one step of a pipeline, a kernel of one block: gives a signal, then waits for one. Both have words on

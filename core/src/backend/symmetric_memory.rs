@@ -8,10 +8,10 @@ use enum_dispatch::enum_dispatch;
 #[enum_dispatch]
 pub trait SymmetricMemory {
     /// Allocates `bytes`, rounded up to the granularity, that can be shared by `kind`. May block.
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
+    fn allocate(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation>;
     /// Allocates like [`SymmetricMemory::allocate`], but for words and packets that are polled while a peer writes
     /// them: the device's caches do not keep stale copies of this memory. May block.
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
+    fn allocate_signals(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation>;
     /// Registers memory that the caller owns, if this kind can share it; otherwise fails with `UNSUPPORTED` and the
     /// reason. [`SymmetricMemory::free`] then does not free the memory itself.
     ///
@@ -19,7 +19,7 @@ pub trait SymmetricMemory {
     /// `bytes` at `address` stay allocated until the handle is freed.
     unsafe fn register(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation>;

@@ -10,8 +10,8 @@ use super::boundary::{TableEntry, answer, last_failure};
 use super::failure::{Failure, read_text};
 use super::implementation::Implementation;
 use super::trait_tables::{
-    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable, VendorCollectivesTable,
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -61,10 +61,10 @@ pub struct BackendTable {
     pub remote_access: *const RemoteAccessTable,
     /// Table of [`super::Signals`].
     pub signals: *const SignalsTable,
-    /// Table of [`super::Collectives`].
+    /// Table of [`super::CollectiveKernels`].
     pub collectives: *const CollectivesTable,
-    /// Table of [`super::VendorCollectives`].
-    pub vendor_collectives: *const VendorCollectivesTable,
+    /// Table of [`super::NcclCollectives`].
+    pub nccl_collectives: *const NcclCollectivesTable,
     /// Table of [`super::Gemm`].
     pub gemm: *const GemmTable,
     /// Table of [`super::Multicast`].
@@ -176,7 +176,7 @@ impl BackendTable {
             remote_access: const { &RemoteAccessTable::of::<B>() },
             signals: const { &SignalsTable::of::<B>() },
             collectives: const { &CollectivesTable::of::<B>() },
-            vendor_collectives: const { &VendorCollectivesTable::of::<B>() },
+            nccl_collectives: const { &NcclCollectivesTable::of::<B>() },
             gemm: const { &GemmTable::of::<B>() },
             multicast: const { &MulticastTable::of::<B>() },
         }

@@ -5,7 +5,8 @@ use super::boundary::{TableEntry, answer};
 use super::cross::Cross;
 use super::implementation::Implementation;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals,
+    SymmetricMemory,
 };
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,9 +48,9 @@ macro_rules! entries {
             }
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {
-                [] fn allocate(kind: ShareKind, bytes: u64) -> SharedAllocation;
-                [] fn allocate_signals(kind: ShareKind, bytes: u64) -> SharedAllocation;
-                [unsafe] fn register(kind: ShareKind, address: DeviceAddress, bytes: u64) -> SharedAllocation;
+                [] fn allocate(kind: ShareKindCode, bytes: u64) -> SharedAllocation;
+                [] fn allocate_signals(kind: ShareKindCode, bytes: u64) -> SharedAllocation;
+                [unsafe] fn register(kind: ShareKindCode, address: DeviceAddress, bytes: u64) -> SharedAllocation;
                 [unsafe] fn free(allocation: RawAllocation) -> ();
                 [unsafe] fn export(allocation: RawAllocation) -> ExportedHandle;
                 [unsafe] fn import(handle: &ExportedHandle) -> SharedMapping;
@@ -62,17 +63,17 @@ macro_rules! entries {
             }
             /// Entries of [`Signals`].
             SignalsTable = signals of Signals {
-                [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacement, stream: RawStream) -> ();
-                [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacement, stream: RawStream) -> ();
+                [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacementCode, stream: RawStream) -> ();
+                [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacementCode, stream: RawStream) -> ();
                 [unsafe] fn signal_step(target: &SignalTarget, wait: &SignalWait, stream: RawStream) -> ();
                 [unsafe] fn word_update(operation: &WordOperation, stream: RawStream) -> ();
                 [unsafe] fn word_wait(wait: &WordWait, stream: RawStream) -> ();
             }
-            /// Entries of [`Collectives`].
-            CollectivesTable = collectives of Collectives {
+            /// Entries of [`CollectiveKernels`].
+            CollectivesTable = collectives of CollectiveKernels {
                 [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
                 [] fn collective_row(index: u32) -> Option<CollectiveRow>;
-                [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
+                [] fn resident_blocks(kernel: CollectiveKernel, element: ElementTypeCode, threads: u32) -> u32;
                 [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
@@ -82,33 +83,33 @@ macro_rules! entries {
                 [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
-            /// Entries of [`VendorCollectives`].
-            VendorCollectivesTable = vendor_collectives of VendorCollectives {
-                [] fn vendor_description() -> VendorDescription;
-                [] fn vendor_identifier() -> VendorIdentifier;
-                [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
-                [unsafe] fn vendor_ready(vendor: RawVendor) -> bool;
-                [] fn vendor_group(open: bool) -> ();
-                [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
-                [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
-                [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
-                [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
-                [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
+            /// Entries of [`NcclCollectives`].
+            NcclCollectivesTable = nccl_collectives of NcclCollectives {
+                [] fn nccl_description() -> LibraryDescription;
+                [] fn nccl_unique_id() -> NcclUniqueId;
+                [] fn nccl_create(identifier: &NcclUniqueId, rank: u32, world: u32) -> RawNccl;
+                [unsafe] fn nccl_ready(nccl: RawNccl) -> bool;
+                [] fn nccl_group(open: bool) -> ();
+                [unsafe] fn nccl_call(nccl: RawNccl, call: &NcclCall, stream: RawStream) -> ();
+                [unsafe] fn nccl_register(nccl: RawNccl, address: DeviceAddress, bytes: u64) -> u64;
+                [unsafe] fn nccl_deregister(nccl: RawNccl, window: u64) -> ();
+                [unsafe] fn nccl_abort(nccl: RawNccl) -> ();
+                [unsafe] fn nccl_destroy(nccl: RawNccl) -> ();
             }
             /// Entries of [`Gemm`].
             GemmTable = gemm of Gemm {
-                [] fn gemm_library() -> VendorDescription;
-                [] fn gemm_prepare(shape: &GemmShape) -> RawGemm;
+                [] fn gemm_library() -> LibraryDescription;
+                [] fn gemm_prepare(shape: &GemmLayout) -> RawGemm;
                 [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
                 [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
                 [unsafe] fn gemm_release(gemm: RawGemm) -> ();
-                [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
+                [] fn gathered_gemm_limits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Option<GatheredLimits>;
                 [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
             }
             /// Entries of [`Multicast`].
             MulticastTable = multicast of Multicast {
-                [] fn multicast_support() -> MulticastSupport;
+                [] fn multicast_support() -> MulticastSupportCode;
                 [] fn multicast_granularity(devices: u32, bytes: u64) -> u64;
                 [] fn multicast_create(devices: u32, bytes: u64) -> RawMulticast;
                 [unsafe] fn multicast_export(multicast: RawMulticast) -> ExportedHandle;

@@ -19,7 +19,7 @@ pub struct HostBackend {
     null_stream: Arc<Stream>,
     pub(crate) segments: Segments,
     /// Whether collectives may emulate multicast.
-    pub(crate) multicast: MulticastSupport,
+    pub(crate) multicast: MulticastSupportCode,
 }
 
 impl HostBackend {
@@ -96,10 +96,10 @@ impl Drop for HostBackend {
 }
 
 /// Reads from the environment whether multicast collectives are to be emulated.
-fn multicast_support() -> MulticastSupport {
+fn multicast_support() -> MulticastSupportCode {
     match std::env::var("SYMMEM_MULTICAST") {
-        Ok(text) if text.trim().eq_ignore_ascii_case("emulate") => MulticastSupport::EMULATED,
-        _ => MulticastSupport::NONE,
+        Ok(text) if text.trim().eq_ignore_ascii_case("emulate") => MulticastSupportCode::EMULATED,
+        _ => MulticastSupportCode::NONE,
     }
 }
 

@@ -2,7 +2,7 @@
 //! because they have no GPU. All ranks of a group must use it, because the layout of the slots is the host backend's.
 
 use super::collectives::{Collective, exchange};
-use super::gemm::{Product, check_gathered, gathered};
+use super::gemm::{GemmCall, check_gathered, gathered};
 use super::progress::{Pending, Step};
 use super::words;
 use crate::backend::CallResult;
@@ -26,7 +26,7 @@ pub enum Work<'a> {
     /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A GEMM by cuBLASLt or hipBLASLt.
-    Multiply(GemmShape, GemmOperands),
+    Multiply(GemmLayout, GemmOperands),
     /// An all-gather + GEMM.
     GatheredGemm(&'a GatheredGemmArguments),
     /// `symmem_word_update`
@@ -52,7 +52,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
-        Work::Multiply(shape, operands) => drop(Product::new(*shape, *operands)?),
+        Work::Multiply(shape, operands) => drop(GemmCall::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
         Work::UpdateWord(operation) => words::check_update(operation)?,
         Work::WaitForWords(wait) => words::check_wait(wait)?,
@@ -73,7 +73,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                     exchange::advance(arguments, &mut pending, resolve)
                 }
                 Work::Multiply(shape, operands) => {
-                    Product::new(*shape, *operands)?.run();
+                    GemmCall::new(*shape, *operands)?.run();
                     Step::Done
                 }
                 Work::GatheredGemm(arguments) => gathered::advance(arguments, &mut pending),

@@ -1,6 +1,6 @@
 //! Signals, waits for signals, and the barrier made of both.
 
-use super::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
+use super::progress::{Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at};
 use crate::backend::abi::*;
 use crate::epoch;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const BARRIER: u32 = 2;
 /// All memory in `wait` is live.
 pub(crate) unsafe fn advance_wait(
     wait: &SignalWait,
-    placement: SignalPlacement,
+    placement: SignalPlacementCode,
     pending: &mut Option<Pending>,
 ) -> Step {
     let pending = pending.get_or_insert_with(|| {
@@ -28,16 +28,16 @@ pub(crate) unsafe fn advance_wait(
     });
     // A wait in host memory stands for a GPU stream's hardware wait, which has no deadline: the library's watcher
     // releases it. A deadline that is given still holds.
-    let unbounded = placement == SignalPlacement::HOST && wait.watch.deadline_ns == 0;
+    let unbounded = placement == SignalPlacementCode::HOST && wait.watch.deadline_ns == 0;
     let bounds = Bounds {
         abort: wait.watch.abort,
         deadline: (!unbounded).then(|| Duration::from_nanos(wait.watch.deadline_ns)),
     };
     // SAFETY: the word and the abort word are live, as this function requires.
     match unsafe { look(wait.word, &bounds, pending) } {
-        Look::Reached => Step::Done,
-        Look::Blocked(sleep) => Step::Blocked(sleep),
-        Look::GaveUp { seen, reason } => {
+        PollOutcome::Reached => Step::Done,
+        PollOutcome::Blocked(sleep) => Step::Blocked(sleep),
+        PollOutcome::GaveUp { seen, reason } => {
             let record = WaitRecord {
                 kind: SIGNAL_WAIT,
                 rank: wait.watch.rank,
@@ -70,7 +70,7 @@ pub(crate) unsafe fn advance_step(
         unsafe { give(target) };
     }
     // SAFETY: the wait's memory is live, as this function requires.
-    unsafe { advance_wait(wait, SignalPlacement::DEVICE, pending) }
+    unsafe { advance_wait(wait, SignalPlacementCode::DEVICE, pending) }
 }
 
 /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
@@ -98,9 +98,9 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
             let word = DeviceAddress(barrier.own.0 + u64::from(peer) * SIGNAL_STRIDE);
             // SAFETY: the own words and the abort word are live, as this function requires.
             match unsafe { look(word, &bounds, pending) } {
-                Look::Reached => {}
-                Look::Blocked(sleep) => return Step::Blocked(sleep),
-                Look::GaveUp { seen, reason } => {
+                PollOutcome::Reached => {}
+                PollOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                PollOutcome::GaveUp { seen, reason } => {
                     let record = WaitRecord {
                         kind: BARRIER,
                         rank: me,

@@ -73,7 +73,7 @@ pub(crate) fn check_wait(wait: &WordWait) -> CallResult<()> {
             ),
         );
     }
-    if !(Condition::EQUAL.0..=Condition::LESS.0).contains(&wait.condition.0) {
+    if !(ConditionCode::EQUAL.0..=ConditionCode::LESS.0).contains(&wait.condition.0) {
         return invalid(
             call,
             format!(
@@ -138,15 +138,15 @@ pub(crate) unsafe fn update(operation: &WordOperation) {
 }
 
 /// Whether a word satisfies the condition; both values have `bits` bits.
-fn holds(condition: Condition, seen: u64, value: u64, bits: u32) -> bool {
+fn holds(condition: ConditionCode, seen: u64, value: u64, bits: u32) -> bool {
     // Shifted to the upper end, the difference wraps like a word of `bits` bits.
     let ahead = (seen.wrapping_sub(value) << (64 - bits)) as i64;
     match condition {
-        Condition::EQUAL => ahead == 0,
-        Condition::NOT_EQUAL => ahead != 0,
-        Condition::GREATER_OR_EQUAL => ahead >= 0,
-        Condition::GREATER => ahead > 0,
-        Condition::LESS_OR_EQUAL => ahead <= 0,
+        ConditionCode::EQUAL => ahead == 0,
+        ConditionCode::NOT_EQUAL => ahead != 0,
+        ConditionCode::GREATER_OR_EQUAL => ahead >= 0,
+        ConditionCode::GREATER => ahead > 0,
+        ConditionCode::LESS_OR_EQUAL => ahead <= 0,
         _ => ahead < 0,
     }
 }

@@ -12,13 +12,13 @@ impl Device for Tiny {
         let mut row = [TransferRow::default(); 8];
         row[0] = TransferRow {
             bytes: u64::MAX,
-            method: Method::COPY_ENGINE,
+            method: MethodCode::COPY_ENGINE,
             blocks: 1,
             threads: 1,
             ..TransferRow::default()
         };
-        let mut share_kinds = [ShareKind::default(); 4];
-        share_kinds[0] = ShareKind::SAME_PROCESS;
+        let mut share_kinds = [ShareKindCode::default(); 4];
+        share_kinds[0] = ShareKindCode::SAME_PROCESS;
         Ok(Capabilities {
             flags: 0,
             share_kinds,

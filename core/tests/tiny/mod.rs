@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     CallResult, Failure, Implementation, SymmetricMemory, WithoutMulticastObjects,
-    WithoutVendorCollectives,
+    WithoutNcclCollectives,
 };
 
 /// The device that panics when it is opened.
@@ -156,7 +156,7 @@ impl Implementation for Tiny {
 }
 
 impl SymmetricMemory for Tiny {
-    fn allocate(&self, _kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate(&self, _kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         let address = self.take(bytes)?;
         Ok(SharedAllocation {
             handle: RawAllocation(address),
@@ -166,7 +166,7 @@ impl SymmetricMemory for Tiny {
     }
     unsafe fn register(
         &self,
-        _kind: ShareKind,
+        _kind: ShareKindCode,
         _address: DeviceAddress,
         _bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -177,7 +177,7 @@ impl SymmetricMemory for Tiny {
     }
     unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
         Ok(ExportedHandle {
-            kind: ShareKind::SAME_PROCESS,
+            kind: ShareKindCode::SAME_PROCESS,
             device: self.ordinal,
             offset: 0,
             bytes: 0,
@@ -197,7 +197,7 @@ impl SymmetricMemory for Tiny {
         Ok(())
     }
 
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate_signals(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         self.allocate(kind, bytes)
     }
 }
@@ -205,11 +205,11 @@ impl SymmetricMemory for Tiny {
 impl WithoutMulticastObjects for Tiny {
     const REASON: &'static str = "this backend is small";
 
-    fn support(&self) -> MulticastSupport {
-        MulticastSupport::NONE
+    fn support(&self) -> MulticastSupportCode {
+        MulticastSupportCode::NONE
     }
 }
 
-impl WithoutVendorCollectives for Tiny {
+impl WithoutNcclCollectives for Tiny {
     const REASON: &'static str = "this backend is small";
 }

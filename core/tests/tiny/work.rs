@@ -4,7 +4,7 @@ use super::{Tiny, give, refuse, word};
 use std::ptr::{copy_nonoverlapping, null, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::Ordering;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Failure, Gemm, RemoteAccess, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Failure, Gemm, RemoteAccess, Signals};
 
 impl RemoteAccess for Tiny {
     unsafe fn transfer_rows(&self, _copy: &RowsCopy, _stream: RawStream) -> CallResult<()> {
@@ -31,7 +31,7 @@ impl Signals for Tiny {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        _placement: SignalPlacement,
+        _placement: SignalPlacementCode,
         _stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes live words.
@@ -41,7 +41,7 @@ impl Signals for Tiny {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        _placement: SignalPlacement,
+        _placement: SignalPlacementCode,
         _stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live word.
@@ -72,7 +72,7 @@ impl Signals for Tiny {
     }
 }
 
-impl Collectives for Tiny {
+impl CollectiveKernels for Tiny {
     unsafe fn barrier(&self, barrier: &Barrier, _stream: RawStream) -> CallResult<()> {
         match barrier.world {
             1 => Ok(()),
@@ -86,7 +86,7 @@ impl Collectives for Tiny {
     fn resident_blocks(
         &self,
         _kernel: CollectiveKernel,
-        _element: ElementType,
+        _element: ElementTypeCode,
         _threads: u32,
     ) -> CallResult<u32> {
         Ok(0)
@@ -166,11 +166,11 @@ impl Collectives for Tiny {
 }
 
 impl Gemm for Tiny {
-    fn gemm_library(&self) -> CallResult<VendorDescription> {
+    fn gemm_library(&self) -> CallResult<LibraryDescription> {
         refuse("gemm_library")
     }
 
-    fn gemm_prepare(&self, _shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, _shape: &GemmLayout) -> CallResult<RawGemm> {
         refuse("gemm_prepare")
     }
 
@@ -194,8 +194,8 @@ impl Gemm for Tiny {
 
     fn gathered_gemm_limits(
         &self,
-        _shape: &GemmShape,
-        _sharding: Sharding,
+        _shape: &GemmLayout,
+        _sharding: ShardingCode,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         Ok(None)

@@ -13,7 +13,7 @@ pub(in crate::bootstrap) const HOST: Token = 0;
 
 /// The file descriptor that came beside a request, if any.
 #[derive(Debug)]
-pub(in crate::bootstrap) enum Beside {
+pub(in crate::bootstrap) enum SentDescriptor {
     Nothing,
     Descriptor(OwnedFd),
     /// The kernel dropped it.

@@ -71,14 +71,21 @@ impl Bench {
             deadline: 10 * SECOND,
         };
         self.coordinator
-            .handle(token, onward, 1, join, Beside::Nothing, self.now)
+            .handle(token, onward, 1, join, SentDescriptor::Nothing, self.now)
             .unwrap();
     }
 
     fn request(&mut self, rank: u32, number: u64, request: Request) {
         let token = connection(rank);
         self.coordinator
-            .handle(token, None, number, request, Beside::Nothing, self.now)
+            .handle(
+                token,
+                None,
+                number,
+                request,
+                SentDescriptor::Nothing,
+                self.now,
+            )
             .unwrap();
     }
 
@@ -441,13 +448,18 @@ fn nothing_is_answered_before_joining() {
         key: "k".into(),
         deadline: 1,
     };
-    let early = bench
-        .coordinator
-        .handle(HOST, None, 1, get.clone(), Beside::Nothing, bench.now);
+    let early = bench.coordinator.handle(
+        HOST,
+        None,
+        1,
+        get.clone(),
+        SentDescriptor::Nothing,
+        bench.now,
+    );
     assert_eq!(early, Err("a request before joining"));
     bench.join(HOST, 0, 2);
     let early = bench
         .coordinator
-        .handle(HOST, None, 1, get, Beside::Nothing, bench.now);
+        .handle(HOST, None, 1, get, SentDescriptor::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
 }

@@ -17,12 +17,12 @@
 //! way at once, each on a stream of its own, and no rank keeps step with another.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
+use crate::backend::{Backend, CallResult, CollectiveKernels, RemoteAccess, Signals};
 use crate::base::limits::LANES;
 use crate::collectives::plan::{Copy, Shape};
 use crate::collectives::run::kernel::geometry;
 use crate::group::lanes;
-use crate::group::lanes::Sides;
+use crate::group::lanes::SideStreams;
 use crate::group::slots::{Header, Steps};
 
 /// Threads of a kernel that only waits: one for each member, in whole warps.
@@ -87,12 +87,12 @@ impl Engine<'_> {
         &self,
         shape: &Shape<'_>,
         concurrent: u32,
-        sides: Option<&Sides>,
+        side_streams: Option<&SideStreams>,
     ) -> CallResult<()> {
         // SAFETY: guaranteed by the caller. So below.
         unsafe {
             self.barrier()?;
-            self.submit_after_barrier(shape, concurrent, sides)
+            self.submit_after_barrier(shape, concurrent, side_streams)
         }
     }
 
@@ -104,13 +104,13 @@ impl Engine<'_> {
         &self,
         shape: &Shape<'_>,
         concurrent: u32,
-        sides: Option<&Sides>,
+        side_streams: Option<&SideStreams>,
     ) -> CallResult<()> {
         let streams = Streams::of(shape, concurrent, self.fanout);
-        let (lanes, own) = match sides {
-            Some(sides) => (
-                &sides.lanes[..streams.lanes - 1],
-                streams.own.then_some(sides.own),
+        let (lanes, own) = match side_streams {
+            Some(side_streams) => (
+                &side_streams.lanes[..streams.lanes - 1],
+                streams.own.then_some(side_streams.own),
             ),
             None => (&[][..], None),
         };
@@ -157,7 +157,7 @@ impl Engine<'_> {
         let (mut step, mut done) = (0, Ok(()));
         // All ranks submit in the same order, step by step. So if the device queues streams behind one another,
         // no stream waits for work that is queued behind it on another rank.
-        shape.moves(Algorithm::PUSH, 0, |copy| {
+        shape.moves(AlgorithmCode::PUSH, 0, |copy| {
             step += 1;
             if done.is_err() {
                 return;
@@ -166,12 +166,12 @@ impl Engine<'_> {
             done = unsafe {
                 if step <= peers && self.fanout > 1 {
                     let lane = lanes[(step - 1) % lanes.len()];
-                    self.copy(copy, Direction::PUT, lane)
+                    self.copy(copy, DirectionCode::PUT, lane)
                 } else if step <= peers {
                     self.step(copy, step, peers, lanes)
                 } else {
                     // The copy to this rank itself comes last.
-                    self.copy(copy, Direction::LOCAL, own)
+                    self.copy(copy, DirectionCode::LOCAL, own)
                 }
             };
         });
@@ -191,7 +191,7 @@ impl Engine<'_> {
     ) -> CallResult<()> {
         for (part, &stream) in cut(copy, step, peers, lanes.len()).into_iter().zip(lanes) {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.copy(part, Direction::PUT, stream) }?;
+            unsafe { self.copy(part, DirectionCode::PUT, stream) }?;
         }
         // After the last copy no rank takes the link over.
         if step == peers {
@@ -210,7 +210,7 @@ impl Engine<'_> {
     unsafe fn copy(
         &self,
         Copy(destination, source, bytes): Copy,
-        direction: Direction,
+        direction: DirectionCode,
         stream: RawStream,
     ) -> CallResult<()> {
         if bytes == 0 || destination == source {
@@ -276,7 +276,7 @@ fn cut(copy: Copy, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{Parts, Place};
+    use crate::collectives::plan::{PartLayout, SymmetricRange};
 
     fn copies(bytes: u64, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
         let copy = Copy(DeviceAddress(1 << 20), DeviceAddress(3 << 20), bytes);
@@ -311,20 +311,20 @@ mod tests {
     #[test]
     fn members_go_by_as_many_lanes_whatever_their_own_part_is() {
         let members = [0, 1, 2, 3];
-        let place = Place {
+        let place = SymmetricRange {
             bases: &[],
             members: &members,
             offset: 0,
         };
         let fanned = |world: usize, concurrent, in_place, bytes: [u64; 4], fanout| {
             let counts = bytes.map(|bytes| bytes as usize);
-            let parts = Parts::Counted {
+            let parts = PartLayout::Counted {
                 counts: &counts[..world],
                 element_bytes: 1,
             };
             let alike = (0..world).map(|rank| {
                 let shape = Shape {
-                    operation: CollectiveOperation::ALL_GATHER_V,
+                    operation: CollectiveOperationCode::ALL_GATHER_V,
                     rank,
                     world,
                     root: 0,

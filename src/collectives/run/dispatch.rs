@@ -4,17 +4,17 @@
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use crate::backend::abi::*;
-use crate::backend::{CallResult, Collectives, Device};
+use crate::backend::{CallResult, CollectiveKernels, Device};
 use crate::base::error::Result;
 use crate::base::names;
 use crate::base::planner::TransferOptions;
 use crate::collectives::compare::Comparison;
-use crate::collectives::multicast::{self, Reach};
+use crate::collectives::multicast::{self, MulticastAddresses};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::plan::{Place, Shape};
+use crate::collectives::plan::{Shape, SymmetricRange};
 use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
-use crate::collectives::run::kernel::{self, Reaches, geometry};
+use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
 use crate::collectives::select::{choose, membership, push_channels};
 use crate::group::choice::{Choice, Query};
@@ -46,7 +46,7 @@ impl Queue {
             Comparison::new(world, membership, options, request.name).of_call(request)?;
         }
         let (parts, in_place) = request
-            .judge(world.rank, membership)
+            .validate(world.rank, membership)
             .map_err(|message| self.invalid(request.name, message))?;
         let bytes = request.counted_bytes();
         if bytes == 0 {
@@ -76,12 +76,12 @@ impl Queue {
             world: membership.world() as u32,
             bytes,
             in_place,
-            vendor: library.is_some(),
+            nccl: library.is_some(),
             multicast: in_multicast,
             push_channels: push_channels(state, membership, options.channel, aligned),
         };
         let choice = choose(world, request.name, &query, options)?;
-        if choice.algorithm == Algorithm::VENDOR && !aligned {
+        if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
             nccl::refuse_unaligned_windows(world.rank, request.name, options.provider)?;
         }
         let run = Run {
@@ -113,13 +113,13 @@ impl Queue {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
         let slots = &membership.slots;
-        let operation = CollectiveOperation::BARRIER;
+        let operation = CollectiveOperationCode::BARRIER;
         let header = slots.header(options.channel, operation, watch(world, options));
         let reach = slots.at_all(options.channel);
         let mut options = *options;
-        let unnamed = options.algorithm == Algorithm::AUTOMATIC;
+        let unnamed = options.algorithm == AlgorithmCode::AUTOMATIC;
         if unnamed && reach.is_some() && world.collectives.selector.prefers_multicast() {
-            options.algorithm = Algorithm::MULTICAST;
+            options.algorithm = AlgorithmCode::MULTICAST;
         }
         let options = &options;
         if options.algorithm.is_multicast() {
@@ -127,15 +127,15 @@ impl Queue {
                 push_channels: 0,
                 multicast: reach.is_some(),
                 operation,
-                element: ElementType::U8,
-                reduce: ReduceOperation::default(),
+                element: ElementTypeCode::U8,
+                reduce: ReduceOpCode::default(),
                 world: membership.world() as u32,
                 bytes: 0,
                 in_place: false,
-                vendor: false,
+                nccl: false,
             };
             let choice = choose(world, NAME, &query, options)?;
-            if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
+            if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
                 let meeting = multicast::meeting(&header, slots_of_all);
                 let grid = geometry(choice.blocks, choice.threads);
                 let submit = self.submit(NAME);
@@ -178,8 +178,12 @@ impl Queue {
     }
 }
 
-fn place<'p>(submit: &Submit<'_>, operand: &Operand<'p>, membership: &'p Membership) -> Place<'p> {
-    Place {
+fn place<'p>(
+    submit: &Submit<'_>,
+    operand: &Operand<'p>,
+    membership: &'p Membership,
+) -> SymmetricRange<'p> {
+    SymmetricRange {
         bases: submit.bases(operand),
         members: &membership.members,
         offset: operand.offset(),
@@ -193,9 +197,9 @@ struct Run<'r, 'a> {
     membership: &'r Membership,
     choice: Choice,
     /// NCCL's communicator, if it could do the call.
-    library: Option<RawVendor>,
+    library: Option<RawNccl>,
     in_place: bool,
-    parts: crate::collectives::plan::Parts<'a>,
+    parts: crate::collectives::plan::PartLayout<'a>,
 }
 
 impl Run<'_, '_> {
@@ -223,19 +227,19 @@ impl Run<'_, '_> {
         // SAFETY of every call below: the ranges are inside live allocations, which `submit` keeps, as it keeps
         // the group's memory. All members make the same choice: their selectors were compared, and their calls
         // are the same.
-        if let (Algorithm::VENDOR, Some(library)) = (choice.algorithm, self.library) {
+        if let (AlgorithmCode::VENDOR, Some(library)) = (choice.algorithm, self.library) {
             // SAFETY: as above.
             return unsafe { nccl::submit(backend, library, request, &shape, stream) };
         }
         let header = slots.header(channel, request.operation, watch(world, options));
-        let reaches = Reaches {
+        let paths = PeerPaths {
             inboxes: slots.inboxes(channel),
             reach: self.reach(submit),
         };
-        if choice.algorithm != Algorithm::COPY_ENGINE {
+        if choice.algorithm != AlgorithmCode::COPY_ENGINE {
             // SAFETY: as above.
             return unsafe {
-                kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)
+                kernel::submit(backend, request, &shape, &header, &paths, choice, stream)
             };
         }
         let engine = Engine {
@@ -248,25 +252,25 @@ impl Run<'_, '_> {
         };
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(stream) }?;
-        let sides = membership.lanes.sides(channel, captured);
+        let side_streams = membership.lanes.side_streams(channel, captured);
         let concurrent = choice.concurrent;
-        if request.operation != CollectiveOperation::ALL_REDUCE {
+        if request.operation != CollectiveOperationCode::ALL_REDUCE {
             // SAFETY: as above.
-            return unsafe { engine.submit(&shape, concurrent, sides) };
+            return unsafe { engine.submit(&shape, concurrent, side_streams) };
         }
         // Every rank reduces its share into its own destination, then all gather the shares.
         let gathering = shape.gathering(request.element);
         // SAFETY: as above. The kernel ends with a barrier: no rank still reads what the copies overwrite.
         unsafe {
-            kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)?;
-            engine.submit_after_barrier(&gathering, concurrent, sides)
+            kernel::submit(backend, request, &shape, &header, &paths, choice, stream)?;
+            engine.submit_after_barrier(&gathering, concurrent, side_streams)
         }
     }
 
     /// Returns the multicast addresses of the call's memory. `None` for a group made by `split`, which has no
     /// multicast object, and for the caller's memory, which is bound to none.
-    fn reach(&self, submit: &Submit<'_>) -> Option<Reach> {
-        Some(Reach {
+    fn reach(&self, submit: &Submit<'_>) -> Option<MulticastAddresses> {
+        Some(MulticastAddresses {
             slots: self.membership.slots.at_all(self.options.channel)?,
             destination: submit.at_all(&self.request.destination)?,
             source: submit.at_all(&self.request.source)?,

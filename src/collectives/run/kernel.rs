@@ -1,8 +1,8 @@
 //! Collectives by symmem's kernels.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Failure};
-use crate::collectives::multicast::Reach;
+use crate::backend::{Backend, CallResult, CollectiveKernels, Failure};
+use crate::collectives::multicast::MulticastAddresses;
 use crate::collectives::plan::Shape;
 use crate::collectives::request::Request;
 use crate::group::choice::Choice;
@@ -20,11 +20,11 @@ pub fn geometry(blocks: u32, threads: u32) -> Geometry {
 }
 
 /// Paths to the members other than their own addresses.
-pub struct Reaches<'a> {
+pub struct PeerPaths<'a> {
     /// The inboxes of pushed reductions.
     pub inboxes: Option<&'a Inboxes>,
     /// The multicast addresses.
-    pub reach: Option<Reach>,
+    pub reach: Option<MulticastAddresses>,
 }
 
 /// Submits the kernels of a call.
@@ -37,7 +37,7 @@ pub unsafe fn submit(
     call: &Request<'_>,
     shape: &Shape<'_>,
     header: &Header<'_>,
-    reaches: &Reaches<'_>,
+    paths: &PeerPaths<'_>,
     choice: &Choice,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -45,8 +45,8 @@ pub unsafe fn submit(
     let (algorithm, element, reduce) = (choice.algorithm, call.element, call.reduce);
     match kernel_of(call.operation, algorithm) {
         Some(CollectiveKernel::MOVE) => {
-            let two = call.operation == CollectiveOperation::BROADCAST
-                && algorithm == Algorithm::TWO_SHOT;
+            let two = call.operation == CollectiveOperationCode::BROADCAST
+                && algorithm == AlgorithmCode::TWO_SHOT;
             for stage in 0..if two { 2 } else { 1 } {
                 let moved = shape.move_arguments(header, algorithm, stage, choice.concurrent);
                 // SAFETY: guaranteed by the caller.
@@ -70,13 +70,13 @@ pub unsafe fn submit(
             unsafe { backend.collective_reduce(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::REDUCE_PUSH) => {
-            let inboxes = reaches.inboxes;
+            let inboxes = paths.inboxes;
             let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
             // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
-            let Some(reach) = &reaches.reach else {
+            let Some(reach) = &paths.reach else {
                 // The selector picks multicast only if it reaches all memory of the call.
                 let why = "multicast does not reach all memory of the call";
                 let call = "collective_multicast";

@@ -1,7 +1,7 @@
 //! Collectives by NCCL or RCCL, over the same buffers and streams.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, VendorCollectives};
+use crate::backend::{Backend, CallResult, NcclCollectives};
 use crate::base::error::{Error, Result};
 use crate::collectives::plan::Shape;
 use crate::collectives::request::Request;
@@ -11,19 +11,19 @@ use crate::group::provider::Provider;
 /// Submits a collective to NCCL or RCCL.
 ///
 /// # Safety
-/// `vendor` is open; all ranges are live until the stream has passed this point, and every rank submits the
+/// `nccl` is open; all ranges are live until the stream has passed this point, and every rank submits the
 /// same call.
 pub unsafe fn submit(
     backend: &Backend,
-    vendor: RawVendor,
+    nccl: RawNccl,
     call: &Request<'_>,
     shape: &Shape<'_>,
     stream: RawStream,
 ) -> CallResult<()> {
-    use CollectiveOperation as O;
+    use CollectiveOperationCode as O;
     let rank = shape.rank;
     let size = call.element.bytes();
-    let made = |operation, source, destination, bytes: u64, peer: usize| VendorCall {
+    let made = |operation, source, destination, bytes: u64, peer: usize| NcclCall {
         source,
         destination,
         count: bytes / size,
@@ -45,7 +45,7 @@ pub unsafe fn submit(
                 };
                 let part = made(O::BROADCAST, source, part, shape.parts.bytes(root), root);
                 // SAFETY: guaranteed by the caller.
-                unsafe { backend.vendor_call(vendor, &part, stream) }?;
+                unsafe { backend.nccl_call(nccl, &part, stream) }?;
             }
             Ok(())
         });
@@ -58,7 +58,7 @@ pub unsafe fn submit(
     let bytes = shape.parts.bytes(0);
     let whole = made(call.operation, source, destination, bytes, shape.root);
     // SAFETY: guaranteed by the caller.
-    unsafe { backend.vendor_call(vendor, &whole, stream) }
+    unsafe { backend.nccl_call(nccl, &whole, stream) }
 }
 
 /// Refuses NCCL's windows for a call whose parts do not start at multiples of 16 bytes
@@ -68,14 +68,14 @@ pub fn refuse_unaligned_windows(
     operation: &'static str,
     provider: Provider,
 ) -> Result<()> {
-    if provider != Provider::VendorWindows {
+    if provider != Provider::NcclWindows {
         return Ok(());
     }
     Err(Error::Unsupported {
         rank,
         operation,
         message: "symmetric windows need ranges, and members' parts of them, that start at a multiple of 16 bytes; \
-            use `Provider::Vendor` for others"
+            use `Provider::Nccl` for others"
             .into(),
     })
 }

@@ -1,12 +1,12 @@
 //! Binding: the part of the object that an allocation takes, the same on all ranks, and its release.
 
-use crate::backend::abi::{DeviceAddress, MulticastSupport};
+use crate::backend::abi::{DeviceAddress, MulticastSupportCode};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::memory::multicast::object::Multicast;
-use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
-use crate::memory::multicast::wire::{Part, encode_wish, place};
+use crate::memory::multicast::steps::{Agreed, CallError, agree, bounded};
+use crate::memory::multicast::wire::{Part, encode_request, place};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::{Allocation, Attachment};
 use crate::rank::driver::Driver;
@@ -36,9 +36,9 @@ impl Multicast {
         allocation: &Allocation,
     ) -> Result<()> {
         match self.support() {
-            MulticastSupport::EMULATED => emulate(allocation),
+            MulticastSupportCode::EMULATED => emulate(allocation),
             // After a failure nothing more is bound; the reason is the same on all ranks.
-            MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
+            MulticastSupportCode::HARDWARE if lock(&self.reason).is_none() => {
                 match self.bind_part(driver, round, allocation)? {
                     Ok(Some(part)) => self.reach(allocation, part),
                     Ok(None) => tracing::debug!(
@@ -77,18 +77,18 @@ impl Multicast {
             .filter(|object| !object.stuck)
             .map(|object| {
                 let bytes = allocation.bytes() / object.granularity * object.granularity;
-                (object.bytes, encode_wish(bytes, &object.bound))
+                (object.bytes, encode_request(bytes, &object.bound))
             });
         drop(object);
-        let own = known.as_ref().map(|(_, wish)| wish.clone());
+        let own = known.as_ref().map(|(_, request)| request.clone());
         let own = own
             .ok_or_else(|| "an earlier call on the multicast object has not returned".to_owned());
         let answers = match agree(round, &own, None)? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),
         };
-        let wishes = answers.iter().map(|answer| answer.payload.as_slice());
-        let part = match place(wishes, known.map_or(0, |(size, _)| size)) {
+        let requests = answers.iter().map(|answer| answer.payload.as_slice());
+        let part = match place(requests, known.map_or(0, |(size, _)| size)) {
             Ok(Some(part)) => part,
             Ok(None) => return Ok(Ok(None)),
             Err(reason) => return Ok(Err(reason)),
@@ -107,13 +107,13 @@ impl Multicast {
                 let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
             },
         );
-        let here = matches!(bound, Ok(()) | Err(Unmade::Stuck(_)));
+        let here = matches!(bound, Ok(()) | Err(CallError::Stuck(_)));
         if here && let Some(object) = lock(&self.object).as_mut() {
             object.bound.push(part);
             let multicast = self.clone();
             allocation.attach(Box::new(Bound { multicast, part }));
         }
-        let bound = bound.map(|()| Vec::new()).map_err(Unmade::into_reason);
+        let bound = bound.map(|()| Vec::new()).map_err(CallError::into_reason);
         let agreed = agree(round, &bound, None)?;
         Ok(agreed.map(|_| Some(part)))
     }

@@ -12,12 +12,12 @@
 //! but only after every rank has given it up, since an access through the object reaches the memory of all
 //! ranks.
 
-use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast};
+use crate::backend::abi::{DeviceAddress, MulticastSupportCode, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::base::limits::DRAIN;
 use crate::base::lock::lock;
 use crate::base::names;
-use crate::memory::multicast::steps::{Phase, Unmade, bounded};
+use crate::memory::multicast::steps::{CallError, Phase, bounded};
 use crate::memory::multicast::wire::Part;
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::Driver;
@@ -75,7 +75,7 @@ pub struct Multicast {
 
 impl Multicast {
     /// Makes the state after the ranks' agreement, before there is an object.
-    pub fn new(support: MulticastSupport, reason: Option<String>, context: &Context) -> Self {
+    pub fn new(support: MulticastSupportCode, reason: Option<String>, context: &Context) -> Self {
         Self {
             support: AtomicU32::new(support.0),
             reason: Mutex::new(reason),
@@ -104,13 +104,13 @@ impl Multicast {
     /// Disables multicast from here on, on all ranks alike, for this reason.
     pub fn forgo(&self, reason: String) {
         self.support
-            .store(MulticastSupport::NONE.0, Ordering::Release);
+            .store(MulticastSupportCode::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
     }
 
     /// Returns the support that the ranks have.
-    pub fn support(&self) -> MulticastSupport {
-        MulticastSupport(self.support.load(Ordering::Acquire))
+    pub fn support(&self) -> MulticastSupportCode {
+        MulticastSupportCode(self.support.load(Ordering::Acquire))
     }
 
     /// Returns the support that the ranks have, and the reason why there is no more.
@@ -127,7 +127,7 @@ impl Multicast {
         // Follows from what all ranks agreed on, not from the state of this rank's object: sizes are the same
         // on all ranks.
         let granularity = match self.support() {
-            MulticastSupport::HARDWARE => {
+            MulticastSupportCode::HARDWARE => {
                 lock(&self.object).as_ref().map(|object| object.granularity)
             }
             _ => None,
@@ -155,7 +155,7 @@ impl Multicast {
     pub(crate) fn returned(
         &self,
         driver: &Driver,
-        outcome: std::result::Result<(), Unmade>,
+        outcome: std::result::Result<(), CallError>,
     ) -> bool {
         let Err(unmade) = outcome else {
             return true;
@@ -168,7 +168,7 @@ impl Multicast {
         );
         // The failure may belong to earlier work, and the release may have succeeded. So the next step is tried
         // all the same; the driver keeps what it did not release.
-        let returned = matches!(unmade, Unmade::Failed(_));
+        let returned = matches!(unmade, CallError::Failed(_));
         if !returned {
             self.leave_alone();
         }
@@ -183,9 +183,10 @@ impl Multicast {
         phase: Phase,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
-    ) -> std::result::Result<T, Unmade> {
-        let gone =
-            || Unmade::Uncalled("an earlier call on the multicast object has not returned".into());
+    ) -> std::result::Result<T, CallError> {
+        let gone = || {
+            CallError::Uncalled("an earlier call on the multicast object has not returned".into())
+        };
         let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             driver,
@@ -194,7 +195,7 @@ impl Multicast {
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
-        if let Err(Unmade::Stuck(_)) = called {
+        if let Err(CallError::Stuck(_)) = called {
             self.leave_alone();
         }
         called

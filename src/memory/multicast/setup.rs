@@ -1,14 +1,14 @@
 //! Setup of multicast: all ranks create and join, then bind the slots of collectives, then map; or none does.
 
-use crate::backend::abi::{MulticastSupport, RawMulticast, ShareKind};
+use crate::backend::abi::{MulticastSupportCode, RawMulticast, ShareKindCode};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::bootstrap::Contribution;
 use crate::memory::multicast::binding::emulate;
 use crate::memory::multicast::object::{Multicast, Object};
-use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
-use crate::memory::multicast::wire::{Offer, agreed, decode, encode};
+use crate::memory::multicast::steps::{Agreed, CallError, agree, bounded};
+use crate::memory::multicast::wire::{RankSupport, agreed, decode, encode};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use crate::rank::context::Context;
@@ -29,13 +29,13 @@ impl Multicast {
     pub(crate) fn join(
         shared: &Context,
         round: &mut Round<'_>,
-        offers: &[Offer],
-        kind: ShareKind,
+        offers: &[RankSupport],
+        kind: ShareKindCode,
         sharers: u32,
     ) -> Result<Arc<Self>> {
         let (support, reason) = match agreed(offers, kind, sharers) {
             Ok(support) => (support, None),
-            Err(reason) => (MulticastSupport::NONE, Some(reason)),
+            Err(reason) => (MulticastSupportCode::NONE, Some(reason)),
         };
         tracing::debug!(
             rank = shared.rank,
@@ -46,7 +46,7 @@ impl Multicast {
         let multicast = Arc::new(Self::new(support, reason, shared));
         // Releases everything made from here on.
         shared.on_close(multicast.clone());
-        if support == MulticastSupport::HARDWARE
+        if support == MulticastSupportCode::HARDWARE
             && let Err(reason) = multicast.create_and_join(shared, round)?
         {
             multicast.go_without(shared, reason);
@@ -102,7 +102,7 @@ impl Multicast {
             make,
             undo,
         )
-        .map_err(Unmade::into_reason)?;
+        .map_err(CallError::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
@@ -135,7 +135,7 @@ impl Multicast {
                 import,
                 undo,
             )
-            .map_err(Unmade::into_reason)?;
+            .map_err(CallError::into_reason)?;
             *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
         // SAFETY: the object is live, and joined once.
@@ -147,7 +147,7 @@ impl Multicast {
             // SAFETY: the abandoned wait left the object alone, with nothing bound or mapped.
             |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
         )
-        .map_err(Unmade::into_reason)
+        .map_err(CallError::into_reason)
     }
 
     /// Makes the second and third step: all bind the slots of collectives, then all map the object.
@@ -161,8 +161,8 @@ impl Multicast {
         slots: &Arc<Allocation>,
     ) -> Result<()> {
         match self.support() {
-            MulticastSupport::EMULATED => emulate(slots),
-            MulticastSupport::HARDWARE => {
+            MulticastSupportCode::EMULATED => emulate(slots),
+            MulticastSupportCode::HARDWARE => {
                 if let Err(reason) = self.bind_slots_and_map(shared, round, slots)? {
                     self.go_without(shared, reason);
                 }
@@ -208,7 +208,7 @@ impl Multicast {
         });
         let agreed = agree(
             round,
-            &mapped.map(|()| Vec::new()).map_err(Unmade::into_reason),
+            &mapped.map(|()| Vec::new()).map_err(CallError::into_reason),
             None,
         )?;
         Ok(agreed.map(|_| self.reach(slots, part)))

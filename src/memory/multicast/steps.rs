@@ -49,7 +49,7 @@ impl<T, U: FnOnce(&Backend, T)> Drop for Late<T, U> {
 }
 
 /// The reason why a call has no result.
-pub enum Unmade {
+pub enum CallError {
     /// The call was never made.
     Uncalled(String),
     /// The call failed, and left nothing behind.
@@ -58,7 +58,7 @@ pub enum Unmade {
     Stuck(String),
 }
 
-impl Unmade {
+impl CallError {
     fn of(what: &str, abandoned: &Abandoned) -> Self {
         let why = format!("{what}: {abandoned}");
         match abandoned {
@@ -104,7 +104,7 @@ pub fn bounded<T, U>(
     phase: Phase,
     call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
     undo: U,
-) -> std::result::Result<T, Unmade>
+) -> std::result::Result<T, CallError>
 where
     T: Send + 'static,
     U: FnOnce(&Backend, T) + Send + 'static,
@@ -138,10 +138,10 @@ where
     let made = match run_while("symmem-multicast", limit, wanted, work) {
         Ok(mut outcome) => match outcome.result.take() {
             Some(Ok(value)) => Ok(value),
-            Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
-            None => Err(Unmade::Failed(format!("{what} returned nothing"))),
+            Some(Err(failure)) => Err(CallError::Failed(failure.to_string())),
+            None => Err(CallError::Failed(format!("{what} returned nothing"))),
         },
-        Err(abandoned) => Err(Unmade::of(what, &abandoned)),
+        Err(abandoned) => Err(CallError::of(what, &abandoned)),
     };
     match &made {
         Ok(_) => tracing::debug!(rank = driver.rank, "{what}: done"),
@@ -163,15 +163,15 @@ mod tests {
 
     #[test]
     fn only_a_call_that_was_made_can_be_stuck() {
-        let late = Unmade::of("binding", &Abandoned::Late(Duration::from_secs(3)));
+        let late = CallError::of("binding", &Abandoned::Late(Duration::from_secs(3)));
         assert!(
-            matches!(late, Unmade::Stuck(why) if why.starts_with("binding: ")
+            matches!(late, CallError::Stuck(why) if why.starts_with("binding: ")
             && why.contains("SYMMEM_MULTICAST=0"))
         );
         let unmade = Abandoned::NoThread(io::Error::from(io::ErrorKind::WouldBlock));
         assert!(matches!(
-            Unmade::of("binding", &unmade),
-            Unmade::Uncalled(_)
+            CallError::of("binding", &unmade),
+            CallError::Uncalled(_)
         ));
     }
 }

@@ -1,29 +1,29 @@
 //! The messages of the multicast setup as bytes, and the decisions that all ranks derive from them alike: what
 //! their backends offer, the object, and the parts of it in use.
 
-use crate::backend::abi::{ExportedHandle, MulticastSupport, ShareKind, Status};
+use crate::backend::abi::{ExportedHandle, MulticastSupportCode, ShareKindCode, Status};
 use crate::backend::{Backend, Failure, Multicast as _};
 
 /// One rank's offer: what its backend supports.
-pub struct Offer {
-    pub support: MulticastSupport,
+pub struct RankSupport {
+    pub support: MulticastSupportCode,
     /// A digest of the resident grids of the multicast kernels on its device.
     pub kernels: u64,
     pub why: String,
 }
 
-impl Offer {
+impl RankSupport {
     /// Queries the backend.
     pub fn of(backend: &Backend, kernels: u64) -> Self {
         let none = |failure: Failure| Self {
-            support: MulticastSupport::NONE,
+            support: MulticastSupportCode::NONE,
             kernels,
             why: failure.message,
         };
         match backend.multicast_support() {
             // A plugin that is older than multicast does not support it.
             Err(failure) => none(failure),
-            Ok(MulticastSupport::NONE) => match backend.multicast_granularity(1, 1) {
+            Ok(MulticastSupportCode::NONE) => match backend.multicast_granularity(1, 1) {
                 Err(failure) => none(failure),
                 Ok(_) => none(Failure::new(Status::UNSUPPORTED, "", "no reason was given")),
             },
@@ -49,7 +49,7 @@ impl Offer {
         let (support, rest) = bytes.split_first_chunk()?;
         let (kernels, why) = rest.split_first_chunk()?;
         Some(Self {
-            support: MulticastSupport(u32::from_le_bytes(*support)),
+            support: MulticastSupportCode(u32::from_le_bytes(*support)),
             kernels: u64::from_le_bytes(*kernels),
             why: String::from_utf8_lossy(why).into_owned(),
         })
@@ -58,14 +58,14 @@ impl Offer {
 
 /// Returns the support that all ranks have in common, or the reason why there is none; the same on every rank.
 pub fn agreed(
-    offers: &[Offer],
-    kind: ShareKind,
+    offers: &[RankSupport],
+    kind: ShareKindCode,
     sharers: u32,
-) -> std::result::Result<MulticastSupport, String> {
+) -> std::result::Result<MulticastSupportCode, String> {
     let first = offers[0].support;
     for (rank, offer) in offers.iter().enumerate() {
         match offer.support {
-            MulticastSupport::NONE => return Err(format!("rank {rank}: {}", offer.why)),
+            MulticastSupportCode::NONE => return Err(format!("rank {rank}: {}", offer.why)),
             support if support != first => {
                 let (mine, theirs) = (first.name(), support.name());
                 return Err(format!(
@@ -81,18 +81,20 @@ pub fn agreed(
         }
     }
     match first {
-        MulticastSupport::EMULATED => Ok(first),
-        MulticastSupport::HARDWARE if offers.len() == 1 => {
+        MulticastSupportCode::EMULATED => Ok(first),
+        MulticastSupportCode::HARDWARE if offers.len() == 1 => {
             Err("a world of one rank does not need it".into())
         }
-        MulticastSupport::HARDWARE if sharers > 1 => Err(format!(
+        MulticastSupportCode::HARDWARE if sharers > 1 => Err(format!(
             "{sharers} ranks share a device, which can join a multicast object only once"
         )),
-        MulticastSupport::HARDWARE if kind != ShareKind::VMM_FILE_DESCRIPTOR => Err(format!(
-            "memory shared by {} cannot be bound to a multicast object",
-            kind.name()
-        )),
-        MulticastSupport::HARDWARE => Ok(first),
+        MulticastSupportCode::HARDWARE if kind != ShareKindCode::VMM_FILE_DESCRIPTOR => {
+            Err(format!(
+                "memory shared by {} cannot be bound to a multicast object",
+                kind.name()
+            ))
+        }
+        MulticastSupportCode::HARDWARE => Ok(first),
         other => Err(format!("support {} is unknown to this version", other.0)),
     }
 }
@@ -127,7 +129,7 @@ fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
 }
 
 /// Encodes a rank's message before its memory is bound: the bytes to bind, and the parts that it uses.
-pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
+pub fn encode_request(bytes: u64, parts: &[Part]) -> Vec<u8> {
     [&bytes.to_le_bytes()[..], &encode_parts(parts)].concat()
 }
 
@@ -137,12 +139,12 @@ pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
 /// # Errors
 /// The reason, if ranks would bind different sizes.
 pub fn place<'a>(
-    wishes: impl Iterator<Item = &'a [u8]>,
+    requests: impl Iterator<Item = &'a [u8]>,
     size: u64,
 ) -> std::result::Result<Option<Part>, String> {
     let (mut first, mut taken) = (None, Vec::new());
-    for (rank, wish) in wishes.enumerate() {
-        let (bytes, parts) = wish
+    for (rank, request) in requests.enumerate() {
+        let (bytes, parts) = request
             .split_first_chunk()
             .ok_or_else(|| format!("rank {rank} did not send the size of the memory to bind"))?;
         let bytes = u64::from_le_bytes(*bytes);
@@ -197,7 +199,7 @@ pub fn decode(bytes: &[u8]) -> Option<(ExportedHandle, u64)> {
     let (opaque, rest) = rest.split_first_chunk()?;
     let granularity = u64::from_le_bytes(rest.try_into().ok()?);
     let exported = ExportedHandle {
-        kind: ShareKind(u32::from_le_bytes(*kind)),
+        kind: ShareKindCode(u32::from_le_bytes(*kind)),
         device: u32::from_le_bytes(*device),
         offset: 0,
         bytes: u64::from_le_bytes(*size),
@@ -233,18 +235,18 @@ mod tests {
 
     #[test]
     fn all_ranks_bind_as_many_bytes_at_the_same_place_or_none_does() {
-        let place = |wishes: &[Vec<u8>]| place(wishes.iter().map(Vec::as_slice), 16);
-        let wishes = [
-            encode_wish(4, &[part(0, 4)]),
-            encode_wish(4, &[part(0, 4), part(4, 4)]),
+        let place = |requests: &[Vec<u8>]| place(requests.iter().map(Vec::as_slice), 16);
+        let requests = [
+            encode_request(4, &[part(0, 4)]),
+            encode_request(4, &[part(0, 4), part(4, 4)]),
         ];
-        assert_eq!(place(&wishes), Ok(Some(part(8, 4))));
-        assert_eq!(place(&[encode_wish(17, &[])]), Ok(None));
+        assert_eq!(place(&requests), Ok(Some(part(8, 4))));
+        assert_eq!(place(&[encode_request(17, &[])]), Ok(None));
         // A rank that rounded differently.
         let other = [
-            encode_wish(4, &[]),
-            encode_wish(4, &[]),
-            encode_wish(8, &[]),
+            encode_request(4, &[]),
+            encode_request(4, &[]),
+            encode_request(8, &[]),
         ];
         let why = place(&other).unwrap_err();
         assert!(why.contains("4 bytes to bind, rank 2 has 8"), "{why}");
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn an_object_survives_its_way_and_a_short_one_is_refused() {
         let exported = ExportedHandle {
-            kind: ShareKind::VMM_FILE_DESCRIPTOR,
+            kind: ShareKindCode::VMM_FILE_DESCRIPTOR,
             device: 3,
             offset: 0,
             bytes: 1 << 30,
@@ -281,22 +283,22 @@ mod tests {
         assert_eq!((found.kind, granularity), (exported.kind, 2 << 20));
         assert!(decode(&sent[1..]).is_none());
         assert!(decode(&encode(&exported, 0)).is_none());
-        let offer = Offer {
-            support: MulticastSupport::HARDWARE,
+        let offer = RankSupport {
+            support: MulticastSupportCode::HARDWARE,
             kernels: 9,
             why: "it is off".into(),
         };
-        let offer = Offer::decode(&offer.encode());
+        let offer = RankSupport::decode(&offer.encode());
         let offer = offer.expect("whole");
         assert_eq!(
             (offer.support, offer.kernels, &*offer.why),
-            (MulticastSupport::HARDWARE, 9, "it is off")
+            (MulticastSupportCode::HARDWARE, 9, "it is off")
         );
-        assert!(Offer::decode(&[1, 0, 0]).is_none());
+        assert!(RankSupport::decode(&[1, 0, 0]).is_none());
     }
 
-    fn offers(supports: &[MulticastSupport]) -> Vec<Offer> {
-        let offer = |&support| Offer {
+    fn offers(supports: &[MulticastSupportCode]) -> Vec<RankSupport> {
+        let offer = |&support| RankSupport {
             support,
             kernels: 9,
             why: "it is off".into(),
@@ -306,12 +308,12 @@ mod tests {
 
     #[test]
     fn all_ranks_have_it_or_none_and_the_first_that_lacks_it_is_named() {
-        use MulticastSupport as S;
-        let kind = ShareKind::VMM_FILE_DESCRIPTOR;
+        use MulticastSupportCode as S;
+        let kind = ShareKindCode::VMM_FILE_DESCRIPTOR;
         let (two, hardware) = (offers(&[S::HARDWARE; 2]), offers(&[S::HARDWARE]));
         assert_eq!(agreed(&two, kind, 1), Ok(S::HARDWARE));
         assert_eq!(
-            agreed(&offers(&[S::EMULATED]), ShareKind::MEMORY_FILE, 2),
+            agreed(&offers(&[S::EMULATED]), ShareKindCode::MEMORY_FILE, 2),
             Ok(S::EMULATED)
         );
         let mut unlike = offers(&[S::HARDWARE; 2]);
@@ -330,7 +332,7 @@ mod tests {
                 "rank 1 supports EMULATED",
             ),
             (agreed(&two, kind, 2), "2 ranks share"),
-            (agreed(&two, ShareKind::LEGACY_IPC, 1), "LEGACY_IPC"),
+            (agreed(&two, ShareKindCode::LEGACY_IPC, 1), "LEGACY_IPC"),
             (agreed(&hardware, kind, 1), "one rank"),
             (agreed(&offers(&[S(9); 2]), kind, 1), "unknown"),
         ];

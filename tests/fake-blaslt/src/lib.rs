@@ -1,7 +1,7 @@
 //! A strict fake `libcublasLt.so` and `libhipblaslt.so`, for tests on machines without a GPU.
 //!
 //! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does. `objects` has the
-//! objects a program holds, `ways` the algorithms that the heuristic returns, `multiply` the GEMM itself, and `numbers`
+//! objects a program holds, `heuristics` the algorithms that the heuristic returns, `multiply` the GEMM itself, and `numbers`
 //! what differs between the two libraries. The fake runtime's report lists what a program does wrong. The README lists
 //! the switches.
 
@@ -15,18 +15,18 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the fake library runs on Linux");
 
+mod heuristics;
 mod multiply;
 mod numbers;
 mod objects;
-mod ways;
 
 use fake_library::Calls;
+use heuristics::Problem;
 use multiply::Call;
 use numbers::{CUBLAS, Code, HIPBLAS, Numbers, Result};
 use objects::Layout;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use ways::Problem;
 
 static CALLS: Calls = Calls::new("FAKE_BLASLT_FAIL");
 
@@ -161,13 +161,13 @@ exported! {
         objects::instance(numbers, instance)?;
         let problem = Problem::new(numbers, operation, [a, b, c, d])?;
         // SAFETY: the caller promises room for `wanted` results and a writable count.
-        unsafe { ways::tell(numbers, &problem, preference, wanted, found, count) }
+        unsafe { heuristics::tell(numbers, &problem, preference, wanted, found, count) }
     };
     "Matmul" [cublasLtMatmul, hipblasLtMatmul](
         instance: u64, operation: u64,
         alpha: *const f32, a: u64, a_layout: u64, b: u64, b_layout: u64,
         beta: *const f32, c: u64, c_layout: u64, d: u64, d_layout: u64,
-        way: *const u64, workspace: u64, workspace_bytes: usize, stream: u64
+        heuristic: *const u64, workspace: u64, workspace_bytes: usize, stream: u64
     ) |numbers| {
         let matrices = [a_layout, b_layout, c_layout, d_layout];
         let call = Call {
@@ -179,7 +179,7 @@ exported! {
             second: b,
             added: c,
             result: d,
-            way,
+            heuristic,
             workspace,
             workspace_bytes: workspace_bytes as u64,
             stream,

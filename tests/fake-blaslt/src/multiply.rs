@@ -1,9 +1,9 @@
 //! The GEMM itself: checked when it is called, executed in stream order.
 
 use crate::broken;
+use crate::heuristics::{Heuristic, Problem};
 use crate::numbers::{Numbers, Result};
 use crate::objects::{self, Layout};
-use crate::ways::{Problem, Way};
 use fake_library::{Runner, current_context, submit_alone, violation, waits_for_all};
 use half::{bf16, f16};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub struct Call {
     pub second: u64,
     pub added: u64,
     pub result: u64,
-    pub way: *const u64,
+    pub heuristic: *const u64,
     pub workspace: u64,
     pub workspace_bytes: u64,
     pub stream: u64,
@@ -66,7 +66,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     if current_context() != Ok(context) {
         return refuse("a handle is used on a device other than its own".into());
     }
-    if call.alpha.is_null() || call.beta.is_null() || call.way.is_null() {
+    if call.alpha.is_null() || call.beta.is_null() || call.heuristic.is_null() {
         return refuse("alpha, beta or the algorithm is null".into());
     }
     // SAFETY: the caller promises readable scalars.
@@ -75,13 +75,14 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
         return refuse(format!("the fake does not scale or add: {alpha}, {beta}"));
     }
     // SAFETY: the caller promises a readable algorithm.
-    let words = unsafe { std::slice::from_raw_parts(call.way, numbers.way_words) };
-    let way = Way::read(numbers, words, &call.problem)?;
-    if call.workspace_bytes < way.workspace
-        || (way.workspace > 0 && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))
+    let words = unsafe { std::slice::from_raw_parts(call.heuristic, numbers.algorithm_words) };
+    let heuristic = Heuristic::read(numbers, words, &call.problem)?;
+    if call.workspace_bytes < heuristic.workspace
+        || (heuristic.workspace > 0
+            && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))
     {
         return refuse(format!(
-            "{} bytes of workspace at {:#x} do not suit {way:?}",
+            "{} bytes of workspace at {:#x} do not suit {heuristic:?}",
             call.workspace_bytes, call.workspace
         ));
     }
@@ -90,17 +91,17 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     let matrices = [call.first, call.second, call.result]
         .into_iter()
         .chain(bias);
-    let alignment = u64::from(way.alignment).max(ELEMENT);
+    let alignment = u64::from(heuristic.alignment).max(ELEMENT);
     for matrix in matrices {
         if matrix == 0 || !matrix.is_multiple_of(alignment) {
             return refuse(format!(
-                "the matrix at {matrix:#x} is not aligned for {way:?}"
+                "the matrix at {matrix:#x} is not aligned for {heuristic:?}"
             ));
         }
     }
-    note(&way, &call.problem);
-    load(numbers, context, &way, &call.problem);
-    submit(numbers, call, &way)
+    note(&heuristic, &call.problem);
+    load(numbers, context, &heuristic, &call.problem);
+    submit(numbers, call, &heuristic)
 }
 
 /// The alignment of workspaces in bytes.
@@ -108,11 +109,11 @@ const WIDE: u64 = 16;
 
 /// Appends a line for each GEMM to the file that `FAKE_BLASLT_LOG` names, if any: the columns of the result, which are
 /// rows to a row-major caller, and the algorithm's number.
-fn note(way: &Way, problem: &Problem) {
+fn note(heuristic: &Heuristic, problem: &Problem) {
     let Some(path) = fake_library::variable("FAKE_BLASLT_LOG") else {
         return;
     };
-    let line = format!("{} {}\n", problem.result.columns, way.number);
+    let line = format!("{} {}\n", problem.result.columns, heuristic.number);
     let file = OpenOptions::new().append(true).create(true).open(&path);
     if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
         violation(&format!("FAKE_BLASLT_LOG names {path}: {error}"));
@@ -120,11 +121,11 @@ fn note(way: &Way, problem: &Problem) {
 }
 
 /// Announces the load of a kernel at its first use, which may wait for the device.
-fn load(numbers: &Numbers, context: u64, way: &Way, problem: &Problem) {
+fn load(numbers: &Numbers, context: u64, heuristic: &Heuristic, problem: &Problem) {
     let kernel = (
         context,
-        way.number,
-        way.alignment,
+        heuristic.number,
+        heuristic.alignment,
         problem.first.element,
         problem.operation.transposes_first,
         problem.operation.has_bias,
@@ -135,14 +136,14 @@ fn load(numbers: &Numbers, context: u64, way: &Way, problem: &Problem) {
     }
 }
 
-fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
+fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let problem = call.problem;
     let bias_bytes = problem.result.rows * ELEMENT;
     let ranges = [
         [call.first, bytes_of(&problem.first)],
         [call.second, bytes_of(&problem.second)],
         [call.result, bytes_of(&problem.result)],
-        [call.workspace, way.workspace],
+        [call.workspace, heuristic.workspace],
         [
             problem.operation.bias,
             bias_bytes * u64::from(problem.operation.has_bias),
@@ -152,11 +153,15 @@ fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
     let job = Job {
         problem,
         is_f16: problem.first.element == numbers.f16,
-        backwards: way.number % 2 == 1,
+        backwards: heuristic.number % 2 == 1,
         first: call.first,
         second: call.second,
         result: call.result,
-        workspace: if way.workspace > 0 { call.workspace } else { 0 },
+        workspace: if heuristic.workspace > 0 {
+            call.workspace
+        } else {
+            0
+        },
     };
     // Never freed, because a graph may run it at any time.
     let job = std::ptr::from_mut(Box::leak(Box::new(job))).cast_const();

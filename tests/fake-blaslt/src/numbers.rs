@@ -28,7 +28,7 @@ pub struct Numbers {
     /// The attribute for reduction schemes of split-K sums, and the bits of the schemes that add in f32.
     pub partial_sums: Option<(c_int, u32)>,
     /// 64-bit words of the struct that holds an algorithm.
-    pub way_words: usize,
+    pub algorithm_words: usize,
     /// Error codes.
     pub failed: Code,
     pub invalid: Code,
@@ -62,7 +62,7 @@ pub static CUBLAS: Numbers = Numbers {
     most_workspace: 1,
     alignments: Some([5, 6, 7, 8]),
     partial_sums: Some((3, 2)),
-    way_words: 8,
+    algorithm_words: 8,
     failed: Code(14),
     invalid: Code(7),
     unsupported: Code(15),
@@ -89,7 +89,7 @@ pub static HIPBLAS: Numbers = Numbers {
     most_workspace: 1,
     alignments: None,
     partial_sums: None,
-    way_words: 3,
+    algorithm_words: 3,
     failed: Code(6),
     invalid: Code(3),
     unsupported: Code(7),

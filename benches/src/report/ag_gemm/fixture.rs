@@ -12,20 +12,20 @@ fn entry(by: &str, ns: f64) -> Entry {
 }
 
 /// A large shape sharded by rows, and a small one sharded by columns, with graph replays.
-pub(in crate::report) fn products() -> Products {
+pub(in crate::report) fn products() -> AgGemmResults {
     let absent = |by: &str, why: &str| Entry {
         by: by.into(),
         absent: Some(why.into()),
         ..Entry::default()
     };
     let large = Measured {
-        product: Product {
+        problem: GemmProblem {
             m: 32768,
             n: 8192,
             k: 16384,
             dtype: MatrixElement::Bf16,
-            sharding: Sharded::Rows,
-            b_order: Order::RowMajor,
+            sharding: Sharding::Rows,
+            b_order: MatrixOrder::Rows,
             bias: false,
         },
         chosen: Some("push put".into()),
@@ -54,13 +54,13 @@ pub(in crate::report) fn products() -> Products {
         ..entry(by, ns * 2.0)
     };
     let small = Measured {
-        product: Product {
+        problem: GemmProblem {
             m: 16,
             n: 3584,
             k: 8192,
             dtype: MatrixElement::F16,
-            sharding: Sharded::Columns,
-            b_order: Order::RowMajor,
+            sharding: Sharding::Columns,
+            b_order: MatrixOrder::Rows,
             bias: false,
         },
         chosen: Some(BASELINE.into()),
@@ -80,7 +80,7 @@ pub(in crate::report) fn products() -> Products {
         version: version.map(str::to_owned),
         absent: absent.map(str::to_owned),
     };
-    let mut section = Products {
+    let mut section = AgGemmResults {
         world: 8,
         baselines: vec![
             state("collectives library", Some("NCCL 2.28.9"), None),

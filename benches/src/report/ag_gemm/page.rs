@@ -2,7 +2,7 @@
 
 use super::plot::{over_rows, side_by_side};
 use super::view::views;
-use super::{OWN_GEMM, Products};
+use super::{AgGemmResults, OWN_GEMM};
 use crate::report::collectives;
 use crate::report::html::{Document, table};
 use crate::report::plot::{self, Across, Axes, Limit};
@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 /// `limit` is the peak rate of a device; `hopper` whether published figures are for devices of this kind.
 pub(in crate::report) fn section(
     page: &mut Document,
-    measured: &Products,
+    measured: &AgGemmResults,
     limit: Option<Limit>,
     hopper: bool,
 ) -> fmt::Result {

@@ -2,8 +2,8 @@
 
 use super::view::{kind_text, names};
 use super::{
-    ALGORITHMS, AUTOMATIC, GATHER, GEMM, Measured, Product, Products, TOGETHER, TORCH, TORCH_FUSED,
-    TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+    ALGORITHMS, AUTOMATIC, AgGemmResults, GATHER, GEMM, GemmProblem, Measured, TOGETHER, TORCH,
+    TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::Time;
 use crate::report::plot::{Bars, Group, Lane, Limit, Line, Mark};
@@ -44,16 +44,16 @@ pub(super) struct OverRows {
     pub lines: Vec<Line>,
 }
 
-fn kind(measured: &Measured) -> Product {
-    Product {
+fn kind(measured: &Measured) -> GemmProblem {
+    GemmProblem {
         m: 0,
-        ..measured.product
+        ..measured.problem
     }
 }
 
 /// Returns a plot for every group of at least three shapes that differ in M only.
-pub(super) fn over_rows(section: &Products) -> Vec<OverRows> {
-    let mut known: Vec<Product> = Vec::new();
+pub(super) fn over_rows(section: &AgGemmResults) -> Vec<OverRows> {
+    let mut known: Vec<GemmProblem> = Vec::new();
     let mut plots = Vec::new();
     for measured in &section.products {
         let kind_of = kind(measured);
@@ -76,7 +76,7 @@ pub(super) fn over_rows(section: &Products) -> Vec<OverRows> {
             .filter(|line| !line.marks.is_empty())
             .collect();
         if !lines.is_empty() {
-            let Product { n, k, .. } = kind_of;
+            let GemmProblem { n, k, .. } = kind_of;
             plots.push(OverRows {
                 title: format!("N={n} K={k}, {}", kind_text(&kind_of)),
                 lines,
@@ -86,13 +86,13 @@ pub(super) fn over_rows(section: &Products) -> Vec<OverRows> {
     plots
 }
 
-fn alike<'a>(section: &'a Products, one: &Measured) -> impl Iterator<Item = &'a Measured> {
+fn alike<'a>(section: &'a AgGemmResults, one: &Measured) -> impl Iterator<Item = &'a Measured> {
     let kind_of = kind(one);
     (section.products.iter()).filter(move |other| kind(other) == kind_of)
 }
 
 /// Returns title and bars of each shape that is in no line plot.
-pub(super) fn side_by_side(section: &Products, limit: Option<&Limit>) -> Vec<(String, Bars)> {
+pub(super) fn side_by_side(section: &AgGemmResults, limit: Option<&Limit>) -> Vec<(String, Bars)> {
     let mut plots = Vec::new();
     for measured in &section.products {
         if alike(section, measured).count() >= FEWEST {
@@ -107,8 +107,8 @@ pub(super) fn side_by_side(section: &Products, limit: Option<&Limit>) -> Vec<(St
                     mark: mark(measured, by)?,
                 })
             });
-        let product = &measured.product;
-        let title = format!("{}, {}", product.shape(), kind_text(product));
+        let problem = &measured.problem;
+        let title = format!("{}, {}", problem.shape(), kind_text(problem));
         let bars = Bars {
             unit: "TFLOP/s",
             limit: limit.cloned(),
@@ -127,15 +127,15 @@ pub(super) fn side_by_side(section: &Products, limit: Option<&Limit>) -> Vec<(St
 fn mark(measured: &Measured, by: &str) -> Option<Mark> {
     let entry = measured.entry(by)?;
     let Time { ns, min, max } = entry.headline()?;
-    let product = &measured.product;
+    let problem = &measured.problem;
     let mut note = format!("{} µs", decimal(ns / 1e3));
     if !entry.how.is_empty() {
         note += &format!(", {}", entry.how);
     }
     Some(Mark {
-        at: product.m as u64,
-        value: product.teraflops(ns),
-        range: Some((product.teraflops(max), product.teraflops(min))),
+        at: problem.m as u64,
+        value: problem.teraflops(ns),
+        range: Some((problem.teraflops(max), problem.teraflops(min))),
         note,
     })
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(side_by_side(&section, None).len(), 2);
         for m in [64, 4] {
             let mut other = section.products[1].clone();
-            other.product.m = m;
+            other.problem.m = m;
             section.products.push(other);
         }
         let plots = over_rows(&section);

@@ -1,8 +1,8 @@
 //! All-gather + GEMM as tables.
 
 use super::{
-    ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
-    Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+    ALGORITHMS, AUTOMATIC, AgGemmResults, Choice, Entry, GATHER, GEMM, GemmProblem, MatrixElement,
+    Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::Time;
 use crate::report::published;
@@ -10,7 +10,7 @@ use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
 
 /// The contenders that were measured, in the order of the columns.
-pub(super) fn names(section: &Products) -> Vec<&'static str> {
+pub(super) fn names(section: &AgGemmResults) -> Vec<&'static str> {
     let all = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS]
         .into_iter()
         .chain(ALGORITHMS)
@@ -27,7 +27,7 @@ pub(super) fn names(section: &Products) -> Vec<&'static str> {
 }
 
 /// Returns every table of the section. `hopper`: whether published figures are for devices of this kind.
-pub(in crate::report) fn views(section: &Products, hopper: bool) -> Vec<View> {
+pub(in crate::report) fn views(section: &AgGemmResults, hopper: bool) -> Vec<View> {
     let names = names(section);
     let mut views = Vec::new();
     let by_events = |entry: &Entry| entry.time;
@@ -49,24 +49,24 @@ pub(in crate::report) fn views(section: &Products, hopper: bool) -> Vec<View> {
 
 /// The first cells of a row: shape, element type and sharding.
 fn row(measured: &Measured) -> Vec<Cell> {
-    let product = &measured.product;
+    let problem = &measured.problem;
     vec![
-        Cell::Name(product.shape()),
-        Cell::Figure(kind_text(product)),
+        Cell::Name(problem.shape()),
+        Cell::Figure(kind_text(problem)),
     ]
 }
 
 /// Element type, sharding of A, and any option that is not the default.
-pub(super) fn kind_text(product: &Product) -> String {
-    let element = match product.dtype {
+pub(super) fn kind_text(problem: &GemmProblem) -> String {
+    let element = match problem.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
     };
-    let mut what = format!("{element} {}", product.sharding.name());
-    if product.b_order != Default::default() {
+    let mut what = format!("{element} {}", problem.sharding_name());
+    if problem.b_order != Default::default() {
         what += " B by columns";
     }
-    if product.bias {
+    if problem.bias {
         what += " bias";
     }
     what
@@ -81,7 +81,7 @@ fn rate(teraflops: f64) -> String {
 }
 
 fn table(
-    section: &Products,
+    section: &AgGemmResults,
     names: &[&'static str],
     (title, unit): (String, &'static str),
     caption: Vec<String>,
@@ -107,7 +107,7 @@ fn table(
 
 /// Times of all contenders in microseconds.
 fn times(
-    section: &Products,
+    section: &AgGemmResults,
     names: &[&'static str],
     how: &str,
     time: impl Fn(&Entry) -> Option<Time>,
@@ -136,7 +136,7 @@ fn times(
 }
 
 /// TFLOP/s per device.
-fn rates(section: &Products, names: &[&'static str], hopper: bool) -> Option<View> {
+fn rates(section: &AgGemmResults, names: &[&'static str], hopper: bool) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
@@ -148,7 +148,7 @@ fn rates(section: &Products, names: &[&'static str], hopper: bool) -> Option<Vie
             .into(),
     ];
     let mut products = section.products.iter();
-    if hopper && products.any(|measured| published::is_overlap(&measured.product)) {
+    if hopper && products.any(|measured| published::is_overlap(&measured.problem)) {
         caption.extend(published::OVERLAP.map(str::to_owned));
     }
     table(
@@ -166,7 +166,7 @@ fn rates(section: &Products, names: &[&'static str], hopper: bool) -> Option<Vie
 }
 
 /// Symmem's fastest algorithm, compared with the parts and with other libraries.
-fn ratios(section: &Products) -> Option<View> {
+fn ratios(section: &AgGemmResults) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
             let best = measured.best()?;
@@ -238,7 +238,7 @@ fn ratios(section: &Products) -> Option<View> {
 const GOOD_ENOUGH: f64 = 3.0;
 
 /// The selector's choice and symmem's fastest algorithm, one row per shape, and the worst choice.
-fn choices(section: &Products) -> Option<View> {
+fn choices(section: &AgGemmResults) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
             let (chosen, fastest) = (measured.chosen.clone()?, measured.best()?);
@@ -262,8 +262,8 @@ fn choices(section: &Products) -> Option<View> {
             good.count(),
             known.len(),
             worst.choice.chosen,
-            worst.product.shape(),
-            kind_text(&worst.product),
+            worst.problem.shape(),
+            kind_text(&worst.problem),
             worst.choice.behind_percent,
             worst.choice.fastest,
         ));
@@ -288,7 +288,7 @@ fn choices(section: &Products) -> Option<View> {
 }
 
 /// TFLOP/s by DDLB's method, for comparison with published figures.
-fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
+fn looped(section: &AgGemmResults, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
@@ -307,18 +307,18 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
             let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
             let ns = ns.and_then(|entry| entry.ddlb_ns);
             ns.map_or(Cell::Absent, |ns| {
-                Cell::Figure(rate(measured.product.teraflops(ns)))
+                Cell::Figure(rate(measured.problem.teraflops(ns)))
             })
         },
     )
 }
 
 /// Algorithm details, numbers of checked elements, and reasons for absent contenders.
-fn checked(section: &Products, names: &[&'static str]) -> View {
+fn checked(section: &AgGemmResults, names: &[&'static str]) -> View {
     let mut caption = Vec::new();
     for measured in &section.products {
         for entry in &measured.entries {
-            let shape = measured.product.shape();
+            let shape = measured.problem.shape();
             if entry.wrong != 0 {
                 caption.push(format!(
                     "WRONG: {} of {shape} had {} wrong elements; its time is not shown.",

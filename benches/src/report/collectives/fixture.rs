@@ -1,12 +1,14 @@
 //! A made-up section for tests. No figure here was ever measured: times follow a formula.
 
-use super::{BaselineState, Collective, CollectivePoint, Collectives, OURS, Placed, Time};
+use super::{
+    BaselineState, Collective, CollectivePoint, CollectiveResults, OURS, PlacementResults, Time,
+};
 use crate::report::SingleShot;
 
 const WORLD: u32 = 8;
 
 /// Two operations, three sizes, two baselines (one out of place only), and one absent baseline.
-pub fn collectives() -> Collectives {
+pub fn collectives() -> CollectiveResults {
     let mut points = Vec::new();
     for collective in [Collective::AllReduce, Collective::AllGather] {
         for bytes in [1 << 10, 1 << 20, 1 << 30_u64] {
@@ -16,7 +18,7 @@ pub fn collectives() -> Collectives {
                 ("torch one-shot", 8000.0, 50.0),
             ] {
                 let ns = start_ns + bytes as f64 / ceiling;
-                let placed = Placed {
+                let placed = PlacementResults {
                     looped: Time::from_rounds(&[ns * 1.5, ns * 1.6, ns * 1.7]),
                     graph: Time::from_rounds(&[ns * 0.9, ns, ns * 1.2]),
                     single: Some(SingleShot {
@@ -53,7 +55,7 @@ pub fn collectives() -> Collectives {
         version: version.map(Into::into),
         absent: absent.map(Into::into),
     };
-    Collectives {
+    CollectiveResults {
         world: WORLD,
         baselines: vec![
             state("nccl", Some("0.0.0"), None),
@@ -61,9 +63,9 @@ pub fn collectives() -> Collectives {
             state("mpi", None, Some("no mpicc")),
         ],
         points,
-        barrier: Some(Placed {
+        barrier: Some(PlacementResults {
             graph: Time::from_rounds(&[2000.0]),
-            ..Placed::default()
+            ..PlacementResults::default()
         }),
         summary: None,
     }

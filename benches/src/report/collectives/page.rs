@@ -2,7 +2,7 @@
 
 use super::plot::lines;
 use super::view::{barrier, baselines, how, means, views_of};
-use super::{BaselineState, Collectives, Placement};
+use super::{BaselineState, CollectiveResults, Placement};
 use crate::report::html::{Document, Escaped, table};
 use crate::report::plot::{self, Across, Axes, Limit, Line};
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 /// Writes the section of collectives. `limit` is the bandwidth of a device to its peers.
 pub(in crate::report) fn section(
     page: &mut Document,
-    measured: &Collectives,
+    measured: &CollectiveResults,
     limit: Option<Limit>,
 ) -> fmt::Result {
     let text = page.section(&format!("Collectives of {} ranks", measured.world))?;

@@ -1,14 +1,14 @@
 //! Collectives as lines of plots.
 
 use super::view::of;
-use super::{Collective, Collectives, OURS, Placement};
+use super::{Collective, CollectiveResults, OURS, Placement};
 use crate::report::plot::{Line, Mark};
 use crate::report::text::decimal;
 use std::collections::BTreeMap;
 
 /// Returns busbw over sizes in one placement: symmem first, then the baselines in their order.
 pub(super) fn lines(
-    section: &Collectives,
+    section: &CollectiveResults,
     collective: Collective,
     placement: Placement,
 ) -> Vec<Line> {

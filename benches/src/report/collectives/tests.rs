@@ -42,11 +42,11 @@ fn a_time_is_the_median_of_its_rounds() {
 }
 
 /// A section with one replayed point of symmem and baselines `(name, out of place, in place)`.
-fn beside(ours: f64, baselines: &[(&str, Option<f64>, Option<f64>)]) -> Collectives {
-    let placed = |ns: f64| Placed {
+fn beside(ours: f64, baselines: &[(&str, Option<f64>, Option<f64>)]) -> CollectiveResults {
+    let placed = |ns: f64| PlacementResults {
         graph: Time::from_rounds(&[ns]),
         looped: Time::from_rounds(&[ns * 3.0]),
-        ..Placed::default()
+        ..PlacementResults::default()
     };
     let point = |by: &str, out: Option<f64>, within: Option<f64>| CollectivePoint {
         by: by.into(),
@@ -60,13 +60,13 @@ fn beside(ours: f64, baselines: &[(&str, Option<f64>, Option<f64>)]) -> Collecti
             .iter()
             .map(|(by, out, within)| point(by, *out, *within)),
     );
-    Collectives {
+    CollectiveResults {
         points,
         ..example()
     }
 }
 
-fn at(section: &Collectives, placement: Placement) -> Option<(f64, &str)> {
+fn at(section: &CollectiveResults, placement: Placement) -> Option<(f64, &str)> {
     let point = &section.points[0];
     let found = section.comparison(point.collective, point.bytes, placement)?;
     Some((found.ratio, found.best))
@@ -137,7 +137,7 @@ fn replay_is_compared_with_replay_and_loop_with_loop() {
 #[test]
 fn beside_what_cannot_be_replayed_loops_stand_for_all() {
     let mut section = beside(10.0, &[("a", Some(20.0), None), ("b", Some(20.0), None)]);
-    let headline = |section: &Collectives| {
+    let headline = |section: &CollectiveResults| {
         let placed = section.points[0].out_of_place.unwrap();
         section.headline(&placed).unwrap().ns
     };

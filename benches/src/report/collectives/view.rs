@@ -1,7 +1,8 @@
 //! Collectives as tables and as curves.
 
 use super::{
-    BaselineState, Collective, CollectivePoint, Collectives, OURS, Placed, Placement, Time,
+    BaselineState, Collective, CollectivePoint, CollectiveResults, OURS, Placement,
+    PlacementResults, Time,
 };
 use crate::report::text::{decimal, size};
 use crate::report::view::{Cell, View, heading};
@@ -22,7 +23,7 @@ pub(in crate::report) fn baselines(states: &[BaselineState]) -> Vec<String> {
 }
 
 /// Returns every table of the section.
-pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
+pub(in crate::report) fn views(section: &CollectiveResults) -> Vec<View> {
     let mut views = Vec::new();
     for collective in section.measured() {
         views.extend(views_of(section, collective));
@@ -33,25 +34,28 @@ pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
 }
 
 /// The tables of one operation.
-pub(super) fn views_of(section: &Collectives, collective: Collective) -> Vec<View> {
+pub(super) fn views_of(section: &CollectiveResults, collective: Collective) -> Vec<View> {
     let mut views = vec![nccl_tests(section, collective), times(section, collective)];
     views.extend(compared(section, collective));
     views
 }
 
 pub(super) fn of(
-    section: &Collectives,
+    section: &CollectiveResults,
     collective: Collective,
 ) -> impl Iterator<Item = &CollectivePoint> {
     (section.points.iter()).filter(move |point| point.collective == collective)
 }
 
-fn ours(section: &Collectives, collective: Collective) -> impl Iterator<Item = &CollectivePoint> {
+fn ours(
+    section: &CollectiveResults,
+    collective: Collective,
+) -> impl Iterator<Item = &CollectivePoint> {
     of(section, collective).filter(|point| point.by == OURS)
 }
 
 /// The method behind the times of the first table.
-pub(super) fn how(section: &Collectives) -> &'static str {
+pub(super) fn how(section: &CollectiveResults) -> &'static str {
     match section.is_replayed() {
         true => "graph replay",
         false => "looped",
@@ -59,7 +63,7 @@ pub(super) fn how(section: &Collectives) -> &'static str {
 }
 
 /// Symmem's points in nccl-tests' layout: out of place, then in place.
-fn nccl_tests(section: &Collectives, collective: Collective) -> View {
+fn nccl_tests(section: &CollectiveResults, collective: Collective) -> View {
     let points: Vec<_> = ours(section, collective).collect();
     let rounds: BTreeSet<u32> = points.iter().map(|point| point.rounds).collect();
     let rounds = match (rounds.first(), rounds.last()) {
@@ -103,7 +107,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
 }
 
 /// The cells of one placement: time, algbw, busbw and wrong elements.
-fn placed(section: &Collectives, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
+fn placed(section: &CollectiveResults, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
     let absent = || [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
     let Some(placed) = point.placed(placement) else {
         return absent();
@@ -125,7 +129,7 @@ fn placed(section: &Collectives, point: &CollectivePoint, placement: Placement) 
     ]
 }
 
-fn wrong(section: &Collectives, collective: Collective) -> Vec<String> {
+fn wrong(section: &CollectiveResults, collective: Collective) -> Vec<String> {
     let mut sentences = Vec::new();
     for point in of(section, collective) {
         for placement in Placement::ALL {
@@ -144,7 +148,7 @@ fn wrong(section: &Collectives, collective: Collective) -> Vec<String> {
 }
 
 /// The cells of one placement: looped, graph replay, and single calls, in µs.
-fn three(placed: &Placed) -> [Cell; 3] {
+fn three(placed: &PlacementResults) -> [Cell; 3] {
     let figure =
         |time: Option<Time>| time.map_or(Cell::Absent, |time| Cell::Figure(decimal(time.ns / 1e3)));
     let single = placed.single.map_or(Cell::Absent, |single| {
@@ -157,7 +161,7 @@ fn three(placed: &Placed) -> [Cell; 3] {
     [figure(placed.looped), figure(placed.graph), single]
 }
 
-pub(super) fn barrier(placed: &Placed) -> View {
+pub(super) fn barrier(placed: &PlacementResults) -> View {
     let mut row = vec![Cell::Name("barrier".into())];
     row.extend(three(placed));
     View {
@@ -174,7 +178,7 @@ pub(super) fn barrier(placed: &Placed) -> View {
 }
 
 /// Symmem's looped, replayed and single-call times at each size, and the algorithm.
-fn times(section: &Collectives, collective: Collective) -> View {
+fn times(section: &CollectiveResults, collective: Collective) -> View {
     let mut headings = vec![heading("size"), heading("algorithm")];
     for unit in ["µs, out of place", "µs, in place"] {
         headings.extend(["looped", "graph", "p50/p99"].map(|text| heading(text).of(unit)));
@@ -216,7 +220,7 @@ fn times(section: &Collectives, collective: Collective) -> View {
 }
 
 /// The table that compares symmem with the baselines; `None` without a baseline.
-fn compared(section: &Collectives, collective: Collective) -> Option<View> {
+fn compared(section: &CollectiveResults, collective: Collective) -> Option<View> {
     // In the order in which they were requested.
     let beside: Vec<&str> = (section.baselines.iter())
         .map(|baseline| baseline.name.as_str())
@@ -278,9 +282,9 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
 }
 
 /// A cell `out of place/in place` in microseconds.
-fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
+fn both(section: &CollectiveResults, point: &CollectivePoint) -> Cell {
     if point.is_wrong() {
-        let wrong = |placed: Option<Placed>| placed.map_or(0, |placed| placed.wrong);
+        let wrong = |placed: Option<PlacementResults>| placed.map_or(0, |placed| placed.wrong);
         return Cell::Wrong(wrong(point.out_of_place) + wrong(point.in_place));
     }
     let time = |placement| {
@@ -293,7 +297,7 @@ fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
 }
 
 /// The table of geometric means by operation and over all; `None` without a baseline.
-pub(super) fn means(section: &Collectives) -> Option<View> {
+pub(super) fn means(section: &CollectiveResults) -> Option<View> {
     let overall = section.geometric_mean(None)?;
     let mut rows: Vec<_> = (section.measured().into_iter())
         .filter_map(|collective| {

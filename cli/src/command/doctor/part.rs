@@ -7,7 +7,7 @@ use symmem_bench::collectives;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Part {
     /// Set up and finalize this many communicators.
-    Comings(u32),
+    BringUps(u32),
     /// Measure the collectives.
     Bench(collectives::Options),
 }

@@ -5,7 +5,7 @@ use crate::command::bar::with_bar;
 use crate::command::error::{CommandError, Result};
 use crate::command::files::Target;
 use crate::command::task::{DEADLINE, Task};
-use crate::doctor::come_and_go;
+use crate::doctor::bring_up_and_down;
 use crate::output;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ const SETUP_DEADLINE: Duration = Duration::from_secs(60);
 pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
     let selection = Selection::parse(&task.backend)?;
     let left = match part {
-        Part::Comings(count) => come(task, selection, *count)?,
+        Part::BringUps(count) => come(task, selection, *count)?,
         Part::Bench(options) => measure(task, selection, options)?,
     };
     if left > 0 {
@@ -38,20 +38,22 @@ pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
 fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
     let first = std::env::var("SYMMEM_RANK").is_ok_and(|rank| rank == "0");
     let mut kept = Ok(());
-    let all = come_and_go(&selection, SETUP_DEADLINE, count, &mut |all| {
-        if let (true, Some(coming)) = (first, all.last()) {
+    let all = bring_up_and_down(&selection, SETUP_DEADLINE, count, &mut |all| {
+        if let (true, Some(bring_up)) = (first, all.last()) {
             let line = format!(
                 "  communicator {} of {count}: {}, set up in {:.0} ms, finalized in {:.0} ms\n",
                 all.len(),
-                coming.trouble().unwrap_or_else(|| "multicast works".into()),
-                coming.up_ms,
-                coming.down_ms
+                bring_up
+                    .failure()
+                    .unwrap_or_else(|| "multicast works".into()),
+                bring_up.up_ms,
+                bring_up.down_ms
             );
             kept = keep(task, all).and_then(|()| Ok(output::text(line)?));
         }
     })?;
     kept?;
-    Ok(all.iter().map(|coming| coming.left).sum())
+    Ok(all.iter().map(|bring_up| bring_up.left).sum())
 }
 
 /// Measures in one communicator. Returns the number of buffers that were still held.

@@ -8,7 +8,7 @@ use crate::command::files::Target;
 use crate::command::selftest::with_bar;
 use crate::command::start::start_ranks;
 use crate::command::task::{Kind, Task};
-use crate::doctor::{Coming, Steps, Trial};
+use crate::doctor::{BringUp, Steps, Trial};
 use crate::output;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
@@ -35,10 +35,10 @@ struct Launcher<'a> {
 }
 
 /// What rank 0 found before the ranks ended.
-struct Found<T> {
+struct PartResult<T> {
     what: Option<T>,
     /// Why the ranks failed, if they did.
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 /// A directory for rank 0's findings, removed on drop.
@@ -53,7 +53,7 @@ impl Drop for Directory {
 /// Runs the parts and prints their results; blocks until the test has ended.
 ///
 /// # Errors
-/// Only lost output and Ctrl-C. Any other failure is the returned trial's `trouble`.
+/// Only lost output and Ctrl-C. Any other failure is the returned trial's `failure`.
 pub fn run(
     selection: &Selection,
     effort: Effort,
@@ -76,19 +76,19 @@ pub fn run(
         ranks,
         ..Trial::default()
     };
-    let trouble = parts(&mut trial, &launcher, effort, steps.comings, bench);
+    let failure = parts(&mut trial, &launcher, effort, steps.bring_ups, bench);
     // An error becomes the trial's trouble, so that the earlier findings are reported with it.
-    trial.trouble = match trouble {
+    trial.failure = match failure {
         Err(error @ (CommandError::Output(_) | CommandError::Interrupted)) => return Err(error),
-        told => told.unwrap_or_else(|error| Some(error.to_string())),
+        ended => ended.unwrap_or_else(|error| Some(error.to_string())),
     };
-    match &trial.trouble {
+    match &trial.failure {
         None => output::text(format_args!(
             "\nMulticast works on this machine, with {ranks} ranks.\n"
         ))?,
-        Some(trouble) => {
+        Some(failure) => {
             output::text(format_args!(
-                "\nFAILED: {trouble}\nFor causes and recovery, run: symmem doctor multicast\n"
+                "\nFAILED: {failure}\nFor causes and recovery, run: symmem doctor multicast\n"
             ))?;
         }
     }
@@ -100,7 +100,7 @@ fn parts(
     trial: &mut Trial,
     launcher: &Launcher<'_>,
     effort: Effort,
-    comings: u32,
+    bring_ups: u32,
     bench: collectives::Options,
 ) -> Result<Option<String>> {
     if launcher.ranks < 2 {
@@ -111,28 +111,28 @@ fn parts(
     output::text(format_args!("\n1. One communicator, step by step\n"))?;
     let log = std::env::var_os("SYMMEM_LOG").unwrap_or_else(|| STEPS.into());
     let log = vec![("SYMMEM_LOG".into(), log)];
-    let found = launcher.found(Part::Comings(1), log)?;
-    let trouble = of_comings(&found);
+    let found = launcher.found(Part::BringUps(1), log)?;
+    let failure = of_bring_ups(&found);
     trial.set_up = found.what.unwrap_or_default();
-    if let Some(trouble) = trouble {
-        return Ok(Some(format!("setup: {trouble}")));
+    if let Some(failure) = failure {
+        return Ok(Some(format!("setup: {failure}")));
     }
     output::text(format_args!("\n2. Conformance\n"))?;
     let report = launcher.conformance(effort)?;
     output::text(format_args!("  {}\n", report.totals))?;
-    let trouble = of_conformance(&report);
+    let failure = of_conformance(&report);
     trial.conformance = Some(report);
-    if let Some(trouble) = trouble {
-        return Ok(Some(format!("conformance: {trouble}")));
+    if let Some(failure) = failure {
+        return Ok(Some(format!("conformance: {failure}")));
     }
     output::text(format_args!(
-        "\n3. {comings} communicators, one after the other\n"
+        "\n3. {bring_ups} communicators, one after the other\n"
     ))?;
-    let found = launcher.found(Part::Comings(comings), Variables::new())?;
-    let trouble = of_comings(&found);
-    trial.comings = found.what.unwrap_or_default();
-    if let Some(trouble) = trouble {
-        return Ok(Some(format!("setup and release: {trouble}")));
+    let found = launcher.found(Part::BringUps(bring_ups), Variables::new())?;
+    let failure = of_bring_ups(&found);
+    trial.bring_ups = found.what.unwrap_or_default();
+    if let Some(failure) = failure {
+        return Ok(Some(format!("setup and release: {failure}")));
     }
     output::text(format_args!("\n4. Measurement\n"))?;
     let mut nccl = Variables::new();
@@ -141,28 +141,28 @@ fn parts(
         nccl.push((NCCL.0.into(), NCCL.1.into()));
     }
     let found = launcher.found(Part::Bench(bench), nccl)?;
-    let trouble = of_bench(&found);
+    let failure = of_bench(&found);
     trial.bench = found.what;
-    Ok(trouble.map(|trouble| format!("measuring: {trouble}")))
+    Ok(failure.map(|failure| format!("measuring: {failure}")))
 }
 
-fn of_comings(found: &Found<Vec<Coming>>) -> Option<String> {
+fn of_bring_ups(found: &PartResult<Vec<BringUp>>) -> Option<String> {
     let all = found.what.iter().flatten();
-    let trouble = all.into_iter().find_map(Coming::trouble);
-    trouble.or_else(|| found.trouble.clone())
+    let failure = all.into_iter().find_map(BringUp::failure);
+    failure.or_else(|| found.failure.clone())
 }
 
-fn of_bench(found: &Found<Report>) -> Option<String> {
+fn of_bench(found: &PartResult<Report>) -> Option<String> {
     let wrong = found.what.as_ref().is_some_and(Report::is_wrong);
-    let trouble = wrong.then(|| "results were wrong; see the table".to_owned());
-    trouble.or_else(|| found.trouble.clone())
+    let failure = wrong.then(|| "results were wrong; see the table".to_owned());
+    failure.or_else(|| found.failure.clone())
 }
 
 fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
     for world in &report.worlds {
-        match (&*world.about.multicast, &world.trouble) {
+        match (&*world.about.multicast, &world.failure) {
             // The world did not start.
-            ("", Some(trouble)) => return Some(trouble.clone()),
+            ("", Some(failure)) => return Some(failure.clone()),
             ("HARDWARE", _) => {}
             (path, _) => {
                 return Some(format!(
@@ -178,8 +178,8 @@ fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
             }
         };
         let failed = world.cases.iter().find_map(failed);
-        if let Some(trouble) = failed.or_else(|| world.trouble.clone()) {
-            return Some(trouble);
+        if let Some(failure) = failed.or_else(|| world.failure.clone()) {
+            return Some(failure);
         }
         if let Some(way) = world.ways_without_multicast().first() {
             return Some(format!("no case of {way} used multicast"));
@@ -190,7 +190,7 @@ fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
 
 impl Launcher<'_> {
     /// Runs a part with additional variables, and reads rank 0's findings.
-    fn found<T: DeserializeOwned>(&self, part: Part, also: Variables) -> Result<Found<T>> {
+    fn found<T: DeserializeOwned>(&self, part: Part, also: Variables) -> Result<PartResult<T>> {
         let directory = std::env::temp_dir().join(format!("symmem-doctor-{}", std::process::id()));
         std::fs::create_dir(&directory).map_err(|error| CommandError::System {
             what: format!("creating {}", directory.display()),
@@ -214,8 +214,8 @@ impl Launcher<'_> {
         }
         let what = read(&file)?;
         let well = ended == ExitCode::SUCCESS && what.is_some();
-        let trouble = (!well).then(|| "a rank failed; the reason is above".to_owned());
-        Ok(Found { what, trouble })
+        let failure = (!well).then(|| "a rank failed; the reason is above".to_owned());
+        Ok(PartResult { what, failure })
     }
 
     fn conformance(&self, effort: Effort) -> Result<symmem_conformance::Report> {
@@ -246,10 +246,10 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
 mod tests {
     use super::*;
 
-    fn found<T>(what: Option<T>, trouble: Option<&str>) -> Found<T> {
-        Found {
+    fn found<T>(what: Option<T>, failure: Option<&str>) -> PartResult<T> {
+        PartResult {
             what,
-            trouble: trouble.map(str::to_owned),
+            failure: failure.map(str::to_owned),
         }
     }
 
@@ -263,15 +263,15 @@ mod tests {
         ] {
             assert_eq!(of_bench(&found).as_deref(), Some("failed"));
         }
-        let without = Coming::default();
-        let told = without.trouble();
-        assert!(told.is_some());
+        let without = BringUp::default();
+        let failure = without.failure();
+        assert!(failure.is_some());
         assert_eq!(
-            of_comings(&found(Some(vec![without]), Some("failed"))),
-            told
+            of_bring_ups(&found(Some(vec![without]), Some("failed"))),
+            failure
         );
         let all = found(Some(Vec::new()), Some("failed"));
-        assert_eq!(of_comings(&all).as_deref(), Some("failed"));
+        assert_eq!(of_bring_ups(&all).as_deref(), Some("failed"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::signals::Watch;
 open_enum!(
     /// Type of the elements that are reduced. f16, bf16 and fp8 accumulate in f32; an NVLS switch accumulates fp8 in
     /// f16.
-    ElementType {
+    ElementTypeCode {
         /// Signed, 8 bits.
         I8 = 1,
         /// Unsigned, 8 bits.
@@ -40,7 +40,7 @@ open_enum!(
     }
 );
 
-impl ElementType {
+impl ElementTypeCode {
     /// Bytes of one element; 0 for a type that this version does not know.
     pub const fn bytes(self) -> u64 {
         match self {
@@ -56,7 +56,7 @@ impl ElementType {
 open_enum!(
     /// Operator that combines the ranks' elements. symmem's own algorithms combine in rank order, so that all of them
     /// give the same bits; an NVLS switch and NCCL or RCCL use an order of their own.
-    ReduceOperation {
+    ReduceOpCode {
         /// Integers wrap.
         SUM = 1,
         /// The sum divided by the number of ranks, then rounded; integers round towards zero.
@@ -72,7 +72,7 @@ open_enum!(
 
 open_enum!(
     /// A collective operation of a group of ranks.
-    CollectiveOperation {
+    CollectiveOperationCode {
         /// No rank continues before all have arrived.
         BARRIER = 1,
         /// Copies one rank's elements to all ranks.
@@ -104,7 +104,7 @@ open_enum!(
 
 open_enum!(
     /// Algorithm of a collective. Each operation has only some of them.
-    Algorithm {
+    AlgorithmCode {
         /// The selector chooses by operation, size and world size.
         AUTOMATIC = 0,
         /// LL packets, which carry flags in the data: no barrier, but twice the bytes. One-shot.
@@ -125,7 +125,7 @@ open_enum!(
         COPY_ENGINE = 7,
         /// NCCL or RCCL.
         VENDOR = 8,
-        /// The receiver loads from the sender once both have arrived ([`CollectiveOperation::EXCHANGE`]).
+        /// The receiver loads from the sender once both have arrived ([`CollectiveOperationCode::EXCHANGE`]).
         RENDEZVOUS = 9,
         /// Between two barriers, each pair of ranks exchanges its two parts in place; each of the two ranks swaps
         /// half of the bytes. Only for an all-to-all in place.
@@ -139,7 +139,7 @@ open_enum!(
     }
 );
 
-impl Algorithm {
+impl AlgorithmCode {
     /// Whether the algorithm uses multicast addresses, or emulates them.
     pub const fn is_multicast(self) -> bool {
         matches!(self, Self::MULTICAST | Self::MULTICAST_ONE_SHOT)
@@ -219,7 +219,7 @@ pub struct CollectiveGroup {
     /// The channel, for the record.
     pub slot: u32,
     /// The operation, for the record.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Each member's rank in the communicator, for the record.
     pub members: [u8; MAX_RANKS],
 }
@@ -276,9 +276,9 @@ pub struct ReduceArguments {
     /// Number of elements that this rank reduces; may be 0.
     pub count: u64,
     /// Type of the elements.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
 }
 
 /// Arguments of a reduction in which each member pushes to every other member's inbox, in pieces, the elements that
@@ -332,9 +332,9 @@ pub struct ReducePacketArguments {
     /// Number of elements that each member reduces; equal on all members, may be 0.
     pub counts: [u64; MAX_RANKS],
     /// Type of the elements.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// 1 if each member's result is sent to every member.
     pub two_shot: u32,
     /// Zero.
@@ -381,13 +381,13 @@ pub struct ExchangeArguments {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectiveRow {
     /// The operation that the row applies to.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Largest group, in ranks.
     pub world: u32,
     /// Largest size, in bytes.
     pub bytes: u64,
-    /// The chosen algorithm; [`Algorithm::AUTOMATIC`] ends the table.
-    pub algorithm: Algorithm,
+    /// The chosen algorithm; [`AlgorithmCode::AUTOMATIC`] ends the table.
+    pub algorithm: AlgorithmCode,
     /// Blocks of the grid.
     pub blocks: u32,
     /// Threads of a block.

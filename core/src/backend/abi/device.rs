@@ -1,11 +1,11 @@
 //! A device, its memory, and what the program lends to a backend that opens it.
 
 use super::handles::DeviceAddress;
-use super::memory::ShareKind;
+use super::memory::ShareKindCode;
 use super::transfers::TransferRow;
 use std::ffi::c_void;
 
-/// Bit of [`Capabilities::flags`]: kernels on this device can use [`Method::BULK`](super::Method::BULK).
+/// Bit of [`Capabilities::flags`]: kernels on this device can use [`MethodCode::BULK`](super::MethodCode::BULK).
 pub const CAPABILITY_BULK: u64 = 1 << 0;
 /// Bit: streams can be captured into graphs.
 pub const CAPABILITY_GRAPHS: u64 = 1 << 1;
@@ -47,7 +47,7 @@ pub struct Capabilities {
     /// Bits `CAPABILITY_*`.
     pub flags: u64,
     /// Ways to share memory, best first, ended by 0.
-    pub share_kinds: [ShareKind; 4],
+    pub share_kinds: [ShareKindCode; 4],
     /// Shared allocations are rounded up to a multiple of this many bytes.
     pub share_granularity: u64,
     /// Maximum shared memory per block, in bytes.

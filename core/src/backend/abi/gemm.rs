@@ -1,6 +1,6 @@
 //! GEMM by cuBLASLt or hipBLASLt, and all-gather + GEMM by a kernel that multiplies while it gathers.
 
-use super::collectives::{CollectiveGroup, ElementType};
+use super::collectives::{CollectiveGroup, ElementTypeCode};
 use super::forms::{handle, open_enum};
 use super::handles::DeviceAddress;
 use super::limits::MAX_RANKS;
@@ -12,7 +12,7 @@ handle!(
 
 open_enum!(
     /// Storage order of a matrix.
-    MatrixOrder {
+    MatrixOrderCode {
         /// Row-major: a row is contiguous, and the stride is from one row to the next.
         ROWS = 1,
         /// Column-major: a column is contiguous, and the stride is from one column to the next.
@@ -22,7 +22,7 @@ open_enum!(
 
 open_enum!(
     /// Division of `A` among the ranks.
-    Sharding {
+    ShardingCode {
         /// Each rank has some of the rows.
         ROWS = 1,
         /// Each rank has some of the columns.
@@ -62,7 +62,7 @@ pub const AT_ONCE_CHUNKS: u32 = 64;
 /// Sums are in f32 and rounded once. `A` and `C` are row-major.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GemmShape {
+pub struct GemmLayout {
     /// Rows of `A` and `C`.
     pub m: u64,
     /// Columns of `B` and `C`.
@@ -71,14 +71,14 @@ pub struct GemmShape {
     pub k: u64,
     /// Elements from one row of `A` to the next.
     pub a_stride: u64,
-    /// Elements from one row of `B` to the next, or from one column to the next with [`MatrixOrder::COLUMNS`].
+    /// Elements from one row of `B` to the next, or from one column to the next with [`MatrixOrderCode::COLUMNS`].
     pub b_stride: u64,
     /// Elements from one row of `C` to the next.
     pub c_stride: u64,
-    /// Element type of all four matrices: [`ElementType::F16`] or [`ElementType::BF16`].
-    pub element: ElementType,
+    /// Element type of all four matrices: [`ElementTypeCode::F16`] or [`ElementTypeCode::BF16`].
+    pub element: ElementTypeCode,
     /// Storage order of `B`.
-    pub b_order: MatrixOrder,
+    pub b_order: MatrixOrderCode,
     /// 1 if there is a bias.
     pub bias: u32,
     /// Zero.
@@ -124,7 +124,7 @@ pub struct GatheredLimits {
 
 /// Arguments of a GEMM in one kernel that multiplies each chunk of `A` once it has arrived.
 ///
-/// Shard `p` of `A` begins at row (or column, see [`Sharding`]) `p * shard`; the last shards are smaller or empty. At
+/// Shard `p` of `A` begins at row (or column, see [`ShardingCode`]) `p * shard`; the last shards are smaller or empty. At
 /// member `p` a shard is row-major without gaps. In `gathered` it has its place in the whole `A`, whose rows are
 /// `shape.a_stride` apart. A shard is cut into chunks of `chunk` of its rows; the last chunk may have fewer. Chunk
 /// `c` of shard `p` has arrived at a member when the member's word at `arrivals + (p * chunks + c) *`
@@ -162,7 +162,7 @@ pub struct GatheredGemmArguments {
     /// `n` elements; null for none.
     pub bias: DeviceAddress,
     /// Shape of the whole GEMM.
-    pub shape: GemmShape,
+    pub shape: GemmLayout,
     /// Rows, or columns, of a shard; the last shards may have fewer.
     pub shard: u64,
     /// Rows of a shard per arrival word.
@@ -170,7 +170,7 @@ pub struct GatheredGemmArguments {
     /// Chunks of a full shard.
     pub chunks: u32,
     /// Division of `A` among the ranks.
-    pub sharding: Sharding,
+    pub sharding: ShardingCode,
     /// How shards get to this rank.
     pub mode: GatherMode,
     /// Number of blocks, the first of the grid, that move `A`; 0 in [`GatherMode::WAIT`]. In
@@ -185,4 +185,4 @@ pub struct GatheredGemmArguments {
 /// Revision of the heuristic requests to the GEMM library. A stored algorithm is an index into the list that the
 /// library returns, so raise this number with any change that the list depends on: `WAYS`, `MOST_WORKSPACE`,
 /// `ALIGNMENT`, `ELEMENT`, the order of the two requests, `ask_with`, and the description of an operation.
-pub const MATRIX_REQUEST: u32 = 2;
+pub const GEMM_REQUEST_REVISION: u32 = 2;

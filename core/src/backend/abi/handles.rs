@@ -40,7 +40,7 @@ handle!(
 );
 handle!(
     /// A communicator of NCCL or RCCL.
-    RawVendor
+    RawNccl
 );
 handle!(
     /// A multicast object: one address that reaches the same bytes of every member.

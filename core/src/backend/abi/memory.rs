@@ -5,7 +5,7 @@ use super::handles::{DeviceAddress, RawAllocation, RawMapping};
 
 open_enum!(
     /// A way to share memory with a peer. Ways are tried in the order in which the backend lists them.
-    ShareKind {
+    ShareKindCode {
         /// A file descriptor that is mapped as ordinary memory (host backend).
         MEMORY_FILE = 1,
         /// A handle of the virtual memory management API, exported as a POSIX file descriptor.
@@ -34,16 +34,16 @@ pub struct SharedAllocation {
 #[derive(Clone, Copy, Debug)]
 pub struct ExportedHandle {
     /// The kind of sharing that made it.
-    pub kind: ShareKind,
-    /// The exporter's device ordinal, for [`ShareKind::SAME_PROCESS`].
+    pub kind: ShareKindCode,
+    /// The exporter's device ordinal, for [`ShareKindCode::SAME_PROCESS`].
     pub device: u32,
     /// Bytes from the base of the shared object to the first exported byte.
     pub offset: u64,
     /// Size of the whole shared object, in bytes.
     pub bytes: u64,
-    /// The exporter's address of the first exported byte, for [`ShareKind::SAME_PROCESS`].
+    /// The exporter's address of the first exported byte, for [`ShareKindCode::SAME_PROCESS`].
     pub address: u64,
-    /// The vendor's opaque handle, for [`ShareKind::LEGACY_IPC`].
+    /// The vendor's opaque handle, for [`ShareKindCode::LEGACY_IPC`].
     pub opaque: [u8; 64],
     /// A file descriptor that the holder of this struct owns, or −1.
     pub descriptor: i32,

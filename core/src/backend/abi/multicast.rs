@@ -1,14 +1,14 @@
 //! Multicast: one address that reaches the same bytes of every member. A switch reduces what is loaded from the
 //! address and copies what is stored there to all members.
 
-use super::collectives::{CollectiveGroup, ElementType, ReduceOperation};
+use super::collectives::{CollectiveGroup, ElementTypeCode, ReduceOpCode};
 use super::forms::open_enum;
 use super::handles::DeviceAddress;
 use super::limits::MAX_RANKS;
 
 open_enum!(
     /// Whether collectives can use multicast addresses.
-    MulticastSupport {
+    MulticastSupportCode {
         /// No: the device lacks it, nobody asked for it, or a setting forbids it.
         NONE = 0,
         /// Yes: there are multicast objects.
@@ -62,9 +62,9 @@ pub struct MulticastArguments {
     /// Number of elements that this rank handles; may be 0.
     pub count: u64,
     /// Type of the elements.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// The source.
     pub load: MulticastLoad,
     /// The destination.

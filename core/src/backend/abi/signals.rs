@@ -11,7 +11,7 @@ pub const SIGNAL_STRIDE: u64 = 128;
 
 open_enum!(
     /// Where signal words live, which determines what can wait for them.
-    SignalPlacement {
+    SignalPlacementCode {
         /// In device memory of the waiting rank: kernels poll it. Epochs live on the device, and calls can be
         /// captured.
         DEVICE = 0,
@@ -40,7 +40,7 @@ open_enum!(
 open_enum!(
     /// The condition that ends a wait: how the word must compare with the wait's value. Comparison wraps, as for
     /// epochs: a word is greater if it is less than half the range ahead.
-    Condition {
+    ConditionCode {
         /// Equal.
         EQUAL = 1,
         /// Not equal.
@@ -177,7 +177,7 @@ pub struct WordWait {
     /// Number of words; at least 1.
     pub count: u32,
     /// The condition for each word.
-    pub condition: Condition,
+    pub condition: ConditionCode,
     /// 1 if one satisfying word is enough, 0 if all words are needed.
     pub any: u32,
     /// Width of the words in bits, 32 or 64.
@@ -232,7 +232,7 @@ pub struct WaitRecord {
     /// - 3 words; `peer` is the word's index
     /// - 4 a receive whose size differs from the send's; `expected` and `seen` are bytes, saturated
     /// - 5 a receive from an allocation that the receiving rank has released
-    /// - [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`](super::CollectiveOperation) for a wait within it
+    /// - [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperationCode`](super::CollectiveOperationCode) for a wait within it
     pub kind: u32,
     /// The rank that waited.
     pub rank: u32,
@@ -251,6 +251,6 @@ pub struct WaitRecord {
 }
 
 impl WaitRecord {
-    /// Added to a [`CollectiveOperation`](super::CollectiveOperation) to make a kind.
+    /// Added to a [`CollectiveOperationCode`](super::CollectiveOperationCode) to make a kind.
     pub const COLLECTIVE: u32 = 16;
 }

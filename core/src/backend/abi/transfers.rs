@@ -6,7 +6,7 @@ use super::signals::{SignalTarget, Watch};
 
 open_enum!(
     /// Method of a transfer.
-    Method {
+    MethodCode {
         /// The planner chooses by direction and size.
         AUTOMATIC = 0,
         /// The copy engine, which occupies no compute unit.
@@ -23,7 +23,7 @@ open_enum!(
 
 open_enum!(
     /// The remote side of a transfer.
-    Direction {
+    DirectionCode {
         /// The destination: stores to the peer.
         PUT = 0,
         /// The source: loads from the peer.
@@ -40,14 +40,14 @@ pub struct TransferRow {
     /// Largest transfer, in bytes.
     pub bytes: u64,
     /// Method of the transfer.
-    pub method: Method,
+    pub method: MethodCode,
     /// Blocks of the grid.
     pub blocks: u32,
     /// Threads per block.
     pub threads: u32,
-    /// Bulk copies in flight per block ([`Method::BULK`]).
+    /// Bulk copies in flight per block ([`MethodCode::BULK`]).
     pub stages: u32,
-    /// Size of each bulk copy in bytes, a multiple of 16 ([`Method::BULK`]).
+    /// Size of each bulk copy in bytes, a multiple of 16 ([`MethodCode::BULK`]).
     pub stage_bytes: u32,
     /// Zero.
     pub reserved: u32,
@@ -66,8 +66,8 @@ pub struct Transfer {
     /// The signal to give once every byte is visible to the peer; `word` is 0 for none.
     pub signal: SignalTarget,
     /// The remote side.
-    pub direction: Direction,
-    /// Method, grid and bulk copies; never [`Method::AUTOMATIC`].
+    pub direction: DirectionCode,
+    /// Method, grid and bulk copies; never [`MethodCode::AUTOMATIC`].
     pub row: TransferRow,
 }
 
@@ -79,10 +79,10 @@ impl Transfer {
             destination,
             source,
             bytes,
-            direction: Direction::LOCAL,
+            direction: DirectionCode::LOCAL,
             row: TransferRow {
                 bytes,
-                method: Method::COPY_ENGINE,
+                method: MethodCode::COPY_ENGINE,
                 ..TransferRow::default()
             },
             ..Self::default()
@@ -107,7 +107,7 @@ pub struct RowsCopy {
     /// Rows; may be 0.
     pub rows: u64,
     /// The remote side, if there is one.
-    pub direction: Direction,
+    pub direction: DirectionCode,
     /// Zero.
     pub reserved: u32,
 }

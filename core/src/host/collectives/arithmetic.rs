@@ -8,7 +8,7 @@
 //! other sources are combined with it, and the rounded block is copied to every destination. The loops write only to
 //! the block, so the compiler sees no aliasing with the sources and vectorizes them.
 
-use crate::backend::abi::{ElementType, ReduceOperation};
+use crate::backend::abi::{ElementTypeCode, ReduceOpCode};
 use crate::float::{Bfloat, E4m3, E5m2, Half};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -25,47 +25,47 @@ pub(crate) type Reduction =
     unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize);
 
 /// Returns the reduction of an element type by an operator; `None` if either is unknown.
-pub(crate) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option<Reduction> {
+pub(crate) fn reduction(element: ElementTypeCode, reduce: ReduceOpCode) -> Option<Reduction> {
     Some(match element {
-        ElementType::I8 => of_type::<i8>(reduce)?,
-        ElementType::U8 => of_type::<u8>(reduce)?,
-        ElementType::I16 => of_type::<i16>(reduce)?,
-        ElementType::U16 => of_type::<u16>(reduce)?,
-        ElementType::I32 => of_type::<i32>(reduce)?,
-        ElementType::U32 => of_type::<u32>(reduce)?,
-        ElementType::I64 => of_type::<i64>(reduce)?,
-        ElementType::U64 => of_type::<u64>(reduce)?,
-        ElementType::F16 => of_type::<F16>(reduce)?,
-        ElementType::BF16 => of_type::<Bf16>(reduce)?,
-        ElementType::F32 => of_type::<f32>(reduce)?,
-        ElementType::F64 => of_type::<f64>(reduce)?,
-        ElementType::F8_E4M3 => of_type::<F8E4m3>(reduce)?,
-        ElementType::F8_E5M2 => of_type::<F8E5m2>(reduce)?,
+        ElementTypeCode::I8 => of_type::<i8>(reduce)?,
+        ElementTypeCode::U8 => of_type::<u8>(reduce)?,
+        ElementTypeCode::I16 => of_type::<i16>(reduce)?,
+        ElementTypeCode::U16 => of_type::<u16>(reduce)?,
+        ElementTypeCode::I32 => of_type::<i32>(reduce)?,
+        ElementTypeCode::U32 => of_type::<u32>(reduce)?,
+        ElementTypeCode::I64 => of_type::<i64>(reduce)?,
+        ElementTypeCode::U64 => of_type::<u64>(reduce)?,
+        ElementTypeCode::F16 => of_type::<F16>(reduce)?,
+        ElementTypeCode::BF16 => of_type::<Bf16>(reduce)?,
+        ElementTypeCode::F32 => of_type::<f32>(reduce)?,
+        ElementTypeCode::F64 => of_type::<f64>(reduce)?,
+        ElementTypeCode::F8_E4M3 => of_type::<F8E4m3>(reduce)?,
+        ElementTypeCode::F8_E5M2 => of_type::<F8E5m2>(reduce)?,
         _ => return None,
     })
 }
 
-fn of_type<T: Narrow>(reduce: ReduceOperation) -> Option<Reduction> {
+fn of_type<T: StoredElement>(reduce: ReduceOpCode) -> Option<Reduction> {
     Some(match reduce {
-        ReduceOperation::SUM => run::<T, Sum>,
-        ReduceOperation::AVERAGE => run::<T, Average>,
-        ReduceOperation::MINIMUM => run::<T, Minimum>,
-        ReduceOperation::MAXIMUM => run::<T, Maximum>,
-        ReduceOperation::PRODUCT => run::<T, Product>,
+        ReduceOpCode::SUM => run::<T, Sum>,
+        ReduceOpCode::AVERAGE => run::<T, Average>,
+        ReduceOpCode::MINIMUM => run::<T, Minimum>,
+        ReduceOpCode::MAXIMUM => run::<T, Maximum>,
+        ReduceOpCode::PRODUCT => run::<T, Product>,
         _ => return None,
     })
 }
 
 /// An element in memory.
-trait Narrow: Copy {
+trait StoredElement: Copy {
     /// The type in which it is reduced.
-    type Wide: Number;
+    type Wide: ReducedNumber;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 }
 
 /// A number in the type of a reduction.
-trait Number: Copy {
+trait ReducedNumber: Copy {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
     fn minimum(self, other: Self) -> Self;
@@ -75,7 +75,7 @@ trait Number: Copy {
 
 macro_rules! integers {
     ($($wide:ty: $($narrow:ty)*;)*) => {$(
-        impl Number for $wide {
+        impl ReducedNumber for $wide {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -97,7 +97,7 @@ macro_rules! integers {
                 self / ranks as Self
             }
         }
-        $(impl Narrow for $narrow {
+        $(impl StoredElement for $narrow {
             type Wide = $wide;
             #[inline(always)]
             fn widen(self) -> $wide {
@@ -119,7 +119,7 @@ integers! {
 
 macro_rules! floats {
     ($($wide:ty)*) => {$(
-        impl Number for $wide {
+        impl ReducedNumber for $wide {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 self + other
@@ -153,7 +153,7 @@ macro_rules! floats {
                 self / ranks as Self
             }
         }
-        impl Narrow for $wide {
+        impl StoredElement for $wide {
             type Wide = $wide;
             #[inline(always)]
             fn widen(self) -> $wide {
@@ -173,7 +173,7 @@ macro_rules! narrow_floats {
         #[derive(Clone, Copy)]
         #[repr(transparent)]
         struct $name($bits);
-        impl Narrow for $name {
+        impl StoredElement for $name {
             type Wide = f32;
             #[inline(always)]
             fn widen(self) -> f32 {
@@ -195,9 +195,9 @@ narrow_floats! {
 
 /// A reduction operator: how it combines two numbers, and what it does to the last one.
 trait Combine {
-    fn combine<N: Number>(a: N, b: N) -> N;
+    fn combine<N: ReducedNumber>(a: N, b: N) -> N;
     #[inline(always)]
-    fn finish<N: Number>(number: N, _ranks: usize) -> N {
+    fn finish<N: ReducedNumber>(number: N, _ranks: usize) -> N {
         number
     }
 }
@@ -207,7 +207,7 @@ macro_rules! combinations {
         struct $name;
         impl Combine for $name {
             #[inline(always)]
-            fn combine<N: Number>(a: N, b: N) -> N {
+            fn combine<N: ReducedNumber>(a: N, b: N) -> N {
                 a.$method(b)
             }
         }
@@ -218,11 +218,11 @@ combinations! { Sum sum, Minimum minimum, Maximum maximum, Product product, }
 struct Average;
 impl Combine for Average {
     #[inline(always)]
-    fn combine<N: Number>(a: N, b: N) -> N {
+    fn combine<N: ReducedNumber>(a: N, b: N) -> N {
         a.sum(b)
     }
     #[inline(always)]
-    fn finish<N: Number>(number: N, ranks: usize) -> N {
+    fn finish<N: ReducedNumber>(number: N, ranks: usize) -> N {
         number.divided(ranks)
     }
 }
@@ -232,7 +232,7 @@ impl Combine for Average {
 /// # Safety
 /// The element lies in mapped memory.
 #[inline(always)]
-unsafe fn element<T: Narrow>(source: *const u8, index: usize) -> T {
+unsafe fn element<T: StoredElement>(source: *const u8, index: usize) -> T {
     // SAFETY: the element is mapped, as this function requires. Members order their stores by epochs, so the bytes do
     // not change during the read.
     unsafe { source.cast::<T>().add(index).read_unaligned() }
@@ -242,7 +242,7 @@ unsafe fn element<T: Narrow>(source: *const u8, index: usize) -> T {
 ///
 /// # Safety
 /// As for [`Reduction`].
-unsafe fn run<T: Narrow, C: Combine>(
+unsafe fn run<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
@@ -262,7 +262,7 @@ unsafe fn run<T: Narrow, C: Combine>(
 /// As for [`Reduction`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn run_avx2<T: Narrow, C: Combine>(
+unsafe fn run_avx2<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
@@ -274,7 +274,7 @@ unsafe fn run_avx2<T: Narrow, C: Combine>(
 /// # Safety
 /// As for [`Reduction`].
 #[inline(always)]
-unsafe fn blocks<T: Narrow, C: Combine>(
+unsafe fn blocks<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,

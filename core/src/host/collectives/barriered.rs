@@ -1,7 +1,7 @@
 //! Collectives between two barriers: copies, swaps, reductions, and emulated multicast.
 
 use super::arithmetic::reduction;
-use super::members::{Members, Turn};
+use super::members::{Members, WaitOutcome};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{Pending, Step};
@@ -122,8 +122,8 @@ pub(crate) unsafe fn advance_multicast(
 
 /// A reduction of all members' elements.
 struct Reduced<'a> {
-    element: ElementType,
-    reduce: ReduceOperation,
+    element: ElementTypeCode,
+    reduce: ReduceOpCode,
     count: u64,
     sources: &'a [DeviceAddress; MAX_RANKS],
     /// An address in each member's memory, or 0 for none.
@@ -181,15 +181,15 @@ fn between_barriers(
     let pending = pending.get_or_insert_with(|| Pending::new(0));
     if pending.stage == 0 {
         match members.barrier(pending) {
-            Turn::Go => {}
-            Turn::Blocked(sleep) => return Step::Blocked(sleep),
-            Turn::GaveUp => return Step::Done,
+            WaitOutcome::Go => {}
+            WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+            WaitOutcome::GaveUp => return Step::Done,
         }
         work();
         pending.stage = 1;
     }
     match members.barrier(pending) {
-        Turn::Blocked(sleep) => Step::Blocked(sleep),
-        Turn::Go | Turn::GaveUp => Step::Done,
+        WaitOutcome::Blocked(sleep) => Step::Blocked(sleep),
+        WaitOutcome::Go | WaitOutcome::GaveUp => Step::Done,
     }
 }

@@ -3,7 +3,7 @@
 //! Only the two ranks of a pair synchronize: each counts its sends to the other and its receives from it. A rank
 //! makes all its announcements before it waits for any peer, so that rings and sends to itself do not deadlock.
 
-use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words};
+use super::members::{BESIDE_FLAG, Counter, Members, WaitOutcome, Words};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{Pending, Step, long_at};
@@ -57,13 +57,13 @@ pub(crate) unsafe fn advance(
             let member = pending.peer as usize;
             let turn = if pending.stage == RECEIVE {
                 if arguments.destinations[member] == NO_TOKEN {
-                    Turn::Go
+                    WaitOutcome::Go
                 } else {
                     // SAFETY: this function has the same conditions.
                     unsafe { receive(arguments, members, pending, &mut resolve) }
                 }
             } else if arguments.send_tokens[member] == NO_TOKEN {
-                Turn::Go
+                WaitOutcome::Go
             } else {
                 if pending.begin() {
                     pending.expected = members.counted(Counter::SendsTo(pending.peer));
@@ -71,9 +71,9 @@ pub(crate) unsafe fn advance(
                 members.wait(Words::Received, pending.peer, pending)
             };
             match turn {
-                Turn::Go => pending.next_peer(),
-                Turn::Blocked(sleep) => return Step::Blocked(sleep),
-                Turn::GaveUp => return Step::Done,
+                WaitOutcome::Go => pending.next_peer(),
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
             }
         }
         pending.end();
@@ -108,13 +108,13 @@ unsafe fn receive(
     members: Members<'_>,
     pending: &mut Pending,
     resolve: &mut impl FnMut(DeviceAddress, u64) -> Option<DeviceAddress>,
-) -> Turn {
+) -> WaitOutcome {
     let peer = pending.peer;
     if pending.begin() {
         pending.expected = members.count(Counter::ReceiptsFrom(peer));
     }
     match members.wait(Words::Announced, peer, pending) {
-        Turn::Go => {}
+        WaitOutcome::Go => {}
         other => return other,
     }
     let announcement = members.beside_own(Words::Announced, peer);
@@ -136,12 +136,12 @@ unsafe fn receive(
             elapsed_ns: pending.elapsed_ns(),
             ..WaitRecord::default()
         });
-        return Turn::GaveUp;
+        return WaitOutcome::GaveUp;
     }
     let (row, offset) = (token >> OFFSET_BITS, token & ((1 << OFFSET_BITS) - 1));
     let number = row * u64::from(arguments.table_ranks) + u64::from(members.number_of(peer));
     let Some(entry) = resolve(DeviceAddress(arguments.table.0 + 8 * number), 8) else {
-        return Turn::GaveUp;
+        return WaitOutcome::GaveUp;
     };
     // SAFETY: `resolve` returned an address of this process for an entry of the table, which no rank writes now.
     let base = unsafe { long_at(entry) }.load(Ordering::Relaxed);
@@ -153,10 +153,10 @@ unsafe fn receive(
             elapsed_ns: pending.elapsed_ns(),
             ..WaitRecord::default()
         });
-        return Turn::GaveUp;
+        return WaitOutcome::GaveUp;
     }
     let Some(source) = resolve(DeviceAddress(base + offset), sent) else {
-        return Turn::GaveUp;
+        return WaitOutcome::GaveUp;
     };
     let destination = DeviceAddress(arguments.destinations[peer as usize]);
     if source != destination {
@@ -164,5 +164,5 @@ unsafe fn receive(
         unsafe { copies::copy(destination, source, sent) };
     }
     members.raise(Words::Received, peer, pending.expected);
-    Turn::Go
+    WaitOutcome::Go
 }

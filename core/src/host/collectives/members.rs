@@ -7,7 +7,7 @@
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::progress::{
-    Bounds, Look, Pending, SignalWord, Sleep, fill_record, look, wake, word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, look, wake, word_at,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) enum Counter {
 
 /// The outcome of a look at a wait.
 #[must_use]
-pub(crate) enum Turn {
+pub(crate) enum WaitOutcome {
     /// The wait is over.
     Go,
     /// The wait continues; the value says how to sleep.
@@ -188,7 +188,7 @@ impl<'a> Members<'a> {
 
     /// Looks at the word that a member raises here: it must reach `pending.expected`.
     #[inline]
-    pub(crate) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> Turn {
+    pub(crate) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> WaitOutcome {
         let watch = &self.group.watch;
         let bounds = Bounds {
             abort: watch.abort,
@@ -196,9 +196,9 @@ impl<'a> Members<'a> {
         };
         // SAFETY: the word is within this rank's slots, which `new` requires to be live, as are the watch's words.
         match unsafe { look(self.word(words, self.rank(), member), &bounds, pending) } {
-            Look::Reached => Turn::Go,
-            Look::Blocked(sleep) => Turn::Blocked(sleep),
-            Look::GaveUp { seen, reason } => {
+            PollOutcome::Reached => WaitOutcome::Go,
+            PollOutcome::Blocked(sleep) => WaitOutcome::Blocked(sleep),
+            PollOutcome::GaveUp { seen, reason } => {
                 self.record(&WaitRecord {
                     kind: WaitRecord::COLLECTIVE + self.group.operation.0,
                     peer: self.number_of(member),
@@ -208,7 +208,7 @@ impl<'a> Members<'a> {
                     elapsed_ns: pending.elapsed_ns(),
                     ..WaitRecord::default()
                 });
-                Turn::GaveUp
+                WaitOutcome::GaveUp
             }
         }
     }
@@ -233,7 +233,7 @@ impl<'a> Members<'a> {
 
     /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
     #[inline]
-    pub(crate) fn barrier(self, pending: &mut Pending) -> Turn {
+    pub(crate) fn barrier(self, pending: &mut Pending) -> WaitOutcome {
         if pending.begin() {
             pending.expected = self.count(Counter::Barriers);
             self.raise_all(Words::Barrier, pending.expected);
@@ -243,17 +243,17 @@ impl<'a> Members<'a> {
 
     /// Waits for one peer after another, then resets `pending` for the next step.
     #[inline]
-    pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> Turn {
+    pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> WaitOutcome {
         while pending.peer < self.world() {
             if pending.peer != self.rank() {
                 match self.wait(words, pending.peer, pending) {
-                    Turn::Go => {}
+                    WaitOutcome::Go => {}
                     other => return other,
                 }
             }
             pending.peer += 1;
         }
         pending.end();
-        Turn::Go
+        WaitOutcome::Go
     }
 }

@@ -8,7 +8,7 @@
 
 use super::arithmetic::reduction;
 use super::barriered::pointer;
-use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words, inbox_capacity};
+use super::members::{BESIDE_FLAG, Counter, Members, WaitOutcome, Words, inbox_capacity};
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::copies;
@@ -116,9 +116,9 @@ pub(crate) unsafe fn advance_packets(
             }
         }
         match members.wait_for_all(this.words(), pending) {
-            Turn::Go => {}
-            Turn::Blocked(sleep) => return Step::Blocked(sleep),
-            Turn::GaveUp => return Step::Done,
+            WaitOutcome::Go => {}
+            WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+            WaitOutcome::GaveUp => return Step::Done,
         }
         for peer in members.peers() {
             let received = piece(arguments.receive_bytes[peer as usize]);
@@ -170,9 +170,9 @@ pub(crate) unsafe fn advance_reduce_packets(
                 members.raise_all(this.words(), pending.expected);
             }
             match members.wait_for_all(this.words(), pending) {
-                Turn::Go => {}
-                Turn::Blocked(sleep) => return Step::Blocked(sleep),
-                Turn::GaveUp => return Step::Done,
+                WaitOutcome::Go => {}
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
             }
             let mut sources = [ptr::null(); MAX_RANKS];
             for (member, source) in sources[..world].iter_mut().enumerate() {
@@ -200,9 +200,9 @@ pub(crate) unsafe fn advance_reduce_packets(
                 members.raise_all(this.words(), pending.expected);
             }
             match members.wait_for_all(this.words(), pending) {
-                Turn::Go => {}
-                Turn::Blocked(sleep) => return Step::Blocked(sleep),
-                Turn::GaveUp => return Step::Done,
+                WaitOutcome::Go => {}
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
             }
             for peer in members.peers() {
                 let received = piece(peer as usize);

@@ -14,7 +14,11 @@ pub(crate) fn row(index: u32) -> Option<CollectiveRow> {
 /// Maximum bytes that one rank sends another in packets.
 const SMALL: u64 = 512;
 
-const fn row_of(operation: CollectiveOperation, bytes: u64, algorithm: Algorithm) -> CollectiveRow {
+const fn row_of(
+    operation: CollectiveOperationCode,
+    bytes: u64,
+    algorithm: AlgorithmCode,
+) -> CollectiveRow {
     CollectiveRow {
         operation,
         world: u32::MAX,
@@ -26,33 +30,36 @@ const fn row_of(operation: CollectiveOperation, bytes: u64, algorithm: Algorithm
     }
 }
 
-const fn small(operation: CollectiveOperation, bytes: u64) -> CollectiveRow {
-    row_of(operation, bytes, Algorithm::PACKETS)
+const fn small(operation: CollectiveOperationCode, bytes: u64) -> CollectiveRow {
+    row_of(operation, bytes, AlgorithmCode::PACKETS)
 }
 
-const fn large(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+const fn large(operation: CollectiveOperationCode, algorithm: AlgorithmCode) -> CollectiveRow {
     row_of(operation, u64::MAX, algorithm)
 }
 
 const ROWS: &[CollectiveRow] = &[
-    small(CollectiveOperation::ALL_REDUCE, SMALL),
-    large(CollectiveOperation::ALL_REDUCE, Algorithm::TWO_SHOT),
-    small(CollectiveOperation::REDUCE, SMALL),
-    large(CollectiveOperation::REDUCE, Algorithm::TWO_SHOT),
-    small(CollectiveOperation::REDUCE_SCATTER, 2 * SMALL),
-    large(CollectiveOperation::REDUCE_SCATTER, Algorithm::ONE_SHOT),
-    small(CollectiveOperation::ALL_GATHER, 2 * SMALL),
-    large(CollectiveOperation::ALL_GATHER, Algorithm::PUSH),
+    small(CollectiveOperationCode::ALL_REDUCE, SMALL),
+    large(CollectiveOperationCode::ALL_REDUCE, AlgorithmCode::TWO_SHOT),
+    small(CollectiveOperationCode::REDUCE, SMALL),
+    large(CollectiveOperationCode::REDUCE, AlgorithmCode::TWO_SHOT),
+    small(CollectiveOperationCode::REDUCE_SCATTER, 2 * SMALL),
+    large(
+        CollectiveOperationCode::REDUCE_SCATTER,
+        AlgorithmCode::ONE_SHOT,
+    ),
+    small(CollectiveOperationCode::ALL_GATHER, 2 * SMALL),
+    large(CollectiveOperationCode::ALL_GATHER, AlgorithmCode::PUSH),
     // No row covers a large all-to-all in place; the selector then uses `SWAP`.
-    small(CollectiveOperation::ALL_TO_ALL, 2 * SMALL),
-    large(CollectiveOperation::ALL_TO_ALL, Algorithm::PUSH),
-    small(CollectiveOperation::BROADCAST, SMALL),
-    large(CollectiveOperation::BROADCAST, Algorithm::PULL),
-    small(CollectiveOperation::SCATTER, 2 * SMALL),
-    large(CollectiveOperation::SCATTER, Algorithm::PULL),
-    small(CollectiveOperation::GATHER, 2 * SMALL),
-    large(CollectiveOperation::GATHER, Algorithm::PUSH),
-    large(CollectiveOperation::EXCHANGE, Algorithm::RENDEZVOUS),
+    small(CollectiveOperationCode::ALL_TO_ALL, 2 * SMALL),
+    large(CollectiveOperationCode::ALL_TO_ALL, AlgorithmCode::PUSH),
+    small(CollectiveOperationCode::BROADCAST, SMALL),
+    large(CollectiveOperationCode::BROADCAST, AlgorithmCode::PULL),
+    small(CollectiveOperationCode::SCATTER, 2 * SMALL),
+    large(CollectiveOperationCode::SCATTER, AlgorithmCode::PULL),
+    small(CollectiveOperationCode::GATHER, 2 * SMALL),
+    large(CollectiveOperationCode::GATHER, AlgorithmCode::PUSH),
+    large(CollectiveOperationCode::EXCHANGE, AlgorithmCode::RENDEZVOUS),
 ];
 
 #[cfg(all(test, not(loom)))]

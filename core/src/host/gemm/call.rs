@@ -6,14 +6,14 @@ use crate::backend::{CallResult, Failure};
 
 /// A GEMM with its matrices.
 #[derive(Clone, Copy)]
-pub(crate) struct Product {
-    pub(crate) shape: GemmShape,
+pub(crate) struct GemmCall {
+    pub(crate) shape: GemmLayout,
     pub(crate) operands: GemmOperands,
 }
 
-impl Product {
+impl GemmCall {
     /// Checks the shape and returns the GEMM.
-    pub(crate) fn new(shape: GemmShape, operands: GemmOperands) -> CallResult<Self> {
+    pub(crate) fn new(shape: GemmLayout, operands: GemmOperands) -> CallResult<Self> {
         check(&shape, "gemm")?;
         Ok(Self { shape, operands })
     }
@@ -39,7 +39,7 @@ pub(crate) fn refuse<T>(call: &'static str, why: String) -> CallResult<T> {
 }
 
 /// Checks that the host backend can multiply this shape.
-pub(crate) fn check(shape: &GemmShape, call: &'static str) -> CallResult<()> {
+pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
     if !known(shape.element) {
         let (name, number) = (shape.element.name(), shape.element.0);
         return Err(Failure::new(
@@ -49,8 +49,8 @@ pub(crate) fn check(shape: &GemmShape, call: &'static str) -> CallResult<()> {
         ));
     }
     let b_least = match shape.b_order {
-        MatrixOrder::ROWS => shape.n,
-        MatrixOrder::COLUMNS => shape.k,
+        MatrixOrderCode::ROWS => shape.n,
+        MatrixOrderCode::COLUMNS => shape.k,
         other => {
             return refuse(
                 call,
@@ -83,8 +83,8 @@ pub(crate) fn check_gathered(arguments: &GatheredGemmArguments) -> CallResult<()
         );
     }
     let rows = match arguments.sharding {
-        Sharding::ROWS => arguments.shard,
-        Sharding::COLUMNS => arguments.shape.m,
+        ShardingCode::ROWS => arguments.shard,
+        ShardingCode::COLUMNS => arguments.shape.m,
         other => {
             return refuse(
                 CALL,

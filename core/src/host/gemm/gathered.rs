@@ -5,7 +5,9 @@
 use super::product::{Panel, product};
 use crate::backend::abi::*;
 use crate::host::copies;
-use crate::host::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
+use crate::host::progress::{
+    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at,
+};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -37,7 +39,7 @@ impl Call<'_> {
             let first = (member as u64).saturating_mul(*shard).min(whole);
             (first, (whole - first).min(*shard))
         };
-        if self.arguments.sharding == Sharding::COLUMNS {
+        if self.arguments.sharding == ShardingCode::COLUMNS {
             let (column, columns) = part(shape.k);
             return Shard {
                 row: 0,
@@ -219,9 +221,9 @@ impl Call<'_> {
         };
         // SAFETY: the word and the watch's words are live, as this function requires.
         match unsafe { look(word, &bounds, pending) } {
-            Look::Reached => Ok(()),
-            Look::Blocked(sleep) => Err(Step::Blocked(sleep)),
-            Look::GaveUp { seen, reason } => {
+            PollOutcome::Reached => Ok(()),
+            PollOutcome::Blocked(sleep) => Err(Step::Blocked(sleep)),
+            PollOutcome::GaveUp { seen, reason } => {
                 let record = WaitRecord {
                     kind: WaitRecord::COLLECTIVE + group.operation.0,
                     rank: watch.rank,
@@ -263,7 +265,7 @@ pub(crate) unsafe fn advance(
             false => word.load(Ordering::Relaxed),
         };
         let chunks = u64::from(arguments.chunks);
-        let by_rows = arguments.sharding != Sharding::COLUMNS;
+        let by_rows = arguments.sharding != ShardingCode::COLUMNS;
         let shards = if by_rows { call.world as u64 } else { 1 };
         let mut begun = Pending::of_rounds(shards * chunks);
         begun.expected = epoch;
@@ -316,7 +318,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
             first: 0,
             columns: 0,
         }; MAX_RANKS];
-        let (needed, first) = if arguments.sharding == Sharding::COLUMNS {
+        let (needed, first) = if arguments.sharding == ShardingCode::COLUMNS {
             (call.world, call.rank)
         } else {
             (1, (call.rank + turn as usize) % call.world)

@@ -4,4 +4,4 @@ mod call;
 pub(crate) mod gathered;
 mod product;
 
-pub(crate) use call::{Product, check, check_gathered, refuse};
+pub(crate) use call::{GemmCall, check, check_gathered, refuse};

@@ -24,14 +24,14 @@ pub(crate) struct Panel {
 }
 
 /// A 16-bit format.
-trait Narrow {
+trait HalfFormat {
     fn widen(bits: u16) -> f32;
     fn narrow(number: f32) -> u16;
 }
 
 macro_rules! narrow {
     ($($format:ty),*) => {$(
-        impl Narrow for $format {
+        impl HalfFormat for $format {
             #[inline(always)]
             fn widen(bits: u16) -> f32 {
                 <$format>::widen(bits.into())
@@ -53,7 +53,7 @@ narrow!(Half, Bfloat);
 /// All matrices are live, have the shape's sizes, and are aligned to their elements. Each panel has the rows `rows`,
 /// and together they have every column of `A` once. The element type is [`known`].
 pub(crate) unsafe fn product(
-    shape: &GemmShape,
+    shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
@@ -61,21 +61,21 @@ pub(crate) unsafe fn product(
     // SAFETY: this function has the same conditions.
     unsafe {
         match shape.element {
-            ElementType::F16 => product_of::<Half>(shape, panels, operands, rows),
+            ElementTypeCode::F16 => product_of::<Half>(shape, panels, operands, rows),
             _ => product_of::<Bfloat>(shape, panels, operands, rows),
         }
     }
 }
 
 /// Whether the host backend can multiply this element type.
-pub(crate) fn known(element: ElementType) -> bool {
-    matches!(element, ElementType::F16 | ElementType::BF16)
+pub(crate) fn known(element: ElementTypeCode) -> bool {
+    matches!(element, ElementTypeCode::F16 | ElementTypeCode::BF16)
 }
 
 /// # Safety
 /// As for [`product`].
-unsafe fn product_of<F: Narrow>(
-    shape: &GemmShape,
+unsafe fn product_of<F: HalfFormat>(
+    shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
@@ -97,7 +97,7 @@ unsafe fn product_of<F: Narrow>(
                 for k in 0..panel.columns {
                     let (row, column) = (panel.first + k, left);
                     let (start, step) = match shape.b_order {
-                        MatrixOrder::COLUMNS => (column * shape.b_stride + row, shape.b_stride),
+                        MatrixOrderCode::COLUMNS => (column * shape.b_stride + row, shape.b_stride),
                         _ => (row * shape.b_stride + column, 1),
                     };
                     for (index, element) in wide[..width].iter_mut().enumerate() {
@@ -128,7 +128,7 @@ unsafe fn product_of<F: Narrow>(
 /// # Safety
 /// `index` is inside a live array at `address`, aligned to 2 bytes.
 #[inline(always)]
-unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
+unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
     let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     F::widen(unsafe { elements.add(index as usize).read() })
@@ -137,7 +137,7 @@ unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-unsafe fn store<F: Narrow>(address: DeviceAddress, index: u64, number: f32) {
+unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, number: f32) {
     let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     unsafe { elements.add(index as usize).write(F::narrow(number)) };
@@ -156,12 +156,16 @@ mod tests {
         (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
     }
 
-    fn exact<F: Narrow>(element: ElementType) {
+    fn exact<F: HalfFormat>(element: ElementTypeCode) {
         for (m, n, k) in [(1, 1, 1), (17, 65, 3), (16, 64, 5), (3, 130, 7)] {
-            for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
+            for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
                 let (a_stride, c_stride) = (k + 3, n + 1);
-                let b_stride = if b_order == MatrixOrder::ROWS { n } else { k } + 2;
-                let shape = GemmShape {
+                let b_stride = if b_order == MatrixOrderCode::ROWS {
+                    n
+                } else {
+                    k
+                } + 2;
+                let shape = GemmLayout {
                     m,
                     n,
                     k,
@@ -203,7 +207,7 @@ mod tests {
                             continue;
                         }
                         let b_at = |row, column| match b_order {
-                            MatrixOrder::ROWS => b[(row * b_stride + column) as usize],
+                            MatrixOrderCode::ROWS => b[(row * b_stride + column) as usize],
                             _ => b[(column * b_stride + row) as usize],
                         };
                         let sum = (0..k).fold(F::widen(bias[column as usize]), |sum, at| {
@@ -219,7 +223,7 @@ mod tests {
 
     #[test]
     fn products_of_whole_numbers_are_exact_in_either_order_and_in_parts() {
-        exact::<Half>(ElementType::F16);
-        exact::<Bfloat>(ElementType::BF16);
+        exact::<Half>(ElementTypeCode::F16);
+        exact::<Bfloat>(ElementTypeCode::BF16);
     }
 }

@@ -1,14 +1,14 @@
 //! Collectives on a stream of the host backend.
 
 use crate::backend::abi::*;
-use crate::backend::{CallResult, Collectives, Failure};
+use crate::backend::{CallResult, CollectiveKernels, Failure};
 use crate::host::backend::HostBackend;
 use crate::host::collectives::{Collective, arithmetic, rows};
 use crate::host::stream::Operation;
 
 impl HostBackend {
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     #[inline]
     unsafe fn collective(&self, collective: Collective<'_>, stream: RawStream) -> CallResult<()> {
         collective.check()?;
@@ -19,7 +19,7 @@ impl HostBackend {
     }
 }
 
-impl Collectives for HostBackend {
+impl CollectiveKernels for HostBackend {
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "barrier")? };
@@ -44,7 +44,7 @@ impl Collectives for HostBackend {
     fn resident_blocks(
         &self,
         kernel: CollectiveKernel,
-        element: ElementType,
+        element: ElementTypeCode,
         _threads: u32,
     ) -> CallResult<u32> {
         let known = match kernel {
@@ -52,17 +52,17 @@ impl Collectives for HostBackend {
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
             | CollectiveKernel::EXCHANGE => true,
-            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
+            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupportCode::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
-                self.multicast == MulticastSupport::EMULATED
+                self.multicast == MulticastSupportCode::EMULATED
                     // An NVLS switch sums fp8 in f16, which is not emulated, and reduces no 8-bit integers.
                     && element.bytes() > 1
-                    && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+                    && arithmetic::reduction(element, ReduceOpCode::SUM).is_some()
             }
             CollectiveKernel::REDUCE
             | CollectiveKernel::REDUCE_PACKETS
             | CollectiveKernel::REDUCE_PUSH => {
-                arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+                arithmetic::reduction(element, ReduceOpCode::SUM).is_some()
             }
             _ => false,
         };

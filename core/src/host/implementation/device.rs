@@ -39,7 +39,7 @@ fn transfer_rows() -> [TransferRow; 8] {
     let mut rows = [TransferRow::default(); 8];
     rows[0] = TransferRow {
         bytes: u64::MAX,
-        method: Method::VECTOR,
+        method: MethodCode::VECTOR,
         blocks: 1,
         threads: 128,
         ..TransferRow::default()
@@ -49,8 +49,8 @@ fn transfer_rows() -> [TransferRow; 8] {
 
 impl Device for HostBackend {
     fn capabilities(&self) -> CallResult<Capabilities> {
-        let mut share_kinds = [ShareKind::default(); 4];
-        share_kinds[0] = ShareKind::MEMORY_FILE;
+        let mut share_kinds = [ShareKindCode::default(); 4];
+        share_kinds[0] = ShareKindCode::MEMORY_FILE;
         Ok(Capabilities {
             flags: CAPABILITY_GRAPHS | CAPABILITY_STREAM_WAIT,
             share_kinds,

@@ -3,7 +3,7 @@
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
 use crate::host::backend::HostBackend;
-use crate::host::gemm::{Product, check, check_gathered, refuse};
+use crate::host::gemm::{GemmCall, check, check_gathered, refuse};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
@@ -14,8 +14,8 @@ const CHUNK_ALIGNMENT: u32 = 16;
 const AT_ONCE_ROWS: u64 = 64;
 
 impl Gemm for HostBackend {
-    fn gemm_library(&self) -> CallResult<VendorDescription> {
-        let mut description = VendorDescription {
+    fn gemm_library(&self) -> CallResult<LibraryDescription> {
+        let mut description = LibraryDescription {
             name: [0; 16],
             file: [0; 256],
             version: 1,
@@ -26,7 +26,7 @@ impl Gemm for HostBackend {
         Ok(description)
     }
 
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm> {
         check(shape, "gemm_prepare")?;
         Ok(RawGemm(handle::give(Box::new(*shape))))
     }
@@ -43,7 +43,7 @@ impl Gemm for HostBackend {
         stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live GEMM.
-        let shape = *unsafe { handle::borrow::<GemmShape>(gemm.0, "gemm") }?;
+        let shape = *unsafe { handle::borrow::<GemmLayout>(gemm.0, "gemm") }?;
         if candidate != 0 {
             return refuse(
                 "gemm",
@@ -56,18 +56,18 @@ impl Gemm for HostBackend {
         let stream = unsafe { self.stream(stream, "gemm")? };
         let operands = *operands;
         // SAFETY: the caller keeps the memory live until the stream has passed this point.
-        unsafe { stream.submit(Operation::Multiply(Product { shape, operands })) }
+        unsafe { stream.submit(Operation::Multiply(GemmCall { shape, operands })) }
     }
 
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
         // SAFETY: the caller gives up a GEMM that `gemm_prepare` returned.
-        unsafe { handle::take::<GemmShape>(gemm.0, "gemm_release") }.map(drop)
+        unsafe { handle::take::<GemmLayout>(gemm.0, "gemm_release") }.map(drop)
     }
 
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
-        _sharding: Sharding,
+        shape: &GemmLayout,
+        _sharding: ShardingCode,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
         if check(shape, "gathered_gemm_limits").is_err() {

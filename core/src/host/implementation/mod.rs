@@ -4,7 +4,7 @@ mod collectives;
 mod device;
 mod gemm;
 mod multicast;
+mod nccl_collectives;
 mod remote_access;
 mod signals;
 mod symmetric_memory;
-mod vendor_collectives;

@@ -10,7 +10,10 @@ impl RemoteAccess for HostBackend {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "transfer")? };
         match transfer.row.method {
-            Method::COPY_ENGINE | Method::VECTOR | Method::BULK | Method::UNROLLED => {}
+            MethodCode::COPY_ENGINE
+            | MethodCode::VECTOR
+            | MethodCode::BULK
+            | MethodCode::UNROLLED => {}
             other => {
                 return Err(Failure::new(
                     Status::INVALID_ARGUMENT,
@@ -24,7 +27,10 @@ impl RemoteAccess for HostBackend {
             }
         }
         let signal = &transfer.signal;
-        if transfer.row.method == Method::COPY_ENGINE && signal.word.0 != 0 && signal.epoch.0 == 0 {
+        if transfer.row.method == MethodCode::COPY_ENGINE
+            && signal.word.0 != 0
+            && signal.epoch.0 == 0
+        {
             stream.refuse_capture("transfer", "a copy engine's signal without an epoch would give the same value at every replay; use a device epoch")?;
         }
         // SAFETY: the caller keeps the memory live until the stream has passed this point.

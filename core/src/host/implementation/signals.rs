@@ -12,12 +12,12 @@ impl Signals for HostBackend {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "signal_give")? };
-        if placement == SignalPlacement::HOST {
+        if placement == SignalPlacementCode::HOST {
             stream.refuse_capture("signal_give", FROZEN)?;
         }
         // SAFETY: the caller keeps the words live until the stream has passed this point.
@@ -27,12 +27,12 @@ impl Signals for HostBackend {
     unsafe fn signal_wait(
         &self,
         wait: &SignalWait,
-        placement: SignalPlacement,
+        placement: SignalPlacementCode,
         stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "signal_wait")? };
-        if placement == SignalPlacement::HOST {
+        if placement == SignalPlacementCode::HOST {
             stream.refuse_capture("signal_wait", FROZEN)?;
         }
         // SAFETY: the caller keeps the words live until the stream has passed this point.

@@ -9,8 +9,8 @@ use rustix::fs::SealFlags;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
-fn only_memory_files(kind: ShareKind, call: &str) -> CallResult<()> {
-    if kind == ShareKind::MEMORY_FILE {
+fn only_memory_files(kind: ShareKindCode, call: &str) -> CallResult<()> {
+    if kind == ShareKindCode::MEMORY_FILE {
         return Ok(());
     }
     Err(Failure::new(
@@ -35,7 +35,7 @@ fn at_least_one_byte(bytes: u64, call: &str) -> CallResult<()> {
 }
 
 impl SymmetricMemory for HostBackend {
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         only_memory_files(kind, "allocate")?;
         at_least_one_byte(bytes, "allocate")?;
         let bytes = bytes.checked_next_multiple_of(page_size()).ok_or_else(|| {
@@ -58,7 +58,7 @@ impl SymmetricMemory for HostBackend {
 
     unsafe fn register(
         &self,
-        kind: ShareKind,
+        kind: ShareKindCode,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<SharedAllocation> {
@@ -101,7 +101,7 @@ impl SymmetricMemory for HostBackend {
             )
         })?;
         Ok(ExportedHandle {
-            kind: ShareKind::MEMORY_FILE,
+            kind: ShareKindCode::MEMORY_FILE,
             device: 0,
             offset: allocation.offset,
             bytes: segment.mapping.bytes,
@@ -160,7 +160,7 @@ impl SymmetricMemory for HostBackend {
         Ok(())
     }
 
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+    fn allocate_signals(&self, kind: ShareKindCode, bytes: u64) -> CallResult<SharedAllocation> {
         // Processors' caches are coherent, so ordinary memory is good enough.
         self.allocate(kind, bytes)
     }

@@ -146,7 +146,7 @@ pub(crate) struct Bounds {
 }
 
 /// The outcome of a look at a word.
-pub(crate) enum Look {
+pub(crate) enum PollOutcome {
     Reached,
     Blocked(Sleep),
     GaveUp { seen: u32, reason: u32 },
@@ -157,14 +157,18 @@ pub(crate) enum Look {
 /// # Safety
 /// The word is live, and the abort word is null or live.
 #[inline]
-pub(crate) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> Look {
+pub(crate) unsafe fn look(
+    word: DeviceAddress,
+    bounds: &Bounds,
+    pending: &mut Pending,
+) -> PollOutcome {
     // SAFETY: the word is live, as this function requires.
     let signal = unsafe { SignalWord::at(word) };
     // SAFETY: the abort word is not null, and live, as this function requires.
     let abort = (bounds.abort.0 != 0).then(|| unsafe { word_at(bounds.abort) });
     let look = match epoch::look(&signal.value, pending.expected, abort) {
-        Outlook::Reached => Look::Reached,
-        Outlook::Aborted { seen } => Look::GaveUp {
+        Outlook::Reached => PollOutcome::Reached,
+        Outlook::Aborted { seen } => PollOutcome::GaveUp {
             seen,
             reason: ABORT_WORD_SET,
         },
@@ -173,12 +177,12 @@ pub(crate) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pe
                 .deadline
                 .map_or(LONGEST_SLEEP, |deadline| pending.left_of(deadline));
             if limit.is_zero() {
-                Look::GaveUp {
+                PollOutcome::GaveUp {
                     seen,
                     reason: DEADLINE_PASSED,
                 }
             } else {
-                return Look::Blocked(Sleep {
+                return PollOutcome::Blocked(Sleep {
                     word,
                     seen,
                     limit,
@@ -188,7 +192,7 @@ pub(crate) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pe
         }
     };
     // SAFETY: the word is live, as this function requires.
-    unsafe { pending.end_sleep(matches!(look, Look::GaveUp { .. })) };
+    unsafe { pending.end_sleep(matches!(look, PollOutcome::GaveUp { .. })) };
     look
 }
 

@@ -3,7 +3,7 @@
 use crate::backend::abi::{DeviceAddress, Status};
 use crate::backend::{CallResult, Failure};
 use crate::epoch;
-use crate::host::progress::{Bounds, Look, Pending, SignalWord, Step, look};
+use crate::host::progress::{Bounds, Pending, PollOutcome, SignalWord, Step, look};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -97,8 +97,8 @@ impl Event {
         };
         // SAFETY: the event is live during this call, and the abort word is null.
         match unsafe { look(self.address(), &bounds, pending) } {
-            Look::Blocked(sleep) => Step::Blocked(sleep),
-            Look::Reached | Look::GaveUp { .. } => Step::Done,
+            PollOutcome::Blocked(sleep) => Step::Blocked(sleep),
+            PollOutcome::Reached | PollOutcome::GaveUp { .. } => Step::Done,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::events::Event;
 use crate::backend::abi::*;
 use crate::host::collectives::Collective;
-use crate::host::gemm::{Product, gathered};
+use crate::host::gemm::{GemmCall, gathered};
 use crate::host::progress::{Pending, Step};
 use crate::host::{copies, signals, words};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) enum Operation {
     /// Gives a signal.
     Give(SignalTarget),
     /// Waits for a signal.
-    Wait(SignalWait, SignalPlacement),
+    Wait(SignalWait, SignalPlacementCode),
     /// Gives a signal, then waits for one.
     Step(SignalTarget, SignalWait),
     /// Waits for all ranks.
@@ -46,7 +46,7 @@ pub(crate) enum Operation {
     /// Sends and receives.
     Exchange(ExchangeArguments),
     /// Multiplies matrices.
-    Multiply(Product),
+    Multiply(GemmCall),
     /// Multiplies matrices while one of them is gathered.
     GatheredGemm(GatheredGemmArguments),
     /// Copies an epoch to the arrival word of a chunk.

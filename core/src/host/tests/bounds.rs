@@ -2,7 +2,7 @@
 
 use super::collectives::*;
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use rstest::rstest;
 
 const COUNT: u64 = 300;
@@ -10,8 +10,8 @@ const COUNT: u64 = 300;
 fn sum(how: How, channel: u64) -> AllReduce {
     AllReduce {
         how,
-        element: ElementType::F32,
-        reduce: ReduceOperation::SUM,
+        element: ElementTypeCode::F32,
+        reduce: ReduceOpCode::SUM,
         count: COUNT,
         from: INPUT + channel * 8192,
         to: OUTPUT + channel * 8192,
@@ -24,7 +24,7 @@ fn fill(ranks: &[Rank], call: &AllReduce, seed: u64) -> Vec<u8> {
     let inputs: Vec<_> = (0..)
         .zip(ranks)
         .map(|(number, rank)| {
-            let input = elements(ElementType::F32, COUNT, 100 * seed + number)
+            let input = elements(ElementTypeCode::F32, COUNT, 100 * seed + number)
                 .chunks_exact(4)
                 .flat_map(|bytes| [bytes[0], bytes[1], bytes[2], 0x3f])
                 .collect::<Vec<u8>>();
@@ -194,7 +194,7 @@ fn a_member_that_does_not_come_is_named_when_the_deadline_is_over(
                 rank.synchronize(stream);
                 assert!(start.elapsed() < Duration::from_secs(5));
                 let record = rank.record();
-                let kind = WaitRecord::COLLECTIVE + CollectiveOperation::ALL_REDUCE.0;
+                let kind = WaitRecord::COLLECTIVE + CollectiveOperationCode::ALL_REDUCE.0;
                 assert_eq!((record.state, record.kind), (2, kind));
                 assert_eq!((record.rank, record.peer, record.slot), (rank.rank, 2, 0));
                 assert_eq!((record.expected, record.seen), (1, 0));
@@ -231,12 +231,12 @@ fn numbers_out_of_range_are_refused() {
     let ranks = ranks(1);
     let rank = &ranks[0];
     let good = ReduceArguments {
-        group: rank.group(0, CollectiveOperation::REDUCE),
+        group: rank.group(0, CollectiveOperationCode::REDUCE),
         sources: NOWHERE,
         destinations: NOWHERE,
         count: 0,
-        element: ElementType::I8,
-        reduce: ReduceOperation::SUM,
+        element: ElementTypeCode::I8,
+        reduce: ReduceOpCode::SUM,
     };
     let refused = |change: &dyn Fn(&mut ReduceArguments)| {
         let mut arguments = good;
@@ -253,8 +253,8 @@ fn numbers_out_of_range_are_refused() {
         &|arguments| arguments.group.world = MAX_RANKS as u32 + 1
     ));
     assert!(refused(&|arguments| arguments.group.rank = 1));
-    assert!(refused(&|arguments| arguments.element = ElementType(99)));
-    assert!(refused(&|arguments| arguments.reduce = ReduceOperation(0)));
+    assert!(refused(&|arguments| arguments.element = ElementTypeCode(99)));
+    assert!(refused(&|arguments| arguments.reduce = ReduceOpCode(0)));
     let packets = PacketArguments {
         group: CollectiveGroup {
             packet_bytes: 0,

@@ -1,7 +1,7 @@
 //! Collectives among threads as ranks, compared with a naive reference.
 
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use half::{bf16, f16};
 use rstest::rstest;
 
@@ -52,14 +52,18 @@ pub(super) fn put_bytes(at: DeviceAddress, bytes: &[u8]) {
 }
 
 impl Rank {
-    pub(super) fn group(&self, channel: u64, operation: CollectiveOperation) -> CollectiveGroup {
+    pub(super) fn group(
+        &self,
+        channel: u64,
+        operation: CollectiveOperationCode,
+    ) -> CollectiveGroup {
         self.group_for(channel, operation, LONG)
     }
 
     fn group_for(
         &self,
         channel: u64,
-        operation: CollectiveOperation,
+        operation: CollectiveOperationCode,
         deadline: Duration,
     ) -> CollectiveGroup {
         let mut group = CollectiveGroup {
@@ -104,8 +108,8 @@ fn part(count: u64, parts: u64, part: u64) -> (u64, u64) {
 
 pub(super) struct AllReduce {
     pub(super) how: How,
-    pub(super) element: ElementType,
-    pub(super) reduce: ReduceOperation,
+    pub(super) element: ElementTypeCode,
+    pub(super) reduce: ReduceOpCode,
     pub(super) count: u64,
     /// Offsets of each rank's input and output.
     pub(super) from: u64,
@@ -119,7 +123,7 @@ impl AllReduce {
     }
 
     pub(super) fn enqueue_for(&self, rank: &Rank, stream: RawStream, deadline: Duration) {
-        let group = rank.group_for(self.channel, CollectiveOperation::ALL_REDUCE, deadline);
+        let group = rank.group_for(self.channel, CollectiveOperationCode::ALL_REDUCE, deadline);
         let (world, width) = (u64::from(group.world), self.element.bytes());
         let (first, own) = part(self.count, world, rank.rank.into());
         let (mut sources, mut destinations) = (NOWHERE, NOWHERE);
@@ -205,7 +209,7 @@ impl Bits {
 }
 
 /// Returns elements of a type as bytes: mostly small numbers, so that products stay finite, and some random bits.
-pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
+pub(super) fn elements(element: ElementTypeCode, count: u64, seed: u64) -> Vec<u8> {
     let mut bits = Bits(seed);
     let mut bytes = Vec::new();
     for index in 0..count {
@@ -213,10 +217,10 @@ pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
         let any = bits.next();
         let odd = index % 5 == 4;
         match element {
-            ElementType::F16 if !odd => bytes.extend(f16::from_f64(small).to_le_bytes()),
-            ElementType::BF16 if !odd => bytes.extend(bf16::from_f64(small).to_le_bytes()),
-            ElementType::F32 if !odd => bytes.extend((small as f32 / 3.0).to_le_bytes()),
-            ElementType::F64 if !odd => bytes.extend((small / 3.0).to_le_bytes()),
+            ElementTypeCode::F16 if !odd => bytes.extend(f16::from_f64(small).to_le_bytes()),
+            ElementTypeCode::BF16 if !odd => bytes.extend(bf16::from_f64(small).to_le_bytes()),
+            ElementTypeCode::F32 if !odd => bytes.extend((small as f32 / 3.0).to_le_bytes()),
+            ElementTypeCode::F64 if !odd => bytes.extend((small / 3.0).to_le_bytes()),
             _ => bytes.extend(&any.to_le_bytes()[..element.bytes() as usize]),
         }
     }
@@ -225,8 +229,8 @@ pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
 
 /// Computes a reduction by definition, element by element.
 pub(super) fn reference(
-    element: ElementType,
-    reduce: ReduceOperation,
+    element: ElementTypeCode,
+    reduce: ReduceOpCode,
     inputs: &[Vec<u8>],
 ) -> Vec<u8> {
     macro_rules! each {
@@ -238,7 +242,7 @@ pub(super) fn reference(
                     $read(<[u8; $bytes]>::try_from(bytes).unwrap())
                 });
                 let mut number = numbers.reduce($combine).unwrap();
-                if reduce == ReduceOperation::AVERAGE {
+                if reduce == ReduceOpCode::AVERAGE {
                     number = $divide(number, inputs.len());
                 }
                 out.extend($write(number));
@@ -254,9 +258,9 @@ pub(super) fn reference(
                 |bytes| <$type>::from_le_bytes(bytes) as $wide,
                 |number: $wide| (number as $type).to_le_bytes(),
                 |a: $wide, b: $wide| match reduce {
-                    ReduceOperation::MINIMUM => a.min(b),
-                    ReduceOperation::MAXIMUM => a.max(b),
-                    ReduceOperation::PRODUCT => a.wrapping_mul(b),
+                    ReduceOpCode::MINIMUM => a.min(b),
+                    ReduceOpCode::MAXIMUM => a.max(b),
+                    ReduceOpCode::PRODUCT => a.wrapping_mul(b),
                     _ => a.wrapping_add(b),
                 },
                 |number: $wide, ranks: usize| number / ranks as $wide
@@ -271,12 +275,12 @@ pub(super) fn reference(
                 $read,
                 $write,
                 |a: $wide, b: $wide| match reduce {
-                    ReduceOperation::SUM | ReduceOperation::AVERAGE => a + b,
-                    ReduceOperation::PRODUCT => a * b,
+                    ReduceOpCode::SUM | ReduceOpCode::AVERAGE => a + b,
+                    ReduceOpCode::PRODUCT => a * b,
                     _ if a.is_nan() || b.is_nan() => <$wide>::NAN,
-                    ReduceOperation::MINIMUM if a == b && a.is_sign_positive() => b,
-                    ReduceOperation::MAXIMUM if a == b && a.is_sign_negative() => b,
-                    ReduceOperation::MINIMUM =>
+                    ReduceOpCode::MINIMUM if a == b && a.is_sign_positive() => b,
+                    ReduceOpCode::MAXIMUM if a == b && a.is_sign_negative() => b,
+                    ReduceOpCode::MINIMUM =>
                         if b < a {
                             b
                         } else {
@@ -295,35 +299,35 @@ pub(super) fn reference(
     }
     use crate::float::{E4m3, E5m2};
     match element {
-        ElementType::I8 => integer!(i8, i32, 1),
-        ElementType::U8 => integer!(u8, u32, 1),
-        ElementType::I16 => integer!(i16, i32, 2),
-        ElementType::U16 => integer!(u16, u32, 2),
-        ElementType::I32 => integer!(i32, i32, 4),
-        ElementType::U32 => integer!(u32, u32, 4),
-        ElementType::I64 => integer!(i64, i64, 8),
-        ElementType::U64 => integer!(u64, u64, 8),
-        ElementType::F32 => float!(f32, 4, f32::from_le_bytes, f32::to_le_bytes),
-        ElementType::F64 => float!(f64, 8, f64::from_le_bytes, f64::to_le_bytes),
-        ElementType::F16 => float!(
+        ElementTypeCode::I8 => integer!(i8, i32, 1),
+        ElementTypeCode::U8 => integer!(u8, u32, 1),
+        ElementTypeCode::I16 => integer!(i16, i32, 2),
+        ElementTypeCode::U16 => integer!(u16, u32, 2),
+        ElementTypeCode::I32 => integer!(i32, i32, 4),
+        ElementTypeCode::U32 => integer!(u32, u32, 4),
+        ElementTypeCode::I64 => integer!(i64, i64, 8),
+        ElementTypeCode::U64 => integer!(u64, u64, 8),
+        ElementTypeCode::F32 => float!(f32, 4, f32::from_le_bytes, f32::to_le_bytes),
+        ElementTypeCode::F64 => float!(f64, 8, f64::from_le_bytes, f64::to_le_bytes),
+        ElementTypeCode::F16 => float!(
             f32,
             2,
             |bytes| f16::from_le_bytes(bytes).to_f32(),
             |number| { f16::from_f32(number).to_le_bytes() }
         ),
-        ElementType::BF16 => float!(
+        ElementTypeCode::BF16 => float!(
             f32,
             2,
             |bytes| bf16::from_le_bytes(bytes).to_f32(),
             |number| { bf16::from_f32(number).to_le_bytes() }
         ),
-        ElementType::F8_E4M3 => float!(
+        ElementTypeCode::F8_E4M3 => float!(
             f32,
             1,
             |[byte]: [u8; 1]| E4m3::widen(byte.into()),
             |number| { [E4m3::narrow(number) as u8] }
         ),
-        ElementType::F8_E5M2 => float!(
+        ElementTypeCode::F8_E5M2 => float!(
             f32,
             1,
             |[byte]: [u8; 1]| E5m2::widen(byte.into()),
@@ -334,14 +338,14 @@ pub(super) fn reference(
 }
 
 /// Replaces every NaN by one pattern, because the payload is not promised.
-fn without_payload(element: ElementType, mut bytes: Vec<u8>) -> Vec<u8> {
+fn without_payload(element: ElementTypeCode, mut bytes: Vec<u8>) -> Vec<u8> {
     let width = element.bytes() as usize;
     for bytes in bytes.chunks_exact_mut(width) {
         let nan = match element {
-            ElementType::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
-            ElementType::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
-            ElementType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-            ElementType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            ElementTypeCode::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
+            ElementTypeCode::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
+            ElementTypeCode::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            ElementTypeCode::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
             _ => false,
         };
         if nan {
@@ -351,28 +355,28 @@ fn without_payload(element: ElementType, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-const TYPES: [ElementType; 14] = [
-    ElementType::I8,
-    ElementType::U8,
-    ElementType::I16,
-    ElementType::U16,
-    ElementType::I32,
-    ElementType::U32,
-    ElementType::I64,
-    ElementType::U64,
-    ElementType::F16,
-    ElementType::BF16,
-    ElementType::F32,
-    ElementType::F64,
-    ElementType::F8_E4M3,
-    ElementType::F8_E5M2,
+const TYPES: [ElementTypeCode; 14] = [
+    ElementTypeCode::I8,
+    ElementTypeCode::U8,
+    ElementTypeCode::I16,
+    ElementTypeCode::U16,
+    ElementTypeCode::I32,
+    ElementTypeCode::U32,
+    ElementTypeCode::I64,
+    ElementTypeCode::U64,
+    ElementTypeCode::F16,
+    ElementTypeCode::BF16,
+    ElementTypeCode::F32,
+    ElementTypeCode::F64,
+    ElementTypeCode::F8_E4M3,
+    ElementTypeCode::F8_E5M2,
 ];
-const OPERATIONS: [ReduceOperation; 5] = [
-    ReduceOperation::SUM,
-    ReduceOperation::AVERAGE,
-    ReduceOperation::MINIMUM,
-    ReduceOperation::MAXIMUM,
-    ReduceOperation::PRODUCT,
+const OPERATIONS: [ReduceOpCode; 5] = [
+    ReduceOpCode::SUM,
+    ReduceOpCode::AVERAGE,
+    ReduceOpCode::MINIMUM,
+    ReduceOpCode::MAXIMUM,
+    ReduceOpCode::PRODUCT,
 ];
 
 #[rstest]

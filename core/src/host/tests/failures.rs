@@ -1,7 +1,7 @@
 //! Deadlines, aborts, and invalid calls.
 
 use super::*;
-use crate::backend::{Collectives, Failure, RemoteAccess};
+use crate::backend::{CollectiveKernels, Failure, RemoteAccess};
 
 const SHORT: Duration = Duration::from_millis(3);
 
@@ -111,7 +111,7 @@ fn calls_that_make_no_sense_are_refused() {
         refused(HostBackend::open(&far), Status::NO_DEVICE);
         refused(HostBackend::describe_device(3), Status::NO_DEVICE);
         let mut automatic = me.transfer(me.at(0, DATA), me.at(0, DATA + 64), 4);
-        automatic.row.method = Method::AUTOMATIC;
+        automatic.row.method = MethodCode::AUTOMATIC;
         refused(
             backend.transfer(&automatic, RawStream::NULL),
             Status::INVALID_ARGUMENT,

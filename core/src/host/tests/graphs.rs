@@ -110,7 +110,7 @@ fn what_cannot_be_captured_is_refused() {
         let graph = captured(me, stream, || {
             refused(backend.capture_begin(stream), Status::UNSUPPORTED);
             refused(backend.stream_idle(stream).map(drop), Status::UNSUPPORTED);
-            let (host, device) = (SignalPlacement::HOST, SignalPlacement::DEVICE);
+            let (host, device) = (SignalPlacementCode::HOST, SignalPlacementCode::DEVICE);
             let target = me.target(1);
             refused(
                 backend.signal_give(&target, host, stream),
@@ -122,7 +122,7 @@ fn what_cannot_be_captured_is_refused() {
                 Status::UNSUPPORTED,
             );
             let mut copy = me.transfer(me.at(1, DATA), me.at(0, DATA), 4);
-            copy.row.method = Method::COPY_ENGINE;
+            copy.row.method = MethodCode::COPY_ENGINE;
             copy.signal = SignalTarget {
                 epoch: DeviceAddress::NULL,
                 value: 1,

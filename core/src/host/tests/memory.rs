@@ -25,7 +25,7 @@ fn backend() -> HostBackend {
 }
 
 fn allocate(backend: &HostBackend, bytes: u64) -> SharedAllocation {
-    backend.allocate(ShareKind::MEMORY_FILE, bytes).unwrap()
+    backend.allocate(ShareKindCode::MEMORY_FILE, bytes).unwrap()
 }
 
 fn refused<T>(result: Result<T, Failure>) -> Failure {
@@ -90,7 +90,9 @@ fn a_range_of_an_allocation_can_be_registered_and_shared_at_its_offset() {
     let middle = DeviceAddress(allocation.address.0 + 5000);
     // SAFETY: the range stays allocated; each handle is given up once.
     unsafe {
-        let range = owner.register(ShareKind::MEMORY_FILE, middle, 100).unwrap();
+        let range = owner
+            .register(ShareKindCode::MEMORY_FILE, middle, 100)
+            .unwrap();
         let mapping = hand_over(&owner, range.handle, &peer);
         write(middle, 3);
         assert_eq!(read(mapping.address), 3);
@@ -109,7 +111,8 @@ fn private_memory_cannot_be_registered_and_the_reason_is_given() {
     let reaching_over = DeviceAddress(allocation.address.0 + 4000);
     for address in [private.device, reaching_over] {
         // SAFETY: the memory stays allocated.
-        let failure = refused(unsafe { backend.register(ShareKind::MEMORY_FILE, address, 200) });
+        let failure =
+            refused(unsafe { backend.register(ShareKindCode::MEMORY_FILE, address, 200) });
         assert_eq!(failure.status, Status::UNSUPPORTED);
         assert!(failure.message.contains("private memory"), "{failure}");
     }
@@ -121,16 +124,19 @@ fn what_cannot_be_had_is_refused_with_its_reason() {
     let backend = backend();
     let status = |kind, bytes| refused(backend.allocate(kind, bytes)).status;
     assert_eq!(
-        status(ShareKind::VMM_FILE_DESCRIPTOR, 1),
+        status(ShareKindCode::VMM_FILE_DESCRIPTOR, 1),
         Status::UNSUPPORTED
     );
-    assert_eq!(status(ShareKind::MEMORY_FILE, 0), Status::INVALID_ARGUMENT);
     assert_eq!(
-        status(ShareKind::MEMORY_FILE, 1 << 50),
+        status(ShareKindCode::MEMORY_FILE, 0),
+        Status::INVALID_ARGUMENT
+    );
+    assert_eq!(
+        status(ShareKindCode::MEMORY_FILE, 1 << 50),
         Status::OUT_OF_MEMORY
     );
     assert_eq!(
-        status(ShareKind::MEMORY_FILE, u64::MAX),
+        status(ShareKindCode::MEMORY_FILE, u64::MAX),
         Status::OUT_OF_MEMORY
     );
 }
@@ -172,7 +178,7 @@ fn a_handle_that_is_not_a_peers_memory_is_refused() {
             );
         }
         let vendor = ExportedHandle {
-            kind: ShareKind::LEGACY_IPC,
+            kind: ShareKindCode::LEGACY_IPC,
             ..good
         };
         assert_eq!(refused(backend.import(&vendor)).status, Status::UNSUPPORTED);

@@ -73,7 +73,7 @@ pub(super) fn world_with(ranks: u32, bytes: u64) -> Vec<Rank> {
                     ..SharedAllocation::default()
                 };
             }
-            backend.allocate(ShareKind::MEMORY_FILE, bytes).unwrap()
+            backend.allocate(ShareKindCode::MEMORY_FILE, bytes).unwrap()
         })
         .collect();
     let bases: Vec<Vec<_>> = (0..backends.len())
@@ -180,7 +180,7 @@ impl Rank {
     ) -> Transfer {
         let row = TransferRow {
             bytes: u64::MAX,
-            method: Method::VECTOR,
+            method: MethodCode::VECTOR,
             blocks: 1,
             threads: 128,
             ..TransferRow::default()
@@ -199,7 +199,7 @@ impl Rank {
         // SAFETY: the words outlive the test's streams.
         unsafe {
             self.backend
-                .signal_give(&target, SignalPlacement::DEVICE, stream)
+                .signal_give(&target, SignalPlacementCode::DEVICE, stream)
                 .unwrap();
         }
     }
@@ -209,7 +209,7 @@ impl Rank {
         // SAFETY: the words outlive the test's streams.
         unsafe {
             self.backend
-                .signal_wait(&wait, SignalPlacement::DEVICE, stream)
+                .signal_wait(&wait, SignalPlacementCode::DEVICE, stream)
                 .unwrap();
         }
     }

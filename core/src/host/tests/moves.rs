@@ -2,7 +2,7 @@
 
 use super::collectives::*;
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use rstest::rstest;
 
 /// Returns the bytes that rank `from` sends rank `to`; they depend on both.
@@ -44,7 +44,7 @@ fn every_member_gets_what_every_member_gives_it(
             }
         }
         on_each(&ranks, |rank, stream| {
-            let group = rank.group(0, CollectiveOperation::ALL_TO_ALL);
+            let group = rank.group(0, CollectiveOperationCode::ALL_TO_ALL);
             let (mut sources, mut destinations) = (NOWHERE, NOWHERE);
             let (mut sent, mut received) = ([0; MAX_RANKS], [0; MAX_RANKS]);
             for peer in 0..world {
@@ -118,7 +118,7 @@ fn every_member_gets_what_every_member_gives_it(
 /// Returns arguments that exchange nothing, with a table of allocations.
 fn exchange(rank: &Rank, table: &[u64]) -> ExchangeArguments {
     ExchangeArguments {
-        group: rank.group(1, CollectiveOperation::EXCHANGE),
+        group: rank.group(1, CollectiveOperationCode::EXCHANGE),
         send_tokens: [NO_TOKEN; MAX_RANKS],
         send_bytes: [0; MAX_RANKS],
         destinations: [NO_TOKEN; MAX_RANKS],
@@ -219,6 +219,6 @@ fn a_receiver_of_another_size_than_was_sent_says_both_sizes() {
     );
     assert_eq!((record.expected, record.seen, record.slot), (60, 100, 1));
     let sender = ranks[0].record();
-    let kind = WaitRecord::COLLECTIVE + CollectiveOperation::EXCHANGE.0;
+    let kind = WaitRecord::COLLECTIVE + CollectiveOperationCode::EXCHANGE.0;
     assert_eq!((sender.kind, sender.peer, sender.reason), (kind, 1, 1));
 }

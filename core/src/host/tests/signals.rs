@@ -1,7 +1,7 @@
 //! Signals, waits and barriers among concurrent ranks.
 
 use super::*;
-use crate::backend::{Collectives, RemoteAccess};
+use crate::backend::{CollectiveKernels, RemoteAccess};
 use rstest::rstest;
 use std::sync::atomic::AtomicU32;
 
@@ -135,10 +135,10 @@ fn a_host_signal_carries_its_value_and_the_host_may_give_it() {
     // SAFETY: all memory outlives the stream.
     unsafe {
         me.backend
-            .signal_wait(&wait, SignalPlacement::HOST, stream)
+            .signal_wait(&wait, SignalPlacementCode::HOST, stream)
             .unwrap();
         peer.backend
-            .signal_give(&target, SignalPlacement::HOST, RawStream::NULL)
+            .signal_give(&target, SignalPlacementCode::HOST, RawStream::NULL)
             .unwrap();
     }
     assert!(!me.idle(stream), "40 is before 41");

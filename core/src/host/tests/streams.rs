@@ -6,7 +6,13 @@ use rstest::rstest;
 
 #[rstest]
 fn every_method_moves_the_bytes_and_no_others_in_the_caller(
-    #[values(Method::COPY_ENGINE, Method::VECTOR, Method::BULK, Method::UNROLLED)] method: Method,
+    #[values(
+        MethodCode::COPY_ENGINE,
+        MethodCode::VECTOR,
+        MethodCode::BULK,
+        MethodCode::UNROLLED
+    )]
+    method: MethodCode,
     #[values((0, 1, 0), (3, 5, 1), (0, 0, 4096), (1, 2, 999))] shape: (u64, u64, u64),
 ) {
     let ranks = world(2);
@@ -94,7 +100,7 @@ fn memory_may_go_as_soon_as_a_poll_says_idle_although_the_thread_slept_on_it() {
     let backend = HostBackend::open(&options(1)).unwrap();
     let stream = backend.stream_create().unwrap();
     for round in 0..20 {
-        let memory = backend.allocate(ShareKind::MEMORY_FILE, 4096).unwrap();
+        let memory = backend.allocate(ShareKindCode::MEMORY_FILE, 4096).unwrap();
         let wait = SignalWait {
             word: memory.address,
             value: 1,
@@ -103,7 +109,7 @@ fn memory_may_go_as_soon_as_a_poll_says_idle_although_the_thread_slept_on_it() {
         // SAFETY: the word lives until the stream is idle.
         unsafe {
             backend
-                .signal_wait(&wait, SignalPlacement::HOST, stream)
+                .signal_wait(&wait, SignalPlacementCode::HOST, stream)
                 .unwrap();
             std::thread::sleep(Duration::from_millis(round % 3));
             write(wait.word, 1);

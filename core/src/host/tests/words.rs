@@ -95,7 +95,7 @@ fn word_wait(rank: &Rank, deadline: Duration) -> WordWait {
         index: rank.mine(72),
         watch: rank.watch(deadline),
         count: 3,
-        condition: Condition::EQUAL,
+        condition: ConditionCode::EQUAL,
         any: 1,
         bits: 32,
     }
@@ -109,14 +109,14 @@ fn begin(rank: &Rank, wait: &WordWait) -> RawStream {
 }
 
 #[rstest]
-#[case(Condition::EQUAL, [false, true, false, false])]
-#[case(Condition::NOT_EQUAL, [true, false, true, true])]
-#[case(Condition::GREATER_OR_EQUAL, [false, true, true, false])]
-#[case(Condition::GREATER, [false, false, true, false])]
-#[case(Condition::LESS_OR_EQUAL, [true, true, false, true])]
-#[case(Condition::LESS, [true, false, false, true])]
+#[case(ConditionCode::EQUAL, [false, true, false, false])]
+#[case(ConditionCode::NOT_EQUAL, [true, false, true, true])]
+#[case(ConditionCode::GREATER_OR_EQUAL, [false, true, true, false])]
+#[case(ConditionCode::GREATER, [false, false, true, false])]
+#[case(ConditionCode::LESS_OR_EQUAL, [true, true, false, true])]
+#[case(ConditionCode::LESS, [true, false, false, true])]
 fn a_condition_holds_in_wrapping_order(
-    #[case] condition: Condition,
+    #[case] condition: ConditionCode,
     #[case] holds: [bool; 4],
     #[values(32, 64)] bits: u32,
 ) {
@@ -268,7 +268,7 @@ fn what_is_not_aligned_or_unknown_is_refused() {
     assert_eq!(not_waited(WordWait { stride: 2, ..waits }), invalid);
     assert_eq!(
         not_waited(WordWait {
-            condition: Condition(0),
+            condition: ConditionCode(0),
             ..waits
         }),
         invalid

@@ -1,8 +1,9 @@
 //! Collectives: their results, and the grids that the fake refuses.
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, CollectiveOperation, DeviceAddress, ElementType, MAX_RANKS, PACKET_BLOCKS,
-    ReduceArguments, ReduceOperation, ReducePacketArguments, SLOT_BLOCKS, SLOT_BYTES, Watch,
+    CollectiveGroup, CollectiveOperationCode, DeviceAddress, ElementTypeCode, MAX_RANKS,
+    PACKET_BLOCKS, ReduceArguments, ReduceOpCode, ReducePacketArguments, SLOT_BLOCKS, SLOT_BYTES,
+    Watch,
 };
 use symmem_fake_cuda::contexts::cuCtxSynchronize;
 use symmem_fake_cuda::modules::cuFuncLoad;
@@ -31,7 +32,7 @@ fn group(slots: &[u64], rank: u32) -> CollectiveGroup {
         rank,
         world: slots.len() as u32,
         slot: 0,
-        operation: CollectiveOperation::ALL_REDUCE,
+        operation: CollectiveOperationCode::ALL_REDUCE,
         members: std::array::from_fn(|member| member as u8),
     }
 }
@@ -55,8 +56,8 @@ fn reduction(slots: &[u64], rank: u32, data: u64) -> ReduceArguments {
         sources,
         destinations,
         count: 3,
-        element: ElementType::F32,
-        reduce: ReduceOperation::SUM,
+        element: ElementTypeCode::F32,
+        reduce: ReduceOpCode::SUM,
     }
 }
 
@@ -106,7 +107,7 @@ fn a_grid_without_slots_and_elements_of_another_type_are_violations() {
         ok(launch(function, SLOT_BLOCKS + 1, 128, 0, 0, &good));
         ok(cuCtxSynchronize());
         violated("has slots for 320 blocks");
-        let element = ElementType::I32;
+        let element = ElementTypeCode::I32;
         ok(launch(
             function,
             1,
@@ -126,8 +127,8 @@ fn a_grid_without_slots_and_elements_of_another_type_are_violations() {
             sources: good.sources,
             destinations: good.destinations,
             counts: [0; MAX_RANKS],
-            element: ElementType::F32,
-            reduce: ReduceOperation::SUM,
+            element: ElementTypeCode::F32,
+            reduce: ReduceOpCode::SUM,
             two_shot: 0,
             reserved: 0,
         };

@@ -3,8 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, CollectiveOperation, DeviceAddress, ElementType, MAX_RANKS,
-    MulticastArguments, MulticastLoad, MulticastStore, ReduceOperation, SLOT_BLOCKS, SLOT_BYTES,
+    CollectiveGroup, CollectiveOperationCode, DeviceAddress, ElementTypeCode, MAX_RANKS,
+    MulticastArguments, MulticastLoad, MulticastStore, ReduceOpCode, SLOT_BLOCKS, SLOT_BYTES,
     Watch,
 };
 use symmem_fake_cuda::contexts::*;
@@ -94,7 +94,7 @@ impl World {
                 rank,
                 world: 2,
                 slot: 0,
-                operation: CollectiveOperation::ALL_REDUCE,
+                operation: CollectiveOperationCode::ALL_REDUCE,
                 members: std::array::from_fn(|member| member as u8),
             },
             slots: DeviceAddress(self.both),
@@ -103,8 +103,8 @@ impl World {
             sources: self.at(DATA + half),
             destinations: self.at(RESULT + half),
             count: 4,
-            element: ElementType::F32,
-            reduce: ReduceOperation::SUM,
+            element: ElementTypeCode::F32,
+            reduce: ReduceOpCode::SUM,
             load: MulticastLoad::REDUCED,
             store: MulticastStore::ALL,
         }
@@ -211,7 +211,7 @@ fn a_reduction_can_be_for_one_rank_alone() {
         let all = [0, 1].map(|rank| MulticastArguments {
             destination: DeviceAddress::NULL,
             store: MulticastStore::OWN,
-            reduce: ReduceOperation::AVERAGE,
+            reduce: ReduceOpCode::AVERAGE,
             ..world.all_reduce(rank)
         });
         assert_eq!(run("symmem_multicast_reduce_f32", contexts, all), [0, 0]);
@@ -232,8 +232,8 @@ fn bytes_go_to_all_replicas_and_a_barrier_moves_none() {
         }
         let moved = |rank: u32| {
             let mut arguments = world.all_reduce(rank);
-            arguments.group.operation = CollectiveOperation::ALL_GATHER;
-            arguments.element = ElementType::U8;
+            arguments.group.operation = CollectiveOperationCode::ALL_GATHER;
+            arguments.element = ElementTypeCode::U8;
             arguments.load = MulticastLoad::OWN;
             arguments.source = DeviceAddress::NULL;
             arguments.count = 16;
@@ -241,7 +241,7 @@ fn bytes_go_to_all_replicas_and_a_barrier_moves_none() {
         };
         let met = |rank: u32| {
             let mut arguments = moved(rank);
-            arguments.group.operation = CollectiveOperation::BARRIER;
+            arguments.group.operation = CollectiveOperationCode::BARRIER;
             arguments.store = MulticastStore::OWN;
             arguments.destination = DeviceAddress::NULL;
             arguments.count = 0;
@@ -432,10 +432,10 @@ refusals! {
         |_, arguments| arguments.store = MulticastStore::OWN,
         "the destinations have a multicast address, but belong to this member alone";
     elements_of_another_type:
-        |_, arguments| arguments.element = ElementType::I32,
+        |_, arguments| arguments.element = ElementTypeCode::I32,
         "is given elements of I32";
     a_reduction_that_no_switch_has:
-        |_, arguments| arguments.reduce = ReduceOperation::MAXIMUM,
+        |_, arguments| arguments.reduce = ReduceOpCode::MAXIMUM,
         "no switch computes MAXIMUM of F32";
     a_reduction_of_one_member:
         |_, arguments| arguments.load = MulticastLoad::OWN,
@@ -447,7 +447,7 @@ fn a_move_that_is_no_barrier_goes_to_all() {
     alone(&[HARDWARE], || {
         context(0);
         let change = |_: &World, arguments: &mut MulticastArguments| {
-            arguments.element = ElementType::U8;
+            arguments.element = ElementTypeCode::U8;
             arguments.load = MulticastLoad::OWN;
             arguments.source = DeviceAddress::NULL;
             arguments.store = MulticastStore::OWN;

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, DeviceAddress, ElementType, ExchangeArguments, MAX_RANKS, MoveArguments,
+    CollectiveGroup, DeviceAddress, ElementTypeCode, ExchangeArguments, MAX_RANKS, MoveArguments,
     NO_TOKEN, PACKET_BLOCKS, PUSH_PAIR_THREADS, PacketArguments, ReduceArguments,
     ReducePacketArguments, ReducePushArguments, SLOT_BLOCKS, SLOT_BYTES, StepArguments, Watch,
     WordOperation, WordWait,
@@ -153,7 +153,7 @@ pub(super) fn check_grid(launch: &Launch, most: u32) {
 }
 
 /// Whether the element type in a kernel's name is the one in its arguments; reports a violation if not.
-pub(super) fn check_element(launch: &Launch, prefix: &str, element: ElementType) -> bool {
+pub(super) fn check_element(launch: &Launch, prefix: &str, element: ElementTypeCode) -> bool {
     let named = launch.kernel.name.strip_prefix(prefix).unwrap_or_default();
     let same = named == element.name().to_ascii_lowercase();
     if !same {

@@ -5,9 +5,9 @@
 //! barriers is a reduction or a copy.
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, CollectiveOperation, DeviceAddress, ElementType, MAX_RANKS, MoveArguments,
-    MulticastArguments, MulticastLoad, MulticastStore, ReduceArguments, ReduceOperation,
-    SLOT_BLOCKS,
+    CollectiveGroup, CollectiveOperationCode, DeviceAddress, ElementTypeCode, MAX_RANKS,
+    MoveArguments, MulticastArguments, MulticastLoad, MulticastStore, ReduceArguments,
+    ReduceOpCode, SLOT_BLOCKS,
 };
 use symmem_core::host::emulation::Work;
 
@@ -52,7 +52,7 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
 
 pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
     let arguments: MulticastArguments = launch.arguments();
-    if arguments.load != MulticastLoad::OWN || arguments.element != ElementType::U8 {
+    if arguments.load != MulticastLoad::OWN || arguments.element != ElementTypeCode::U8 {
         let (load, element) = (arguments.load, arguments.element.name());
         return refuse(
             launch,
@@ -61,7 +61,7 @@ pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
     }
     // A barrier is one meeting; all other operations meet at both ends.
     let meets = arguments.store == MulticastStore::OWN;
-    let barrier = arguments.group.operation == CollectiveOperation::BARRIER;
+    let barrier = arguments.group.operation == CollectiveOperationCode::BARRIER;
     if meets != barrier || meets && arguments.count != 0 {
         return refuse(
             launch,
@@ -89,14 +89,14 @@ fn refuse(launch: &Launch, why: String) -> Result {
 
 /// Whether `multimem.ld_reduce` supports the combination (table in the PTX ISA) with the results that symmem promises;
 /// an average is a sum.
-fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
-    use ElementType as E;
+fn reduces(element: ElementTypeCode, reduce: ReduceOpCode) -> bool {
+    use ElementTypeCode as E;
     match reduce {
-        ReduceOperation::SUM | ReduceOperation::AVERAGE => matches!(
+        ReduceOpCode::SUM | ReduceOpCode::AVERAGE => matches!(
             element,
             E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64 | E::F8_E4M3 | E::F8_E5M2
         ),
-        ReduceOperation::MINIMUM | ReduceOperation::MAXIMUM => {
+        ReduceOpCode::MINIMUM | ReduceOpCode::MAXIMUM => {
             matches!(element, E::I32 | E::U32 | E::I64 | E::U64)
         }
         _ => false,

@@ -4,8 +4,8 @@
 //! encoded from, so a map that contradicts the arguments is caught.
 
 use symmem_core::backend::abi::{
-    AT_ONCE_BLOCKS, DeviceAddress, ElementType, GatherMode, GatheredGemmArguments, MAX_RANKS,
-    MatrixOrder, SIGNAL_STRIDE, Sharding,
+    AT_ONCE_BLOCKS, DeviceAddress, ElementTypeCode, GatherMode, GatheredGemmArguments, MAX_RANKS,
+    MatrixOrderCode, SIGNAL_STRIDE, ShardingCode,
 };
 use symmem_core::host::emulation::Work;
 
@@ -67,7 +67,7 @@ fn shard(arguments: &GatheredGemmArguments, member: usize) -> Shard {
         (whole - first).min(arguments.shard)
     };
     match arguments.sharding {
-        Sharding::COLUMNS => Shard {
+        ShardingCode::COLUMNS => Shard {
             rows: arguments.shape.m,
             columns: part(arguments.shape.k),
         },
@@ -96,7 +96,7 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
     let (pulls, pushes) = (all(GatherMode::PULL), all(GatherMode::PUSH));
     let pushes = |member| at_once || pushes(member);
     let (b_length, b_lines) = match shape.b_order {
-        MatrixOrder::COLUMNS => (shape.k, shape.n),
+        MatrixOrderCode::COLUMNS => (shape.k, shape.n),
         _ => (shape.n, shape.k),
     };
     let words = world as u64 * u64::from(known.chunks) * SIGNAL_STRIDE;
@@ -151,7 +151,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
         "{}_{}",
         arguments.shape.element.name().to_ascii_lowercase(),
         match arguments.shape.b_order {
-            MatrixOrder::COLUMNS => "columns",
+            MatrixOrderCode::COLUMNS => "columns",
             _ => "rows",
         }
     );
@@ -222,7 +222,7 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
     let (name, shape) = (launch.kernel.name, &arguments.shape);
     let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
     let data_type = match shape.element {
-        ElementType::F16 => 6,
+        ElementTypeCode::F16 => 6,
         _ => 9,
     };
     let map = |address: DeviceAddress, length, count, stride: u64, height| TensorMap {
@@ -247,7 +247,7 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
     );
     check_map(name, "the gathered A", &gathered, whole)?;
     let expected = match shape.b_order {
-        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, box_columns),
+        MatrixOrderCode::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, box_columns),
         _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
     };
     check_map(name, "B", &b, expected)?;

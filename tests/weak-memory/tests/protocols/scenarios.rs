@@ -110,9 +110,9 @@ const NO_TOKEN: u64 = !0;
 const STRIDE: u64 = 128;
 /// The offset of the barrier's epoch counter in a rank's signals.
 const EPOCH: u64 = 16 * STRIDE;
-/// `ElementType::u32`, `ReduceOperation::sum`
+/// `ElementType::u32`, `ReduceOpCode::sum`
 const SUM_OF_U32: [u32; 2] = [6, 1];
-/// `ElementType::f32`, `ReduceOperation::sum`
+/// `ElementType::f32`, `ReduceOpCode::sum`
 const SUM_OF_F32: [u32; 2] = [11, 1];
 
 /// Ranks with signals, and an abort word that nobody sets.

@@ -21,7 +21,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
 }
 
 /// The options of a GEMM.
-struct Way {
+struct Variant {
     kernel: &'static str,
     b_in_columns: bool,
     /// Whether A is sharded by columns.
@@ -30,7 +30,7 @@ struct Way {
     push: bool,
 }
 
-impl Way {
+impl Variant {
     fn of(seed: u64) -> Self {
         let bit = |number: u64| seed >> number & 1 == 1;
         Self {
@@ -51,8 +51,8 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const K: usize = 40;
     /// `ElementType::f16`
     const F16: u32 = 9;
-    let way = Way::of(seed);
-    let (rows, columns) = if way.by_columns {
+    let variant = Variant::of(seed);
+    let (rows, columns) = if variant.by_columns {
         (M, K / RANKS)
     } else {
         (M / RANKS, K)
@@ -67,9 +67,9 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     for base in &b {
         world.machine.memory().write(*base, &right);
     }
-    let b_stride = if way.b_in_columns { K } else { N };
+    let b_stride = if variant.b_in_columns { K } else { N };
     let right = |deep: usize, column: usize| {
-        let place = if way.b_in_columns {
+        let place = if variant.b_in_columns {
             column * K + deep
         } else {
             deep * N + column
@@ -86,7 +86,11 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let c = world.each(&format!("product {round}"), (M * N * 2) as u64, false);
         let left = halves(M * K, round);
         for (rank, base) in fresh.iter().enumerate() {
-            let corner = if way.by_columns { columns } else { rows * K } * rank;
+            let corner = if variant.by_columns {
+                columns
+            } else {
+                rows * K
+            } * rank;
             let lines = (0..rows).map(|row| &left[(corner + row * K) * 2..][..columns * 2]);
             let own = lines.collect::<Vec<_>>().concat();
             world.machine.memory().write(*base, &own);
@@ -106,7 +110,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 NO_SIGNAL,
             );
             world.meet(rank);
-            let shard = if way.by_columns { columns } else { rows };
+            let shard = if variant.by_columns { columns } else { rows };
             let arguments = Arguments::default()
                 .group(world.abort, &[0; RANKS], 0, rank)
                 .table(&shards, 0)
@@ -114,12 +118,16 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(&arrivals, 0)
                 .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
                 .longs(&[M, N, K, K, b_stride, N].map(|side| side as u64))
-                .words(&[F16, 1 + u32::from(way.b_in_columns), 0, 0])
+                .words(&[F16, 1 + u32::from(variant.b_in_columns), 0, 0])
                 // One chunk, moved by one block; this rank's own shard is not kept.
                 .longs(&[shard as u64, 128])
-                .words(&[1, 1 + u32::from(way.by_columns), 2 + u32::from(way.push)])
+                .words(&[
+                    1,
+                    1 + u32::from(variant.by_columns),
+                    2 + u32::from(variant.push),
+                ])
                 .words(&[1, 0, 0]);
-            world.launch(rank, way.kernel, 2, 256, arguments);
+            world.launch(rank, variant.kernel, 2, 256, arguments);
             // The other rank may still load this rank's shard.
             world.meet(rank);
             expected.push((c[rank], result.clone()));

@@ -1,12 +1,12 @@
-//! Finds cuBLASLt and defines its constants. [`symmem_gpu::matrix_library`] calls it.
+//! Finds cuBLASLt and defines its constants. [`symmem_gpu::blaslt`] calls it.
 
 use crate::driver::Driver;
-use crate::vendor::{elsewhere, toolkit};
+use crate::nccl::{elsewhere, toolkit};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::Status;
+use symmem_gpu::blaslt::{BlasLtApi, Dialect};
 use symmem_gpu::library::{Library, python_packages};
-use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
 /// The library's file names, newest first, each with the first CUDA version that the driver must support for it.
 const SONAMES: [(&str, u32); 3] = [
@@ -46,7 +46,7 @@ static DIALECT: Dialect = Dialect {
     // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
     partial_sums: Some((3, 2)),
     // cublasLtMatmulAlgo_t
-    way_words: 8,
+    algorithm_words: 8,
     codes: &[
         (
             1,
@@ -86,17 +86,17 @@ static DIALECT: Dialect = Dialect {
     ],
 };
 
-static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
+static LIBRARY: OnceLock<CallResult<BlasLtApi>> = OnceLock::new();
 
 /// Returns cuBLASLt; the first call opens it, and later calls return the same result.
 ///
 /// # Errors
 /// `LIBRARY_MISSING`, with the names tried and what to do.
-pub fn library() -> CallResult<&'static MatrixLibrary> {
+pub fn library() -> CallResult<&'static BlasLtApi> {
     LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-fn open() -> CallResult<MatrixLibrary> {
+fn open() -> CallResult<BlasLtApi> {
     // Without a driver cuBLASLt is of no use, and the driver's failure is the reason to report.
     let driver = Driver::get()?;
     let sonames = sonames(driver.version);
@@ -112,7 +112,7 @@ fn open() -> CallResult<MatrixLibrary> {
         "install cuBLAS for this driver (NVIDIA's packages, or pip's nvidia-cublas)",
     )?;
     // SAFETY: a library of these names is cuBLASLt.
-    unsafe { MatrixLibrary::new(&DIALECT, &library) }
+    unsafe { BlasLtApi::new(&DIALECT, &library) }
 }
 
 /// Returns the names of the versions that a driver can run; the oldest if the driver is older than all.
@@ -132,7 +132,7 @@ pub const LABEL: &str = "libcublasLt.so";
 mod tests {
     use super::*;
     use std::mem::offset_of;
-    use symmem_gpu::matrix_library::TOLD_WORDS;
+    use symmem_gpu::blaslt::RESULT_WORDS;
 
     #[test]
     fn a_library_that_is_newer_than_the_driver_is_not_looked_for() {
@@ -146,16 +146,16 @@ mod tests {
     #[test]
     fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
         #[repr(C)]
-        struct Told {
+        struct HeuristicResult {
             way: [u64; 8],
             workspace: usize,
             state: i32,
             waves: f32,
             reserved: [i32; 4],
         }
-        let words = DIALECT.way_words;
-        assert_eq!(size_of::<Told>(), 8 * (words + TOLD_WORDS));
-        assert_eq!(offset_of!(Told, workspace), 8 * words);
-        assert_eq!(offset_of!(Told, state), 8 * (words + 1));
+        let words = DIALECT.algorithm_words;
+        assert_eq!(size_of::<HeuristicResult>(), 8 * (words + RESULT_WORDS));
+        assert_eq!(offset_of!(HeuristicResult, workspace), 8 * words);
+        assert_eq!(offset_of!(HeuristicResult, state), 8 * (words + 1));
     }
 }

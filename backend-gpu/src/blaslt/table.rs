@@ -96,7 +96,7 @@ functions! {
         beta: *const c_void,
         c: *const c_void, c_layout: Object,
         d: *mut c_void, d_layout: Object,
-        way: *const c_void,
+        heuristic: *const c_void,
         workspace: *mut c_void, workspace_bytes: usize,
         stream: *mut c_void
     );

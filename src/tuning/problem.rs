@@ -25,57 +25,11 @@ impl MatrixElement {
     }
 }
 
-/// Division of A among the ranks.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Sharded {
-    /// Rows.
-    #[default]
-    Rows,
-    /// Columns: K is divided.
-    Columns,
-}
-
-impl Sharded {
-    /// Returns its name in shape files and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Columns => "columns",
-        }
-    }
-}
-
-/// Storage order of B.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// The elements of a row are adjacent.
-    #[default]
-    RowMajor,
-    /// The elements of a column are adjacent.
-    ColumnMajor,
-}
-
-impl Order {
-    /// Returns its name in shape files and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RowMajor => "row-major",
-            Self::ColumnMajor => "column-major",
-        }
-    }
-}
-
 /// The shape of `C[m, n] = A[m, k] · B[k, n]`, plus an optional `bias[n]`: an entry of a shape file. Sizes are
 /// in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Product {
+pub struct GemmProblem {
     /// Rows of A and C.
     pub m: usize,
     /// Columns of B and C on each rank.
@@ -86,27 +40,53 @@ pub struct Product {
     pub dtype: MatrixElement,
     /// Division of A among the ranks.
     #[serde(default)]
-    pub sharding: Sharded,
+    pub sharding: Sharding,
     /// Storage order of B.
     #[serde(default)]
-    pub b_order: Order,
+    pub b_order: MatrixOrder,
     /// Whether there is a bias.
     #[serde(default)]
     pub bias: bool,
 }
 
-impl Product {
+impl GemmProblem {
     /// Returns the sizes as `MxNxK`.
     pub fn shape(&self) -> String {
         format!("{}x{}x{}", self.m, self.n, self.k)
     }
 
+    /// Returns the sharding's name in shape files and in JSON.
+    pub fn sharding_name(&self) -> &'static str {
+        match self.sharding {
+            Sharding::Rows => "rows",
+            Sharding::Columns => "columns",
+        }
+    }
+
+    /// Returns the name of B's storage order in shape files and in JSON.
+    pub fn b_order_name(&self) -> &'static str {
+        match self.b_order {
+            MatrixOrder::Rows => "row-major",
+            MatrixOrder::Columns => "column-major",
+        }
+    }
+
+    /// Returns the shape as the library takes it.
+    pub fn gemm_shape(&self) -> GemmShape {
+        GemmShape {
+            sharding: self.sharding,
+            b_order: self.b_order,
+            bias: self.bias,
+            ..GemmShape::new(self.m, self.n, self.k)
+        }
+    }
+
     /// Returns a name that identifies the shape in file names.
     pub fn file_name(&self) -> String {
-        let (dtype, sharding) = (self.dtype.name(), self.sharding.name());
+        let (dtype, sharding) = (self.dtype.name(), self.sharding_name());
         let order = match self.b_order {
-            Order::RowMajor => "",
-            Order::ColumnMajor => "-column-major",
+            MatrixOrder::Rows => "",
+            MatrixOrder::Columns => "-column-major",
         };
         let bias = if self.bias { "-bias" } else { "" };
         format!("{}-{dtype}-{sharding}{order}{bias}", self.shape())
@@ -115,27 +95,6 @@ impl Product {
     /// Returns the TFLOP/s of one device that takes `ns` nanoseconds.
     pub fn teraflops(&self, ns: f64) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64 / ns / 1e3
-    }
-}
-
-/// Returns the shape as the library takes it.
-pub fn shape(product: &Product) -> GemmShape {
-    GemmShape {
-        sharding: match product.sharding {
-            Sharded::Rows => Sharding::Rows,
-            Sharded::Columns => Sharding::Columns,
-        },
-        b_order: order(product),
-        bias: product.bias,
-        ..GemmShape::new(product.m, product.n, product.k)
-    }
-}
-
-/// Returns the storage order of B as the library takes it.
-pub fn order(product: &Product) -> MatrixOrder {
-    match product.b_order {
-        Order::RowMajor => MatrixOrder::Rows,
-        Order::ColumnMajor => MatrixOrder::Columns,
     }
 }
 
@@ -155,7 +114,7 @@ pub fn gemm_transport(name: &str) -> Option<GemmTransport> {
     match name {
         "get" => Some(GemmTransport::Get),
         "put" => Some(GemmTransport::Put),
-        "vendor" => Some(GemmTransport::Vendor),
+        "vendor" | "nccl" => Some(GemmTransport::Nccl),
         "kernel" => Some(GemmTransport::Kernel),
         _ => None,
     }

@@ -1,9 +1,9 @@
-//! RCCL: how it is found; `symmem_gpu::vendor_library` has the calls.
+//! RCCL: how it is found; `symmem_gpu::nccl` has the calls.
 
 use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
-use symmem_gpu::vendor_library::VendorLibrary;
+use symmem_gpu::nccl::NcclApi;
 
 /// File name of the library.
 pub const SONAME: &str = "librccl.so.1";
@@ -12,20 +12,20 @@ pub const SONAME: &str = "librccl.so.1";
 const WINDOWS_NEED: &str = "they need RCCL 2.28 or newer, memory of kind VMM_FILE_DESCRIPTOR, and \
                             NCCL_CUMEM_ENABLE=1";
 
-static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
+static LIBRARY: OnceLock<CallResult<NcclApi>> = OnceLock::new();
 
 /// Returns RCCL; the first call opens it.
 ///
 /// # Errors
 /// `LIBRARY_MISSING`, or the failure that keeps the runtime from starting.
-pub fn library() -> CallResult<&'static VendorLibrary> {
+pub fn library() -> CallResult<&'static NcclApi> {
     let opened = LIBRARY.get_or_init(|| {
         // Without a runtime RCCL is useless, so its failure is the one to report.
         Runtime::get()?;
         let advice = "install RCCL (ROCm's package rccl)";
         let library = open_library(&[SONAME], advice)?;
         // SAFETY: libraries of this name are RCCL.
-        unsafe { VendorLibrary::new("RCCL", WINDOWS_NEED, &library) }
+        unsafe { NcclApi::new("RCCL", WINDOWS_NEED, &library) }
     });
     opened.as_ref().map_err(Clone::clone)
 }

@@ -2,7 +2,7 @@
 
 use super::calls::Site;
 use super::table::{Comm, Config, IN_PROGRESS, SUCCESS, UniqueId, WINDOW_SYMMETRIC};
-use super::{GRACE, VendorLibrary, version_text};
+use super::{GRACE, NcclApi, version_text};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -95,13 +95,13 @@ pub(super) fn ended(call: &str) -> Failure {
 
 /// The communicators of one open device. Dropping it aborts those still live.
 pub struct Communicators {
-    library: &'static VendorLibrary,
+    library: &'static NcclApi,
     all: Mutex<Vec<Arc<Communicator>>>,
 }
 
 impl Communicators {
     /// Creates an empty list.
-    pub fn new(library: &'static VendorLibrary) -> Self {
+    pub fn new(library: &'static NcclApi) -> Self {
         Self {
             library,
             all: Mutex::default(),
@@ -113,12 +113,7 @@ impl Communicators {
     ///
     /// # Errors
     /// The library's failure.
-    pub fn create(
-        &self,
-        identifier: &VendorIdentifier,
-        rank: u32,
-        world: u32,
-    ) -> CallResult<RawVendor> {
+    pub fn create(&self, identifier: &NcclUniqueId, rank: u32, world: u32) -> CallResult<RawNccl> {
         let communicator = Arc::new(Communicator {
             raw: AtomicPtr::new(null_mut()),
             uses: AtomicU32::new(0),
@@ -140,7 +135,7 @@ impl Communicators {
         if code != IN_PROGRESS {
             self.library.check("ncclCommInitRankConfig", code)?;
         }
-        let raw = RawVendor(Arc::as_ptr(&communicator).expose_provenance() as u64);
+        let raw = RawNccl(Arc::as_ptr(&communicator).expose_provenance() as u64);
         self.registry().push(communicator);
         Ok(raw)
     }
@@ -156,14 +151,14 @@ impl Communicators {
     /// A failure that the library reports of this or earlier work.
     ///
     /// # Safety
-    /// `vendor` came from [`Communicators::create`] of this object.
-    pub unsafe fn ready(&self, vendor: RawVendor) -> CallResult<bool> {
+    /// `nccl` came from [`Communicators::create`] of this object.
+    pub unsafe fn ready(&self, nccl: RawNccl) -> CallResult<bool> {
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        let begun = unsafe { begin(vendor, ASYNC_ERROR) }?;
+        let begun = unsafe { begin(nccl, ASYNC_ERROR) }?;
         Ok(self.library.state(begun.raw())? == SUCCESS)
     }
 
-    /// Makes one call, or adds it to this thread's open group. `vendor` must be ready.
+    /// Makes one call, or adds it to this thread's open group. `nccl` must be ready.
     ///
     /// Blocks until the work is on the stream; the head of the parent module says what that may wait for.
     ///
@@ -172,15 +167,10 @@ impl Communicators {
     ///
     /// # Safety
     /// As [`Communicators::ready`]; memory and stream are live until the stream has passed this point.
-    pub unsafe fn call(
-        &self,
-        vendor: RawVendor,
-        call: &VendorCall,
-        stream: RawStream,
-    ) -> CallResult<()> {
+    pub unsafe fn call(&self, nccl: RawNccl, call: &NcclCall, stream: RawStream) -> CallResult<()> {
         let library = self.library;
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        let begun = unsafe { begin(vendor, "vendor_call") }?;
+        let begun = unsafe { begin(nccl, "nccl_call") }?;
         let site = Site {
             library,
             comm: begun.raw(),
@@ -214,7 +204,7 @@ impl Communicators {
     /// As [`Communicators::ready`]; the memory is live until it is deregistered.
     pub unsafe fn register(
         &self,
-        vendor: RawVendor,
+        nccl: RawNccl,
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<u64> {
@@ -223,7 +213,7 @@ impl Communicators {
             return Err(self.no_windows(CALL));
         };
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        let begun = unsafe { begin(vendor, CALL) }?;
+        let begun = unsafe { begin(nccl, CALL) }?;
         // The library may write it later from its own thread, so it is on the heap, and is leaked if the call
         // does not finish.
         let place = Box::into_raw(Box::new(null_mut::<c_void>()));
@@ -254,13 +244,13 @@ impl Communicators {
     ///
     /// # Safety
     /// As [`Communicators::ready`]; `window` came from [`Communicators::register`], and no work uses it.
-    pub unsafe fn deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
+    pub unsafe fn deregister(&self, nccl: RawNccl, window: u64) -> CallResult<()> {
         const CALL: &str = "ncclCommWindowDeregister";
         let Some(deregister) = self.library.table.ncclCommWindowDeregister else {
             return Err(self.no_windows(CALL));
         };
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        let begun = unsafe { begin(vendor, CALL) }?;
+        let begun = unsafe { begin(nccl, CALL) }?;
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
         let code = unsafe { deregister(begun.raw(), with_exposed_provenance_mut(window as usize)) };
         self.library.finish(&begun, CALL, code)
@@ -286,9 +276,9 @@ impl Communicators {
     ///
     /// # Safety
     /// As [`Communicators::ready`].
-    pub unsafe fn abort(&self, vendor: RawVendor) -> CallResult<()> {
+    pub unsafe fn abort(&self, nccl: RawNccl) -> CallResult<()> {
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        match unsafe { communicator(vendor) }.end() {
+        match unsafe { communicator(nccl) }.end() {
             Some(comm) => self.library.abort(comm),
             None => Ok(()),
         }
@@ -302,10 +292,10 @@ impl Communicators {
     ///
     /// # Safety
     /// As [`Communicators::ready`].
-    pub unsafe fn destroy(&self, vendor: RawVendor) -> CallResult<()> {
+    pub unsafe fn destroy(&self, nccl: RawNccl) -> CallResult<()> {
         let library = self.library;
         // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-        let Some(comm) = unsafe { communicator(vendor) }.end() else {
+        let Some(comm) = unsafe { communicator(nccl) }.end() else {
             return Ok(());
         };
         // SAFETY: `end` returned this live communicator to this thread alone, and no further call can begin.
@@ -336,8 +326,8 @@ impl Drop for Communicators {
 ///
 /// # Safety
 /// The handle came from [`Communicators::create`] of an object that is not dropped.
-unsafe fn communicator(vendor: RawVendor) -> Arc<Communicator> {
-    let pointer: *const Communicator = std::ptr::with_exposed_provenance(vendor.0 as usize);
+unsafe fn communicator(nccl: RawNccl) -> Arc<Communicator> {
+    let pointer: *const Communicator = std::ptr::with_exposed_provenance(nccl.0 as usize);
     // SAFETY: the caller says that the handle came from `create`, so the list still holds the `Arc` of this
     // pointer. The new `Arc` owns the count that is added here.
     unsafe {
@@ -350,7 +340,7 @@ unsafe fn communicator(vendor: RawVendor) -> Arc<Communicator> {
 ///
 /// # Safety
 /// As [`communicator`].
-unsafe fn begin(vendor: RawVendor, call: &str) -> CallResult<Use> {
+unsafe fn begin(nccl: RawNccl, call: &str) -> CallResult<Use> {
     // SAFETY: the caller passes a handle that this object created, and upholds this function's contract.
-    Use::begin(unsafe { communicator(vendor) }, call)
+    Use::begin(unsafe { communicator(nccl) }, call)
 }

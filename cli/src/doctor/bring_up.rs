@@ -16,7 +16,7 @@ const COUNT: usize = 100_003;
 
 /// The result of one communicator's setup, use and release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Coming {
+pub struct BringUp {
     /// The multicast support that all ranks agreed on, as `MulticastSupport` names it.
     pub path: String,
     /// Why it is not, or no longer, `HARDWARE`.
@@ -33,9 +33,9 @@ pub struct Coming {
     pub down_ms: f64,
 }
 
-impl Coming {
+impl BringUp {
     /// Returns what went wrong; `None` if multicast was used, gave right results and was released.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         let because = self.reason.as_deref().unwrap_or("no reason was reported");
         if self.path != MulticastSupport::Hardware.name() {
             Some(format!("all ranks agreed not to use multicast: {because}"))
@@ -55,17 +55,17 @@ impl Coming {
 }
 
 /// Sets up and finalizes `count` communicators one after the other; all ranks stop after the first with trouble. Calls
-/// `told` with all results so far after each. Collective; blocks, each step for at most `deadline`.
+/// `report` with all results so far after each. Collective; blocks, each step for at most `deadline`.
 ///
 /// # Errors
 /// The errors of [`Builder::build`] and of any collective call. Failed multicast is not an error; see
-/// [`Coming::trouble`].
-pub fn come_and_go(
+/// [`BringUp::failure`].
+pub fn bring_up_and_down(
     selection: &Selection,
     deadline: Duration,
     count: u32,
-    told: &mut dyn FnMut(&[Coming]),
-) -> Result<Vec<Coming>> {
+    report: &mut dyn FnMut(&[BringUp]),
+) -> Result<Vec<BringUp>> {
     let mut launch = LaunchEnvironment::detect()?;
     let mut all = Vec::new();
     for _ in 0..count {
@@ -79,16 +79,16 @@ pub fn come_and_go(
         // A new generation, so that ranks of different communicators never meet.
         launch.generation += 1;
         let up_ms = milliseconds(start);
-        let mut coming = reduce(&communicator)?;
-        coming.up_ms = up_ms;
+        let mut bring_up = reduce(&communicator)?;
+        bring_up.up_ms = up_ms;
         // Decided before `left` is known, which differs between ranks: all must decide alike.
-        let ends = coming.trouble().is_some();
+        let ends = bring_up.failure().is_some();
         let start = Instant::now();
         let left = communicator.finalize()?;
-        coming.left = left.count() as u64;
-        coming.down_ms = milliseconds(start);
-        all.push(coming);
-        told(&all);
+        bring_up.left = left.count() as u64;
+        bring_up.down_ms = milliseconds(start);
+        all.push(bring_up);
+        report(&all);
         if ends {
             break;
         }
@@ -101,15 +101,15 @@ fn milliseconds(since: Instant) -> f64 {
 }
 
 /// Runs and checks an all_reduce by multicast, if the communicator has multicast.
-fn reduce(communicator: &Communicator) -> Result<Coming> {
-    let mut coming = Coming::default();
+fn reduce(communicator: &Communicator) -> Result<BringUp> {
+    let mut bring_up = BringUp::default();
     if communicator.multicast().support == MulticastSupport::Hardware {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[COUNT])?;
         let destination = communicator.allocate::<u32>(&[COUNT])?;
-        coming.bound = source.multicast().is_some() && destination.multicast().is_some();
-        if coming.bound {
+        bring_up.bound = source.multicast().is_some() && destination.multicast().is_some();
+        if bring_up.bound {
             let given: Vec<u32> = (0..COUNT).map(|index| element(index, rank)).collect();
             source.write(&stream, 0, &given)?;
             let options = CollectiveOptions::new().algorithm(Algorithm::Multicast);
@@ -123,15 +123,15 @@ fn reduce(communicator: &Communicator) -> Result<Coming> {
             };
             let wrong = seen.iter().enumerate();
             let wrong = wrong.filter(|&(index, &seen)| seen != right(index)).count() as u64;
-            coming.wrong = total(communicator, wrong)?;
+            bring_up.wrong = total(communicator, wrong)?;
         }
         source.free()?;
         destination.free()?;
     }
     let status = communicator.multicast();
-    coming.path = status.support.name().into();
-    coming.reason = status.reason;
-    Ok(coming)
+    bring_up.path = status.support.name().into();
+    bring_up.reason = status.reason;
+    Ok(bring_up)
 }
 
 /// Returns an input element; neighboring elements and elements of different ranks differ.
@@ -159,33 +159,33 @@ mod tests {
 
     #[test]
     fn each_kind_of_trouble_is_told_in_its_own_words() {
-        let good = Coming {
+        let good = BringUp {
             path: "HARDWARE".into(),
             bound: true,
-            ..Coming::default()
+            ..BringUp::default()
         };
-        assert_eq!(good.trouble(), None);
-        let without = Coming {
+        assert_eq!(good.failure(), None);
+        let without = BringUp {
             path: "NONE".into(),
             reason: Some("rank 1: it is off".into()),
             ..good.clone()
         };
-        assert!(without.trouble().unwrap().contains("rank 1: it is off"));
-        let trouble = |coming: Coming| coming.trouble().unwrap();
+        assert!(without.failure().unwrap().contains("rank 1: it is off"));
+        let failure = |bring_up: BringUp| bring_up.failure().unwrap();
         assert!(
-            trouble(Coming {
+            failure(BringUp {
                 bound: false,
                 ..good.clone()
             })
             .contains("not bound")
         );
         assert!(
-            trouble(Coming {
+            failure(BringUp {
                 wrong: 3,
                 ..good.clone()
             })
             .contains("3 elements")
         );
-        assert!(trouble(Coming { left: 2, ..good }).contains("2 buffers"));
+        assert!(failure(BringUp { left: 2, ..good }).contains("2 buffers"));
     }
 }

@@ -10,13 +10,13 @@
 //! GEMM therefore runs each heuristic candidate once while no kernel waits for a peer. This includes the
 //! candidate for unaligned operands, which replaces any other candidate for such operands.
 
-mod product;
-mod products;
+mod heuristic;
+mod prepared_gemm;
+mod prepared_gemms;
 mod table;
-mod way;
 
-pub use products::Products;
-pub use way::TOLD_WORDS;
+pub use heuristic::RESULT_WORDS;
+pub use prepared_gemms::PreparedGemms;
 
 use crate::library::{Library, file_of};
 use std::ffi::{c_int, c_void};
@@ -40,11 +40,11 @@ pub struct Dialect {
     pub least_version: u32,
     /// Compute type with f32 accumulation.
     pub compute_f32: c_int,
-    /// Data type of [`ElementType::F32`].
+    /// Data type of [`ElementTypeCode::F32`].
     pub f32: c_int,
-    /// Data type of [`ElementType::F16`].
+    /// Data type of [`ElementTypeCode::F16`].
     pub f16: c_int,
-    /// Data type of [`ElementType::BF16`].
+    /// Data type of [`ElementTypeCode::BF16`].
     pub bf16: c_int,
     /// Value that transposes a matrix.
     pub transposed: c_int,
@@ -68,7 +68,7 @@ pub struct Dialect {
     /// (`2026-11-22-selftest-products-before-2xh200`).
     pub partial_sums: Option<(c_int, u32)>,
     /// Size of the algorithm struct (`cublasLtMatmulAlgo_t`, `hipblasLtMatmulAlgo_t`) in 64-bit words.
-    pub way_words: usize,
+    pub algorithm_words: usize,
     /// Meaning of its status codes, and what to do about each.
     pub codes: &'static [(Code, Status, &'static str)],
 }
@@ -80,13 +80,13 @@ enum Version {
 }
 
 /// An opened cuBLASLt or hipBLASLt.
-pub struct MatrixLibrary {
+pub struct BlasLtApi {
     table: Table,
     version: Version,
     dialect: &'static Dialect,
 }
 
-impl MatrixLibrary {
+impl BlasLtApi {
     /// Looks up the functions of an opened library.
     ///
     /// # Errors
@@ -199,8 +199,8 @@ impl MatrixLibrary {
     }
 
     /// Returns the description for the plugin table. `instance` is live.
-    fn description(&self, instance: Object) -> CallResult<VendorDescription> {
-        let mut description = VendorDescription {
+    fn description(&self, instance: Object) -> CallResult<LibraryDescription> {
+        let mut description = LibraryDescription {
             name: [0; 16],
             file: [0; 256],
             version: self.version_of(instance)?,
@@ -263,7 +263,7 @@ mod tests {
         most_workspace: 0,
         alignments: None,
         partial_sums: None,
-        way_words: 1,
+        algorithm_words: 1,
         codes: &[],
     };
 
@@ -271,7 +271,7 @@ mod tests {
     fn a_library_without_a_function_is_told_with_it() {
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
         // SAFETY: no function is called, since already the first look-up fails.
-        let failure = unsafe { MatrixLibrary::new(&DIALECT, &library) }.err();
+        let failure = unsafe { BlasLtApi::new(&DIALECT, &library) }.err();
         let failure = failure.expect("no such library");
         assert_eq!(failure.status, Status::LIBRARY_MISSING);
         for word in ["Products", "productsGetVersion", "SYMMEM_LIBRARY_PATH"] {

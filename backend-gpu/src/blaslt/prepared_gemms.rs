@@ -1,7 +1,7 @@
 //! The GEMMs of one open device.
 
-use super::MatrixLibrary;
-use super::product::{Opaque, Product, check_shape, invalid};
+use super::BlasLtApi;
+use super::prepared_gemm::{Opaque, PreparedGemm, check_shape, invalid};
 use std::collections::HashMap;
 use std::ptr::with_exposed_provenance;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,24 @@ use symmem_core::backend::abi::*;
 
 /// The prepared GEMMs of one open device.
 #[derive(Default)]
-pub struct Products {
+pub struct PreparedGemms {
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// The library and its handle for the device; created by the first call.
-    instance: Option<(&'static MatrixLibrary, Opaque)>,
+    instance: Option<(&'static BlasLtApi, Opaque)>,
     /// By address, which is the handle that callers have.
-    live: HashMap<u64, Arc<Product>>,
+    live: HashMap<u64, Arc<PreparedGemm>>,
 }
 
-impl Products {
+impl PreparedGemms {
     /// Returns the library's description. Device current.
     ///
     /// # Errors
     /// The library's failure; `LIBRARY_MISSING` if it is too old.
-    pub fn describe(&self, library: &'static MatrixLibrary) -> CallResult<VendorDescription> {
+    pub fn describe(&self, library: &'static BlasLtApi) -> CallResult<LibraryDescription> {
         let instance = self.instance(library)?;
         library.description(instance.0)
     }
@@ -37,7 +37,7 @@ impl Products {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn instance(&self, library: &'static MatrixLibrary) -> CallResult<Opaque> {
+    fn instance(&self, library: &'static BlasLtApi) -> CallResult<Opaque> {
         let mut state = self.state();
         if let Some((_, instance)) = state.instance {
             return Ok(instance);
@@ -56,23 +56,23 @@ impl Products {
     /// library's failure.
     pub fn prepare(
         &self,
-        library: &'static MatrixLibrary,
-        shape: &GemmShape,
+        library: &'static BlasLtApi,
+        shape: &GemmLayout,
         allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
         free: impl FnOnce(RawAllocation) -> CallResult<()>,
     ) -> CallResult<RawGemm> {
         check_shape(shape)?;
         let instance = self.instance(library)?;
         library.version_of(instance.0)?;
-        let mut product = Product::new(library, instance, shape);
-        if let Err(failure) = product.fill(allocate) {
+        let mut prepared_gemm = PreparedGemm::new(library, instance, shape);
+        if let Err(failure) = prepared_gemm.fill(allocate) {
             // Report the first failure only.
-            let _ = product.release(free);
+            let _ = prepared_gemm.release(free);
             return Err(failure);
         }
-        let product = Arc::new(product);
-        let handle = Arc::as_ptr(&product).expose_provenance() as u64;
-        self.state().live.insert(handle, product);
+        let prepared_gemm = Arc::new(prepared_gemm);
+        let handle = Arc::as_ptr(&prepared_gemm).expose_provenance() as u64;
+        self.state().live.insert(handle, prepared_gemm);
         Ok(RawGemm(handle))
     }
 
@@ -82,7 +82,7 @@ impl Products {
     /// `gemm` is live.
     pub unsafe fn candidates(gemm: RawGemm) -> u32 {
         // SAFETY: the caller passes a live handle and upholds the contract of `Gemm::gemm`.
-        unsafe { product(gemm) }.candidates()
+        unsafe { prepared_gemm(gemm) }.candidates()
     }
 
     /// Enqueues a GEMM. Device current. Does not allocate.
@@ -99,7 +99,7 @@ impl Products {
         on: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live handle and upholds the contract of `Gemm::gemm`.
-        unsafe { product(gemm).run(candidate, operands, on) }
+        unsafe { prepared_gemm(gemm).run(candidate, operands, on) }
     }
 
     /// Releases a GEMM and passes its workspace to `free`. Makes every step even if the device cannot be made current.
@@ -115,16 +115,16 @@ impl Products {
         free: impl FnOnce(RawAllocation) -> CallResult<()>,
     ) -> CallResult<()> {
         let found = self.state().live.remove(&gemm.0);
-        let product = found.ok_or_else(|| {
+        let prepared_gemm = found.ok_or_else(|| {
             invalid(
                 "gemm_release",
                 "this GEMM was given up already, or belongs to another instance".into(),
             )
         })?;
-        product.release(free)
+        prepared_gemm.release(free)
     }
 
-    /// Returns whether [`Products::close`] has something to release.
+    /// Returns whether [`PreparedGemms::close`] has something to release.
     pub fn is_open(&self) -> bool {
         self.state().instance.is_some()
     }
@@ -134,8 +134,8 @@ impl Products {
     pub fn close(&self) {
         let mut state = self.state();
         // Nobody is left to report failures to.
-        for (_, product) in state.live.drain() {
-            let _ = product.release(|_| Ok(()));
+        for (_, prepared_gemm) in state.live.drain() {
+            let _ = prepared_gemm.release(|_| Ok(()));
         }
         if let Some((library, instance)) = state.instance.take() {
             // SAFETY: the handle was live until now, and all of its GEMMs are released.
@@ -147,8 +147,8 @@ impl Products {
 /// Returns the GEMM behind a handle.
 ///
 /// # Safety
-/// The handle came from [`Products::prepare`] and was not released.
-unsafe fn product<'a>(gemm: RawGemm) -> &'a Product {
+/// The handle came from [`PreparedGemms::prepare`] and was not released.
+unsafe fn prepared_gemm<'a>(gemm: RawGemm) -> &'a PreparedGemm {
     // SAFETY: the caller says that the handle is live, so the list still holds the GEMM; nothing borrows it mutably.
     unsafe { &*with_exposed_provenance(gemm.0 as usize) }
 }

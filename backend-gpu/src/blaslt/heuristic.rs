@@ -3,22 +3,22 @@
 use super::table::Code;
 
 /// Most 64-bit words of the algorithm struct in either library.
-const MOST_WAY_WORDS: usize = 8;
+const MOST_ALGORITHM_WORDS: usize = 8;
 /// 64-bit words that follow the algorithm in a heuristic result: the workspace size, a status code with a waves
 /// count, and two reserved words.
-pub const TOLD_WORDS: usize = 4;
+pub const RESULT_WORDS: usize = 4;
 
 /// A heuristic candidate: the algorithm struct and its workspace in bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
-    pub words: [u64; MOST_WAY_WORDS],
+pub(super) struct Heuristic {
+    pub words: [u64; MOST_ALGORITHM_WORDS],
     pub workspace: u64,
 }
 
-impl Way {
+impl Heuristic {
     /// Reads one heuristic result; `None` if its status says that the algorithm is not usable.
-    pub fn read(told: &[u64], way_words: usize) -> Option<Self> {
-        let (way, rest) = told.split_at_checked(way_words)?;
+    pub fn read(result: &[u64], algorithm_words: usize) -> Option<Self> {
+        let (algorithm, rest) = result.split_at_checked(algorithm_words)?;
         let &[workspace, state, ..] = rest else {
             return None;
         };
@@ -26,8 +26,8 @@ impl Way {
         if Code::from_ne_bytes([a, b, c, d]) != 0 {
             return None;
         }
-        let mut words = [0; MOST_WAY_WORDS];
-        words.get_mut(..way_words)?.copy_from_slice(way);
+        let mut words = [0; MOST_ALGORITHM_WORDS];
+        words.get_mut(..algorithm_words)?.copy_from_slice(algorithm);
         Some(Self { words, workspace })
     }
 }
@@ -44,15 +44,18 @@ mod tests {
             bytes[..4].copy_from_slice(&code.to_ne_bytes());
             u64::from_ne_bytes(bytes)
         };
-        for way_words in [3, 8] {
-            let mut told: Vec<u64> = (1..=way_words as u64).collect();
-            told.extend([4096, state(0), 0, 0]);
-            let way = Way::read(&told, way_words).expect("a way");
-            assert_eq!(way.workspace, 4096);
-            assert_eq!(way.words[..way_words], told[..way_words]);
-            told[way_words + 1] = state(15);
-            assert!(Way::read(&told, way_words).is_none());
+        for algorithm_words in [3, 8] {
+            let mut result: Vec<u64> = (1..=algorithm_words as u64).collect();
+            result.extend([4096, state(0), 0, 0]);
+            let algorithm = Heuristic::read(&result, algorithm_words).expect("a way");
+            assert_eq!(algorithm.workspace, 4096);
+            assert_eq!(
+                algorithm.words[..algorithm_words],
+                result[..algorithm_words]
+            );
+            result[algorithm_words + 1] = state(15);
+            assert!(Heuristic::read(&result, algorithm_words).is_none());
         }
-        assert!(Way::read(&[0; 4], 8).is_none());
+        assert!(Heuristic::read(&[0; 4], 8).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Translates one `VendorCall` to calls of NCCL.
+//! Translates one `NcclCall` to calls of NCCL.
 
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream};
-use super::{VendorLibrary, convert};
+use super::{NcclApi, convert};
 use std::ffi::{c_int, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
@@ -9,7 +9,7 @@ use symmem_core::backend::{CallResult, Failure};
 
 /// Communicator and stream of a call.
 pub(super) struct Site {
-    pub library: &'static VendorLibrary,
+    pub library: &'static NcclApi,
     pub comm: Comm,
     pub rank: u32,
     pub world: u32,
@@ -17,7 +17,7 @@ pub(super) struct Site {
 }
 
 /// Name and result code of a call of the library.
-type Made = (&'static str, Code);
+type NamedCode = (&'static str, Code);
 
 /// Elements of a call in NCCL's terms.
 struct Elements {
@@ -30,10 +30,10 @@ struct Elements {
 impl Site {
     /// Returns whether an operation consists of sends and receives in a group, because this version of the
     /// library lacks it.
-    pub(super) fn is_in_parts(&self, operation: CollectiveOperation) -> bool {
+    pub(super) fn is_in_parts(&self, operation: CollectiveOperationCode) -> bool {
         match operation {
-            CollectiveOperation::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
-            CollectiveOperation::GATHER | CollectiveOperation::SCATTER => true,
+            CollectiveOperationCode::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
+            CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => true,
             _ => false,
         }
     }
@@ -42,7 +42,7 @@ impl Site {
     ///
     /// # Safety
     /// The communicator is ready; memory and stream are live until the stream has passed this point.
-    pub(super) unsafe fn make(&self, call: &VendorCall) -> CallResult<Made> {
+    pub(super) unsafe fn make(&self, call: &NcclCall) -> CallResult<NamedCode> {
         let table = &self.library.table;
         let elements = self.elements(call)?;
         let reduce = self.reduction(call)?;
@@ -54,11 +54,11 @@ impl Site {
         // SAFETY: the caller says that the communicator is ready and that memory and stream are live.
         let (name, code) = unsafe {
             match call.operation {
-                CollectiveOperation::ALL_REDUCE => (
+                CollectiveOperationCode::ALL_REDUCE => (
                     "ncclAllReduce",
                     (table.ncclAllReduce)(source, destination, count, kind, reduce, comm, stream),
                 ),
-                CollectiveOperation::REDUCE => (
+                CollectiveOperationCode::REDUCE => (
                     "ncclReduce",
                     (table.ncclReduce)(
                         source,
@@ -71,7 +71,7 @@ impl Site {
                         stream,
                     ),
                 ),
-                CollectiveOperation::REDUCE_SCATTER => (
+                CollectiveOperationCode::REDUCE_SCATTER => (
                     "ncclReduceScatter",
                     (table.ncclReduceScatter)(
                         source,
@@ -83,15 +83,15 @@ impl Site {
                         stream,
                     ),
                 ),
-                CollectiveOperation::BROADCAST => (
+                CollectiveOperationCode::BROADCAST => (
                     "ncclBroadcast",
                     (table.ncclBroadcast)(source, destination, count, kind, root, comm, stream),
                 ),
-                CollectiveOperation::ALL_GATHER => (
+                CollectiveOperationCode::ALL_GATHER => (
                     "ncclAllGather",
                     (table.ncclAllGather)(source, destination, count, kind, comm, stream),
                 ),
-                CollectiveOperation::ALL_TO_ALL => match table.ncclAlltoAll {
+                CollectiveOperationCode::ALL_TO_ALL => match table.ncclAlltoAll {
                     Some(all_to_all) => (
                         "ncclAlltoAll",
                         all_to_all(source, destination, count, kind, comm, stream),
@@ -101,34 +101,36 @@ impl Site {
                         return self.parts(call, &elements, everybody.clone(), everybody);
                     }
                 },
-                CollectiveOperation::GATHER => {
+                CollectiveOperationCode::GATHER => {
                     let root = call.peer..call.peer + 1;
                     return self.parts(call, &elements, root, self.everybody_at_root(call));
                 }
-                CollectiveOperation::SCATTER => {
+                CollectiveOperationCode::SCATTER => {
                     let root = call.peer..call.peer + 1;
                     return self.parts(call, &elements, self.everybody_at_root(call), root);
                 }
-                CollectiveOperation::EXCHANGE => match (source.is_null(), destination.is_null()) {
-                    (false, true) => (
-                        "ncclSend",
-                        (table.ncclSend)(source, count, kind, root, comm, stream),
-                    ),
-                    (true, false) => (
-                        "ncclRecv",
-                        (table.ncclRecv)(destination, count, kind, root, comm, stream),
-                    ),
-                    _ => {
-                        return Err(invalid(
-                            "a send needs a source and no destination, a receive the opposite"
-                                .into(),
-                        ));
+                CollectiveOperationCode::EXCHANGE => {
+                    match (source.is_null(), destination.is_null()) {
+                        (false, true) => (
+                            "ncclSend",
+                            (table.ncclSend)(source, count, kind, root, comm, stream),
+                        ),
+                        (true, false) => (
+                            "ncclRecv",
+                            (table.ncclRecv)(destination, count, kind, root, comm, stream),
+                        ),
+                        _ => {
+                            return Err(invalid(
+                                "a send needs a source and no destination, a receive the opposite"
+                                    .into(),
+                            ));
+                        }
                     }
-                },
+                }
                 other => {
                     return Err(Failure::new(
                         Status::UNSUPPORTED,
-                        "vendor_call",
+                        "nccl_call",
                         format!(
                             "{} has no {} in one call; use sends and receives, or symmem's own",
                             self.library.name,
@@ -141,7 +143,7 @@ impl Site {
         self.made(name, code)
     }
 
-    fn everybody_at_root(&self, call: &VendorCall) -> std::ops::Range<u32> {
+    fn everybody_at_root(&self, call: &NcclCall) -> std::ops::Range<u32> {
         match self.rank == call.peer {
             true => 0..self.world,
             false => 0..0,
@@ -155,11 +157,11 @@ impl Site {
     /// As [`Site::make`].
     unsafe fn parts(
         &self,
-        call: &VendorCall,
+        call: &NcclCall,
         elements: &Elements,
         to: std::ops::Range<u32>,
         from: std::ops::Range<u32>,
-    ) -> CallResult<Made> {
+    ) -> CallResult<NamedCode> {
         let table = &self.library.table;
         let &Elements { kind, count, bytes } = elements;
         let (comm, stream) = (self.comm, self.stream);
@@ -183,7 +185,7 @@ impl Site {
         Ok(last)
     }
 
-    fn made(&self, name: &'static str, code: Code) -> CallResult<Made> {
+    fn made(&self, name: &'static str, code: Code) -> CallResult<NamedCode> {
         match code {
             SUCCESS | IN_PROGRESS => Ok((name, code)),
             _ => Err(self.library.failure(name, code, self.comm)),
@@ -191,7 +193,7 @@ impl Site {
     }
 
     /// Returns the call's elements in NCCL's terms.
-    fn elements(&self, call: &VendorCall) -> CallResult<Elements> {
+    fn elements(&self, call: &NcclCall) -> CallResult<Elements> {
         let version = self.library.version;
         let told = match convert::reduces(call.operation) {
             true => convert::data_type(call.element, version).map(|kind| (kind, call.count)),
@@ -210,17 +212,17 @@ impl Site {
         })
     }
 
-    fn reduction(&self, call: &VendorCall) -> CallResult<c_int> {
+    fn reduction(&self, call: &NcclCall) -> CallResult<c_int> {
         if !convert::reduces(call.operation) {
             return Ok(0);
         }
         convert::reduction(call.reduce).ok_or_else(|| self.unsupported(call))
     }
 
-    fn unsupported(&self, call: &VendorCall) -> Failure {
+    fn unsupported(&self, call: &NcclCall) -> Failure {
         Failure::new(
             Status::UNSUPPORTED,
-            "vendor_call",
+            "nccl_call",
             format!(
                 "{} {} has no {} of {} elements with {}; use symmem's own",
                 self.library.name,
@@ -233,14 +235,14 @@ impl Site {
     }
 
     /// Returns the root or peer; its value is unused by operations that have none.
-    fn peer(&self, call: &VendorCall) -> CallResult<c_int> {
+    fn peer(&self, call: &NcclCall) -> CallResult<c_int> {
         let has_one = matches!(
             call.operation,
-            CollectiveOperation::REDUCE
-                | CollectiveOperation::BROADCAST
-                | CollectiveOperation::GATHER
-                | CollectiveOperation::SCATTER
-                | CollectiveOperation::EXCHANGE
+            CollectiveOperationCode::REDUCE
+                | CollectiveOperationCode::BROADCAST
+                | CollectiveOperationCode::GATHER
+                | CollectiveOperationCode::SCATTER
+                | CollectiveOperationCode::EXCHANGE
         );
         if has_one && call.peer >= self.world {
             return Err(invalid(format!(
@@ -255,5 +257,5 @@ impl Site {
 }
 
 fn invalid(message: String) -> Failure {
-    Failure::new(Status::INVALID_ARGUMENT, "vendor_call", message)
+    Failure::new(Status::INVALID_ARGUMENT, "nccl_call", message)
 }

@@ -1,9 +1,9 @@
 //! The host backend has neither NCCL nor RCCL.
 
-use crate::backend::WithoutVendorCollectives;
+use crate::backend::WithoutNcclCollectives;
 use crate::host::backend::HostBackend;
 
-impl WithoutVendorCollectives for HostBackend {
+impl WithoutNcclCollectives for HostBackend {
     const REASON: &'static str =
         "the host backend has neither NCCL nor RCCL; use symmem's own algorithms";
 }

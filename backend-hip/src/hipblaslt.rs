@@ -1,10 +1,10 @@
-//! hipBLASLt: how it is found, and its constants; `symmem_gpu::matrix_library` has the calls.
+//! hipBLASLt: how it is found, and its constants; `symmem_gpu::blaslt` has the calls.
 
 use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::Status;
-use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
+use symmem_gpu::blaslt::{BlasLtApi, Dialect};
 
 /// File names of the library, newest first.
 pub const SONAMES: [&str; 3] = ["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"];
@@ -40,7 +40,7 @@ static DIALECT: Dialect = Dialect {
     alignments: None,
     partial_sums: None,
     // hipblasLtMatmulAlgo_t: 16 bytes, and the workspace size that it may use
-    way_words: 3,
+    algorithm_words: 3,
     codes: &[
         (
             1,
@@ -100,19 +100,19 @@ static DIALECT: Dialect = Dialect {
     ],
 };
 
-static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
+static LIBRARY: OnceLock<CallResult<BlasLtApi>> = OnceLock::new();
 
 /// Returns hipBLASLt; the first call opens it.
 ///
 /// # Errors
 /// `LIBRARY_MISSING`, or the failure that keeps the runtime from starting.
-pub fn library() -> CallResult<&'static MatrixLibrary> {
+pub fn library() -> CallResult<&'static BlasLtApi> {
     let opened = LIBRARY.get_or_init(|| {
         // Without a runtime hipBLASLt is useless, so its failure is the one to report.
         Runtime::get()?;
         let library = open_library(&SONAMES, "install hipBLASLt (ROCm's package hipblaslt)")?;
         // SAFETY: libraries of these names are hipBLASLt.
-        unsafe { MatrixLibrary::new(&DIALECT, &library) }
+        unsafe { BlasLtApi::new(&DIALECT, &library) }
     });
     opened.as_ref().map_err(Clone::clone)
 }
@@ -121,13 +121,13 @@ pub fn library() -> CallResult<&'static MatrixLibrary> {
 mod tests {
     use super::*;
     use std::mem::offset_of;
-    use symmem_gpu::matrix_library::TOLD_WORDS;
+    use symmem_gpu::blaslt::RESULT_WORDS;
 
     /// `hipblasLtMatmulHeuristicResult_t` of 0.3 and newer, and the words that `symmem_gpu` reads of it.
     #[test]
     fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
         #[repr(C)]
-        struct Told {
+        struct HeuristicResult {
             way: [u8; 16],
             way_workspace: usize,
             workspace: usize,
@@ -135,9 +135,18 @@ mod tests {
             waves: f32,
             reserved: [i32; 4],
         }
-        let (words, told) = (DIALECT.way_words, DIALECT.way_words + TOLD_WORDS);
-        assert_eq!(size_of::<Told>(), told * size_of::<u64>());
-        assert_eq!(offset_of!(Told, workspace), words * size_of::<u64>());
-        assert_eq!(offset_of!(Told, state), (words + 1) * size_of::<u64>());
+        let (words, whole) = (
+            DIALECT.algorithm_words,
+            DIALECT.algorithm_words + RESULT_WORDS,
+        );
+        assert_eq!(size_of::<HeuristicResult>(), whole * size_of::<u64>());
+        assert_eq!(
+            offset_of!(HeuristicResult, workspace),
+            words * size_of::<u64>()
+        );
+        assert_eq!(
+            offset_of!(HeuristicResult, state),
+            (words + 1) * size_of::<u64>()
+        );
     }
 }

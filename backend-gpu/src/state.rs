@@ -1,18 +1,18 @@
 //! The state that an open GPU has on every vendor.
 
+use crate::blaslt::PreparedGemms;
 use crate::kernels::Kernels;
-use crate::matrix_library::Products;
 use crate::memory::{SharedMemory, Sharing};
-use crate::vendor_library::Communicators;
+use crate::nccl::Communicators;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 
 /// The state that an open GPU has on every vendor. Fields are dropped in order.
-pub struct Parts<K, M: Sharing> {
+pub struct GpuState<K, M: Sharing> {
     /// Communicators of NCCL or RCCL, once one was asked for.
-    pub vendor: OnceLock<Communicators>,
+    pub nccl: OnceLock<Communicators>,
     /// Prepared GEMMs of cuBLASLt or hipBLASLt.
-    pub products: Products,
+    pub gemms: PreparedGemms,
     /// Allocations and mappings.
     pub memory: SharedMemory<M>,
     /// The kernels of `device/`.
@@ -23,7 +23,7 @@ pub struct Parts<K, M: Sharing> {
     pub capabilities: Capabilities,
 }
 
-impl<K, M: Sharing> Parts<K, M> {
+impl<K, M: Sharing> GpuState<K, M> {
     /// Returns whether the device has a capability, one of `CAPABILITY_*`.
     #[inline]
     pub fn has(&self, capability: u64) -> bool {
@@ -31,12 +31,12 @@ impl<K, M: Sharing> Parts<K, M> {
     }
 }
 
-impl<K, M: Sharing> Drop for Parts<K, M> {
+impl<K, M: Sharing> Drop for GpuState<K, M> {
     fn drop(&mut self) {
-        if self.products.is_open() {
+        if self.gemms.is_open() {
             // The library destroys its handle on the current device.
             let _entered = self.memory.enter();
-            self.products.close();
+            self.gemms.close();
         }
     }
 }

@@ -76,14 +76,14 @@ impl Problem {
 
 /// An algorithm, as the heuristic returned it.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Heuristic {
     pub number: u32,
     /// Bytes that matrices must be aligned to.
     pub alignment: u32,
     pub workspace: u64,
 }
 
-impl Way {
+impl Heuristic {
     /// Reads an algorithm from its struct; fails unless the heuristic returned it for this problem.
     pub fn read(numbers: &Numbers, words: &[u64], problem: &Problem) -> Result<Self> {
         let (number, alignment) = (words[0] as u32 & 0xffff, words[0] as u32 >> 16);
@@ -106,13 +106,13 @@ impl Way {
         })
     }
 
-    fn write(&self, problem: &Problem, told: &mut [u64], way_words: usize) {
+    fn write(&self, problem: &Problem, told: &mut [u64], algorithm_words: usize) {
         told.fill(0);
         told[0] = MARK | u64::from(self.alignment) << 16 | u64::from(self.number);
         told[1] = problem.digest();
-        told[way_words] = self.workspace;
+        told[algorithm_words] = self.workspace;
         // A status of success, then the wave count.
-        told[way_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
+        told[algorithm_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
     }
 }
 
@@ -157,27 +157,27 @@ pub unsafe fn tell(
     let most: usize = fake_library::number("FAKE_BLASLT_WAYS", WORKSPACES.len());
     let least: u32 = fake_library::number("FAKE_BLASLT_ALIGNMENT", 1);
     let is_narrow = numbers.alignments.is_some() && alignment < least;
-    let ways: Vec<Way> = WORKSPACES
+    let heuristics: Vec<Heuristic> = WORKSPACES
         .into_iter()
         .enumerate()
-        .map(|(number, workspace)| Way {
+        .map(|(number, workspace)| Heuristic {
             number: number as u32,
             alignment,
             workspace,
         })
-        .filter(|way| way.workspace <= preference.most_workspace && !is_narrow)
+        .filter(|heuristic| heuristic.workspace <= preference.most_workspace && !is_narrow)
         .take(wanted.min(most))
         .collect();
     // The algorithm, two reserved words, a status beside the wave count, and the workspace.
-    let each = numbers.way_words + 4;
-    for (index, way) in ways.iter().enumerate() {
+    let each = numbers.algorithm_words + 4;
+    for (index, heuristic) in heuristics.iter().enumerate() {
         // SAFETY: the caller promises room for `wanted` results, and there are no more than that.
         let told = unsafe { std::slice::from_raw_parts_mut(found.add(index * each), each) };
-        way.write(problem, told, numbers.way_words);
+        heuristic.write(problem, told, numbers.algorithm_words);
     }
     // SAFETY: the caller promises that `count` is writable.
-    unsafe { count.write(ways.len() as c_int) };
-    if ways.is_empty() {
+    unsafe { count.write(heuristics.len() as c_int) };
+    if heuristics.is_empty() {
         return Err(numbers.unsupported);
     }
     Ok(())

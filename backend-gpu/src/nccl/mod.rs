@@ -40,14 +40,14 @@ pub const PATIENCE: Duration = Duration::from_secs(600);
 pub const GRACE: Duration = Duration::from_millis(200);
 
 /// An opened NCCL or RCCL.
-pub struct VendorLibrary {
+pub struct NcclApi {
     table: Table,
     name: &'static str,
     windows_need: &'static str,
     version: u32,
 }
 
-impl VendorLibrary {
+impl NcclApi {
     /// Looks up the functions of an opened library. `name` is the library's name; `windows_need` is a phrase
     /// for errors that says what its symmetric windows require.
     ///
@@ -115,12 +115,12 @@ impl VendorLibrary {
         let windows =
             table.ncclCommWindowRegister.is_some() && table.ncclCommWindowDeregister.is_some();
         let all_to_all = table.ncclAlltoAll.is_some();
-        u32::from(windows) * VENDOR_WINDOWS + u32::from(all_to_all) * VENDOR_ALL_TO_ALL
+        u32::from(windows) * NCCL_WINDOWS + u32::from(all_to_all) * NCCL_ALL_TO_ALL
     }
 
     /// Returns the description for the plugin table.
-    pub fn description(&self) -> VendorDescription {
-        let mut description = VendorDescription {
+    pub fn description(&self) -> LibraryDescription {
+        let mut description = LibraryDescription {
             name: [0; 16],
             file: [0; 256],
             version: self.version,
@@ -136,13 +136,13 @@ impl VendorLibrary {
     ///
     /// # Errors
     /// The library's failure.
-    pub fn identifier(&self) -> CallResult<VendorIdentifier> {
+    pub fn identifier(&self) -> CallResult<NcclUniqueId> {
         let mut identifier = UniqueId([0; 128]);
         // SAFETY: the out-pointer is writable.
         self.check("ncclGetUniqueId", unsafe {
             (self.table.ncclGetUniqueId)(&raw mut identifier)
         })?;
-        Ok(VendorIdentifier {
+        Ok(NcclUniqueId {
             bytes: identifier.0,
         })
     }
@@ -215,7 +215,7 @@ mod tests {
     fn a_library_without_a_symbol_is_told_with_it() {
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
         // SAFETY: no function is called, since already the first look-up fails.
-        let failure = unsafe { VendorLibrary::new("NCCL", "", &library) }.err();
+        let failure = unsafe { NcclApi::new("NCCL", "", &library) }.err();
         let failure = failure.expect("no such library");
         assert_eq!(failure.status, Status::LIBRARY_MISSING);
         for word in ["NCCL", "ncclGetVersion", "2.18.0"] {

@@ -2,7 +2,7 @@
 
 use super::communicators::{ASYNC_ERROR, NAP, Use, ended};
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS};
-use super::{PATIENCE, VendorLibrary};
+use super::{NcclApi, PATIENCE};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::Status;
@@ -11,7 +11,7 @@ use symmem_core::backend::{CallResult, Failure};
 /// Polls before the first sleep, for calls that finish within microseconds.
 const SPINS: u32 = 2000;
 
-impl VendorLibrary {
+impl NcclApi {
     /// Accepts a call that is done or in progress.
     pub(super) fn begun(&self, call: &str, code: Code, comm: Comm) -> CallResult<()> {
         match code {

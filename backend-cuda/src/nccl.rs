@@ -12,25 +12,25 @@ use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::library::{Library, python_packages};
-use symmem_gpu::vendor_library::VendorLibrary;
+use symmem_gpu::nccl::NcclApi;
 
 /// The library's file name.
 pub const SONAME: &str = "libnccl.so.2";
 
-static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
+static LIBRARY: OnceLock<CallResult<NcclApi>> = OnceLock::new();
 
 /// Returns NCCL; the first call opens it, and later calls return the same result.
 ///
 /// # Errors
 /// `LIBRARY_MISSING`, with the places searched and what to do.
-pub fn library() -> CallResult<&'static VendorLibrary> {
+pub fn library() -> CallResult<&'static NcclApi> {
     LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
 /// Requirements of NCCL's symmetric windows, for errors.
 const WINDOWS_NEED: &str = "they need NCCL 2.27 or newer, and NVLink between the devices";
 
-fn open() -> CallResult<VendorLibrary> {
+fn open() -> CallResult<NcclApi> {
     // Without a driver NCCL is of no use, and the driver's failure is the reason to report.
     Driver::get()?;
     let elsewhere = elsewhere(
@@ -45,7 +45,7 @@ fn open() -> CallResult<VendorLibrary> {
         "install NCCL (NVIDIA's packages, or pip's nvidia-nccl)",
     )?;
     // SAFETY: a library of this name is NCCL.
-    unsafe { VendorLibrary::new("NCCL", WINDOWS_NEED, &library) }
+    unsafe { NcclApi::new("NCCL", WINDOWS_NEED, &library) }
 }
 
 /// Returns the toolkit's directory if `CUDA_HOME` names it.

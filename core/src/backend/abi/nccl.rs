@@ -1,17 +1,17 @@
 //! NCCL and RCCL.
 
-use super::collectives::{CollectiveOperation, ElementType, ReduceOperation};
+use super::collectives::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use super::handles::DeviceAddress;
 
-/// Bit of [`VendorDescription::flags`]: the library has symmetric windows.
-pub const VENDOR_WINDOWS: u32 = 1 << 0;
+/// Bit of [`LibraryDescription::flags`]: the library has symmetric windows.
+pub const NCCL_WINDOWS: u32 = 1 << 0;
 /// Bit: the library has a native all-to-all.
-pub const VENDOR_ALL_TO_ALL: u32 = 1 << 1;
+pub const NCCL_ALL_TO_ALL: u32 = 1 << 1;
 
 /// A loaded library of the vendor: NCCL, RCCL, cuBLASLt or hipBLASLt.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct VendorDescription {
+pub struct LibraryDescription {
     /// The library's name, zero-padded.
     pub name: [u8; 16],
     /// The file that it was loaded from, zero-padded.
@@ -25,7 +25,7 @@ pub struct VendorDescription {
 /// The identifier with which ranks meet in NCCL or RCCL; one rank creates it and sends it to all.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct VendorIdentifier {
+pub struct NcclUniqueId {
     /// Opaque.
     pub bytes: [u8; 128],
 }
@@ -33,20 +33,20 @@ pub struct VendorIdentifier {
 /// One call of NCCL or RCCL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct VendorCall {
+pub struct NcclCall {
     /// First byte sent.
     pub source: DeviceAddress,
     /// First byte received.
     pub destination: DeviceAddress,
     /// Number of elements, as the library's call counts them.
     pub count: u64,
-    /// The operation. A single send or receive is [`CollectiveOperation::EXCHANGE`] with only a source or only a
+    /// The operation. A single send or receive is [`CollectiveOperationCode::EXCHANGE`] with only a source or only a
     /// destination.
-    pub operation: CollectiveOperation,
+    pub operation: CollectiveOperationCode,
     /// Type of the elements.
-    pub element: ElementType,
+    pub element: ElementTypeCode,
     /// Reduction operator; ignored by operations that do not reduce.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOpCode,
     /// The root, or the peer of a send or receive.
     pub peer: u32,
 }

@@ -1,6 +1,6 @@
 //! Groups of calls. A thread opens and closes them; closing the outermost group makes all of its calls.
 
-use super::VendorLibrary;
+use super::NcclApi;
 use super::communicators::Use;
 use std::cell::RefCell;
 use std::ptr::null_mut;
@@ -17,7 +17,7 @@ thread_local! {
     static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, uses: Vec::new() }) };
 }
 
-impl VendorLibrary {
+impl NcclApi {
     /// Opens a group of calls on this thread.
     ///
     /// # Errors

@@ -1,9 +1,7 @@
 //! Rows of all-gather + GEMM, which `symmem bench ag-gemm --tune` writes.
 
-use crate::base::names::{ElementType, MatrixOrder, Sharding};
-use crate::tuning::product::{
-    MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, shape,
-};
+use crate::base::names::ElementType;
+use crate::tuning::problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
 use crate::{GemmRow, GemmTransport};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -12,13 +10,14 @@ use std::fmt::{self, Formatter};
 
 /// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProductRow {
+pub struct StoredGemmRow {
     /// The device's name.
     pub device: String,
     /// The world size.
     pub world: u32,
     /// The shape.
-    pub product: Product,
+    #[serde(rename = "product")]
+    pub problem: GemmProblem,
     /// `baseline`, `pipeline`, `pull` or `push`.
     pub algorithm: String,
     /// `get`, `put`, `vendor` or `kernel`; `automatic` for the algorithm's default.
@@ -27,27 +26,29 @@ pub struct ProductRow {
     /// request revision; empty for none.
     pub library: String,
     /// The library's heuristic candidate for each GEMM.
-    pub ways: Vec<Way>,
+    #[serde(rename = "ways")]
+    pub candidates: Vec<GemmCandidate>,
 }
 
 /// The library's heuristic candidate for GEMMs with this many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct GemmCandidate {
     /// Rows of A in the GEMM.
     pub rows: u64,
     /// Index into the library's list of heuristic candidates, from 0.
-    pub way: u32,
+    #[serde(rename = "way")]
+    pub candidate: u32,
 }
 
 /// The name of the default transport.
 const AUTOMATIC: &str = "automatic";
 
-impl ProductRow {
+impl StoredGemmRow {
     /// Makes a row with names; `None` for a shape that files cannot describe: with gaps between lines, or of
     /// another element type.
     pub fn new(row: &GemmRow) -> Option<Self> {
         let crate::GemmShape { m, n, k, bias, .. } = row.shape;
-        let product = Product {
+        let problem = GemmProblem {
             m,
             n,
             k,
@@ -56,25 +57,21 @@ impl ProductRow {
                 ElementType::Bf16 => MatrixElement::Bf16,
                 _ => return None,
             },
-            sharding: match row.shape.sharding {
-                Sharding::Columns => Sharded::Columns,
-                Sharding::Rows => Sharded::Rows,
-            },
-            b_order: match row.shape.b_order {
-                MatrixOrder::Columns => Order::ColumnMajor,
-                MatrixOrder::Rows => Order::RowMajor,
-            },
+            sharding: row.shape.sharding,
+            b_order: row.shape.b_order,
             bias,
         };
-        let ways = row.ways.iter();
-        (shape(&product) == row.shape).then(|| Self {
+        let candidates = row.candidates.iter();
+        (problem.gemm_shape() == row.shape).then(|| Self {
             device: row.device.clone(),
             world: row.world as u32,
-            product,
+            problem,
             algorithm: format!("{:?}", row.algorithm).to_lowercase(),
-            transport: format!("{:?}", row.transport).to_lowercase(),
+            transport: row.transport.name().into(),
             library: row.library.clone(),
-            ways: ways.map(|&(rows, way)| Way { rows, way }).collect(),
+            candidates: candidates
+                .map(|&(rows, candidate)| GemmCandidate { rows, candidate })
+                .collect(),
         })
     }
 
@@ -87,8 +84,8 @@ impl ProductRow {
         let row = GemmRow {
             device: self.device.clone(),
             world: self.world as usize,
-            shape: shape(&self.product),
-            element: match self.product.dtype {
+            shape: self.problem.gemm_shape(),
+            element: match self.problem.dtype {
                 MatrixElement::F16 => ElementType::F16,
                 MatrixElement::Bf16 => ElementType::Bf16,
             },
@@ -99,46 +96,48 @@ impl ProductRow {
                 name => gemm_transport(name).ok_or_else(|| unknown("transport", name))?,
             },
             library: self.library.clone(),
-            ways: self.ways.iter().map(|way| (way.rows, way.way)).collect(),
+            candidates: (self.candidates.iter())
+                .map(|one| (one.rows, one.candidate))
+                .collect(),
         };
         row.check().map(|()| row)
     }
 
     /// Returns the key of the row: of rows with equal keys, one applies.
-    pub(super) fn key(&self) -> (&str, u32, Product) {
-        (&self.device, self.world, self.product)
+    pub(super) fn key(&self) -> (&str, u32, GemmProblem) {
+        (&self.device, self.world, self.problem)
     }
 }
 
 /// Reads the rows of a file and checks each; an error names its line.
 pub(super) fn checked<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<ProductRow>, D::Error> {
-    struct Sound(ProductRow);
+) -> Result<Vec<StoredGemmRow>, D::Error> {
+    struct Checked(StoredGemmRow);
     struct Checker;
 
     impl<'de> Visitor<'de> for Checker {
-        type Value = Sound;
+        type Value = Checked;
 
         fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
             formatter.write_str("a row of all-gather + GEMM")
         }
 
         // The JSON reader adds the line number to an error that is raised while it is at the row.
-        fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Sound, M::Error> {
-            let row = ProductRow::deserialize(MapAccessDeserializer::new(map))?;
+        fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Checked, M::Error> {
+            let row = StoredGemmRow::deserialize(MapAccessDeserializer::new(map))?;
             row.row().map_err(M::Error::custom)?;
-            Ok(Sound(row))
+            Ok(Checked(row))
         }
     }
 
-    impl<'de> Deserialize<'de> for Sound {
+    impl<'de> Deserialize<'de> for Checked {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             deserializer.deserialize_map(Checker)
         }
     }
 
-    let rows = Vec::<Sound>::deserialize(deserializer)?;
+    let rows = Vec::<Checked>::deserialize(deserializer)?;
     Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
@@ -146,30 +145,34 @@ pub(super) fn checked<'de, D: Deserializer<'de>>(
 mod tests {
     use super::super::Table;
     use super::*;
+    use crate::base::names::{MatrixOrder, Sharding};
 
-    pub(in super::super) fn row(m: usize, algorithm: &str) -> ProductRow {
-        ProductRow {
+    pub(in super::super) fn row(m: usize, algorithm: &str) -> StoredGemmRow {
+        StoredGemmRow {
             device: "Example GPU".into(),
             world: 2,
-            product: Product {
+            problem: GemmProblem {
                 m,
                 n: 8,
                 k: 16,
                 dtype: MatrixElement::Bf16,
-                sharding: Sharded::Columns,
-                b_order: Order::ColumnMajor,
+                sharding: Sharding::Columns,
+                b_order: MatrixOrder::Columns,
                 bias: true,
             },
             algorithm: algorithm.into(),
             transport: AUTOMATIC.into(),
             library: "blas 7".into(),
-            ways: vec![Way { rows: 64, way: 2 }],
+            candidates: vec![GemmCandidate {
+                rows: 64,
+                candidate: 2,
+            }],
         }
     }
 
-    fn table(products: Vec<ProductRow>) -> Table {
+    fn table(gemm: Vec<StoredGemmRow>) -> Table {
         Table {
-            products,
+            gemm,
             ..Table::default()
         }
     }
@@ -183,12 +186,12 @@ mod tests {
         assert_eq!(Table::from_json(&text).unwrap(), table);
         let line = r#"    {"device":"Example GPU","world":2,"product":{"m":64,"n":8,"k":16,"dtype":"bfloat16","sharding":"columns","b_order":"column-major","bias":true},"algorithm":"pipeline","transport":"automatic","library":"blas 7","ways":[{"rows":64,"way":2}]},"#;
         assert!(text.lines().any(|found| found == line), "{text}");
-        for one in &table.products {
+        for one in &table.gemm {
             let row = one.row().unwrap();
-            assert_eq!(ProductRow::new(&row).as_ref(), Some(one));
+            assert_eq!(StoredGemmRow::new(&row).as_ref(), Some(one));
             let mut gaps = row;
             gaps.shape.c_stride = Some(9);
-            assert_eq!(ProductRow::new(&gaps), None);
+            assert_eq!(StoredGemmRow::new(&gaps), None);
         }
     }
 

@@ -1,8 +1,8 @@
 //! A GEMM, prepared once for a shape; later calls only enqueue it.
 
-use super::MatrixLibrary;
+use super::BlasLtApi;
+use super::heuristic::{Heuristic, RESULT_WORDS};
 use super::table::{Code, Object};
-use super::way::{TOLD_WORDS, Way};
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use symmem_core::backend::{CallResult, Failure};
 
 /// Heuristic candidates requested: with the one for unaligned operands, as many as symmem times. Behind the
 /// first few, the heuristic's candidates hardly differ.
-const WAYS: usize = 7;
+const CANDIDATES: usize = 7;
 /// Largest workspace of a candidate, in bytes: twice what NVIDIA recommends for its newest devices, and near
 /// what frameworks give hipBLASLt. Only what a candidate asks for is allocated.
 const MOST_WORKSPACE: u64 = 64 << 20;
@@ -38,17 +38,17 @@ unsafe impl Send for Opaque {}
 unsafe impl Sync for Opaque {}
 
 /// A prepared GEMM.
-pub(super) struct Product {
-    library: &'static MatrixLibrary,
+pub(super) struct PreparedGemm {
+    library: &'static BlasLtApi,
     instance: Opaque,
-    shape: GemmShape,
+    shape: GemmLayout,
     operation: Opaque,
     /// Layouts of the library's first and second matrix, and of the result.
     layouts: [Opaque; 3],
     /// Heuristic candidates, the best guess first. If the library's kernels assume an alignment, the last
     /// candidate is for operands with less than [`ALIGNMENT`]. It is part of this list so that a caller who
     /// runs every candidate once has loaded it too.
-    ways: Vec<Way>,
+    heuristics: Vec<Heuristic>,
     /// Index of the candidate for unaligned operands.
     unaligned: Option<usize>,
     workspace: Option<SharedAllocation>,
@@ -61,21 +61,21 @@ pub(super) fn invalid(call: &str, message: String) -> Failure {
 }
 
 /// Refuses shapes that are empty, inconsistent, or not supported by cuBLASLt and hipBLASLt.
-pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
+pub(super) fn check_shape(shape: &GemmLayout) -> CallResult<()> {
     let refuse = |message: String| Err(invalid("gemm_prepare", message));
-    let &GemmShape { m, n, k, .. } = shape;
+    let &GemmLayout { m, n, k, .. } = shape;
     if m == 0 || n == 0 || k == 0 {
         return refuse(format!("{m} x {k} times {k} x {n} has nothing to multiply"));
     }
-    if !matches!(shape.element, ElementType::F16 | ElementType::BF16) {
+    if !matches!(shape.element, ElementTypeCode::F16 | ElementTypeCode::BF16) {
         return refuse(format!(
             "a GEMM takes F16 or BF16, not {}",
             shape.element.name()
         ));
     }
     let b_width = match shape.b_order {
-        MatrixOrder::ROWS => n,
-        MatrixOrder::COLUMNS => k,
+        MatrixOrderCode::ROWS => n,
+        MatrixOrderCode::COLUMNS => k,
         order => {
             return refuse(format!(
                 "matrix order {} is unknown; use rows or columns",
@@ -97,16 +97,16 @@ pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
     Ok(())
 }
 
-impl Product {
-    /// Creates an empty GEMM; [`Product::fill`] prepares it.
-    pub fn new(library: &'static MatrixLibrary, instance: Opaque, shape: &GemmShape) -> Self {
+impl PreparedGemm {
+    /// Creates an empty GEMM; [`PreparedGemm::fill`] prepares it.
+    pub fn new(library: &'static BlasLtApi, instance: Opaque, shape: &GemmLayout) -> Self {
         Self {
             library,
             instance,
             shape: *shape,
             operation: Opaque::NONE,
             layouts: [Opaque::NONE; 3],
-            ways: Vec::new(),
+            heuristics: Vec::new(),
             unaligned: None,
             workspace: None,
             bias: Mutex::new(()),
@@ -115,7 +115,7 @@ impl Product {
 
     /// Returns the number of heuristic candidates.
     pub fn candidates(&self) -> u32 {
-        self.ways.len() as u32
+        self.heuristics.len() as u32
     }
 
     fn has_bias(&self) -> bool {
@@ -129,8 +129,8 @@ impl Product {
     ) -> CallResult<()> {
         let dialect = self.library.dialect;
         self.operation = self.describe_operation()?;
-        let &GemmShape { m, n, k, .. } = &self.shape;
-        let is_transposed = self.shape.b_order == MatrixOrder::COLUMNS;
+        let &GemmLayout { m, n, k, .. } = &self.shape;
+        let is_transposed = self.shape.b_order == MatrixOrderCode::COLUMNS;
         if is_transposed {
             self.set(dialect.transpose_first, &dialect.transposed)?;
         }
@@ -144,8 +144,8 @@ impl Product {
                 self.set(attribute, &self.element())?;
             }
         }
-        self.ways = self.ask(ALIGNMENT, WAYS)?;
-        if self.ways.is_empty() {
+        self.heuristics = self.ask(ALIGNMENT, CANDIDATES)?;
+        if self.heuristics.is_empty() {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
                 self.library.name_of("MatmulAlgoGetHeuristic"),
@@ -155,15 +155,19 @@ impl Product {
         if dialect.alignments.is_some() {
             // Not an error if there is none: `run` then refuses unaligned operands.
             match self.ask(ELEMENT, 1) {
-                Ok(mut ways) => {
-                    self.unaligned = (!ways.is_empty()).then_some(self.ways.len());
-                    self.ways.append(&mut ways);
+                Ok(mut heuristics) => {
+                    self.unaligned = (!heuristics.is_empty()).then_some(self.heuristics.len());
+                    self.heuristics.append(&mut heuristics);
                 }
                 Err(failure) if failure.status == Status::UNSUPPORTED => {}
                 Err(failure) => return Err(failure),
             }
         }
-        let bytes = self.ways.iter().map(|way| way.workspace).max();
+        let bytes = self
+            .heuristics
+            .iter()
+            .map(|heuristic| heuristic.workspace)
+            .max();
         let bytes = bytes.unwrap_or(0);
         if bytes > 0 {
             self.workspace = Some(allocate(bytes)?);
@@ -173,7 +177,7 @@ impl Product {
 
     fn element(&self) -> c_int {
         match self.shape.element {
-            ElementType::F16 => self.library.dialect.f16,
+            ElementTypeCode::F16 => self.library.dialect.f16,
             _ => self.library.dialect.bf16,
         }
     }
@@ -212,7 +216,7 @@ impl Product {
     }
 
     /// Returns at most `wanted` heuristic candidates for operands of this alignment in bytes.
-    fn ask(&self, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
+    fn ask(&self, alignment: u64, wanted: usize) -> CallResult<Vec<Heuristic>> {
         let (library, table) = (self.library, &self.library.table);
         if self.has_bias() {
             // Some versions choose by the bias's address and return nothing for a null one. Nothing reads this
@@ -231,9 +235,14 @@ impl Product {
         found.and_then(|found| given_up.map(|()| found))
     }
 
-    /// Asks the heuristic with the given preference. [`MATRIX_REQUEST`] numbers this request, so that stored
+    /// Asks the heuristic with the given preference. [`GEMM_REQUEST_REVISION`] numbers this request, so that stored
     /// results of another one are not used: raise it with any change here.
-    fn ask_with(&self, preference: Object, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
+    fn ask_with(
+        &self,
+        preference: Object,
+        alignment: u64,
+        wanted: usize,
+    ) -> CallResult<Vec<Heuristic>> {
         let (library, table) = (self.library, &self.library.table);
         let prefer = |attribute: c_int, value: *const c_void, bytes: usize| {
             // SAFETY: the preference is live, and the callers below pass a readable value of `bytes` bytes.
@@ -249,11 +258,11 @@ impl Product {
         if let Some((attribute, in_f32)) = library.dialect.partial_sums {
             prefer(attribute, from_ref(&in_f32).cast(), size_of::<u32>())?;
         }
-        let each = library.dialect.way_words + TOLD_WORDS;
-        let mut told = vec![0_u64; each * wanted];
+        let each = library.dialect.algorithm_words + RESULT_WORDS;
+        let mut results = vec![0_u64; each * wanted];
         let mut count: c_int = 0;
         let [first, second, result] = self.layouts.map(|layout| layout.0);
-        // SAFETY: all objects are live, and `told` has room for `wanted` results.
+        // SAFETY: all objects are live, and `results` has room for `wanted` results.
         let code = unsafe {
             (table.heuristic)(
                 self.instance.0,
@@ -264,15 +273,15 @@ impl Product {
                 result,
                 preference,
                 wanted as c_int,
-                told.as_mut_ptr().cast(),
+                results.as_mut_ptr().cast(),
                 &raw mut count,
             )
         };
         library.check("MatmulAlgoGetHeuristic", code)?;
         let count = usize::try_from(count).unwrap_or(0);
-        let told = told.chunks_exact(each).take(count);
-        Ok(told
-            .filter_map(|words| Way::read(words, library.dialect.way_words))
+        let results = results.chunks_exact(each).take(count);
+        Ok(results
+            .filter_map(|words| Heuristic::read(words, library.dialect.algorithm_words))
             .collect())
     }
 
@@ -287,7 +296,7 @@ impl Product {
         on: RawStream,
     ) -> CallResult<()> {
         let library = self.library;
-        let way = self.way(candidate, operands)?;
+        let heuristic = self.heuristic(candidate, operands)?;
         let _turn = self.has_bias().then(|| {
             // A panic under the lock leaves an old address behind, which is set anew below.
             self.bias.lock().unwrap_or_else(PoisonError::into_inner)
@@ -319,7 +328,7 @@ impl Product {
                 third,
                 result,
                 third,
-                way.words.as_ptr().cast(),
+                heuristic.words.as_ptr().cast(),
                 workspace,
                 bytes,
                 with_exposed_provenance_mut(on.0 as usize),
@@ -330,9 +339,9 @@ impl Product {
 
     /// Returns the requested candidate, or the one for unaligned operands if these need it.
     #[inline]
-    fn way(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Way> {
-        let way = self.ways.get(candidate as usize);
-        let way = way.ok_or_else(|| self.no_such_way(candidate))?;
+    fn heuristic(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Heuristic> {
+        let heuristic = self.heuristics.get(candidate as usize);
+        let heuristic = heuristic.ok_or_else(|| self.no_such_candidate(candidate))?;
         let &GemmOperands { a, b, c, bias } = operands;
         if self.has_bias() != (bias.0 != 0) {
             let is = if self.has_bias() { "with" } else { "without" };
@@ -343,16 +352,16 @@ impl Product {
         }
         let low_bits = a.0 | b.0 | c.0 | bias.0;
         if self.library.dialect.alignments.is_none() || low_bits.is_multiple_of(ALIGNMENT) {
-            return Ok(way);
+            return Ok(heuristic);
         }
-        let unaligned = self.unaligned.and_then(|index| self.ways.get(index));
+        let unaligned = self.unaligned.and_then(|index| self.heuristics.get(index));
         let unaligned = unaligned.filter(|_| low_bits.is_multiple_of(ELEMENT));
-        unaligned.ok_or_else(|| self.no_way_unaligned(operands))
+        unaligned.ok_or_else(|| self.no_unaligned_candidate(operands))
     }
 
     #[cold]
-    fn no_such_way(&self, candidate: u32) -> Failure {
-        let count = self.ways.len();
+    fn no_such_candidate(&self, candidate: u32) -> Failure {
+        let count = self.heuristics.len();
         invalid(
             "gemm",
             format!("candidate {candidate} of {count}: they are counted from 0"),
@@ -360,7 +369,7 @@ impl Product {
     }
 
     #[cold]
-    fn no_way_unaligned(&self, operands: &GemmOperands) -> Failure {
+    fn no_unaligned_candidate(&self, operands: &GemmOperands) -> Failure {
         invalid(
             "gemm",
             format!(
@@ -396,15 +405,15 @@ impl Product {
 mod tests {
     use super::*;
 
-    const SHAPE: GemmShape = GemmShape {
+    const SHAPE: GemmLayout = GemmLayout {
         m: 3,
         n: 4,
         k: 5,
         a_stride: 5,
         b_stride: 4,
         c_stride: 4,
-        element: ElementType::BF16,
-        b_order: MatrixOrder::ROWS,
+        element: ElementTypeCode::BF16,
+        b_order: MatrixOrderCode::ROWS,
         bias: 0,
         reserved: 0,
     };
@@ -412,28 +421,28 @@ mod tests {
     #[test]
     fn a_shape_that_is_none_is_refused_with_what_is_wrong() {
         assert_eq!(check_shape(&SHAPE), Ok(()));
-        let columns = GemmShape {
-            b_order: MatrixOrder::COLUMNS,
+        let columns = GemmLayout {
+            b_order: MatrixOrderCode::COLUMNS,
             ..SHAPE
         };
         for (shape, word) in [
-            (GemmShape { m: 0, ..SHAPE }, "nothing to multiply"),
+            (GemmLayout { m: 0, ..SHAPE }, "nothing to multiply"),
             (
-                GemmShape {
+                GemmLayout {
                     a_stride: 4,
                     ..SHAPE
                 },
                 "A has a stride of 4",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     c_stride: 3,
                     ..SHAPE
                 },
                 "C has a stride of 3",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     b_stride: 3,
                     ..SHAPE
                 },
@@ -444,22 +453,22 @@ mod tests {
                 "B has a stride of 4 elements; it must be at least 5",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     c_stride: 1 << 63,
                     ..SHAPE
                 },
                 "C has a stride",
             ),
             (
-                GemmShape {
-                    element: ElementType::F32,
+                GemmLayout {
+                    element: ElementTypeCode::F32,
                     ..SHAPE
                 },
                 "not F32",
             ),
             (
-                GemmShape {
-                    b_order: MatrixOrder(7),
+                GemmLayout {
+                    b_order: MatrixOrderCode(7),
                     ..SHAPE
                 },
                 "matrix order 7",
