@@ -1,7 +1,7 @@
 //! Every collective does what its definition says, by every algorithm, on every backend: the conformance suite's
 //! collectives over worlds of one to eight ranks.
 //!
-//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
+//! By default the tests run a seeded sample; with `SYMMEM_TESTS=all`, all cases
 //! (`cargo xtask conformance --full`).
 
 #[allow(
@@ -14,8 +14,9 @@ use rstest::rstest;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::Duration;
+use support::amount::{Amount, amount, left_out_below};
 use support::worlds::{
-    Backend, Part, RANK, account, end, held_against_cuda, is_full, left_out, once, options,
+    Backend, Part, RANK, account, end, held_against_cuda, is_full, once, options,
 };
 use symmem_conformance::collectives::{
     CollectiveCase, Mode, MulticastKernels, SoakCase, plan, plan::Sizes,
@@ -46,8 +47,10 @@ fn share(world: usize, sample: &Sample) -> Vec<Case> {
     if is_full() {
         return plan::full(SEED).collect();
     }
+    // A quarter still has every collective and every algorithm on several worlds, if not every two parameters.
+    let each = if amount() == Amount::Sample { 4 } else { 1 };
     let here = sample.iter().filter(|(of, _)| *of == world);
-    here.map(|(_, case)| case.clone()).collect()
+    here.step_by(each).map(|(_, case)| case.clone()).collect()
 }
 
 /// Returns the cases of a world. A size that is not in the list shares the cases of another.
@@ -132,12 +135,15 @@ fn run_with(part: Part, name: &str, environment: &[(&str, &str)], cases: &[Case]
     outcomes
 }
 
-/// Whether a world costs more time than its additional coverage is worth.
-fn is_slow(part: Part) -> bool {
+/// Returns the amount of tests that includes a world. Beyond it, the world costs more time than its additional coverage
+/// is worth.
+fn needed(part: Part) -> Amount {
     match part.backend {
-        Backend::HipLinked => (4..8).contains(&part.ranks),
-        Backend::HipPlugin => true,
-        _ => false,
+        Backend::HipLinked if (4..8).contains(&part.ranks) => Amount::All,
+        Backend::HipPlugin => Amount::All,
+        Backend::Linked | Backend::HipLinked if part.ranks == 8 => Amount::Long,
+        Backend::Plugin | Backend::LegacyIpc => Amount::Long,
+        _ => Amount::Sample,
     }
 }
 
@@ -148,13 +154,16 @@ fn on_the_host(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
 
 #[rstest]
 fn over_the_fake_driver(#[values(1, 2, 3, 8)] world: u32) {
-    check(part(Backend::Linked, world, false));
+    let part = part(Backend::Linked, world, false);
+    if !left_out_below(needed(part), &format!("collectives, Linked of {world}")) {
+        check(part);
+    }
 }
 
 #[rstest]
 fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     let part = part(Backend::HipLinked, world, false);
-    if !(is_slow(part) && left_out(&format!("collectives, HipLinked of {world}"))) {
+    if !left_out_below(needed(part), &format!("collectives, HipLinked of {world}")) {
         check(part);
     }
 }
@@ -218,6 +227,9 @@ fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&s
         }
     }
     assert!(cases.len() > 100, "{} cases", cases.len());
+    if amount() == Amount::Sample {
+        cases = cases.into_iter().step_by(4).collect();
+    }
     let outcomes = run_with(part(backend, world, false), name, environment, &cases);
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Passed));
     // A case that must use these kernels fails if it uses another algorithm. Emulation excludes fp8.
@@ -245,7 +257,7 @@ fn however_memory_is_shared(
     backend: Backend,
 ) {
     let part = part(backend, 3, false);
-    if !(is_slow(part) && left_out(&format!("collectives, {backend:?} of 3"))) {
+    if !left_out_below(needed(part), &format!("collectives, {backend:?} of 3")) {
         check(part);
     }
 }
@@ -274,7 +286,7 @@ fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
     let mut wrong = Vec::new();
     for hip in worlds {
         let name = format!("collectives, {:?} of {world} against CUDA", hip.backend);
-        if !(is_slow(hip) && left_out(&name)) {
+        if !left_out_below(needed(hip), &name) {
             let compared = held_against_cuda(hip, check, &mut wrong);
             assert_ne!(compared, 0, "{hip:?}: no case was compared");
         }

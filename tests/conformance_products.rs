@@ -1,7 +1,7 @@
 //! All-gather + GEMM does what its definition says, by every algorithm and transport: the conformance suite's GEMM
 //! cases over worlds of one to eight ranks.
 //!
-//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
+//! By default the tests run a seeded sample; with `SYMMEM_TESTS=all`, all cases
 //! (`cargo xtask conformance --full`). Other tests cover the backends with their own libraries and kernels, over the
 //! fake runtimes.
 

@@ -257,7 +257,7 @@ mod roles {
                     given_up.wait();
                     let error = rebuilt.expect_err("no other rank arrives").to_string();
                     assert!(error.contains("rank 1 did not arrive"), "{error}");
-                    assert!(waited < limit + Duration::from_secs(1), "{waited:?}");
+                    assert!(waited < limit + Duration::from_secs(10), "{waited:?}");
                 });
             }
         });

@@ -261,7 +261,7 @@ fn aborted() {
         Result::Ok(start.elapsed())
     });
     let waited = results[0].as_ref().unwrap();
-    assert!(*waited < Duration::from_secs(2), "{waited:?}");
+    assert!(*waited < Duration::from_secs(10), "{waited:?}");
 }
 
 #[rstest]

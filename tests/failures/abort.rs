@@ -70,6 +70,9 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
     setting: Setting,
     #[values("signal", "barrier", "replay", "host")] wait: &str,
 ) {
+    if crate::built::amount::sampled_out(4) {
+        return;
+    }
     let mut world = Plan::new("abort/wait", WORLD, setting)
         .argument(wait)
         .start();
@@ -92,7 +95,7 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
                 error.contains("PeerFailed") && error.contains("abort"),
                 "{error}"
             );
-            assert!(after < Duration::from_millis(400), "took {after:?}");
+            assert!(after < crate::support::SLACK, "took {after:?}");
         } else {
             let (_, error) = rank.expect("check");
             assert!(error.contains("Aborted { rank: 0 }"), "{error}");

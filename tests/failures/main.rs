@@ -1,7 +1,7 @@
 //! Tests of the failure model: every failure ends in an error and never in a hang.
 //!
 //! Ranks are processes, so that they can be killed and stopped. They run on the host backend and on the CUDA and HIP
-//! backends over fake runtimes. `SYMMEM_TEST_FULL=1` runs every case instead of a sample. `SYMMEM_TEST_DRIVER=system`
+//! backends over fake runtimes. `SYMMEM_TESTS=all` runs every case instead of a sample. `SYMMEM_TEST_DRIVER=system`
 //! runs the themes that support it on the machine's own driver, `products` with as many ranks as `FAILURES_WORLD` says.
 
 #[path = "../support/mod.rs"]

@@ -109,6 +109,9 @@ fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
     setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)] run: u64,
 ) {
+    if crate::built::amount::sampled_out(4) {
+        return;
+    }
     if !crate::support::full() && run >= if setting == Setting::Host { 4 } else { 2 } {
         return;
     }
@@ -170,7 +173,7 @@ fn a_stopped_rank_holds_a_rebuild_up_to_the_deadline_and_is_named(
             "{error}"
         );
         let waited = failed.saturating_duration_since(heard);
-        assert!(waited < limit + Duration::from_secs(2), "{waited:?}");
+        assert!(waited < limit + crate::support::SLACK, "{waited:?}");
     }
     // The stopped rank wakes up and rebuilds alone.
     world.ranks[stopped].resume();

@@ -1,8 +1,6 @@
 //! A peer is killed or stopped while others wait for it, in every kind of wait.
 
-use crate::support::{
-    DETECTION, Member, Plan, Setting, however_memory_is_shared, wherever_signals_live,
-};
+use crate::support::{Member, Plan, Setting, however_memory_is_shared, wherever_signals_live};
 use rstest::rstest;
 use rstest_reuse::apply;
 use std::time::Duration;
@@ -157,6 +155,9 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
     // Rank 0 also holds the store.
     #[values(0, 2)] victim: usize,
 ) {
+    if crate::built::amount::sampled_out(4) {
+        return;
+    }
     let plan = Plan::new("waits/wait", WORLD, setting).argument(format!("{wait:?} {victim}"));
     let mut world = plan.start();
     world.ready().go();
@@ -176,7 +177,7 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
             "{error}"
         );
         assert!(
-            detection < DETECTION,
+            detection < crate::support::detection(),
             "detected after {detection:?}: {error}"
         );
     }
@@ -207,6 +208,9 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     wait: Wait,
     #[values(0, 2)] victim: usize,
 ) {
+    if crate::built::amount::sampled_out(4) {
+        return;
+    }
     // Waits on the store do not depend on where signals live, and little on the call.
     let same = setting.placement() == SignalPlacement::Host
         || !crate::support::full() && matches!(wait, Wait::Free | Wait::Finalize);
@@ -223,13 +227,18 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     world.ready();
     let stopped = world.ranks[victim].stop();
     world.go();
+    let mut given_up = Vec::new();
     for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
         let (heard, error) = rank.expect("done");
         let waited = heard.saturating_duration_since(stopped);
+        // Of all ranks, before one fails the test.
         println!(
-            "{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}",
+            "{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}: {error}",
             rank.number
         );
+        given_up.push((waited, error));
+    }
+    for (waited, error) in given_up {
         // The first rank that gives up names the peer and the call; the other may learn it from that rank.
         let named = error.contains("Timeout") || error.contains("PeerFailed");
         assert!(
@@ -237,7 +246,7 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
             "{error}"
         );
         assert!(
-            waited < deadline + Duration::from_millis(1500),
+            waited < deadline + crate::support::SLACK,
             "took {waited:?}: {error}"
         );
     }
@@ -274,7 +283,7 @@ fn a_kill_in_the_middle_of_a_large_transfer_ends_it(setting: Setting) {
             "{error}"
         );
         assert!(
-            detection < DETECTION,
+            detection < crate::support::detection(),
             "detected after {detection:?}: {error}"
         );
     }

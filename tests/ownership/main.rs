@@ -5,7 +5,7 @@
 //! environment variable. A program passes if it exits with code 0 and reports either correct outputs, checked element
 //! by element, or a typed error. A signal, a panic or a violation reported by a fake runtime fails the test.
 //!
-//! A host copy inside a capture does not compile: `tests/compile_fail` has the program.
+//! A host copy inside a capture does not compile: `tests/compile-fail` has the program.
 //!
 //! `program` wraps every call of the public API that the programs make. `child` starts a program and checks how it
 //! ended.

@@ -1,5 +1,7 @@
 //! Support for tests: the fake runtimes and the backends as plugins, each built once.
 
+#[allow(dead_code, reason = "not every test binary samples its cases")]
+pub mod amount;
 #[allow(dead_code, reason = "not every test binary has a use for HIP")]
 pub mod hip;
 #[allow(dead_code, reason = "not every test binary runs roles over both")]

@@ -1,6 +1,7 @@
 //! Worlds of ranks for the conformance suite. Ranks are processes of the test binary itself, on the host backend or on
 //! CUDA or HIP over the fake runtimes.
 
+use super::amount::{self, Amount, amount};
 use super::hip::{Release, fake_hip};
 use std::collections::HashMap;
 use std::io::Write;
@@ -74,21 +75,12 @@ impl Backend {
 
 /// Whether all cases are requested, and not only the sample.
 pub fn is_full() -> bool {
-    std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
+    amount() == Amount::All
 }
 
-/// Whether a test is skipped because only `SYMMEM_TEST_FULL=1` or a full run asks for it. Reports a skipped test to
-/// stderr.
+/// Whether a test is skipped because only `SYMMEM_TESTS=all` asks for it. Reports a skipped test to stderr.
 pub fn left_out(name: &str) -> bool {
-    let wanted = std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0");
-    if wanted || is_full() {
-        return false;
-    }
-    let _ = writeln!(
-        std::io::stderr(),
-        "skipped: {name}: SYMMEM_TEST_FULL=1 runs it"
-    );
-    true
+    amount::left_out_below(Amount::All, name)
 }
 
 /// A world and a part of its cases.

@@ -82,7 +82,7 @@ fn an_abort_ends_waits_for_words_of_every_kind() {
             let start = Instant::now();
             let error = stream.synchronize().unwrap_err();
             assert!(matches!(error, Error::Aborted { rank: 0 }), "{error:?}");
-            assert!(start.elapsed() < Duration::from_secs(1));
+            assert!(start.elapsed() < DEADLINE / 2);
         });
     }
 }

@@ -1,5 +1,9 @@
 //! Maintainers' commands: `cargo xtask <command>`.
 
+#[cfg(test)]
+#[allow(dead_code, reason = "tests of other crates sample in other ways too")]
+#[path = "../../tests/support/amount.rs"]
+mod amount;
 mod api;
 mod book;
 mod conformance;
@@ -7,6 +11,7 @@ mod error;
 mod kernels;
 mod readme;
 mod structure;
+mod test;
 mod tools;
 mod twin;
 
@@ -38,6 +43,8 @@ enum Command {
     Readme(readme::Options),
     /// Check dependencies of crates, folders and files, and how much text the GPU backends share.
     Structure(structure::Options),
+    /// Run the tests of the workspace: the sample, the long lists of CI, or every case.
+    Test(test::Options),
     /// Test the device code on the host, under sanitizers.
     Twin,
 }
@@ -50,6 +57,7 @@ fn main() -> ExitCode {
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),
         Command::Structure(options) => structure::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Twin => twin::run(),
     };
     match result {

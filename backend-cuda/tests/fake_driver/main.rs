@@ -1,6 +1,9 @@
 //! The whole backend over a fake driver: everything it does, a failure of every driver call in turn, and every
 //! reason not to start.
 
+#[allow(dead_code, reason = "tests of other crates sample in other ways too")]
+#[path = "../../../tests/support/amount.rs"]
+mod amount;
 mod collectives;
 mod collectives_tests;
 mod multicast;
@@ -176,7 +179,7 @@ fn every_failing_call_is_named_and_leaks_nothing() {
 }
 
 /// Numbers of the calls to fail, from 1. All kernels are loaded by the same four calls. Of these calls one in
-/// seven fails, which covers each of the four in turn; all of them if `SYMMEM_TEST_FULL=1`.
+/// seven fails, which covers each of the four in turn; all of them if `SYMMEM_TESTS=all`.
 fn worth_failing(calls: &[String]) -> Vec<usize> {
     const LOADING: [&str; 4] = [
         "cuModuleGetFunction",
@@ -184,7 +187,7 @@ fn worth_failing(calls: &[String]) -> Vec<usize> {
         "cuFuncGetAttribute",
         "cuFuncSetAttribute",
     ];
-    let full = std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value == "1");
+    let full = amount::amount() == amount::Amount::All;
     let mut loads = 0;
     let numbered = calls.iter().enumerate().filter(|(_, call)| {
         let is_load = LOADING.contains(&call.as_str());

@@ -2,7 +2,6 @@
 //! last.
 
 use super::*;
-use crate::support::DETECTION;
 
 #[test]
 fn a_call_that_fails_on_one_rank_has_all_go_without_for_the_same_reason() {
@@ -262,7 +261,7 @@ fn a_death_is_heard_of_within_a_second_by_a_rank_that_is_stuck_and_by_one_that_w
         assert!(error.starts_with("PeerDied"), "{error}");
         let detection = heard.saturating_duration_since(death);
         assert!(
-            detection < DETECTION,
+            detection < crate::support::detection(),
             "detected after {detection:?}: {error}"
         );
         survivor.ends_well();

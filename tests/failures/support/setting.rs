@@ -1,5 +1,6 @@
 //! What a world runs on, and how many cases run.
 
+use crate::built::amount::{Amount, amount};
 use crate::built::hip::{Release, fake_hip};
 use rstest_reuse::template;
 use std::path::Path;
@@ -133,7 +134,7 @@ impl Setting {
 
 /// Whether every case runs, and not only a sample.
 pub fn full() -> bool {
-    std::env::var_os("SYMMEM_TEST_FULL").is_some_and(|value| value != "0" && !value.is_empty())
+    amount() == Amount::All
 }
 
 /// Whether `SYMMEM_TEST_DRIVER=system` selects the machine's own driver instead of the fake one. It is for the themes

@@ -1,6 +1,9 @@
 //! The protocols of symmem's kernels for AMD GPUs hold under an adversary, and faults planted in the machine code are
 //! found.
 
+#[allow(dead_code, reason = "only the amount is asked for here")]
+#[path = "../../../support/amount.rs"]
+mod amount;
 mod arguments;
 mod scenarios;
 
@@ -34,9 +37,9 @@ fn installed() -> bool {
     })
 }
 
-/// Returns how many schedules each protocol runs under: a sample, or many with `SYMMEM_TEST_FULL=1`.
+/// Returns how many schedules each protocol runs under: a sample, or many with `SYMMEM_TESTS=all`.
 fn seeds() -> u64 {
-    if std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0") {
+    if amount::amount() == amount::Amount::All {
         1000
     } else {
         24

@@ -1,0 +1,1 @@
+//! Nothing: the programs are in `programs/`, and the test that compiles them in `tests/`.

@@ -1,7 +1,0 @@
-//! No safe call returns a reference to memory that peers write, and no value outlives its buffer: the programs in
-//! `compile_fail/` do not compile, each for the reason in its `.stderr` file.
-
-#[test]
-fn programs_that_would_be_unsound_do_not_compile() {
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
-}

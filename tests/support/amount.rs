@@ -1,0 +1,96 @@
+//! How much of the tests runs. `SYMMEM_TESTS` chooses:
+//!
+//! - nothing, or `sample`: a sample that a newcomer waits minutes for, the same one on each run;
+//! - `long`: what CI runs;
+//! - `all`: every case of every matrix, for hours.
+//!
+//! `SYMMEM_TESTS_SEED` is a number that picks another sample. Each test that is left out prints its name and the reason.
+
+use std::io::Write;
+
+/// How much of the tests runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Amount {
+    /// A sample.
+    Sample,
+    /// What CI runs.
+    Long,
+    /// Every case.
+    All,
+}
+
+/// Returns how much the environment asks for.
+///
+/// # Panics
+///
+/// Panics if `SYMMEM_TESTS` has an unknown value: a misspelled one must not pass for a long run.
+pub fn amount() -> Amount {
+    match std::env::var("SYMMEM_TESTS").as_deref() {
+        Err(_) | Ok("" | "sample") => Amount::Sample,
+        Ok("long") => Amount::Long,
+        Ok("all") => Amount::All,
+        Ok(other) => panic!("SYMMEM_TESTS={other}: unknown amount; use `sample`, `long` or `all`"),
+    }
+}
+
+/// Returns whether the calling test is left out of a sample of one in `share` of its function's cases, and says so.
+///
+/// The cases are those that rstest makes of a function's parameters: a case is chosen by the sum of its parameters'
+/// numbers in its name, so that each value of a parameter comes up among any `share` values of another parameter. A
+/// function without parameters is in the sample or not as a whole.
+pub fn sampled_out(share: u32) -> bool {
+    let name = test_name();
+    !is_chosen(&name, share, seed()) && left_out_below(Amount::Long, &name)
+}
+
+/// Returns whether the calling test is left out because it is too long for a sample, and says so.
+pub fn too_long() -> bool {
+    left_out_below(Amount::Long, &test_name())
+}
+
+/// Returns whether a test that needs at least this amount is left out, and says so past the test harness, which hides
+/// the output of tests that pass.
+pub fn left_out_below(needed: Amount, name: &str) -> bool {
+    let left_out = amount() < needed;
+    if left_out {
+        let value = if needed == Amount::All { "all" } else { "long" };
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {name}: SYMMEM_TESTS={value} runs it"
+        );
+    }
+    left_out
+}
+
+fn test_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
+
+fn seed() -> u32 {
+    let seed = std::env::var("SYMMEM_TESTS_SEED");
+    seed.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// rstest calls a case `function::first_2_Value::second_1_Other`: 2 and 1 are the numbers of the parameters' values.
+fn is_chosen(name: &str, share: u32, seed: u32) -> bool {
+    let number = |part: &str| part.split('_').find_map(|word| word.parse::<u32>().ok());
+    let sum: u32 = name.split("::").filter_map(number).sum();
+    (sum + seed) % share == 0
+}
+
+#[test]
+fn a_sample_has_each_value_of_a_parameter_that_meets_enough_of_another() {
+    let chosen = |setting: u32, wait: u32| {
+        is_chosen(
+            &format!("waits::heard::setting_{setting}_Setting__Hip::wait_{wait}_Wait__Free"),
+            4,
+            1,
+        )
+    };
+    for setting in 1..=3 {
+        assert_eq!((1..=4).filter(|&wait| chosen(setting, wait)).count(), 1);
+    }
+    for wait in 1..=7 {
+        assert_eq!((1..=4).filter(|&setting| chosen(setting, wait)).count(), 1);
+    }
+}
