@@ -75,7 +75,7 @@ fn seed() -> u32 {
 fn is_chosen(name: &str, share: u32, seed: u32) -> bool {
     let number = |part: &str| part.split('_').find_map(|word| word.parse::<u32>().ok());
     let sum: u32 = name.split("::").filter_map(number).sum();
-    (sum + seed) % share == 0
+    (sum + seed).is_multiple_of(share)
 }
 
 #[test]

@@ -424,12 +424,12 @@ mod tests {
         report.environment.backend = "host".into();
         report.environment.host.cores = 4;
         let said = |report: &Report, busy: f64, load: f64| {
-            let circumstances = Circumstances {
+            let run_context = RunContext {
                 busy: Some(busy),
                 load: Some(load),
-                ..Circumstances::default()
+                ..RunContext::default()
             };
-            let text = summary(report, &circumstances);
+            let text = summary(report, &run_context);
             let warnings = text.lines().filter(|line| line.starts_with("warning: "));
             warnings.map(str::to_owned).collect::<Vec<_>>()
         };
