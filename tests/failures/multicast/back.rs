@@ -124,6 +124,9 @@ fn each_rank() -> Vec<Place> {
 
 #[test]
 fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
@@ -153,6 +156,9 @@ fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
 /// Within a step, core cannot tell which call is stuck: the object is unmapped and its addresses are freed.
 #[test]
 fn what_never_returns_on_the_way_back_keeps_nobody() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
@@ -204,16 +210,19 @@ fn without((rank, symbol, number): Place) -> Plan {
     plan("multicast/open")
         .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
         .env("FAKE_DEVICE_FAIL_RANK", rank)
-        .setup_deadline(SHORT)
 }
 
 #[test]
 fn what_never_returns_while_all_go_without_keeps_nobody() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
     for_each(2, failures().to_vec(), |failure| {
         let mut world = without(failure)
+            .setup_deadline(SHORT)
             .env("FAKE_DEVICE_STALL", "cuMulticastUnbind:1:forever")
             .env("FAKE_DEVICE_STALL_RANK", 0)
             .start();

@@ -5,6 +5,9 @@ use super::*;
 
 #[test]
 fn a_call_that_fails_on_one_rank_has_all_go_without_for_the_same_reason() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
@@ -92,6 +95,9 @@ fn is_first_of_its_step(&(_, symbol, _): &Place) -> bool {
 
 #[test]
 fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
@@ -137,6 +143,9 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
 
 #[test]
 fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
@@ -174,6 +183,9 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
 
 #[test]
 fn what_returns_after_all_went_without_is_undone_then() {
+    if crate::built::amount::too_long() {
+        return;
+    }
     if !permitted() {
         return;
     }
