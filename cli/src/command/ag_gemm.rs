@@ -23,7 +23,7 @@ pub struct Arguments {
     config: Vec<PathBuf>,
     #[command(flatten)]
     shape: Shape,
-    /// Measure only these algorithms of symmem: baseline, pipeline, pull, push, or all
+    /// Measure only these algorithms of symmem: baseline (gather all of A, then one GEMM), pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all", help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
     /// Transport of the shards, for algorithms with a choice: get or put (copy engines), vendor (NCCL or RCCL), or

@@ -16,7 +16,7 @@ pub struct Arguments {
     /// GPUs; mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
-    /// Algorithm of symmem to measure: packets, packets_two_shot, one_shot, two_shot, push, pull,
+    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), one_shot, two_shot, push, pull,
     /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,
