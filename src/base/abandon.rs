@@ -1,6 +1,6 @@
 //! Work that may never return, on a thread that may be abandoned.
 //!
-//! A driver whose device is wedged can block in any call. Where that would hang a rank for ever, as in setup
+//! A driver whose device is wedged can block in any call. Where that would hang a rank forever, as in setup
 //! and teardown, the call is made on a thread that can be abandoned.
 
 use std::any::Any;

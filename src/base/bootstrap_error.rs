@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// An error of rendezvous, of the store or of the launch environment.
 ///
-/// Every variant names the ranks involved and says what to do about it.
+/// A variant names the ranks involved, if they are known; most messages also say what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The result of an operation of symmem.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error: the rank that noticed, the peer and the bytes concerned, the failed call and what to do. Clonable,
-/// since every later call of a poisoned communicator returns its cause.
+/// An error: the rank that noticed it and, where they apply, the peer, the bytes, the failed call and the remedy.
+/// `Error` is `Clone`, since every later call of a poisoned communicator returns the error that poisoned it.
 ///
 /// [`Error::kind`], [`Error::rank`] and [`Error::peer`] apply to every error; match on a variant for the rest.
 /// `{}` prints a sentence; `{:?}` adds its causes, so `fn main() -> symmem::Result<()>` ends with a readable
@@ -109,7 +109,7 @@ pub enum Error {
     WordTimeout {
         /// The rank that waited.
         rank: usize,
-        /// Index of the word, counted from the first of the wait.
+        /// Index of the word, counted from the first of the wait; 0 if the wait was for any of several words.
         index: usize,
         /// The value it was compared with; of a 64-bit word the lower half.
         expected: u32,
@@ -118,7 +118,7 @@ pub enum Error {
         /// Time waited, from the start of the wait.
         waited: Duration,
     },
-    /// The host's wait for the device passed its deadline.
+    /// A wait of the host for this rank's device passed its deadline.
     #[error(
         "{operation} (rank {rank}): timed out after {waited:?}; check the device and the other ranks, or raise the \
          deadline"
@@ -205,7 +205,7 @@ pub enum Error {
         /// The reason, and what to do.
         reason: String,
     },
-    /// No strategy of sharing works between these two devices.
+    /// No strategy of sharing memory works between these two devices.
     #[error("rank {rank}: cannot access the memory of rank {peer}: {reason}")]
     PeerUnreachable {
         /// The rank that tried.
@@ -223,7 +223,7 @@ pub enum Error {
         /// The device requested, and the devices that exist.
         message: String,
     },
-    /// No backend could start. The text has each probe and why it failed.
+    /// No backend could start. The text lists every backend that was probed and the reason why it failed.
     #[error("{0}")]
     NoBackend(String),
     /// Text that selects no backend; see [`crate::backends::Selection`].

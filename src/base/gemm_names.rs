@@ -39,7 +39,8 @@ pub enum GemmTransport {
     /// NCCL or RCCL sends and receives ([`GemmAlgorithm::Pipeline`]) or gathers ([`GemmAlgorithm::Baseline`]).
     /// It must be open ([`crate::Communicator::open_nccl`]).
     Nccl,
-    /// Blocks of the kernel store to the peers ([`GemmAlgorithm::Push`]).
+    /// Blocks of the kernel move the shards: they store to the peers ([`GemmAlgorithm::Push`]) or load from them
+    /// ([`GemmAlgorithm::Pull`]).
     Kernel,
 }
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 /// The shape of `C[m, n] = A[m, k] · B[k, n]`, plus an optional `bias[n]` added to each row. Must be the same
 /// on all ranks.
 ///
-/// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and computes all of `C`.
-/// Sizes and strides are in elements.
+/// `A` and `C` are row-major. Each rank has a shard of `A` and its own `B` and bias, whose values may differ between
+/// ranks, and computes its own `C` from all of `A`. Sizes and strides are in elements.
 ///
 /// ```
 /// use symmem::{GemmShape, Sharding};
@@ -22,7 +22,7 @@ use std::ops::Range;
 pub struct GemmShape {
     /// Rows of `A` and `C`.
     pub m: usize,
-    /// Columns of `B` and `C`.
+    /// Columns of `B` and `C` on each rank.
     pub n: usize,
     /// Columns of `A`, rows of `B`.
     pub k: usize,

@@ -24,8 +24,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Mismatch`] on every rank if shapes or element types differ; [`Error::InvalidArgument`] if the
     /// size in bytes overflows; [`Error::OutOfMemory`] on a rank without enough memory and
-    /// [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a peer's copy cannot be mapped or
-    /// does not pass the proof. After an error, no memory stays allocated.
+    /// [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a peer's copy cannot be mapped, or
+    /// if the ranks read different bytes through the mapping. After an error, no memory stays allocated.
     pub fn allocate<T: Element>(&self, shape: &[usize]) -> Result<SymmetricBuffer<T>> {
         self.buffer::<T>("allocate", shape, Origin::Backend)
     }

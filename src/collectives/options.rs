@@ -34,8 +34,9 @@ impl<'a> CollectiveOptions<'a> {
     /// object, or with a reduction that the switch lacks. The switch chooses the order of a sum, and rounds the
     /// sum before an average divides it, so results are close to those of other algorithms, but may differ.
     ///
-    /// The selector never picks multicast to reduce fp8; these names request it, and only devices of compute
-    /// capability 10.0 support it. The switch accumulates fp8 in f16; all other algorithms accumulate in f32.
+    /// The selector never picks multicast to reduce fp8; naming one of these algorithms requests it. Only devices of
+    /// compute capability 10.0 have a kernel for it. The switch accumulates fp8 in f16; all other algorithms
+    /// accumulate in f32.
     #[must_use]
     pub fn algorithm(mut self, algorithm: impl Into<Option<names::Algorithm>>) -> Self {
         self.algorithm = algorithm
@@ -60,10 +61,11 @@ impl<'a> CollectiveOptions<'a> {
         self
     }
 
-    /// Sets how many copies are under way at once, for algorithms that copy. `None` leaves it to the selector;
-    /// 0 starts all of a kernel's copies at once. With the copy engine, 0 lets the size decide, and 1 copies to
-    /// one peer after the other. From 2 on, the copy of this rank's own part runs beside the others; in
-    /// addition each copy to a peer is cut in two behind a switch, while in a mesh this is the number of peers
+    /// Sets how many copies are under way at once, for algorithms that copy. `None` leaves it to the selector.
+    ///
+    /// In a kernel, 0 starts all copies at once. With the copy engine, 0 lets the size decide, and 1 copies to one
+    /// peer after the other. From 2 on, the copy of this rank's own part runs beside the others. Then each copy to
+    /// a peer is also cut in two if the devices are behind a switch; in a mesh, the value is the number of peers
     /// that are copied to at once.
     #[must_use]
     pub fn concurrent(mut self, concurrent: impl Into<Option<u32>>) -> Self {

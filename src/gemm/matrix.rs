@@ -208,9 +208,9 @@ pub struct Operands<'a, T: GemmElement> {
     /// This rank's shard of `A`, row-major and without gaps. Every rank passes the same range, as long as the
     /// largest shard ([`crate::GemmShape::shard_elements`]); a smaller shard is at its start.
     pub a: Slice<'a, T>,
-    /// All of `B`.
+    /// This rank's `B`, `k` x `n`.
     pub b: Matrix<'a, T>,
-    /// All of `C`, which the call writes.
+    /// This rank's `C`, `m` x `n`, which the call writes.
     pub c: Matrix<'a, T>,
     /// The bias, 1 x `n`, if the shape has one.
     pub bias: Option<Matrix<'a, T>>,

@@ -16,14 +16,14 @@ pub struct GemmOptions {
     /// Number of streams for a pipeline's GEMMs, used in turn; at least 1. Default 2, so that the last blocks
     /// of one GEMM and the first of the next fill the device together.
     pub streams: usize,
-    /// In a pipeline behind a switch, whether copies keep step with the neighbor, so that no two share a link;
-    /// default true. Otherwise copies use as many streams as GEMMs do. In a mesh, where each pair of devices
-    /// has a link of its own, copies to several peers are under way at once in either case.
+    /// Whether a pipeline's copies keep step with the neighbor, so that no two share a link; default true. If not,
+    /// copies use as many streams as GEMMs do. This concerns devices behind a switch. In a mesh, where each pair of
+    /// devices has a link of its own, copies to several peers are under way at once in either case.
     pub ordered: bool,
     /// Rows of a chunk, the part of a shard that arrives at once ([`GemmAlgorithm::Pull`],
-    /// [`GemmAlgorithm::Push`]), rounded up to what the kernel supports. `None` for the kernel's smallest chunk
-    /// if blocks move it, and for up to 256 MiB if copy engines do. If rows are set, the fused kernel for small
-    /// M, which has chunks of its own, is not used.
+    /// [`GemmAlgorithm::Push`]), rounded up to what the kernel supports. With `None`, a chunk is the kernel's
+    /// smallest if blocks move it, and at most 256 MiB if copy engines move it. If rows are set, the fused kernel for
+    /// small M, which has chunks of its own, is not used.
     pub chunk_rows: Option<usize>,
     /// Blocks of the gathering kernel, for example to leave compute units to others; `None` for as many as can
     /// be co-resident. Kernels of several operations under way at once must be co-resident, as grids of
@@ -39,7 +39,7 @@ pub struct GemmOptions {
     /// used, and the first call loads its kernels, which may wait for the device: make that call when nothing
     /// on the device waits for a peer. Default true.
     pub tune: bool,
-    /// Channel of the collective behind [`GemmAlgorithm::Baseline`], also named in errors: see
+    /// Channel of the all-gather that [`GemmAlgorithm::Baseline`] calls; errors name it, too. See
     /// [`crate::CollectiveOptions::channel`].
     pub channel: u32,
     /// Deadline of each wait for a peer; `None` for the communicator's.

@@ -46,17 +46,17 @@ pub enum GemmPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmStep {
-    /// The caller's stream waits until all ranks have come: their shards are ready, and no rank still reads the
-    /// `A` gathered by the last call.
+    /// Makes the caller's stream wait until all ranks have reached the call: their shards are ready, and no rank still
+    /// reads the `A` that the last call gathered.
     Start,
-    /// The caller's stream waits until all ranks have come to the end: no rank still reads this rank's shard.
+    /// Makes the caller's stream wait until all ranks have reached the end: no rank still reads this rank's shard.
     End,
-    /// A side stream waits for the caller's stream.
+    /// Makes a side stream wait for the caller's stream.
     Fork {
         /// The stream.
         on: GemmStream,
     },
-    /// The caller's stream waits for a side stream.
+    /// Makes the caller's stream wait for a side stream.
     Join {
         /// The stream.
         on: GemmStream,
@@ -82,7 +82,7 @@ pub enum GemmStep {
         /// The stream.
         on: GemmStream,
     },
-    /// Sets, by the copy engine, a peer's arrival word for a chunk of this rank's shard.
+    /// Sets a peer's arrival word for a chunk of this rank's shard, by the copy engine.
     Arrive {
         /// The peer.
         peer: usize,
@@ -105,8 +105,8 @@ pub enum GemmStep {
         /// The stream.
         on: GemmStream,
     },
-    /// Hands a link on: signals the rank that uses it next, and waits for the rank that has used this rank's
-    /// next link.
+    /// Passes a link on: signals the rank that uses this rank's link next, and waits for the signal of the rank
+    /// that has used this rank's next link.
     Turn {
         /// The rank to signal.
         to: usize,
@@ -115,7 +115,7 @@ pub enum GemmStep {
         /// The stream.
         on: GemmStream,
     },
-    /// Sends this rank's shard and receives another, at once, by NCCL or RCCL.
+    /// Sends this rank's shard and receives another shard at the same time, by NCCL or RCCL.
     Exchange {
         /// The rank that receives this rank's shard.
         to: usize,
@@ -131,7 +131,7 @@ pub enum GemmStep {
         /// The stream.
         on: GemmStream,
     },
-    /// A stream waits for an event.
+    /// Makes a stream wait for an event.
     Await {
         /// The event.
         event: usize,
@@ -140,7 +140,7 @@ pub enum GemmStep {
     },
     /// Gathers all shards, by a collective on the caller's stream.
     Gather,
-    /// Copies columns that arrived as a block to their place in the gathered `A`.
+    /// Copies columns that arrived as one contiguous block to their place in the gathered `A`.
     Spread {
         /// The rank whose columns they are.
         shard: usize,

@@ -1,7 +1,7 @@
 //! The side streams of copy-engine collectives.
 //!
 //! Each channel has its own streams, since channels do not wait for each other: on one stream they would, and
-//! ranks that started different channels would wait for ever. Captured and eager calls use different streams: a
+//! ranks that started different channels would wait forever. Captured and eager calls use different streams: a
 //! stream that takes part in a capture takes no eager work until the capture has ended.
 
 use crate::backend::abi::CAPABILITY_COPY_ENGINE;

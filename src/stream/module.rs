@@ -151,7 +151,7 @@ impl Queue {
     ///   kernel takes only after that. (The library keeps a buffer that is dropped while the stream has work
     ///   until the stream is idle.)
     /// - Blocks that wait for other blocks, of this grid or of a peer's, are co-resident, and the kernel bounds
-    ///   its waits as `symmem/handle.h` does: a kernel that spins for ever cannot be stopped.
+    ///   its waits as `symmem/handle.h` does: a kernel that spins forever cannot be stopped.
     pub unsafe fn launch<A: Copy>(
         &self,
         function: &Function,

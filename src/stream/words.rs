@@ -35,8 +35,8 @@ fn bits<W: Word>() -> u32 {
 impl Queue {
     /// Enqueues a store of `value` to `word`, one element of `peer`'s copy. `peer` may be this rank.
     ///
-    /// A rank that has waited for the value, by [`Queue::wait_word`] or in a kernel, sees the earlier work of
-    /// this stream, its puts above all.
+    /// A rank that has waited for the value, by [`Queue::wait_word`] or in a kernel, sees the effects of this
+    /// stream's earlier work, such as puts.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if the range is not one element, if there is no such peer or for a
@@ -189,9 +189,9 @@ impl Queue {
     /// So a counter may wrap around.
     ///
     /// # Errors
-    /// As [`Queue::signal_set`]. If the word does not change within the deadline, or a rank dies,
-    /// [`crate::Stream::synchronize`] returns the error: for the deadline [`crate::Error::WordTimeout`], which
-    /// has the word's position in the wait, and of 64-bit values the lower half.
+    /// As [`Queue::signal_set`]. If the condition does not hold within the deadline, or a rank dies,
+    /// [`crate::Stream::synchronize`] returns the error. At the deadline it is [`crate::Error::WordTimeout`], which
+    /// has the word's index in the wait; of 64-bit values it has the lower half only.
     pub fn wait_word<'a, W: Word>(
         &self,
         word: impl Into<Slice<'a, W>>,
@@ -266,9 +266,9 @@ impl Queue {
     }
 
     /// Enqueues a wait until `condition` holds for any of the elements `0`, `stride`, `2 * stride`, … of
-    /// `words`, in this rank's own copy, and `value`. Stores the position of that word, counted from 0 in steps
-    /// of the stride, in `index`, one element of this rank's copy, if there is one: the lowest of the words
-    /// that were seen to satisfy the condition together.
+    /// `words`, in this rank's own copy, and `value`. If `index`, one element of this rank's copy, is given, stores
+    /// the word's position there, counted from 0 in steps of the stride. If several words satisfy the condition at
+    /// the same look, the position is that of the lowest.
     ///
     /// # Errors
     /// As [`Queue::wait_all`].

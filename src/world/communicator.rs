@@ -17,11 +17,11 @@ use std::time::Duration;
 
 /// This rank's membership in a world of ranks.
 ///
-/// Every rank must call the collective methods (marked so) in the same order. If a rank calls another method,
-/// passes different arguments, fails or dies, the call fails on every rank. After a mismatch, or a step that
-/// failed on one rank, the ranks are still in step and the communicator can be used. A rank that dies, or does
-/// not come within the setup deadline, poisons the communicator. All other methods concern this rank alone.
-/// `Communicator` can be shared between threads.
+/// Every rank must call the collective methods, whose documentation says "Collective", in the same order. If a rank
+/// calls another method, passes different arguments, fails or dies, the call fails on every rank. After a mismatch,
+/// or a step that failed on one rank, the ranks are still in step and the communicator can be used. A rank that
+/// dies, or does not come within the setup deadline, poisons the communicator. All other methods concern this rank
+/// alone. `Communicator` can be shared between threads.
 ///
 /// ```
 /// # fn main() -> symmem::Result<()> {
@@ -170,7 +170,7 @@ impl Communicator {
     }
 
     /// Returns every rank's bytes, in rank order, exchanged over the host: for small data such as addresses and
-    /// figures. Collective; blocks until every rank has called it.
+    /// settings. Collective; blocks until every rank has called it.
     ///
     /// # Errors
     /// As [`Communicator::host_barrier`]; [`Error::InvalidArgument`] on a rank whose payload is too large, and

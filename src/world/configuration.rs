@@ -29,16 +29,16 @@ pub enum DeviceChoice {
     Uuid([u8; 16]),
 }
 
-/// The settings with which a rank joins a world. All fields but `launch` and `device` must be the same on all
-/// ranks.
+/// The settings with which a rank joins a world. All fields must be the same on all ranks, except `device` and the
+/// rank's numbers in `launch`.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// The rank's number, the world size and the rendezvous of the job.
     pub launch: LaunchEnvironment,
     /// The rank's device.
     pub device: DeviceChoice,
-    /// Deadline of every wait for a peer, counted from the start of the waiting kernel; of a wait for a signal in
-    /// host memory, from the call. Default 10 minutes.
+    /// Deadline of every wait for a peer, default 10 minutes. It counts from the start of the waiting kernel, or, for
+    /// a signal in host memory, from the call.
     pub deadline: Duration,
     /// Deadline of every step in which ranks set something up together. Default 60 seconds.
     pub setup_deadline: Duration,

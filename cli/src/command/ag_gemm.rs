@@ -23,11 +23,12 @@ pub struct Arguments {
     config: Vec<PathBuf>,
     #[command(flatten)]
     shape: Shape,
-    /// Measure only these algorithms of symmem: baseline, pipeline, pull, push, or all
+    /// Measure only these algorithms of symmem: baseline (gather all of A, then one GEMM), pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all", help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
-    /// Transport of the shards, for algorithms with a choice: get or put (copy engines), vendor (NCCL or RCCL),
-    /// kernel, or all, which adds every other transport of pipeline and push [default: each algorithm's default]
+    /// Transport of the shards, for algorithms with a choice: get or put (copy engines), vendor (NCCL or RCCL), or
+    /// kernel (blocks of symmem's kernel). all adds the other transports of pipeline and push
+    /// [default: each algorithm's default]
     #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS], help_heading = MEASUREMENT)]
     transport: Option<String>,
     /// Compare every algorithm's C with a reference [default: both --validate and --benchmark]
@@ -39,7 +40,7 @@ pub struct Arguments {
     /// Print each rank's plan: streams, peers, chunks, waits. Without -v or -b, run nothing
     #[arg(long, help_heading = MEASUREMENT)]
     explain: bool,
-    /// Also measure as DDLB does for its published results: no barrier, mean of 50 calls on rank 0
+    /// Also measure by the method of DDLB's published results: mean of 50 calls on rank 0, without a barrier
     #[arg(long, help_heading = MEASUREMENT)]
     ddlb: bool,
     /// Program to compare with: pytorch or none [default: pytorch on GPUs, none on the host]
@@ -56,8 +57,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     pub out: Option<PathBuf>,
     /// Tuning table for SYMMEM_TUNING: add a row per shape with symmem's fastest algorithm and its cuBLASLt or
-    /// hipBLASLt heuristic candidates; other rows stay. Needs all algorithms, implies -v and -b, and writes nothing
-    /// if a result is wrong
+    /// hipBLASLt heuristic candidates; other rows stay. Needs all algorithms and implies -v and -b. The table stays
+    /// unchanged if a result is wrong
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub tune: Option<PathBuf>,
 }
@@ -80,10 +81,10 @@ struct Shape {
     /// Element type: float16 or bfloat16 [default: bfloat16]
     #[arg(long, value_name = "TYPE", value_parser = word::<MatrixElement>, help_heading = SHAPE)]
     r#type: Option<MatrixElement>,
-    /// Division of A among the ranks: rows or columns [default: rows]
+    /// Dimension by which A is sharded among the ranks: rows or columns [default: rows]
     #[arg(long, value_name = "DIVISION", value_parser = word::<Sharding>, help_heading = SHAPE)]
     sharding: Option<Sharding>,
-    /// MatrixOrder of B: row-major or column-major [default: row-major]
+    /// Storage order of B: row-major or column-major [default: row-major]
     #[arg(long, value_name = "ORDER", value_parser = word::<MatrixOrder>, help_heading = SHAPE)]
     b_order: Option<MatrixOrder>,
     /// Add a bias to each row of C

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// Symmetric memory across the GPUs of a node.
 ///
-/// Without a command, symmem starts one rank per GPU (two on the host) and runs the peer-to-peer benchmark and short
+/// Without a command, symmem starts one rank per GPU, but at least two, and runs the peer-to-peer benchmark and short
 /// benchmarks of the collectives and of all-gather + GEMM. It prints one screen (all tables with --details) and
 /// writes a JSON file and an HTML page to symmem-results/ in the current directory, with the time in their names.
 #[derive(Debug, Parser)]
@@ -27,11 +27,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List backends with the reason why one cannot start, devices, links and libraries
+    /// List backends, devices, links and libraries; for a backend that cannot start, say why
     Info(info::Options),
     /// Start a program once per rank: symmem run -n N -- PROGRAM ARGUMENTS
     Run(run::Options),
-    /// Benchmark transfers, collectives, all-gather + GEMM or the host's cost of a call
+    /// Benchmark transfers, collectives, all-gather + GEMM, or the time that the host spends in a call
     Bench {
         #[command(subcommand)]
         what: bench::BenchCommand,

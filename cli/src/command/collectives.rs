@@ -11,15 +11,17 @@ use symmem_bench::{collectives, tune};
 pub struct Arguments {
     #[command(flatten)]
     which: CaseArguments,
-    /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi, a name
-    /// of --algorithm, or none [default: NCCL or RCCL with and without windows and torch on GPUs; mpi,gloo on the host]
+    /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi, an
+    /// algorithm of symmem as in --algorithm, or none [default: NCCL or RCCL with and without windows and torch on
+    /// GPUs; mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
-    /// Algorithm of symmem to measure: packets, packets_two_shot, one_shot, two_shot, push, pull,
+    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), one_shot, two_shot, push, pull,
     /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,
-    /// Concurrent copies in symmem's algorithms that copy; 0: all at once in a kernel, by size with the copy engine
+    /// Number of concurrent copies, for symmem's algorithms that copy. 0 starts all copies of a kernel at once; with
+    /// the copy engine, 0 lets the size decide
     /// [default: the selector's choice]
     #[arg(long, value_name = "N", help_heading = MEASUREMENT)]
     concurrent: Option<u32>,
@@ -31,10 +33,11 @@ pub struct Arguments {
 /// Arguments that benchmark and tuning share: operations, sizes and element type.
 #[derive(Debug, Default, Args)]
 struct CaseArguments {
-    /// Every fifth power of two up to 1 MiB, or every power of two up to --max-bytes; 3 rounds instead of 9
+    /// Measure every fifth power of two up to 1 MiB; with --max-bytes, every power of two up to it. 3 rounds
+    /// instead of 9
     #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
     quick: bool,
-    /// Sizes up to 1 GiB [default: up to 64 MiB]
+    /// Measure sizes up to 1 GiB [default: up to 64 MiB]
     #[arg(long, help_heading = MEASUREMENT)]
     full: bool,
     /// Operations: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
@@ -58,7 +61,7 @@ struct CaseArguments {
 pub struct TuneArguments {
     #[command(flatten)]
     which: CaseArguments,
-    /// File for the table; its rows for other operations and world sizes stay
+    /// Tuning table to write; rows that the file has for other operations and world sizes stay
     #[arg(long, value_name = "FILE", default_value = "tuning.json", help_heading = RESULTS)]
     pub out: PathBuf,
     /// Print the table as Rust source, for a backend's built-in table

@@ -11,7 +11,7 @@ use symmem_bench::report::compare::{self, Comparison, Run};
 /// The arguments of `symmem compare`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Reports that `symmem` or `symmem bench` wrote with --json; ratios are to the first
+    /// Reports that `symmem` or `symmem bench` wrote with --json; ratios compare the others with the first
     #[arg(required = true, num_args = 2.., value_name = "REPORT")]
     reports: Vec<PathBuf>,
     /// Write the comparison as one self-contained HTML page; `-` for standard output

@@ -51,10 +51,10 @@ pub struct Arguments {
     /// Largest size to measure [default: 64M, --quick 1M, --full 1G]
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = LIVE_TEST)]
     max_bytes: Option<u64>,
-    /// A quarter of the sample of the cases, 2 communicators, sizes up to 1 MiB
+    /// Run a quarter of the sample of conformance cases, set up 2 communicators, measure sizes up to 1 MiB
     #[arg(long, conflicts_with = "full", help_heading = LIVE_TEST)]
     quick: bool,
-    /// Every case, more communicators than the switch has slots, sizes up to 1 GiB
+    /// Run every case, set up more communicators than the switch has multicast slots, measure sizes up to 1 GiB
     #[arg(long, help_heading = LIVE_TEST)]
     full: bool,
     /// Write all findings as JSON; `-` for standard output

@@ -21,7 +21,7 @@ pub struct Options {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-    /// Time in which the other ranks may report errors after one has failed, before they are stopped [default: 1.5]
+    /// Time that the other ranks have to report errors after a rank has failed; then they are stopped [default: 1.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     reaction: Option<Duration>,
     /// Do not prefix lines of output with the rank

@@ -45,8 +45,11 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Part {
+    /// Puts, gets, signals, barriers, host copies, refused arguments and registration
     Transfers,
+    /// Collectives by every algorithm
     Collectives,
+    /// All-gather + GEMM
     Products,
     /// The collectives that use multicast
     Multicast,

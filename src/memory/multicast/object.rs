@@ -7,7 +7,7 @@
 //! ranks undo their steps in reverse order and go without multicast: collectives then use the members' own
 //! addresses, and each rank logs the reason once, in the same words.
 //!
-//! Dangers: until every rank has joined, a rank that binds or maps may block for ever. So every such call runs
+//! Dangers: until every rank has joined, a rank that binds or maps may block forever. So every such call runs
 //! on a thread that can be abandoned, and a late result is undone there. Memory is unbound before it is freed,
 //! but only after every rank has given it up, since an access through the object reaches the memory of all
 //! ranks.

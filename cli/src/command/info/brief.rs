@@ -112,7 +112,7 @@ impl Backend {
         facts
     }
 
-    /// Returns the devices, neighbours that are alike as one.
+    /// Returns the devices, with equal neighbors as one.
     fn devices_counted(&self) -> Vec<String> {
         let texts: Vec<String> = (self.devices.iter())
             .map(|device| match device {
