@@ -134,11 +134,25 @@ impl<'a> Request<'a> {
         // A rank that contributes no elements may pass any source range.
         let nothing = self.operation == O::ALL_GATHER_V && parts.bytes(rank) == 0;
         if overlap && !in_place && !nothing {
-            return Err(
-                "source and destination overlap, but are not the same range; pass the same range for an in-place \
-                 call, or disjoint ranges"
-                    .into(),
-            );
+            let in_place = match self.operation {
+                O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => {
+                    format!(
+                        "pass this rank's part of the destination (part {}) as the source",
+                        membership.rank
+                    )
+                }
+                O::REDUCE_SCATTER | O::SCATTER => {
+                    format!(
+                        "pass this rank's part of the source (part {}) as the destination",
+                        membership.rank
+                    )
+                }
+                _ => "pass the same range as both".into(),
+            };
+            return Err(format!(
+                "source and destination overlap, but not as in an in-place call; for one, {in_place}; else pass \
+                 disjoint ranges"
+            ));
         }
         debug_assert!(to.is_inside() && from.is_inside());
         Ok((parts, in_place))

@@ -365,7 +365,7 @@ pub(super) fn checked(report: &Report) -> String {
     }
     let what = parts.join(", ");
     match report.is_wrong() {
-        false => format!("checked: {what}, every byte or element of each: all correct\n"),
+        false => format!("checked: {what} (of large results, samples): all correct\n"),
         true => format!("WRONG RESULTS among {what}: --details and the files say which\n"),
     }
 }
