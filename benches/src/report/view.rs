@@ -233,7 +233,7 @@ pub(super) fn rates(report: &Report, direction: Direction, traffic: Traffic) -> 
     let grid = Grid::of(report, direction, traffic)?;
     let compared = grid.compared();
     let mut caption = vec![format!(
-        "GB/s (10⁹ bytes a second) of each moving rank; looped, {}.",
+        "GB/s (10⁹ bytes a second) per rank that moves data; looped, {}.",
         grid.statistics()
     )];
     // What is compared stands side by side; the rest follows in its order.

@@ -34,7 +34,7 @@ pub(in crate::report) fn section(
     }
     let bars = side_by_side(measured, limit.as_ref());
     if !bars.is_empty() {
-        let text = page.part("TFLOP/s of a device by product")?;
+        let text = page.part("TFLOP/s per device by shape")?;
         text.push_str("<div class=\"plots\">\n");
         for (title, bars) in bars {
             if let Some(svg) = bars.draw(&format!("{title}: TFLOP/s"))? {

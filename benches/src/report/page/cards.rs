@@ -21,10 +21,12 @@ pub(super) fn section(page: &mut Document, report: &Report) -> fmt::Result {
     let ratios = || lines.iter().filter_map(|line| line.ratio.as_ref());
     let mut explained = Vec::new();
     if lines.iter().any(|line| line.spread.is_some()) {
-        explained.push("Medians; spread: the least to the greatest of the rounds, of a message the fastest to the 99th percentile.");
+        explained.push(
+            "Medians. Spread: lowest to highest round; for the latency, minimum to 99th percentile.",
+        );
     }
     if ratios().next().is_some() {
-        explained.push("×: their time over ours; above 1 ours is faster.");
+        explained.push("×: the baseline's time divided by symmem's; above 1, symmem is faster.");
     }
     if ratios().any(|(_, ratio)| ratio.noise) {
         explained.push("noise: the rounds of both overlap, so the ratio shows no difference.");

@@ -34,7 +34,7 @@ pub(super) fn section(page: &mut Document, report: &Report, limit: Option<Limit>
             for (_, direction, lines) in all.iter().filter(|(of, _, _)| *of == traffic) {
                 let title = format!("{}, {}", capital(direction.label()), traffic.label());
                 if let Some(svg) = axes.draw(&title, lines)? {
-                    plot::figure(text, &title, "each moving rank, looped", &svg)?;
+                    plot::figure(text, &title, "per rank that moves data, looped", &svg)?;
                 }
             }
             text.push_str("</div>\n");
