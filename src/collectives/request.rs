@@ -85,6 +85,14 @@ impl<'a> Request<'a> {
                 return wrong(elements(from.bytes() * many));
             }
             O::ALL_GATHER | O::GATHER => PartLayout::Equal(from.bytes()),
+            O::REDUCE_SCATTER | O::SCATTER | O::ALL_TO_ALL
+                if !elements(from.bytes()).is_multiple_of(many) =>
+            {
+                return Err(format!(
+                    "{} elements cannot be divided evenly among {world} ranks",
+                    elements(from.bytes())
+                ));
+            }
             O::REDUCE_SCATTER | O::SCATTER if from.bytes() != to.bytes() * many => {
                 return wrong(elements(from.bytes()) / many);
             }
@@ -115,12 +123,6 @@ impl<'a> Request<'a> {
                 }
             }
             _ if to.bytes() != from.bytes() => return wrong(elements(from.bytes())),
-            O::ALL_TO_ALL if !elements(from.bytes()).is_multiple_of(many) => {
-                return Err(format!(
-                    "{} elements cannot be divided evenly among {world} ranks",
-                    elements(from.bytes())
-                ));
-            }
             O::ALL_TO_ALL => PartLayout::Equal(from.bytes() / many),
             _ => PartLayout::Equal(to.bytes()),
         };
