@@ -14,7 +14,7 @@ use rstest::rstest;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::{LazyLock, Mutex, PoisonError};
-use support::amount::{Amount, left_out_below};
+use support::amount::{Amount, amount, left_out_below};
 use support::worlds::{
     Backend, Part, RANK, account, differences, end, held_against_cuda, is_full, once, options,
 };
@@ -274,17 +274,14 @@ fn older_releases(
 fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
     #[values(1, 2, 3, 4, 8)] world: u32,
 ) {
-    let (mut compared, mut left_out, mut wrong) = (0, 0, Vec::new());
+    let (mut compared, mut wrong) = (0, Vec::new());
     for site in SITES.iter().filter(|site| site.ranks == world) {
         let backend = site.backend;
         if !backend.is_hip() {
             continue;
         }
         let name = format!("{backend:?} of {world} against CUDA");
-        let needed =
-            [backend, backend.counterpart().unwrap_or(backend)].map(|it| needed(it, world));
-        if left_out_below(needed[0].max(needed[1]), &name) {
-            left_out += 1;
+        if left_out_below(needed(backend, world), &name) {
             continue;
         }
         for method in MethodName::ALL {
@@ -293,7 +290,11 @@ fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
         }
     }
     assert_eq!(wrong, [""; 0]);
-    assert_ne!(compared + left_out, 0, "no case was compared");
+    // A sample has no HIP world of every size; what CI runs has one.
+    assert!(
+        compared != 0 || amount() == Amount::Sample,
+        "no case was compared"
+    );
 }
 
 #[test]
