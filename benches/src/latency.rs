@@ -83,7 +83,7 @@ const PLACE_BYTES: u64 = 4096 + SIGNAL_STRIDE;
 fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(Spread, u32)> {
     let (launches, rounds) = match run.effort {
         Effort::Quick => (1 + PLACES, 100),
-        Effort::Standard | Effort::Full => (1 + 3 * PLACES, 500),
+        Effort::Overview | Effort::Standard | Effort::Full => (1 + 3 * PLACES, 500),
     };
     let communicator = run.session.communicator;
     let rank = communicator.rank();
@@ -167,7 +167,7 @@ fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
     const CHANNEL: u32 = 0;
     let (warm_ups, rounds) = match run.effort {
         Effort::Quick => (20, 100),
-        Effort::Standard | Effort::Full => (100, 1000),
+        Effort::Overview | Effort::Standard | Effort::Full => (100, 1000),
     };
     let communicator = run.session.communicator;
     let rank = communicator.rank();

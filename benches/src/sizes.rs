@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub enum Effort {
     /// Few sizes and 3 rounds, for a first impression.
     Quick,
+    /// Sizes up to 64 MiB, each eight times the last, for one screen; 9 rounds.
+    Overview,
     /// Sizes up to 64 MiB, among them those of published tables (2 KiB to 4 MiB); 9 rounds.
     #[default]
     Standard,
@@ -25,7 +27,7 @@ impl Effort {
     pub(super) fn rounds(self) -> u32 {
         match self {
             Self::Quick => 3,
-            Self::Standard | Self::Full => 9,
+            Self::Overview | Self::Standard | Self::Full => 9,
         }
     }
 
@@ -33,6 +35,10 @@ impl Effort {
     pub(super) fn sizes(self, limit: u64) -> Vec<u64> {
         let wanted: Vec<u64> = match self {
             Self::Quick => vec![SMALLEST, 64 * KIB, MIB, 4 * MIB],
+            Self::Overview => powers_of_two(SMALLEST, 64 * MIB)
+                .into_iter()
+                .step_by(3)
+                .collect(),
             Self::Standard => powers_of_two(SMALLEST, 64 * MIB),
             Self::Full => powers_of_two(SMALLEST, 1024 * MIB),
         };
@@ -87,6 +93,15 @@ mod tests {
         assert_eq!(sizes.last(), Some(&(64 << 20)));
         assert_eq!(Effort::Full.sizes(u64::MAX).last(), Some(&(1 << 30)));
         assert!(Effort::Quick.sizes(u64::MAX).len() < 6);
+    }
+
+    #[test]
+    fn an_overview_has_the_smallest_and_the_largest_of_the_standard_sizes() {
+        let sizes = Effort::Overview.sizes(u64::MAX);
+        assert_eq!(
+            sizes,
+            [2 * KIB, 16 * KIB, 128 * KIB, MIB, 8 * MIB, 64 * MIB]
+        );
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Options {
         const MIB: u64 = 1 << 20;
         let largest = match self.effort {
             Effort::Quick => MIB,
-            Effort::Standard => 64 * MIB,
+            Effort::Overview | Effort::Standard => 64 * MIB,
             Effort::Full => 1024 * MIB,
         };
         let most = (self.max_bytes).unwrap_or(largest.max(self.min_bytes.unwrap_or(0)));

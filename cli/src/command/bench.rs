@@ -139,7 +139,11 @@ pub enum Pairs {
 pub fn everything(asked: DefaultArguments) -> Result<ExitCode> {
     let results = default_files(asked.results.checked()?)?;
     let pairs = p2p::Options {
-        effort: asked.transfers.effort(),
+        effort: match asked.transfers.effort() {
+            // What is not on the screen is measured by `symmem bench p2p`.
+            Effort::Standard => Effort::Overview,
+            asked => asked,
+        },
         every_pair: false,
         baseline: find_baseline(None)?,
     };

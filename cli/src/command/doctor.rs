@@ -171,7 +171,7 @@ impl Arguments {
         ];
         let largest = match effort {
             Effort::Quick => 1 << 20,
-            Effort::Standard => 64 << 20,
+            Effort::Overview | Effort::Standard => 64 << 20,
             Effort::Full => 1 << 30,
         };
         let usual = vec![C::AllReduce, C::ReduceScatter, C::AllGather, C::Broadcast];

@@ -37,7 +37,7 @@ impl Steps {
     pub fn bytes(effort: Effort, largest: u64) -> Result<u64, String> {
         let checked = match effort {
             Effort::Full => FULL_BYTES,
-            Effort::Quick | Effort::Standard => 0,
+            Effort::Quick | Effort::Overview | Effort::Standard => 0,
         };
         // Source and destination with guards; rounding up to allocation units may double each.
         let measured = largest.saturating_mul(4);
@@ -48,7 +48,7 @@ impl Steps {
     pub fn bring_ups(effort: Effort) -> u32 {
         match effort {
             Effort::Quick => 2,
-            Effort::Standard => 8,
+            Effort::Overview | Effort::Standard => 8,
             // More than the switch has slots, so that a leaked slot shows.
             Effort::Full => MULTICAST_SLOTS + 2,
         }
