@@ -53,6 +53,9 @@ fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests(
 
 #[test]
 fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
+    if too_long() {
+        return;
+    }
     let directory = directory("cuda-collectives");
     let libraries = support::fake_driver_and_libraries();
     let mut command = symmem(

@@ -22,6 +22,7 @@ mod wrong_use;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use support::amount::too_long;
 use symmem_bench::report::collectives::OURS;
 use symmem_bench::report::{Collective, CollectiveResults, Report};
 
@@ -208,6 +209,9 @@ fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
 
 #[test]
 fn the_selftest_counts_what_passed_failed_and_was_skipped() {
+    if too_long() {
+        return;
+    }
     let directory = directory("selftest");
     let arguments = [
         "selftest",

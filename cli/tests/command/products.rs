@@ -170,6 +170,9 @@ fn rows(file: &Path) -> Vec<StoredGemmRow> {
 
 #[test]
 fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
+    if too_long() {
+        return;
+    }
     let directory = directory("products-tuned");
     let file = directory.join("t.json");
     let collectives = r#"{"version": 1, "device": "X", "rows": [{"operation": "all_reduce", "world": 2,

@@ -118,6 +118,9 @@ fn links_are_recorded_and_a_library_that_is_not_permitted_is_left_out() {
 
 #[test]
 fn on_cuda_every_column_is_measured_and_every_byte_checked() {
+    if too_long() {
+        return;
+    }
     let directory = directory("cuda");
     let arguments = [
         "bench",
@@ -146,6 +149,9 @@ fn on_cuda_every_column_is_measured_and_every_byte_checked() {
 
 #[test]
 fn an_odd_rank_stands_by_and_every_pair_is_measured_alone() {
+    if too_long() {
+        return;
+    }
     let directory = directory("pairs");
     let arguments = [
         "bench", "p2p", "--quick", "--pairs", "all", "--json", "all.json",
@@ -190,6 +196,9 @@ done
 
 #[test]
 fn the_baseline_takes_turns_with_us_and_stands_beside_in_the_report() {
+    if too_long() {
+        return;
+    }
     let directory = directory("baseline");
     let baseline = format!("nvshmem={}", stand_in(&directory, 1_000_000).display());
     let arguments = [

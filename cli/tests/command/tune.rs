@@ -43,6 +43,9 @@ fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
 
 #[test]
 fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by() {
+    if too_long() {
+        return;
+    }
     let directory = directory("tune-cuda");
     let libraries = support::fake_driver_and_libraries();
     let on_cuda = |arguments: &[&str]| {
