@@ -131,7 +131,8 @@ pub(super) fn choose(
         (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
         (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
         (algorithm, transport) => Err(Refusal::Invalid(format!(
-            "{algorithm:?} has no transport {transport:?}"
+            "{algorithm:?} has no transport {transport:?}; use {}",
+            algorithm.transports()
         ))),
     }
 }
