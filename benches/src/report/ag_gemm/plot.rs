@@ -114,7 +114,7 @@ pub(super) fn side_by_side(section: &AgGemmResults, limit: Option<&Limit>) -> Ve
             limit: limit.cloned(),
             groups: vec![Group {
                 label: title.clone(),
-                labelled: false,
+                labeled: false,
                 lanes: lanes.collect(),
             }],
         };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_has_the_colour_of_its_algorithm() {
+    fn a_transport_has_the_color_of_its_algorithm() {
         assert_eq!(series("push put"), series("push"));
         assert_eq!(series("own gemm"), series(GEMM));
         assert!(is_ours("pipeline get") && !is_ours(TORCH) && !is_ours(WINDOWS));
