@@ -74,8 +74,8 @@ impl DeviceSupport {
     }
 }
 
-/// Returns algorithm and transport. Neither is automatic, except for the transport of a baseline that gathers
-/// by symmem's own collective.
+/// Returns algorithm and transport. Neither is automatic, except for the transport of `Baseline` if it
+/// gathers by symmem's own collective.
 pub(super) fn choose(
     shape: &GemmShape,
     options: &GemmOptions,

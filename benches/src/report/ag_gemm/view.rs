@@ -275,8 +275,8 @@ fn checked(section: &AgGemmResults, names: &[&'static str]) -> View {
         .collect();
     caption.insert(
         0,
-        "Transport, heuristic or kernel, and the number of elements of C on all ranks that were compared with a \
-         reference in f64."
+        "Transport (vendor: NCCL or RCCL), heuristic or kernel, and the number of elements of C on all ranks that were \
+         compared with a reference in f64."
             .into(),
     );
     View {
