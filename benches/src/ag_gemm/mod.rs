@@ -10,8 +10,8 @@
 //! (calls back to back without a barrier, mean of rank 0) is optional.
 //!
 //! `data` generates matrices and `reference` the expected C. `session` holds one rank's matrices, `calls` enqueues the
-//! contenders' calls on them. `library`, `windows` and `torch` call other libraries, `kernel` is symmem's GEMM kernel alone,
-//! `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
+//! contenders' calls on them. `library`, `windows` and `torch` call other libraries, `kernel` is symmem's GEMM kernel
+//! alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
 //! `rounds` the rounds. `options` says what to measure, and `measure` runs everything.
 
 mod calls;
