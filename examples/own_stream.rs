@@ -18,13 +18,13 @@ fn main() -> symmem::Result<()> {
     // after the wait see what the neighbor put.
     let (source, destination) = (buffer.slice(..256)?, buffer.slice(256..512)?);
     stream.put_signal((rank + 1) % world, destination, source, 0)?;
-    let neighbour = (rank + world - 1) % world;
-    stream.wait_signal(neighbour, 0)?;
+    let neighbor = (rank + world - 1) % world;
+    stream.wait_signal(neighbor, 0)?;
 
     let mut received = [0; 256];
     buffer.read(&stream, 256, &mut received)?;
-    assert_eq!(received, [neighbour as u64; 256]);
-    println!("rank {rank} of {world}: received from rank {neighbour}");
+    assert_eq!(received, [neighbor as u64; 256]);
+    println!("rank {rank} of {world}: received from rank {neighbor}");
 
     buffer.free()?;
     communicator.finalize()?;

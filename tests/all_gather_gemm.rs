@@ -90,8 +90,8 @@ fn one(communicator: &Communicator, shape: GemmShape, way: AlgorithmAndTransport
     in_rows_and_columns(communicator, shape, options, 3);
 }
 
-/// Checks A sharded by rows, then A sharded by columns with a bias, B in columns, `gap` elements between the rows of C,
-/// and the caller's own buffer for the gathered A.
+/// Checks A sharded by rows, then A sharded by columns with a bias, B stored by columns, `gap` elements between the
+/// rows of C, and the caller's own buffer for the gathered A.
 fn in_rows_and_columns(
     communicator: &Communicator,
     shape: GemmShape,

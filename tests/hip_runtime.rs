@@ -57,7 +57,7 @@ fn memory_that_the_runtime_says_it_mapped_and_did_not_is_an_error_and_not_handed
 fn memory_that_begins_where_a_mapping_ends_is_not_taken_for_a_part_of_it() {
     let side_by_side = [("FAKE_DEVICE_GAP_BYTES", "0")];
     assert_eq!(
-        role("neighbours", fake_hip(Release::Seven), &side_by_side),
+        role("neighbors", fake_hip(Release::Seven), &side_by_side),
         ""
     );
 }
@@ -144,7 +144,7 @@ mod roles {
 
     #[test]
     #[ignore = "run in a child process by the tests above"]
-    fn neighbours() {
+    fn neighbors() {
         const BYTES: u64 = 2 << 20;
         let communicator = alone(&[]).build().unwrap();
         // SAFETY: what is made is freed below, and nothing of the communicator is touched.
@@ -155,11 +155,11 @@ mod roles {
         assert_eq!(plain.address.0, mapped.address.0 + BYTES);
         // SAFETY: the memory was allocated above and is freed only below.
         let registered = |kind, address| unsafe { backend.register(kind, address, BYTES) };
-        let neighbour = registered(ipc.into(), plain.address).expect("it has a handle of its own");
+        let neighbor = registered(ipc.into(), plain.address).expect("it has a handle of its own");
         let failure = registered(vmm.into(), plain.address).expect_err("it is not virtual memory");
         assert!(failure.message.contains("not created with hipMemCreate"));
         let own = registered(vmm.into(), mapped.address).expect("it is");
-        for allocation in [neighbour, own, mapped, plain] {
+        for allocation in [neighbor, own, mapped, plain] {
             // SAFETY: nothing uses the allocation any more.
             unsafe { backend.free(allocation.handle) }.unwrap();
         }

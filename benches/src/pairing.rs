@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_pair_up_and_the_odd_one_stands_by() {
+    fn neighbors_pair_up_and_the_odd_one_stands_by() {
         assert_eq!(pairs(5).collect::<Vec<_>>(), [(0, 1), (2, 3)]);
         assert_eq!(peer(3, 5), Some(2));
         assert_eq!(peer(4, 5), None);

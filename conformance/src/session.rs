@@ -318,8 +318,8 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
-        let (colour, key) = members.choice(rank, world);
-        let group = self.communicator.split(colour, key)?;
+        let (color, key) = members.choice(rank, world);
+        let group = self.communicator.split(color, key)?;
         self.groups.push((members, group));
         Ok(())
     }

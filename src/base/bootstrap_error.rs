@@ -142,7 +142,7 @@ pub enum BootstrapError {
         awaited: String,
     },
     /// A rank reported that it cannot continue.
-    #[error("rank {peer} failed: {reason}")]
+    #[error("rank {peer} failed: {reason}; see the error on rank {peer}")]
     PeerFailed {
         /// The rank that failed.
         peer: u32,
@@ -225,14 +225,18 @@ pub enum BootstrapError {
     },
     /// This rank left the rendezvous, since a rank that was to come has ended or given up.
     #[error(
-        "rank {rank}: the rendezvous was canceled, since a rank that was to join has ended or given up"
+        "rank {rank}: the rendezvous was canceled, since a rank that was to join has ended or given up; see that \
+         rank's output for the reason, then restart the job"
     )]
     CalledOff {
         /// This rank.
         rank: u32,
     },
     /// More bytes than a message can carry.
-    #[error("rank {rank}: {what} of {size} bytes exceeds the limit of {limit} bytes")]
+    #[error(
+        "rank {rank}: {what} of {size} bytes exceeds the limit of {limit} bytes; shorten it, or divide data among \
+         several calls"
+    )]
     TooLarge {
         /// This rank.
         rank: u32,
@@ -244,7 +248,9 @@ pub enum BootstrapError {
         limit: usize,
     },
     /// The key holds a value that is not a counter.
-    #[error("rank {rank}: the value of key {key:?} is not a counter (8 bytes); use another key")]
+    #[error(
+        "rank {rank}: the value of key {key:?} is not a counter (8 bytes); use another key for the counter"
+    )]
     NotACounter {
         /// This rank.
         rank: u32,
@@ -273,7 +279,7 @@ pub enum BootstrapError {
         reason: String,
     },
     /// A system call failed.
-    #[error("rank {rank}: {call} failed")]
+    #[error("rank {rank}: {call} failed: {source}")]
     System {
         /// This rank.
         rank: u32,

@@ -103,8 +103,8 @@ pub enum Error {
     },
     /// A wait for words of symmetric memory passed its deadline. The rank that was to write is unknown.
     #[error(
-        "wait for words (rank {rank}): timed out after {waited:?}: word {index} is {seen}, compared with {expected}; \
-         check the rank that writes it, or raise the deadline"
+        "wait for words (rank {rank}): timed out after {waited:?}: word {index} is {seen}, and its comparison with \
+         {expected} does not hold; check the rank that writes it, or raise the deadline"
     )]
     WordTimeout {
         /// The rank that waited.
@@ -143,7 +143,7 @@ pub enum Error {
         peer: usize,
     },
     /// A peer is alive but failed.
-    #[error("rank {rank}: rank {peer} failed: {reason}")]
+    #[error("rank {rank}: rank {peer} failed: {reason}; see the error on rank {peer}")]
     PeerFailed {
         /// The rank that received the report.
         rank: usize,

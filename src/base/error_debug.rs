@@ -76,6 +76,11 @@ mod tests {
     use crate::backend::abi::Status;
     use crate::base::bootstrap_error::BootstrapError;
 
+    /// An error whose text does not contain its cause's.
+    #[derive(Debug, thiserror::Error)]
+    #[error("the socket is closed")]
+    struct Closed(#[source] fmt::Error);
+
     fn backend() -> Error {
         let failure = Failure::of_call(Status::CALL_FAILED, "cuMemMap", 719, "reset the device");
         Error::backend(1, "put", failure).about(Some(3), 64)
@@ -89,14 +94,16 @@ mod tests {
             error.source().expect("the failed call").to_string(),
             "cuMemMap failed with error 719: reset the device"
         );
-        let refused = Error::from(BootstrapError::System {
-            rank: 2,
-            call: "poll",
-            source: std::io::Error::other("no memory"),
-        });
+        let failed = |source| {
+            let (rank, call) = (2, "poll");
+            Error::from(BootstrapError::System { rank, call, source })
+        };
+        let refused = failed(std::io::Error::other("no memory"));
+        assert_eq!(format!("{refused:?}"), "rank 2: poll failed: no memory");
+        let refused = failed(std::io::Error::other(Closed(fmt::Error)));
         assert_eq!(
             format!("{refused:?}"),
-            "rank 2: poll failed, caused by no memory"
+            format!("{refused}, caused by {}", fmt::Error)
         );
     }
 

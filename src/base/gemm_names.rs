@@ -21,6 +21,19 @@ pub enum GemmAlgorithm {
     Push,
 }
 
+impl GemmAlgorithm {
+    /// Returns the transports that the algorithm accepts, for error texts.
+    pub(crate) fn transports(self) -> &'static str {
+        match self {
+            Self::Automatic => "any",
+            Self::Baseline => "`Automatic` or `Nccl`",
+            Self::Pipeline => "`Automatic`, `Get`, `Put` or `Nccl`",
+            Self::Pull => "`Automatic` or `Kernel`",
+            Self::Push => "`Automatic`, `Put` or `Kernel`",
+        }
+    }
+}
+
 /// Transport of the shards in an all-gather + GEMM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

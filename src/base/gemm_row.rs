@@ -43,7 +43,10 @@ impl GemmRow {
             | (A::Pipeline, T::Get | T::Put | T::Nccl)
             | (A::Pull, T::Kernel)
             | (A::Push, T::Put | T::Kernel) => Ok(()),
-            (algorithm, transport) => Err(format!("{algorithm:?} has no transport {transport:?}")),
+            (algorithm, transport) => Err(format!(
+                "{algorithm:?} has no transport {transport:?}; use {}",
+                algorithm.transports()
+            )),
         }
     }
 }

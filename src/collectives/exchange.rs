@@ -446,9 +446,11 @@ fn own_pair_of<'b>(
             own_pair(own, &sent, &received)?;
             Ok(Some((sent, received)))
         }
-        _ => Err(
-            "a send to this rank itself has no matching receive in the same exchange, or a receive no send"
-                .into(),
+        (Some(_), None) => Err(
+            "a send to this rank itself has no matching receive; add a `recv` from this rank to the exchange".into(),
+        ),
+        (None, Some(_)) => Err(
+            "a receive from this rank itself has no matching send; add a `send` to this rank to the exchange".into(),
         ),
     }
 }

@@ -284,8 +284,16 @@ fn check_matrix<T: GemmElement>(
     let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
         (Some(matrix), Some(expected)) => (matrix, expected),
         (None, None) => return Ok(()),
-        (Some(_), None) => return invalid(format!("the operation was made without {what}")),
-        (None, Some(_)) => return invalid(format!("the operation was made with {what}")),
+        (Some(_), None) => {
+            return invalid(format!(
+                "{what} was passed, but the operation was made without it; leave it out, or make the operation with it"
+            ));
+        }
+        (None, Some(_)) => {
+            return invalid(format!(
+                "{what} is missing, but the operation was made with it; pass it, or make the operation without it"
+            ));
+        }
     };
     if let Some(world) = matrix.world() {
         queue.check_same(world, NAME)?;
@@ -311,9 +319,10 @@ fn check_matrix<T: GemmElement>(
             order.name()
         ));
     }
-    if !matrix.start().is_multiple_of(size_of::<T>() as u64) {
+    let (start, element) = (matrix.start(), size_of::<T>());
+    if !start.is_multiple_of(element as u64) {
         return invalid(format!(
-            "{what} does not start at a multiple of its element size"
+            "{what} starts at {start:#x}, which is no multiple of its element size, {element} bytes; align it"
         ));
     }
     Ok(())

@@ -455,7 +455,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
         self.problem.algorithm
     }
 
-    /// Returns the transport of the shards; automatic only for a baseline that gathers by symmem's own
+    /// Returns the transport of the shards; automatic only for `Baseline` if it gathers by symmem's own
     /// collective.
     pub fn transport(&self) -> GemmTransport {
         self.problem.transport

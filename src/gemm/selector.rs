@@ -74,8 +74,8 @@ impl DeviceSupport {
     }
 }
 
-/// Returns algorithm and transport. Neither is automatic, except for the transport of a baseline that gathers
-/// by symmem's own collective.
+/// Returns algorithm and transport. Neither is automatic, except for the transport of `Baseline` if it
+/// gathers by symmem's own collective.
 pub(super) fn choose(
     shape: &GemmShape,
     options: &GemmOptions,
@@ -131,7 +131,8 @@ pub(super) fn choose(
         (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
         (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
         (algorithm, transport) => Err(Refusal::Invalid(format!(
-            "{algorithm:?} has no transport {transport:?}"
+            "{algorithm:?} has no transport {transport:?}; use {}",
+            algorithm.transports()
         ))),
     }
 }

@@ -259,7 +259,7 @@ impl Steps<'_> {
 
     /// Returns a lane's signal to the member before this one, and its wait for the signal of the member after
     /// it.
-    pub fn neighbours(&self, lane: usize, watch: Watch) -> (SignalTarget, SignalWait) {
+    pub fn neighbors(&self, lane: usize, watch: Watch) -> (SignalTarget, SignalWait) {
         let (header, lane) = (self.header, lane as u64);
         let (rank, world) = (header.rank, header.world);
         let (before, after) = ((rank + world - 1) % world, (rank + 1) % world);

@@ -279,12 +279,9 @@ impl Health {
                     }
                 }
                 // A failed rank may have ended since: the cause of its failure counts.
-                (_, Some(blame)) if blame.rank == rank => self.poison_once(|| {
-                    self.failed_peer(
-                        peer,
-                        "it gave up on this rank; see the error on that rank".into(),
-                    )
-                }),
+                (_, Some(blame)) if blame.rank == rank => {
+                    self.poison_once(|| self.failed_peer(peer, "it gave up on this rank".into()))
+                }
                 // A rank that has left did not die, though its process may have ended since.
                 (_, Some(blame)) if self.is_dead(blame.rank) && !self.has_left(blame.rank) => {
                     self.poison_once(|| Error::PeerDied {
@@ -296,7 +293,7 @@ impl Health {
                     let peer = self.control.origin(peer);
                     let reason = match self.control.state(peer).1 {
                         Some(blame) => format!("it gave up on rank {}", blame.rank),
-                        None => "it failed or was aborted; see the error on that rank".into(),
+                        None => "it failed or was aborted".into(),
                     };
                     self.poison_once(|| self.failed_peer(peer, reason));
                 }

@@ -62,7 +62,7 @@ fn rebuild_from(old: &Previous<'_>) -> Result<Established> {
                     tracing::info!(rank = shared.rank, %error, "a rank died during a rebuild");
                 }
                 Some(Change::Left(peer)) => {
-                    let reason = "it gave up during the rebuild; see the error on that rank";
+                    let reason = "it gave up during the rebuild";
                     return Err(Error::PeerFailed {
                         rank: shared.rank,
                         peer,

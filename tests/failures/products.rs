@@ -121,7 +121,7 @@ impl Scenario {
             .find(|one| format!("{one:?}") == phase);
         Self {
             way: way.expect("a way"),
-            by_columns: columns.parse().expect("whether by columns"),
+            by_columns: columns.parse().expect("whether A is sharded by columns"),
             replayed: replayed.parse().expect("whether replayed"),
             phase: phase.expect("a phase"),
             victim: victim.parse().expect("a rank"),

@@ -132,7 +132,7 @@ impl Site {
                         Status::UNSUPPORTED,
                         "nccl_call",
                         format!(
-                            "{} has no {} in one call; use sends and receives, or symmem's own",
+                            "{} has no {} in one call; use sends and receives, or `Provider::Symmem`",
                             self.library.name,
                             other.name()
                         ),
@@ -224,7 +224,7 @@ impl Site {
             Status::UNSUPPORTED,
             "nccl_call",
             format!(
-                "{} {} has no {} of {} elements with {}; use symmem's own",
+                "{} {} has no {} of {} elements with {}; use `Provider::Symmem`",
                 self.library.name,
                 convert::version_text(self.library.version),
                 call.operation.name(),

@@ -109,7 +109,7 @@ impl NcclApi {
         file_of(self.table.ncclGetVersion as *const c_void)
     }
 
-    /// Returns the library's features, as bits `VENDOR_*`.
+    /// Returns the library's features, as bits [`NCCL_WINDOWS`] and [`NCCL_ALL_TO_ALL`].
     pub fn flags(&self) -> u32 {
         let table = &self.table;
         let windows =

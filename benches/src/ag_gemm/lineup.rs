@@ -1,4 +1,4 @@
-//! The contenders of a shape: the parts alone, the baselines, symmem's algorithms, and the selector's choice.
+//! The contenders of a shape: the parts alone, other libraries, symmem's algorithms, and the selector's choice.
 
 use super::calls::ContenderKind;
 use super::contender::{Contender, missing};

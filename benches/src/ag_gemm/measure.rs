@@ -30,7 +30,7 @@ pub struct UnreportedResults {
 ///
 /// # Errors
 /// [`BenchError::World`] with fewer than 2 ranks; any error of the backend or a peer, for example out of memory. An
-/// absent baseline or algorithm and wrong elements are not errors: the report contains them.
+/// absent library or algorithm and wrong elements are not errors: the report contains them.
 pub fn add(
     communicator: &Communicator,
     options: &Options,
@@ -105,7 +105,7 @@ fn one<T: MatrixFloat>(
     run.problem(problem, torch)
 }
 
-/// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
+/// Opens NCCL or RCCL, by which the algorithm `Baseline` gathers. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
     let opened = communicator.open_nccl(false).map_err(Into::into);
     let opened = no_vendor_here(opened)?;

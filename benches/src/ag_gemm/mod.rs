@@ -1,4 +1,4 @@
-//! All-gather + GEMM with every algorithm, checked and timed together with its parts and baselines in one run.
+//! All-gather + GEMM with every algorithm, checked and timed together with its parts and other libraries in one run.
 //!
 //! Method: A and B are random. Each algorithm is called once, then once more with another A into a poisoned C, which is
 //! compared with a reference in f64. A stale tile of the first call is therefore found. Then all contenders take turns
@@ -10,8 +10,8 @@
 //! (calls back to back without a barrier, mean of rank 0) is optional.
 //!
 //! `data` generates matrices and `reference` the expected C. `session` holds one rank's matrices, `calls` enqueues the
-//! contenders' calls on them. `library`, `windows` and `torch` are baselines, `kernel` is symmem's GEMM kernel alone,
-//! `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
+//! contenders' calls on them. `library`, `windows` and `torch` call other libraries, `kernel` is symmem's GEMM kernel
+//! alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
 //! `rounds` the rounds. `options` says what to measure, and `measure` runs everything.
 
 mod calls;

@@ -1,4 +1,4 @@
-//! The all-gather by NCCL or RCCL between symmetric windows, then the GEMM by cuBLASLt or hipBLASLt: the baseline of a
+//! The all-gather by NCCL or RCCL between symmetric windows, then the GEMM by cuBLASLt or hipBLASLt, as in a
 //! program that registers its buffers.
 
 use super::element::MatrixFloat;

@@ -93,7 +93,7 @@ pub fn add(
     }
     section.barrier = Some(run.barrier()?);
     report.notes.extend(run.finish()?);
-    section.summary = section.summarise();
+    section.summary = section.summarize();
     report.collectives = Some(section);
     Ok(())
 }

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod fixture;
+mod kind;
 mod page;
 mod plot;
+mod ratios;
 mod view;
 
 #[cfg(test)]
@@ -28,7 +30,7 @@ pub struct AgGemmResults {
     /// The shape for which the selector's choice is slowest relative to symmem's fastest algorithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_choice: Option<WorstChoice>,
-    /// The baselines, available or not.
+    /// The other libraries, available or not.
     pub baselines: Vec<BaselineState>,
     /// The measured shapes.
     pub products: Vec<Measured>,
@@ -81,7 +83,7 @@ pub struct WorstChoice {
 /// The measurements of one contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The contender: [`GEMM`], [`GATHER`], a symmem algorithm, or a baseline's name.
+    /// The contender: [`GEMM`], [`GATHER`], a symmem algorithm, or a method of another library.
     pub by: String,
     /// Details: the transport of the shards, or the heuristic of cuBLASLt or hipBLASLt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -116,7 +118,7 @@ pub const OWN_GEMM: &str = "own gemm";
 pub const GATHER: &str = "gather";
 /// GEMM and all-gather at once on two streams, without a dependency: a limit for overlap.
 pub const TOGETHER: &str = "together";
-/// Symmem's all-gather, then the GEMM.
+/// Symmem's algorithm `Baseline`: the all-gather, then the GEMM. [`AgGemmResults::baselines`] are other programs.
 pub const BASELINE: &str = "baseline";
 /// Symmem's algorithms, in the order in which they are shown.
 pub const ALGORITHMS: [&str; 4] = [BASELINE, "pipeline", "pull", "push"];

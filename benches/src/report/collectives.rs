@@ -384,7 +384,7 @@ impl CollectiveResults {
     }
 
     /// Returns the ratios and their means; `None` if there is nothing to compare.
-    pub fn summarise(&self) -> Option<Summary> {
+    pub fn summarize(&self) -> Option<Summary> {
         let mut summary = Summary::default();
         for point in self.points.iter().filter(|point| point.by == OURS) {
             let (collective, bytes) = (point.collective, point.bytes);

@@ -8,12 +8,12 @@ pub fn terminal(tuning: &Table) -> String {
     table.load_style(comfy_table::TableStyle::new());
     table.set_header([
         "operation",
-        "world",
-        "bytes",
+        "up to ranks",
+        "up to bytes",
         "algorithm",
         "blocks",
-        "threads",
-        "concurrent",
+        "threads a block",
+        "copies at once",
     ]);
     for row in &tuning.rows {
         table.add_row([
@@ -40,12 +40,12 @@ fn products(tuning: &Table) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::TableStyle::new());
     table.set_header([
-        "GEMM",
-        "world",
+        "MxNxK, element, A sharded by",
+        "ranks",
         "device",
         "algorithm",
         "transport",
-        "heuristics",
+        "heuristic candidate by rows of A",
     ]);
     for row in &tuning.gemm {
         let candidates = row.candidates.iter();

@@ -246,7 +246,7 @@ pub(super) fn rates(report: &Report, direction: Direction, traffic: Traffic) -> 
     if let Some((ours, baseline)) = compared {
         headings.push(heading("ratio").of("×"));
         caption.push(format!(
-            "ratio: {} over {}.",
+            "ratio: {}'s rate divided by {}'s; above 1, symmem is faster.",
             grid.name(ours),
             grid.name(baseline)
         ));
@@ -344,7 +344,10 @@ pub(super) fn latencies(report: &Report) -> Option<View> {
     }
     let mut caption = vec!["One way, half of a round trip, µs.".to_owned()];
     if compared {
-        caption.push("ratio: the baseline's median over ours; above 1 ours is faster.".to_owned());
+        caption.push(
+            "ratio: the baseline's median divided by symmem's; above 1, symmem is faster."
+                .to_owned(),
+        );
     }
     let mut rows = Vec::new();
     for latency in &report.latencies {

@@ -13,7 +13,7 @@ fn candidate(algorithm: Algorithm, blocks: u32) -> Candidate {
 }
 
 #[test]
-fn neighbouring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
+fn neighboring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
     let packets = candidate(Algorithm::Ll, 8);
     let two_shot = candidate(Algorithm::TwoShot, 32);
     let one_shot = candidate(Algorithm::OneShot, 8);

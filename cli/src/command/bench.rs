@@ -129,7 +129,8 @@ pub struct Tune {
 pub enum Pairs {
     /// Each rank r with rank r xor 1, all pairs at once
     #[default]
-    Neighbours,
+    #[value(alias = "neighbours")]
+    Neighbors,
     /// Every pair of ranks, one pair at a time, as a matrix
     All,
 }

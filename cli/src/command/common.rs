@@ -157,7 +157,9 @@ pub fn ranks<const LEAST: u32>(text: &str) -> std::result::Result<u32, String> {
     number
         .filter(|number| (LEAST..=most).contains(number))
         .ok_or_else(|| {
-            format!("{text} is not in {LEAST}..={most}; write --ranks {LEAST} to --ranks {most}")
+            format!(
+                "{text} is not a whole number from {LEAST} to {most}; write --ranks {LEAST} to --ranks {most}"
+            )
         })
 }
 

@@ -75,7 +75,9 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     number
         .filter(|number| (0.0..=3600.0).contains(number))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("{text} is not in 0..=3600; write seconds, such as 1.5"))
+        .ok_or_else(|| {
+            format!("{text} is not a number of seconds from 0 to 3600; write one, such as 1.5")
+        })
 }
 
 /// Starts the ranks and blocks until they have ended.

@@ -36,13 +36,13 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["compare"], "force html")]
 #[case(&["selftest"], "backend force full json only quick ranks share soak")]
 #[case(&["completions"], "")]
-fn a_command_has_the_options_that_it_honours(#[case] command: &[&str], #[case] expected: &str) {
+fn a_command_has_the_options_that_it_honors(#[case] command: &[&str], #[case] expected: &str) {
     assert_eq!(options(command).join(" "), expected);
 }
 
 #[test]
 #[cfg(feature = "cuda")]
-fn the_doctor_has_the_options_that_it_honours() {
+fn the_doctor_has_the_options_that_it_honors() {
     let expected = "backend force full i-own-this-machine json max-bytes op quick ranks";
     assert_eq!(options(&["doctor", "multicast"]).join(" "), expected);
 }

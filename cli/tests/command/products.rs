@@ -67,7 +67,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         "barrier before each call",
         "graph replay",
         "35x24x18",
-        "f16 columns B by columns bias",
+        "f16 columns, B column-major, bias",
         "DDLB's method",
         "of 2 shapes. Worst: ",
         "baseline windows is absent",

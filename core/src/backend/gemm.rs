@@ -4,7 +4,7 @@ use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// Matrix multiplication: the vendor's GEMM library, and the kernel that multiplies while it gathers.
+/// Matrix multiplication: the GEMM library (cuBLASLt, hipBLASLt), and the kernel that multiplies while it gathers.
 #[enum_dispatch]
 pub trait Gemm {
     /// Describes the GEMM library (cuBLASLt or hipBLASLt), which is opened if necessary. Fails with `LIBRARY_MISSING`

@@ -198,7 +198,7 @@ impl Engine<'_> {
             return Ok(());
         }
         for (lane, &stream) in lanes.iter().enumerate() {
-            let (target, wait) = self.steps.neighbours(lane, self.header.watch);
+            let (target, wait) = self.steps.neighbors(lane, self.header.watch);
             // SAFETY: guaranteed by the caller.
             unsafe { self.backend.signal_step(&target, &wait, stream) }?;
         }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use fake_device::api;
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, Polling, SharedMemory, Switch, configuration, count, device, initialise, number,
+    Machine, Polling, SharedMemory, Switch, configuration, count, device, initialize, number,
     physical, reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
@@ -187,7 +187,7 @@ api! {
         if visible().is_empty() {
             return Err(Code::NO_DEVICE);
         }
-        initialise(machine);
+        initialize(machine);
         Ok(())
     }
     fn [cuDriverGetVersion](version: Option<&mut c_int>) {

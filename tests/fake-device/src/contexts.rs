@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::{put, put_optional};
 use crate::devices::{device, reaches};
-use crate::driver::{Driver, Kind, dangling, driver, initialised, new_handle, state, take};
+use crate::driver::{Driver, Kind, dangling, driver, initialized, new_handle, state, take};
 use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::{capture, memory, streams};
@@ -211,7 +211,7 @@ pub fn is_retained(ordinal: c_int, flags: Option<&mut u32>, active: Option<&mut 
 
 /// Returns this thread's context, or 0.
 pub fn current(out: Option<&mut u64>) -> Result {
-    initialised()?;
+    initialized()?;
     put(out, top())
 }
 
@@ -226,7 +226,7 @@ pub fn push(context: u64) -> Result {
 
 /// Undoes [`push`].
 pub fn pop(out: Option<&mut u64>) -> Result {
-    initialised()?;
+    initialized()?;
     let context = STACK
         .with(|stack| stack.borrow_mut().pop())
         .ok_or(Code::INVALID_CONTEXT)?;

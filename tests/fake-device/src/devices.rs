@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::{LazyLock, OnceLock};
 
-use crate::driver::initialised;
+use crate::driver::initialized;
 use crate::error::{Code, Result};
 use crate::launch::Grid;
 
@@ -133,7 +133,7 @@ pub struct SharedMemory {
 static MACHINE: OnceLock<Machine> = OnceLock::new();
 
 /// Initializes the vendor's library: from now on calls succeed.
-pub fn initialise(machine: impl FnOnce() -> Machine) {
+pub fn initialize(machine: impl FnOnce() -> Machine) {
     MACHINE.get_or_init(machine);
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn ordinal_of(physical: usize) -> Option<usize> {
 
 /// Checks an ordinal.
 pub fn device(ordinal: c_int) -> Result<usize> {
-    initialised()?;
+    initialized()?;
     usize::try_from(ordinal)
         .ok()
         .filter(|&ordinal| ordinal < count())

@@ -92,11 +92,11 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Locks the state; fails if the library is not initialized.
 pub(crate) fn driver() -> Result<MutexGuard<'static, Driver>> {
-    initialised().map(|()| state())
+    initialized().map(|()| state())
 }
 
 /// Fails if the library is not initialized.
-pub(crate) fn initialised() -> Result {
+pub(crate) fn initialized() -> Result {
     machine().map(drop)
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, Polling, Preamble, SharedMemory, configuration, count, device, initialise, number,
+    Machine, Polling, Preamble, SharedMemory, configuration, count, device, initialize, number,
     physical, reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
@@ -183,7 +183,7 @@ fn identifier(physical: usize) -> String {
 
 /// Initializes the runtime at the first call, with device 0 for a thread that has chosen none.
 pub(crate) fn ensure() -> Result {
-    initialise(machine);
+    initialize(machine);
     if count() == 0 {
         return Err(Code::NO_DEVICE);
     }

@@ -26,7 +26,7 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     let operands: Option<Vec<Operand>> = operands.iter().map(|each| operand(each)).collect();
     operands
         .and_then(known)
-        .or(is_floating(mnemonic).then_some(Operation::Unmodelled))
+        .or(is_floating(mnemonic).then_some(Operation::Unmodeled))
 }
 
 /// Whether an instruction computes in floating point. Kernels contain many of these on paths that no test runs.

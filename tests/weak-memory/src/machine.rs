@@ -151,7 +151,7 @@ pub struct Machine {
     streams: Vec<VecDeque<Grid>>,
     waves: Vec<Wave>,
     /// The rank that runs first, the wave that stands still, and for how many turns.
-    favourite: usize,
+    favorite: usize,
     stalled: usize,
     turns: u64,
 }
@@ -176,7 +176,7 @@ impl Machine {
             dies_per_rank,
             streams: vec![VecDeque::new(); ranks],
             waves: Vec::new(),
-            favourite: 0,
+            favorite: 0,
             stalled: 0,
             turns: 0,
         }
@@ -304,7 +304,7 @@ impl Machine {
         self.core.memory.now += 1;
         let random = &mut self.core.random;
         if self.turns == 0 {
-            self.favourite = random.below(self.streams.len() as u64) as usize;
+            self.favorite = random.below(self.streams.len() as u64) as usize;
             self.stalled = random.below(self.waves.len() as u64) as usize;
             self.turns = 1 + random.below(MOST_TURNS);
         }
@@ -318,7 +318,7 @@ impl Machine {
             }
         }
         let mut index = self.core.random.below(self.waves.len() as u64) as usize;
-        if self.waves[index].rank != self.favourite && self.core.random.below(4) != 0 {
+        if self.waves[index].rank != self.favorite && self.core.random.below(4) != 0 {
             index = self.core.random.below(self.waves.len() as u64) as usize;
         }
         if index == self.stalled && self.core.random.below(32) != 0 {
@@ -429,7 +429,7 @@ impl Machine {
                 return Ok(false);
             }
             Operation::Sleep => return Ok(false),
-            Operation::Unmodelled => {
+            Operation::Unmodeled => {
                 return Err(Error::Instruction {
                     kernel: program.name.clone(),
                     offset: instruction.offset,

@@ -157,5 +157,5 @@ pub enum Operation {
         level2: bool,
     },
     /// Floating point that is not modeled: an error if a wave executes it.
-    Unmodelled,
+    Unmodeled,
 }

@@ -239,17 +239,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instruction_that_is_not_modelled_is_named() {
+    fn an_instruction_that_is_not_modeled_is_named() {
         let text = "0 <kernel>:\n\tv_mov_b32_e32 v0, 0 // 000000001000: 7E000280\n\tv_perm_b32 v0, v1, v2, v3 // 000000001004: D1ED0000\n";
         let error = parse(text, "kernel").unwrap_err().to_string();
         assert!(error.starts_with("kernel+0x4: v_perm_b32"), "{error}");
     }
 
     #[test]
-    fn floating_point_that_is_not_modelled_is_kept_for_whoever_comes_to_it() {
+    fn floating_point_that_is_not_modeled_is_kept_for_whoever_comes_to_it() {
         let text = "\tv_rcp_f32_e32 v0, v1 // 000000001000: 7E004501\n";
         let instructions = parse(text, "kernel").unwrap();
-        assert!(matches!(instructions[0].operation, Operation::Unmodelled));
+        assert!(matches!(instructions[0].operation, Operation::Unmodeled));
     }
 
     #[test]

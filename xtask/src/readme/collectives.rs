@@ -151,15 +151,15 @@ pub fn summary(report: &Value, name: &str) -> String {
     let measured = &report["collectives"];
     let points = array(&measured["points"]);
     let mut text = format!(
-        "Time of a call in bf16, and in parentheses the time of the best baseline divided by it (above 1, symmem is \
-         faster), {}.\n\n",
+        "symmem's time of a call in bf16, and in parentheses the best baseline's time divided by symmem's (above 1, \
+         symmem is faster), {}.\n\n",
         origin(report, name, "")
     );
     let titles = SUMMARY_SIZES.map(|bytes| format!("{}, µs", size(bytes)));
     let mut numbers: Vec<&str> = titles.iter().map(String::as_str).collect();
     let sizes = || points.iter().filter_map(|point| point["bytes"].as_u64());
     let mean = format!(
-        "geometric mean of ratios, {} to {}",
+        "geometric mean of the ratios, {} to {}",
         size(sizes().min().unwrap_or_default()),
         size(sizes().max().unwrap_or_default())
     );
@@ -184,7 +184,7 @@ pub fn summary(report: &Value, name: &str) -> String {
     }
     let _ = writeln!(
         text,
-        "\nBaselines: {}. Multicast (NVLS): {}.",
+        "\nThe baselines, with which symmem is compared: {}. Multicast (NVLS): {}.",
         versions(measured).join(", "),
         word(&report["environment"]["multicast"])
     );

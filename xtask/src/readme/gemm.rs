@@ -69,7 +69,7 @@ pub fn section(report: &Value, name: &str, sharding: &str) -> String {
                 .map(|ns| ns.map(|ns| format!("{:.1}", ns / 1e3))),
         }
         .map(|cell| cell.unwrap_or("–".into()));
-        // Without NCCL the baseline gathers by symmem's own collective.
+        // Without NCCL the algorithm `Baseline` gathers by symmem's own collective.
         let by_nccl = entry(measured, "baseline").is_some_and(|entry| entry["how"] == "vendor");
         let torch = [over("torch"), over("torch fused")];
         let torch = torch.into_iter().flatten().reduce(f64::min);

@@ -22,7 +22,8 @@ pub fn section(report: &Value, name: &str) -> String {
         "Driver {}, NVSHMEM {}; multicast: {}. GB/s are 10⁹ bytes per second of each rank while both ranks transfer at \
          once: 10 warm-up launches, then up to 50 launches back to back. A cell is the slower rank's median over 9 \
          rounds, which alternate with NVSHMEM's. The data are random, and every result was checked. Below 64 KiB the \
-         host's launch rate limits the bandwidths.\n",
+         host's launch rate limits the bandwidths. The last column is symmem's rate divided by NVSHMEM's, for the same \
+         block: above 1, symmem is faster.\n",
         word(&libraries["libcuda.so.1"])
             .rsplit("libcuda.so.")
             .next()

@@ -1,6 +1,7 @@
 //! All-gather + GEMM as plots: lines over M for shapes that differ in M only, bars for the other shapes.
 
-use super::view::{kind_text, names};
+use super::kind::kind_text;
+use super::view::names;
 use super::{
     ALGORITHMS, AUTOMATIC, AgGemmResults, GATHER, GEMM, GemmProblem, Measured, TOGETHER, TORCH,
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
@@ -114,7 +115,7 @@ pub(super) fn side_by_side(section: &AgGemmResults, limit: Option<&Limit>) -> Ve
             limit: limit.cloned(),
             groups: vec![Group {
                 label: title.clone(),
-                labelled: false,
+                labeled: false,
                 lanes: lanes.collect(),
             }],
         };
@@ -158,7 +159,7 @@ mod tests {
         let plots = over_rows(&section);
         assert_eq!(
             (plots.len(), plots[0].title.as_str()),
-            (1, "N=3584 K=8192, f16 columns")
+            (1, "N=3584 K=8192, f16, A sharded by columns")
         );
         let names: Vec<&str> = (plots[0].lines.iter())
             .map(|line| line.name.as_str())
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_has_the_colour_of_its_algorithm() {
+    fn a_transport_has_the_color_of_its_algorithm() {
         assert_eq!(series("push put"), series("push"));
         assert_eq!(series("own gemm"), series(GEMM));
         assert!(is_ours("pipeline get") && !is_ours(TORCH) && !is_ours(WINDOWS));

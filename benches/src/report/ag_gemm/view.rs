@@ -1,8 +1,10 @@
 //! All-gather + GEMM as tables.
 
+use super::kind::{KIND, kind_text, row};
+use super::ratios::{AS_BASELINE, ratios, shares};
 use super::{
-    ALGORITHMS, AUTOMATIC, AgGemmResults, Choice, Entry, GATHER, GEMM, GemmProblem, MatrixElement,
-    Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+    ALGORITHMS, AUTOMATIC, AgGemmResults, Choice, Entry, GATHER, GEMM, Measured, OWN_GEMM,
+    TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::Time;
 use crate::report::published;
@@ -40,36 +42,12 @@ pub(in crate::report) fn views(section: &AgGemmResults, hopper: bool) -> Vec<Vie
     ));
     views.extend(times(section, &names, "graph replay", replayed));
     views.extend(rates(section, &names, hopper));
+    views.extend(shares(section));
     views.extend(ratios(section));
     views.extend(choices(section));
     views.extend(looped(section, &names));
     views.push(checked(section, &names));
     views
-}
-
-/// The first cells of a row: shape, element type and sharding.
-fn row(measured: &Measured) -> Vec<Cell> {
-    let problem = &measured.problem;
-    vec![
-        Cell::Name(problem.shape()),
-        Cell::Figure(kind_text(problem)),
-    ]
-}
-
-/// Element type, sharding of A, and any option that is not the default.
-pub(super) fn kind_text(problem: &GemmProblem) -> String {
-    let element = match problem.dtype {
-        MatrixElement::F16 => "f16",
-        MatrixElement::Bf16 => "bf16",
-    };
-    let mut what = format!("{element} {}", problem.sharding_name());
-    if problem.b_order != Default::default() {
-        what += " B by columns";
-    }
-    if problem.bias {
-        what += " bias";
-    }
-    what
 }
 
 /// Formats TFLOP/s; the host backend needs more decimals.
@@ -87,7 +65,7 @@ fn table(
     caption: Vec<String>,
     of: impl Fn(&Measured, &str) -> Cell,
 ) -> Option<View> {
-    let mut headings = vec![heading("MxNxK"), heading("element, A by")];
+    let mut headings = vec![heading("MxNxK"), heading(KIND)];
     headings.extend((names.iter()).map(|name| heading(name.replace(' ', "\n")).of(unit)));
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .map(|measured| {
@@ -119,8 +97,9 @@ fn times(
          table says if push uses another."
             .into(),
         "gather: the all-gather of A alone, by the algorithm that the last table names.".into(),
-        "together: gemm and gather at once, without a dependency; baseline windows: all-gather by NCCL or RCCL \
-         with symmetric windows, then gemm."
+        "together: gemm and gather at once, without a dependency.".into(),
+        AS_BASELINE.into(),
+        "baseline windows: NCCL or RCCL gathers between symmetric windows, then cuBLASLt or hipBLASLt multiplies."
             .into(),
     ];
     table(section, names, (title, "µs"), caption, |measured, by| {
@@ -165,75 +144,6 @@ fn rates(section: &AgGemmResults, names: &[&'static str], hopper: bool) -> Optio
     )
 }
 
-/// Symmem's fastest algorithm, compared with the parts and with other libraries.
-fn ratios(section: &AgGemmResults) -> Option<View> {
-    let rows: Vec<Vec<Cell>> = (section.products.iter())
-        .filter_map(|measured| {
-            let best = measured.best()?;
-            let derived = measured.derive(best)?;
-            let share = |share: Option<f64>| {
-                share.map_or(Cell::Absent, |share| Cell::Figure(format!("{share:.3}")))
-            };
-            let over = |ratio: Option<f64>| ratio.map_or(Cell::Absent, Cell::Ratio);
-            let other = |by: &str| measured.over(by, best);
-            let mut row = row(measured);
-            row.push(Cell::Figure(best.into()));
-            row.push(match measured.ideal() {
-                Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
-                None => Cell::Absent,
-            });
-            row.push(share(derived.of_ideal));
-            row.push(share(derived.overlap));
-            row.push(share(derived.of_together));
-            row.push(share(measured.over(GEMM, OWN_GEMM)));
-            row.push(over(derived.over_baseline));
-            row.push(over(other(WINDOWS)));
-            row.push(over(other(TORCH)));
-            row.push(over(other(TORCH_FUSED)));
-            row.push(over(other(TRANSFORMER_ENGINE)));
-            Some(row)
-        })
-        .collect();
-    (!rows.is_empty()).then(|| View {
-        title: "all-gather + GEMM: symmem's fastest algorithm, the parts and other libraries".into(),
-        caption: vec![
-            "ideal: the longer of GEMM and gather alone; of ideal: ideal divided by the fastest algorithm's time."
-                .into(),
-            "overlap: time of the GEMM alone divided by the fastest algorithm's time; of together: the same for \
-             both at once."
-                .into(),
-            "own gemm: time of the GEMM alone divided by that of symmem's large-tile kernel.".into(),
-            "x/ours: time of x divided by symmem's; above 1, symmem is faster. Replays are compared with replays."
-                .into(),
-        ],
-        headings: [
-            "MxNxK",
-            "element, A by",
-            "fastest",
-            "ideal\n(µs)",
-            "of\nideal",
-            "overlap",
-            "of\ntogether",
-            "own\ngemm",
-            "baseline/\nours",
-            "windows/\nours",
-            "torch/\nours",
-            "fused/\nours",
-            "engine/\nours",
-        ]
-        .map(|text| {
-            heading(text).of(match text {
-                "ideal" => "µs",
-                "of\nideal" | "overlap" | "of\ntogether" | "own\ngemm" => "share",
-                ratio if ratio.ends_with("ours") => "×",
-                _ => "",
-            })
-        })
-        .into(),
-        rows,
-    })
-}
-
 /// A choice at most this much slower than the fastest counts as equally good, in percent.
 const GOOD_ENOUGH: f64 = 3.0;
 
@@ -257,7 +167,7 @@ fn choices(section: &AgGemmResults) -> Option<View> {
     if let Some(worst) = section.find_worst_choice() {
         let good = (known.iter()).filter(|choice| choice.behind_percent <= GOOD_ENOUGH);
         caption.push(format!(
-            "Within {GOOD_ENOUGH:.0} % of the fastest for {} of {} shapes. Worst: {} for {} {}, {:.1} % slower \
+            "Within {GOOD_ENOUGH:.0} % of the fastest for {} of {} shapes. Worst: {} for {}, {}: {:.1} % slower \
              than {}.",
             good.count(),
             known.len(),
@@ -280,7 +190,7 @@ fn choices(section: &AgGemmResults) -> Option<View> {
     (!rows.is_empty()).then(|| View {
         title: "all-gather + GEMM: the selector's choice".into(),
         caption,
-        headings: ["MxNxK", "element, A by", "chosen", "fastest", "slower\n(%)"]
+        headings: ["MxNxK", KIND, "chosen", "fastest", "slower\n(%)"]
             .map(heading)
             .into(),
         rows,
@@ -338,7 +248,7 @@ fn checked(section: &AgGemmResults, names: &[&'static str]) -> View {
         .copied()
         .filter(|by| ![GEMM, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
-    let mut headings = vec![heading("MxNxK"), heading("element, A by")];
+    let mut headings = vec![heading("MxNxK"), heading(KIND)];
     headings.extend(names.iter().map(|name| {
         let unit = if *name == GATHER { "" } else { "elements" };
         heading(name.replace(' ', "\n")).of(unit)
@@ -365,8 +275,8 @@ fn checked(section: &AgGemmResults, names: &[&'static str]) -> View {
         .collect();
     caption.insert(
         0,
-        "Transport, heuristic or kernel, and the number of elements of C on all ranks that were compared with a \
-         reference in f64."
+        "Transport (vendor: NCCL or RCCL), heuristic or kernel, and the number of elements of C on all ranks that were \
+         compared with a reference in f64."
             .into(),
     );
     View {
@@ -385,7 +295,7 @@ mod tests {
     #[test]
     fn every_row_has_a_cell_for_each_heading_and_who_was_nowhere_no_column() {
         let views = views(&example(), true);
-        assert_eq!(views.len(), 7);
+        assert_eq!(views.len(), 8);
         for view in &views {
             for row in &view.rows {
                 assert_eq!(row.len(), view.headings.len(), "{}", view.title);
@@ -402,20 +312,20 @@ mod tests {
         );
         assert_eq!(views[0].rows.len(), 2);
         assert_eq!(views[1].rows.len(), 1, "only the small one was replayed");
-        assert_eq!(views[5].rows.len(), 1, "only the large one was looped");
+        assert_eq!(views[6].rows.len(), 1, "only the large one was looped");
     }
 
     #[test]
     fn the_choice_has_a_line_for_each_product_and_the_worst_is_said() {
         let views = views(&example(), true);
-        let choices = &views[4];
+        let choices = &views[5];
         assert_eq!(choices.rows.len(), 2);
-        // The baseline takes 27 µs, pull 21.
+        // `Baseline` takes 27 µs, pull 21.
         assert_eq!(choices.rows[1][4], Cell::Figure("28.6".into()));
         assert_eq!(
             choices.caption[0],
-            "Within 3 % of the fastest for 1 of 2 shapes. Worst: baseline for 16x3584x8192 f16 columns, 28.6 % slower \
-             than pull."
+            "Within 3 % of the fastest for 1 of 2 shapes. Worst: baseline for 16x3584x8192, f16, A sharded by columns: \
+             28.6 % slower than pull."
         );
     }
 

@@ -89,7 +89,7 @@ fn the_best_baseline_counts_in_each_placement() {
 
 #[test]
 fn a_summary_has_every_ratio_and_every_mean() {
-    let summary = example().summarise().unwrap();
+    let summary = example().summarize().unwrap();
     assert_eq!(
         summary.ratios.len(),
         2 * 3 * 2,
@@ -99,7 +99,7 @@ fn a_summary_has_every_ratio_and_every_mean() {
     assert_eq!(names, ["all", "all_gather", "all_reduce"]);
     let first = &summary.ratios[0];
     assert_eq!((first.bytes, first.best.as_str()), (1024, "torch one-shot"));
-    assert_eq!(beside(1.0, &[]).summarise(), None);
+    assert_eq!(beside(1.0, &[]).summarize(), None);
 }
 
 #[test]

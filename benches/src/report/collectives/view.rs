@@ -234,7 +234,7 @@ fn compared(section: &CollectiveResults, collective: Collective) -> Option<View>
         .collect();
     let mut headings = vec![heading("size"), heading(OURS).of("µs, out/in place")];
     headings.extend((beside.iter()).map(|name| heading(*name).of("µs, out/in place")));
-    headings.push(heading("best/ours").of("×, out of place"));
+    headings.push(heading("best ÷ symmem").of("×, out of place"));
     headings.push(heading("in place").of("×"));
     headings.push(heading("best"));
     let rows = ours(section, collective)
@@ -265,7 +265,7 @@ fn compared(section: &CollectiveResults, collective: Collective) -> Option<View>
             true => "µs, out of place/in place; graph replay, or looped without replays.".to_owned(),
             false => "µs, out of place/in place; looped.".to_owned(),
         },
-        "best/ours: the best baseline's time divided by symmem's, out of place, then in place; above 1, symmem \
+        "best ÷ symmem: the best baseline's time divided by symmem's, out of place, then in place; above 1, symmem \
          is faster."
             .to_owned(),
         "Replays are compared with replays, loops with loops.".to_owned(),
@@ -310,7 +310,7 @@ pub(super) fn means(section: &CollectiveResults) -> Option<View> {
         caption: vec![
             "Geometric mean over sizes and placements of the best baseline's time divided by symmem's.".into(),
         ],
-        headings: vec![heading("operation"), heading("best/ours").of("×")],
+        headings: vec![heading("operation"), heading("best ÷ symmem").of("×")],
         rows: rows
             .into_iter()
             .map(|(name, mean)| vec![Cell::Name(name.into()), Cell::Ratio(mean)])
@@ -362,7 +362,7 @@ mod tests {
                 "symmem",
                 "nccl",
                 "torch one-shot",
-                "best/ours",
+                "best ÷ symmem",
                 "in place",
                 "best"
             ]

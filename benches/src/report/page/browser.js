@@ -136,9 +136,9 @@
   };
 
   // Contrast, by WCAG's relative luminance.
-  const channels = (colour) => (colour.match(/[\d.]+/g) ?? []).map(Number);
-  const luminance = (colour) => {
-    const linear = channels(colour).slice(0, 3).map((value) => {
+  const channels = (color) => (color.match(/[\d.]+/g) ?? []).map(Number);
+  const luminance = (color) => {
+    const linear = channels(color).slice(0, 3).map((value) => {
       const share = value / 255;
       return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
     });
@@ -146,15 +146,15 @@
   };
   const ground = (one) => {
     for (let at = one; at; at = at.parentElement) {
-      const colour = getComputedStyle(at).backgroundColor;
-      const parts = channels(colour);
-      if (parts.length && (parts.length < 4 || parts[3] > 0)) return colour;
+      const color = getComputedStyle(at).backgroundColor;
+      const parts = channels(color);
+      if (parts.length && (parts.length < 4 || parts[3] > 0)) return color;
     }
     return 'rgb(255, 255, 255)';
   };
-  const colours = () => {
+  const colors = () => {
     const page = luminance(ground(document.body));
-    if (dark ? page > 0.1 : page < 0.8) problem(`${dark ? 'dark' : 'light'} is not honoured: ${ground(document.body)}`);
+    if (dark ? page > 0.1 : page < 0.8) problem(`${dark ? 'dark' : 'light'} is not honored: ${ground(document.body)}`);
     const seen = new Set();
     for (const one of document.querySelectorAll('body *:not(script)')) {
       const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
@@ -178,9 +178,9 @@
   addEventListener('load', () => setTimeout(() => {
     root.style.scrollBehavior = 'auto';
     if (innerWidth !== Number(asked.get('width'))) problem(`the window is ${innerWidth} wide`);
-    if (matchMedia('(prefers-color-scheme: dark)').matches !== dark) problem('the browser has another colour scheme');
+    if (matchMedia('(prefers-color-scheme: dark)').matches !== dark) problem('the browser has another color scheme');
     for (const check of [structure, () => overflow('at first'), contents, tables, () => overflow('with all tables open'),
-      plots, colours]) {
+      plots, colors]) {
       try { check(); } catch (error) { problem(`check failed: ${error.stack}`); }
     }
     // What was asked for is listed once it has failed.

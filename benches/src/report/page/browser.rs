@@ -164,9 +164,9 @@ const FAULTS: [Fault; 14] = [
         found: "ArrowRight shows nothing",
     },
     Fault {
-        name: "no dark colours",
+        name: "no dark colors",
         plant: |page| page.replacen("screen and (prefers-color-scheme: dark)", "not all", 1),
-        found: "dark is not honoured",
+        found: "dark is not honored",
     },
     Fault {
         name: "weak contrast",

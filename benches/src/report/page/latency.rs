@@ -38,7 +38,7 @@ fn bars(report: &Report) -> Bars {
         let lanes = std::iter::once(lane(0, "symmem", latency.one_way_ns)).chain(theirs);
         Group {
             label: latency.name.clone(),
-            labelled: true,
+            labeled: true,
             lanes: lanes.collect(),
         }
     });

@@ -30,7 +30,7 @@ pub(in crate::report) struct Bars {
 pub(in crate::report) struct Group {
     pub label: String,
     /// Whether the label is drawn above the bars; tooltips always have it.
-    pub labelled: bool,
+    pub labeled: bool,
     pub lanes: Vec<Lane>,
 }
 
@@ -65,7 +65,7 @@ impl Bars {
         let mut rows = String::new();
         let mut top = TOP;
         for group in &self.groups {
-            if group.labelled {
+            if group.labeled {
                 for line in lines(&group.label) {
                     top += LABEL;
                     write!(
@@ -212,7 +212,7 @@ mod tests {
             limit: None,
             groups: vec![Group {
                 label: "16x32x64".into(),
-                labelled: true,
+                labeled: true,
                 lanes: values.iter().map(lane).collect(),
             }],
         }

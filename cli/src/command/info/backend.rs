@@ -56,7 +56,7 @@ impl Backend {
         // Writing to a String cannot fail.
         for (ordinal, device) in self.devices.iter().enumerate() {
             let _ = match device {
-                Ok(device) => writeln!(text, "  {}", describe(device)),
+                Ok(device) => writeln!(text, "  {}", describe_own(device)),
                 Err(error) => writeln!(text, "  device {ordinal}: {error}"),
             };
         }
@@ -116,33 +116,30 @@ impl Backend {
     }
 }
 
-fn describe(device: &DeviceDescription) -> String {
-    let mut text = format!("device {}: {}", device.ordinal, read_text(&device.name));
+/// Describes a device by what it shares with others of its model, then by `own`, which only this one has.
+pub fn describe(device: &DeviceDescription, own: &str) -> String {
+    let mut text = read_text(&device.name);
     if device.architecture != 0 {
         // Writing to a String cannot fail.
         let _ = write!(text, ", architecture {}", device.architecture);
     }
-    let _ = write!(
-        text,
-        ", {} compute units, {}",
-        device.compute_units,
-        gib(device)
-    );
-    let bus = read_text(&device.bus);
-    if !bus.is_empty() {
-        let _ = write!(text, ", bus {bus}");
-    }
-    let _ = write!(text, ", UUID {}", uuid(&device.uuid));
+    let gib = device.memory_bytes as f64 / f64::from(1 << 30);
+    let units = device.compute_units;
+    let _ = write!(text, ", {units} compute units, {gib:.1} GiB{own}");
     if device.partition != 0 {
         text += ", MIG partition: not supported";
     }
     text
 }
 
-/// Formats a device's memory.
-pub fn gib(device: &DeviceDescription) -> String {
-    let gib = device.memory_bytes as f64 / f64::from(1 << 30);
-    format!("{gib:.1} GiB")
+/// Describes a device with its number, bus and UUID.
+fn describe_own(device: &DeviceDescription) -> String {
+    let bus = match read_text(&device.bus) {
+        bus if bus.is_empty() => bus,
+        bus => format!(", bus {bus}"),
+    };
+    let own = format!("{bus}, UUID {}", uuid(&device.uuid));
+    format!("device {}: {}", device.ordinal, describe(device, &own))
 }
 
 /// Formats a UUID in the groups that nvidia-smi prints.

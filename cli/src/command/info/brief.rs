@@ -1,9 +1,6 @@
 //! `symmem info` without options: what was chosen, devices, links, versions, and what is missing or forbidden.
 
-use super::backend::{Backend, gib};
-use std::fmt::Write;
-use symmem::backend::abi::DeviceDescription;
-use symmem::backend::read_text;
+use super::backend::{Backend, describe};
 use symmem::backends::Probe;
 use symmem_bench::report::links;
 
@@ -116,7 +113,7 @@ impl Backend {
     fn devices_counted(&self) -> Vec<String> {
         let texts: Vec<String> = (self.devices.iter())
             .map(|device| match device {
-                Ok(device) => alike(device),
+                Ok(device) => describe(device, ""),
                 Err(error) => error.clone(),
             })
             .collect();
@@ -153,25 +150,6 @@ impl Backend {
         };
         runs.iter().map(of_run).collect()
     }
-}
-
-/// Describes a device without what only this one has.
-fn alike(device: &DeviceDescription) -> String {
-    let mut text = read_text(&device.name);
-    if device.architecture != 0 {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ", architecture {}", device.architecture);
-    }
-    let _ = write!(
-        text,
-        ", {} compute units, {}",
-        device.compute_units,
-        gib(device)
-    );
-    if device.partition != 0 {
-        text += ", MIG partition: not supported";
-    }
-    text
 }
 
 /// Returns how a library is written.

@@ -18,7 +18,7 @@ pub struct LibraryDescription {
     pub file: [u8; 256],
     /// Version in the library's own numbering.
     pub version: u32,
-    /// Bits `VENDOR_*`.
+    /// Bits [`NCCL_WINDOWS`] and [`NCCL_ALL_TO_ALL`].
     pub flags: u32,
 }
 

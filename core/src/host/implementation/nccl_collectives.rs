@@ -5,5 +5,5 @@ use crate::host::backend::HostBackend;
 
 impl WithoutNcclCollectives for HostBackend {
     const REASON: &'static str =
-        "the host backend has neither NCCL nor RCCL; use symmem's own algorithms";
+        "the host backend has neither NCCL nor RCCL; use `Provider::Symmem`";
 }

@@ -194,7 +194,7 @@ fn a_stub_library_says_what_it_is() {
 }
 
 #[test]
-fn nothing_works_before_initialisation_or_without_devices() {
+fn nothing_works_before_initialization_or_without_devices() {
     alone(&[("CUDA_VISIBLE_DEVICES", "")], || {
         assert_eq!(cuDeviceGetCount(Some(&mut 0)), 3);
         assert_eq!(cuInit(0), 100);

@@ -94,11 +94,11 @@ fn an_image_for_something_else_is_refused() {
             ..object()
         };
         refused(&other, 209, "");
-        let mislabelled = CodeObject {
+        let mislabeled = CodeObject {
             target: "amdgcn-amd-amdhsa--gfx90a",
             ..object()
         };
-        refused(&mislabelled, 200, "the metadata is for");
+        refused(&mislabeled, 200, "the metadata is for");
         // SAFETY: of an image that is not ELF, only the first four bytes are read.
         let code = unsafe { hipModuleLoadData(Some(&mut 0), b"PTX?".as_ptr().cast()) };
         assert_eq!(code, 200);

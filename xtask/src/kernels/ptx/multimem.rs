@@ -232,13 +232,13 @@ impl Assembler {
             .iter()
             .map(String::as_str)
             .partition(|form| is_of_8_bits(form) && target != FLOATS_OF_8_BITS);
-        let neighbours = refused.iter().map(|(_, neighbour)| *neighbour);
+        let neighbors = refused.iter().map(|(_, neighbor)| *neighbor);
         let mut found = Vec::new();
         let wrong = |what: &str, said: &str| {
             let (major, minor) = self.release;
             format!("multimem on sm_{target} by ptxas {major}.{minor}: {what}: {said}")
         };
-        let all: Vec<&str> = taken.into_iter().chain(neighbours).collect();
+        let all: Vec<&str> = taken.into_iter().chain(neighbors).collect();
         if let Err(said) = self.assemble(target, &all, folder)? {
             found.push(wrong("rejected", &said));
         }
