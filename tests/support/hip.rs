@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use super::{build, directory};
+use super::fakes::{build, directory, library_of_products, plugin};
 
 /// A release of AMD's runtime, by its library's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn make(release: Release) -> PathBuf {
     );
     // NCCL's spelling; RCCL's is `ncclAllToAll`.
     place_without(&rccl, &["ncclAlltoAll"], &directory.join("librccl.so.1"));
-    let products = super::library_of_products();
+    let products = library_of_products();
     place_without(&products, &[], &directory.join("libhipblaslt.so.1"));
     if release == Release::Seven {
         // Older releases have the compiler in the runtime's file.
@@ -138,7 +138,6 @@ pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
 
 /// Returns the HIP backend as a plugin file.
 pub fn hip_plugin() -> &'static Path {
-    static FILE: LazyLock<PathBuf> =
-        LazyLock::new(|| super::plugin("symmem-hip", "libsymmem_hip.so"));
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| plugin("symmem-hip", "libsymmem_hip.so"));
     &FILE
 }

@@ -1,5 +1,5 @@
 //! Constants of the HIP API, by value, from `hip_runtime_api.h` of versions 5.2 to 7.14 unless noted.
-//! `xtask/tests/layouts` compares them.
+//! `tests/hip-layouts` compares them.
 
 /// Attributes of a device (`hipDeviceAttribute_t`).
 pub mod device_attribute {

@@ -1,5 +1,5 @@
 //! Structs of the HIP API in their ABI layout, which is the same in versions 5.2 to 7.14, except for
-//! [`AllocationProperties`], which differs in 5.2. `xtask/tests/layouts` compares them.
+//! [`AllocationProperties`], which differs in 5.2. `tests/hip-layouts` compares them.
 
 use std::mem::offset_of;
 

@@ -1,7 +1,8 @@
 //! Runs a program in a child process, since it may crash, and judges how it ended.
 
-use crate::built::hip::{Release, fake_hip};
-use crate::built::{fake_driver, job};
+use crate::fakes::fake_driver;
+use crate::hip::{Release, fake_hip};
+use crate::job::job;
 use rustix::process::Signal;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;

@@ -1,7 +1,6 @@
 //! Tests a rendezvous at `host:port`, with and without the feature `tcp`.
 //!
-//! The library's own tests always have the feature, since the command enables it. To test without it:
-//! `cargo test -p symmem-cli --no-default-features --test rendezvous`.
+//! To test without it: `cargo test -p symmem-library-tests --no-default-features --test rendezvous`.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -29,7 +28,7 @@ fn environment() -> LaunchEnvironment {
 
 #[test]
 #[cfg(feature = "tcp")]
-fn the_command_is_built_with_tcp() {
+fn with_the_feature_an_address_is_met_at() {
     Bootstrap::connect(environment(), LONG).unwrap();
 }
 

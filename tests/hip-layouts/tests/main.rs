@@ -3,7 +3,7 @@
 //!
 //! The binding has the headers of several releases and uses those of the installed ROCm, otherwise its newest. It is an
 //! optional feature, since it may not know the release on a machine with ROCm:
-//! `cargo test -p xtask --features hip-sys --test layouts`. From 7.1 on its releases have every name used here, and CI
+//! `cargo test -p symmem-hip-layouts --features hip-sys`. From 7.1 on its releases have every name used here, and CI
 //! tests 7.1 too. The headers of 5.2 are a Debian package, which `.ci/run runtimes` unpacks; `SYMMEM_TEST_HIP_HEADERS`
 //! names their directory.
 

@@ -4,8 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::built;
 use crate::child::BACKEND;
+use crate::job::{self, job};
 use std::time::Duration;
 pub use symmem::{Communicator, Graph, Queue, Result, Stream};
 
@@ -21,12 +21,12 @@ const CHANNEL: u32 = 0;
 
 /// Opens a communicator of one rank.
 pub fn open() -> Communicator {
-    rank(0, 1, &built::job("ownership"))
+    rank(0, 1, &job("ownership"))
 }
 
 /// Runs `body` as each rank of a world, a thread a rank. Returns the results in the order of ranks.
 pub fn world<T: Send>(size: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-    let job = built::job("ownership");
+    let job = job("ownership");
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..size)
             .map(|number| {
@@ -40,7 +40,7 @@ pub fn world<T: Send>(size: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec
 }
 
 fn rank(number: u32, world: u32, job: &str) -> Communicator {
-    built::rank(BACKEND, number, world, job)
+    job::rank(BACKEND, number, world, job)
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE)
         .build()

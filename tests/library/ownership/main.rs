@@ -12,12 +12,16 @@
 //!
 //! `.ci/run sanitizer` runs the host programs under AddressSanitizer; the step says what that adds.
 
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "these tests need the fake runtimes only")]
-mod built;
-
 mod child;
 mod drop_beside_a_wait;
+#[path = "../../support/fakes.rs"]
+#[allow(dead_code, reason = "these tests need the fake runtimes only")]
+mod fakes;
+#[path = "../../support/hip.rs"]
+#[allow(dead_code, reason = "as above")]
+mod hip;
+#[path = "../../support/job.rs"]
+mod job;
 mod nested_graph;
 mod program;
 mod receive_during_reclaim;

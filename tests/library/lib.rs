@@ -1,0 +1,1 @@
+//! Tests of symmem; nothing else is here.

@@ -1,0 +1,128 @@
+//! The fake runtimes and libraries, and the backends as plugin files, each built once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// Returns a library that records the names that a process looks up, when it is preloaded.
+#[allow(dead_code, reason = "few test binaries record look-ups")]
+pub fn look_ups() -> PathBuf {
+    build(
+        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
+        "libsymmem_look_ups.so",
+    )
+}
+
+/// Returns the directory of this build's artifacts: `target/debug` or `target/release`.
+fn profile_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let directory = test.parent().and_then(Path::parent);
+    directory.expect("tests lie in target/PROFILE/deps").into()
+}
+
+/// Builds a shared object of this workspace beside the test and returns its path.
+pub fn build(arguments: &[&str], file: &str) -> PathBuf {
+    let profile = profile_directory();
+    let target = profile
+        .parent()
+        .expect("a profile's directory lies in the target directory");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).arg("--target-dir").arg(target);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let output = command.output().expect("cargo runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}:\n{text}");
+    let built = profile.join(file);
+    assert!(
+        built.is_file(),
+        "{command:?} did not make {}",
+        built.display()
+    );
+    built
+}
+
+/// Returns a directory with the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
+pub fn fake_driver() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| linked("fake-driver", &[driver()]));
+    &DIRECTORY
+}
+
+/// Returns a directory with the fake driver, the fake NCCL and the fake cuBLASLt.
+#[allow(dead_code, reason = "not every test binary has a use for them")]
+pub fn fake_driver_and_libraries() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let nccl = build(
+            &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
+            "libsymmem_fake_nccl.so",
+        );
+        let nccl = (nccl, &["libnccl.so.2"][..]);
+        let products = (library_of_products(), &["libcublasLt.so.12"][..]);
+        linked("fake-driver-and-libraries", &[driver(), nccl, products])
+    });
+    &DIRECTORY
+}
+
+/// Returns the fake of cuBLASLt and hipBLASLt.
+pub(super) fn library_of_products() -> PathBuf {
+    build(
+        &["build", "--quiet", "-p", "symmem-fake-blaslt", "--lib"],
+        "libsymmem_fake_blaslt.so",
+    )
+}
+
+/// A file, and the names that it is looked up by.
+type Library = (PathBuf, &'static [&'static str]);
+
+pub(super) fn driver() -> Library {
+    let built = build(
+        &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
+        "libsymmem_fake_cuda.so",
+    );
+    (built, &["libcuda.so", "libcuda.so.1"])
+}
+
+/// Returns a directory for the tests' files.
+pub(super) fn directory(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
+    directory
+}
+
+/// Returns a directory with links to libraries.
+fn linked(name: &str, libraries: &[Library]) -> PathBuf {
+    let directory = directory(name);
+    for (built, names) in libraries {
+        for name in *names {
+            // The link may exist from an earlier run; it is right if it names the file.
+            let link = directory.join(name);
+            if std::fs::read_link(&link).ok().as_ref() != Some(built) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(built, &link).expect("a link can be made");
+            }
+        }
+    }
+    directory
+}
+
+/// Returns the CUDA backend as a plugin file.
+pub fn cuda_plugin() -> &'static Path {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| plugin("symmem-cuda", "libsymmem_cuda.so"));
+    &FILE
+}
+
+/// Returns a backend as a plugin file.
+pub(super) fn plugin(package: &str, file: &str) -> PathBuf {
+    let arguments = [
+        "rustc",
+        "--quiet",
+        "-p",
+        package,
+        "--lib",
+        "--crate-type",
+        "cdylib",
+    ];
+    build(&arguments, file)
+}
