@@ -7,10 +7,31 @@ use std::sync::LazyLock;
 /// Returns a library that records the names that a process looks up, when it is preloaded.
 #[allow(dead_code, reason = "few test binaries record look-ups")]
 pub fn look_ups() -> PathBuf {
-    build(
-        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
-        "libsymmem_look_ups.so",
-    )
+    fake("libsymmem_look_ups.so")
+}
+
+/// The packages of all fakes. One command builds them, so that what they have in common is built once.
+const FAKES: [&str; 6] = [
+    "symmem-fake-blaslt",
+    "symmem-fake-cuda",
+    "symmem-fake-hip",
+    "symmem-fake-nccl",
+    "symmem-look-ups",
+    "symmem-plugin-fixture",
+];
+
+/// Returns a fake's file, after building all of them.
+pub fn fake(file: &str) -> PathBuf {
+    static BUILT: LazyLock<()> = LazyLock::new(|| {
+        let packages = FAKES.iter().flat_map(|package| ["-p", package]);
+        let arguments: Vec<&str> = ["build", "--quiet", "--lib"]
+            .into_iter()
+            .chain(packages)
+            .collect();
+        cargo(&arguments);
+    });
+    LazyLock::force(&BUILT);
+    existing(file)
 }
 
 /// Returns the directory of this build's artifacts: `target/debug` or `target/release`.
@@ -20,8 +41,8 @@ fn profile_directory() -> PathBuf {
     directory.expect("tests lie in target/PROFILE/deps").into()
 }
 
-/// Builds a shared object of this workspace beside the test and returns its path.
-pub fn build(arguments: &[&str], file: &str) -> PathBuf {
+/// Runs cargo with these arguments, in the profile and the target directory of the test.
+fn cargo(arguments: &[&str]) {
     let profile = profile_directory();
     let target = profile
         .parent()
@@ -35,12 +56,12 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     let output = command.output().expect("cargo runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}:\n{text}");
-    let built = profile.join(file);
-    assert!(
-        built.is_file(),
-        "{command:?} did not make {}",
-        built.display()
-    );
+}
+
+/// Returns the file of this name that cargo has built.
+fn existing(file: &str) -> PathBuf {
+    let built = profile_directory().join(file);
+    assert!(built.is_file(), "cargo did not make {}", built.display());
     built
 }
 
@@ -54,10 +75,7 @@ pub fn fake_driver() -> &'static Path {
 #[allow(dead_code, reason = "not every test binary has a use for them")]
 pub fn fake_driver_and_libraries() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let nccl = build(
-            &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
-            "libsymmem_fake_nccl.so",
-        );
+        let nccl = fake("libsymmem_fake_nccl.so");
         let nccl = (nccl, &["libnccl.so.2"][..]);
         let products = (library_of_products(), &["libcublasLt.so.12"][..]);
         linked("fake-driver-and-libraries", &[driver(), nccl, products])
@@ -67,20 +85,14 @@ pub fn fake_driver_and_libraries() -> &'static Path {
 
 /// Returns the fake of cuBLASLt and hipBLASLt.
 pub(super) fn library_of_products() -> PathBuf {
-    build(
-        &["build", "--quiet", "-p", "symmem-fake-blaslt", "--lib"],
-        "libsymmem_fake_blaslt.so",
-    )
+    fake("libsymmem_fake_blaslt.so")
 }
 
 /// A file, and the names that it is looked up by.
 type Library = (PathBuf, &'static [&'static str]);
 
 pub(super) fn driver() -> Library {
-    let built = build(
-        &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
-        "libsymmem_fake_cuda.so",
-    );
+    let built = fake("libsymmem_fake_cuda.so");
     (built, &["libcuda.so", "libcuda.so.1"])
 }
 
@@ -124,5 +136,31 @@ pub(super) fn plugin(package: &str, file: &str) -> PathBuf {
         "--crate-type",
         "cdylib",
     ];
-    build(&arguments, file)
+    cargo(&arguments);
+    existing(file)
+}
+
+/// Puts a copy of a library without some functions at `to`, by overwriting their names.
+pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
+    let mut bytes = std::fs::read(library).expect("the library");
+    for function in functions {
+        // A name in the dynamic symbols, between zero bytes.
+        let name = format!("\0{function}\0").into_bytes();
+        let mut places = Vec::new();
+        for (place, window) in bytes.windows(name.len()).enumerate() {
+            if window == name {
+                places.push(place + 1);
+            }
+        }
+        assert!(
+            !places.is_empty(),
+            "{} has no {function}",
+            library.display()
+        );
+        places.into_iter().for_each(|place| bytes[place] = b'x');
+    }
+    // Other tests may have the file of an earlier run open, so it is replaced instead of changed.
+    let fresh = to.with_extension(format!("{}", std::process::id()));
+    std::fs::write(&fresh, bytes).expect("a copy of the library");
+    std::fs::rename(&fresh, to).expect("the copy's name");
 }

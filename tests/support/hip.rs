@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use super::fakes::{build, directory, library_of_products, plugin};
+use super::fakes::{directory, fake, library_of_products, place_without, plugin};
 
 /// A release of AMD's runtime, by its library's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +74,7 @@ fn make(release: Release) -> PathBuf {
     let directory = directory(&format!("fake-hip-{release:?}"));
     let runtime = runtime();
     place_without(&runtime, &release.lacks(), &directory.join(release.name()));
-    let rccl = build(
-        &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
-        "libsymmem_fake_nccl.so",
-    );
+    let rccl = fake("libsymmem_fake_nccl.so");
     // NCCL's spelling; RCCL's is `ncclAllToAll`.
     place_without(&rccl, &["ncclAlltoAll"], &directory.join("librccl.so.1"));
     let products = library_of_products();
@@ -90,10 +87,7 @@ fn make(release: Release) -> PathBuf {
 }
 
 pub(super) fn runtime() -> PathBuf {
-    build(
-        &["build", "--quiet", "-p", "symmem-fake-hip", "--lib"],
-        "libsymmem_fake_hip.so",
-    )
+    fake("libsymmem_fake_hip.so")
 }
 
 /// Returns a directory with a runtime of the newest release and no other library.
@@ -109,31 +103,6 @@ pub fn fake_hip_without(function: &str) -> PathBuf {
     let file = directory.join(Release::Seven.name());
     place_without(&runtime(), &[function], &file);
     directory
-}
-
-/// Puts a copy of a library without some functions at `to`, by overwriting their names.
-pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
-    let mut bytes = std::fs::read(library).expect("the library");
-    for function in functions {
-        // A name in the dynamic symbols, between zero bytes.
-        let name = format!("\0{function}\0").into_bytes();
-        let mut places = Vec::new();
-        for (place, window) in bytes.windows(name.len()).enumerate() {
-            if window == name {
-                places.push(place + 1);
-            }
-        }
-        assert!(
-            !places.is_empty(),
-            "{} has no {function}",
-            library.display()
-        );
-        places.into_iter().for_each(|place| bytes[place] = b'x');
-    }
-    // Other tests may have the file of an earlier run open, so it is replaced instead of changed.
-    let fresh = to.with_extension(format!("{}", std::process::id()));
-    std::fs::write(&fresh, bytes).expect("a copy of the library");
-    std::fs::rename(&fresh, to).expect("the copy's name");
 }
 
 /// Returns the HIP backend as a plugin file.

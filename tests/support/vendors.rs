@@ -1,6 +1,7 @@
 //! Both vendors, each with its fake runtime and fake libraries, and roles that run over them.
 
-use super::hip::{Release, fake_hip, fake_hip_without_libraries, place_without};
+use super::fakes::place_without;
+use super::hip::{Release, fake_hip, fake_hip_without_libraries};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,6 +6,9 @@
 mod amount;
 mod collectives;
 mod collectives_tests;
+#[allow(dead_code, reason = "tests of other crates load more fakes")]
+#[path = "../../../tests/support/fakes.rs"]
+mod fakes;
 mod multicast;
 mod scenario;
 mod support;
@@ -93,7 +96,7 @@ fn ranks_in_one_process_do_everything_and_give_everything_back() {
 
 #[test]
 fn a_backend_loaded_from_its_plugin_file_does_the_same() {
-    let plugin = support::build_plugin();
+    let plugin = fakes::cuda_plugin();
     let path = plugin.to_str().expect("a path of this test");
     run("everything VMM_FILE_DESCRIPTOR", &[(world::PLUGIN, path)]).assert_clean();
 }

@@ -3,6 +3,7 @@
 //! The backend opens the driver once per process and finds it by environment variables. Every role is therefore
 //! this program, started again with its own environment.
 
+use crate::fakes::{driver, fake, place_without};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -22,17 +23,10 @@ pub fn fake_directory() -> &'static Path {
         std::fs::create_dir_all(&directory).expect("a directory");
         let link = directory.join("libcuda.so.1");
         // Another run may create the same link at the same time; only its target matters.
-        let _ = std::os::unix::fs::symlink(build_fake(), &link);
+        let _ = std::os::unix::fs::symlink(driver().0, &link);
         assert!(link.exists(), "{} leads nowhere", link.display());
         directory
     })
-}
-
-/// Builds the fake into the target directory that this program was built into.
-fn build_fake() -> PathBuf {
-    let target = target_directory();
-    cargo("build", "symmem-fake-cuda", &target, &[]);
-    target.join("debug/libsymmem_fake_cuda.so")
 }
 
 /// Returns a directory with the fake driver, and the fake NCCL as `libnccl.so.2`.
@@ -40,7 +34,7 @@ pub fn nccl_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
         let directory = with_driver("nccl");
-        let _ = std::os::unix::fs::symlink(build_nccl(), directory.join(NCCL));
+        let _ = std::os::unix::fs::symlink(fake(NCCL_FAKE), directory.join(NCCL));
         directory
     })
 }
@@ -49,26 +43,13 @@ pub fn nccl_directory() -> &'static Path {
 /// are overwritten.
 pub fn nccl_without(functions: &[&str]) -> PathBuf {
     let directory = with_driver("nccl-without");
-    let mut library = std::fs::read(build_nccl()).expect("the fake NCCL");
-    for function in functions {
-        // The name of a dynamic symbol, between zero bytes.
-        let name = format!("\0{function}\0").into_bytes();
-        let places: Vec<usize> = library
-            .windows(name.len())
-            .enumerate()
-            .filter(|(_, window)| *window == name)
-            .map(|(place, _)| place)
-            .collect();
-        assert!(!places.is_empty(), "the fake NCCL has no {function}");
-        places
-            .into_iter()
-            .for_each(|place| library[place + 1] = b'x');
-    }
-    std::fs::write(directory.join(NCCL), library).expect("a copy of the library");
+    place_without(&fake(NCCL_FAKE), functions, &directory.join(NCCL));
     directory
 }
 
 const NCCL: &str = "libnccl.so.2";
+/// The file of the fake NCCL.
+const NCCL_FAKE: &str = "libsymmem_fake_nccl.so";
 
 /// Returns a new directory with the fake driver.
 fn with_driver(name: &str) -> PathBuf {
@@ -78,42 +59,6 @@ fn with_driver(name: &str) -> PathBuf {
     let target = fake_directory().join("libcuda.so.1");
     std::os::unix::fs::symlink(target, driver).expect("a link");
     directory
-}
-
-fn build_nccl() -> PathBuf {
-    let target = target_directory();
-    cargo("build", "symmem-fake-nccl", &target, &[]);
-    target.join("debug/libsymmem_fake_nccl.so")
-}
-
-/// Builds the backend as a plugin file.
-pub fn build_plugin() -> PathBuf {
-    // Its own target directory: building the same crate as another library type would evict the one that this
-    // program links.
-    let target = target_directory().join("plugin");
-    cargo("rustc", "symmem-cuda", &target, &["--crate-type", "cdylib"]);
-    target.join("debug/libsymmem_cuda.so")
-}
-
-fn target_directory() -> PathBuf {
-    let program = std::env::current_exe().expect("this program's path");
-    let target = program.ancestors().nth(3).expect("target/<profile>/deps/");
-    target.to_owned()
-}
-
-fn cargo(command: &str, package: &str, target: &Path, more: &[&str]) {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args([command, "--quiet", "--package", package])
-        .args([
-            "--manifest-path",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"),
-        ])
-        .arg("--target-dir")
-        .arg(target)
-        .args(more)
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "{package} does not build");
 }
 
 /// Returns a path that no other run uses.
