@@ -41,25 +41,16 @@ const SWITCH: [&str; 1] = ["-DSYMMEM_MULTICAST_HARDWARE"];
 /// Seeds per run. A seed determines the schedule, sizes, types and grids.
 const SEEDS: u32 = 12;
 
-/// Builds and runs `device/tests/*.cpp`, in parallel.
+/// Builds and runs `device/tests/*.cpp`.
 pub fn run() -> Result<()> {
     let compiler = tools::cxx()?;
     let scratch = Scratch::new("twin")?;
     let headers = tools::root().join("device/include");
-    std::thread::scope(|scope| {
-        let started = RUNS.map(|run| {
-            let (compiler, headers, folder) = (&compiler, &headers, scratch.path());
-            scope.spawn(move || run.build_and_run(compiler, headers, folder))
-        });
-        for run in started {
-            let said = match run.join() {
-                Ok(said) => said?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            print!("{said}");
-        }
-        Ok(())
-    })
+    let said = tools::side_by_side(&RUNS, |run| {
+        run.build_and_run(&compiler, &headers, scratch.path())
+    })?;
+    print!("{}", said.concat());
+    Ok(())
 }
 
 impl Run {

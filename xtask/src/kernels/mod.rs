@@ -75,25 +75,6 @@ fn each(only: Option<Family>, run: impl Fn(Family) -> Result<()>) -> Result<()> 
         .try_for_each(run)
 }
 
-/// Does `work` with all items in parallel. Returns the results in the items' order, or the first failure.
-fn side_by_side<T: Sync, R: Send>(
-    items: &[T],
-    work: impl Fn(&T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    std::thread::scope(|scope| {
-        let work = &work;
-        let started: Vec<_> = items
-            .iter()
-            .map(|item| scope.spawn(move || work(item)))
-            .collect();
-        let done = started.into_iter().map(|running| match running.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        done.collect()
-    })
-}
-
 /// Returns an error if the lint found anything.
 fn verdict(found: Vec<String>) -> Result<()> {
     if found.is_empty() {

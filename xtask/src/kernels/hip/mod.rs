@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::family::{EXAMPLES_FOLDER, Family};
-use super::{manifest, side_by_side, verdict};
+use super::{manifest, verdict};
 use crate::error::{Error, Result, at};
-use crate::tools::{self, Scratch};
+use crate::tools::{self, Scratch, side_by_side};
 use compile::{Compiler, EXAMPLES, MODULES, TARGETS};
 use metadata::Owner;
 

@@ -17,8 +17,8 @@ use super::compile::{MODULES, assemble};
 use super::text::{self, Function, Item, Statement};
 use crate::error::{Result, at};
 use crate::kernels::family::Family;
-use crate::kernels::{flow, manifest, side_by_side, verdict};
-use crate::tools::{self, Scratch};
+use crate::kernels::{flow, manifest, verdict};
+use crate::tools::{self, Scratch, side_by_side};
 
 /// Tags in the sources, and the operations that a tag allows below system scope.
 const ALLOWED: [(&str, &[&str]); 1] = [

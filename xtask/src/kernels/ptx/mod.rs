@@ -8,9 +8,9 @@ mod text;
 use std::path::Path;
 
 use super::family::{EXAMPLES_FOLDER, Family};
-use super::{image, manifest, side_by_side, verdict};
+use super::{image, manifest, verdict};
 use crate::error::{Result, at};
-use crate::tools;
+use crate::tools::{self, side_by_side};
 use compile::{Compilers, EXAMPLES, MODULES};
 
 /// Returns the PTX of a committed module.

@@ -13,8 +13,8 @@ use super::lint;
 use super::text::{self, Item, Statement};
 use crate::error::{Error, Result, at};
 use crate::kernels::family::Family;
-use crate::kernels::{manifest, side_by_side, verdict};
-use crate::tools::{self, Scratch};
+use crate::kernels::{manifest, verdict};
+use crate::tools::{self, Scratch, side_by_side};
 
 /// Targets, and the first release to test each with.
 const TARGETS: [(&str, Release); 4] = [
