@@ -139,14 +139,14 @@ fn matrices_of_another_shape_or_place_are_refused_by_name() {
                 bias: Some(narrow),
                 ..good
             },
-            "made without the bias",
+            "the bias was passed, but the operation was made without it",
         );
         refused(
             Operands {
                 gathered: Some(part(512)),
                 ..good
             },
-            "made without",
+            "was made without it",
         );
         refused(Operands { b: good.c, ..good }, "B is");
         let b = Matrix::of(part(16 * 8), 16, 8).unwrap();

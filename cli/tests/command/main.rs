@@ -191,7 +191,7 @@ fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
             "a directory that exists",
         ),
         (&["--quick", "--full"], "cannot be used with"),
-        (&["-n", "0"], "0 is not a whole number from 1"),
+        (&["-n", "0"], "0 is not a whole number from 2"),
         (&["bench", "p2p", "--baseline", "mpi"], "nvshmem=PROGRAM"),
         (
             &["run", "-n", "2", "--", "no-such-program"],
