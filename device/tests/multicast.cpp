@@ -347,13 +347,29 @@ void calls(uint32 seed, uint32 ranks) {
   windows().clear();
 }
 
+// Whether every rank but one has told the others that it is at the barrier of this number.
+bool have_arrived(World& world, uint32 absent, uint32 number) {
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      for (uint32 block = 0; block < world.blocks; ++block) {
+        if (rank == absent || member == absent || member == rank) continue;
+        uint8* slot = reinterpret_cast<uint8*>(world.slots[rank].data()) + block * slot_bytes;
+        const auto* word = reinterpret_cast<uint32*>(slot + slot_words + member * 4);
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != number) return false;
+      }
+    }
+  }
+  return true;
+}
+
 // One rank never enters, or leaves after the first barrier: the others must leave at the deadline, or when the host has
 // aborted, and the record must name that rank and the barrier.
 void waits_end(bool comes_first, bool aborts) {
   constexpr uint32 first = 4, absent = 1;
   const uint32 seen = first + comes_first;
   World world(3, 2, 2, 3 * 2 * 16, first);
-  if (!aborts) world.deadline = second / 50;
+  // Long enough for the two that come to meet first, on a busy machine too.
+  if (!aborts) world.deadline = second;
   Random random(1);
   const Tried tried{world, random, bind(world)};
   for (auto& slots : world.slots) {
@@ -373,8 +389,11 @@ void waits_end(bool comes_first, bool aborts) {
       world.launch(symmem_multicast_reduce_bf16, arguments);
     });
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+  if (aborts) {
+    // Not before the two wait for the third only.
+    while (!have_arrived(world, absent, seen + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+  }
   for (auto& thread : running) thread.join();
   const WaitRecord& record = world.record;
   expect(record.state == 2 && record.kind == 16 + operation && record.slot == 5 && record.peer == 10 + absent &&
