@@ -390,8 +390,9 @@ void waits_end(bool comes_first, bool aborts) {
     });
   }
   if (aborts) {
-    // Not before the two wait for the third only.
-    while (!have_arrived(world, absent, seen + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Not before the two wait for the third only; a faulty kernel may never do that.
+    for (uint32 waited = 0; waited < 10000 && !have_arrived(world, absent, seen + 1); ++waited)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
   }
   for (auto& thread : running) thread.join();
