@@ -146,7 +146,7 @@ fn matrices_of_another_shape_or_place_are_refused_by_name() {
                 gathered: Some(part(512)),
                 ..good
             },
-            "was made without it",
+            "made without one",
         );
         refused(Operands { b: good.c, ..good }, "B is");
         let b = Matrix::of(part(16 * 8), 16, 8).unwrap();
