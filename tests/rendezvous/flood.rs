@@ -56,9 +56,12 @@ fn printed<const N: usize>(child: Child, words: [&str; N]) -> [u64; N] {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     words.map(|word| {
-        let mut lines = text.lines();
-        let line = lines.find_map(|line| line.strip_prefix(&format!("{word}: ")));
-        line.unwrap_or_else(|| panic!("no {word} in {text}"))
+        // The test harness begins the first line.
+        let number = text
+            .lines()
+            .find_map(|line| Some(line.split_once(&format!("{word}: "))?.1));
+        number
+            .unwrap_or_else(|| panic!("no {word} in {text}"))
             .parse()
             .unwrap()
     })

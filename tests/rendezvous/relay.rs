@@ -200,8 +200,8 @@ impl Outcome {
         match &self.ranks {
             [Ok(rank_0), Ok(rank_1)] => {
                 let is_intact = |connection: &BTreeMap<Direction, Carried>| {
-                    let enough = |(direction, needed)| connection[direction].intact() >= *needed;
-                    needed.iter().all(enough)
+                    let mut needed = needed.iter();
+                    needed.all(|(direction, needed)| connection[direction].intact() >= *needed)
                 };
                 assert!(
                     self.connections.iter().any(is_intact),
