@@ -285,7 +285,10 @@ impl<'a> Meeting<'a> {
             }
             Obstacle::NotConnected(error) => {
                 let named = self.secret_file.as_ref().map_or_else(String::new, |path| {
-                    format!(", whose name the secret in {} gives", path.display())
+                    format!(
+                        " (whose name follows from the secret in {}, the same for all ranks)",
+                        path.display()
+                    )
                 });
                 let awaited = match error.kind() {
                     io::ErrorKind::WouldBlock => {

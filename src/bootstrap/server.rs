@@ -295,27 +295,32 @@ impl Server {
                 }
             }
         }
-        let (standing, name) = (connection.standing(), connection.name());
-        if name.is_some() && has_left {
+        if has_left && connection.name().is_some() {
             // Over TCP nothing follows a farewell, and whatever else comes is not the rank's.
             self.connections.remove(&token);
-            return;
+        } else if let Some(end) = end {
+            self.close(token, end, now);
         }
-        let Some(end) = end else { return };
-        self.connections.remove(&token);
-        match (end, standing, name) {
-            (End::Closed(_), Standing::Stranger | Standing::Promising, name) => {
+    }
+
+    /// Closes connection `token`, which has come to its `end`.
+    fn close(&mut self, token: Token, end: End, now: Instant) {
+        let Some(connection) = self.connections.remove(&token) else {
+            return;
+        };
+        let (name, has_proved) = (connection.name(), connection.standing() == Standing::Proved);
+        match (end, name) {
+            (End::Refused(reason), name) => self.refusals.count(reason, name),
+            (End::Closed(_), name) if !has_proved => {
                 self.refusals.count("it was closed before it greeted", name);
             }
-            (End::Refused(reason), _, name) => self.refusals.count(reason, name),
-            (End::Closed(error), Standing::Proved, Some(name)) => {
+            // Over TCP no rank is to blame: anyone in between can cut the connection.
+            (End::Closed(error), Some(name)) => {
                 let failure = Failure::of_connection(name, error);
                 self.coordinator.fail_rendezvous(failure, now);
             }
-            (End::Closed(_), Standing::Proved, None) => {
-                self.coordinator.disconnect(token, None, now);
-            }
-            (End::Violation(reason), _, name) => {
+            (End::Closed(_), None) => self.coordinator.disconnect(token, None, now),
+            (End::Violation(reason), name) => {
                 tracing::warn!(reason, "closed a connection to the store");
                 let reason = format!("sent the store an invalid message: {reason}");
                 match name {

@@ -236,6 +236,8 @@ impl Outcome {
     fn word_of_rank_0(&self, fault: Fault, error: &BootstrapError) -> String {
         match error {
             BootstrapError::Timeout { missing, .. } if *missing == [1] => "timeout".into(),
+            // On a busy machine, rank 0 may have to give up before its own store tells it who is missing.
+            BootstrapError::Timeout { missing, .. } if missing.is_empty() => "timeout".into(),
             BootstrapError::ConnectionLost { connection, .. }
                 if error.peer().is_none() && connection.contains(&self.store) =>
             {
