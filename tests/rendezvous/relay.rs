@@ -14,9 +14,9 @@ use crate::amount::{Amount, amount};
 use crate::{free_address, place};
 
 /// Time for which the rank behind the relay tries, if what it says never arrives.
-const OF_RANK_1: Duration = Duration::from_secs(1);
+const OF_RANK_1: Duration = Duration::from_secs(2);
 /// Time for which rank 0 waits for it. Longer, so that the rank behind the relay fails on its own.
-const OF_RANK_0: Duration = Duration::from_secs(2);
+const OF_RANK_0: Duration = Duration::from_secs(4);
 /// Enough for a rendezvous that nothing disturbs.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -194,17 +194,21 @@ fn meet(fault: Option<Fault>, of_rank_0: Duration, of_rank_1: Duration) -> Outco
 }
 
 impl Outcome {
-    /// Checks that the ranks met, though `farewell` bytes to the store or those after all to the rank were altered, or
-    /// failed as they should. Returns what became of them, in a word each.
+    /// Returns whether what was `needed` of some connection arrived in each direction.
+    fn has_redirected(&self, needed: &BTreeMap<Direction, usize>) -> bool {
+        self.connections.iter().any(|connection| {
+            let mut needed = needed.iter();
+            needed.all(|(direction, needed)| connection[direction].intact() >= *needed)
+        })
+    }
+
+    /// Checks that the ranks met, if what was `needed` of the connection arrived, or failed as they should. Returns what
+    /// became of them, in a word each.
     fn check(&self, fault: Fault, needed: &BTreeMap<Direction, usize>) -> (String, String) {
         match &self.ranks {
             [Ok(rank_0), Ok(rank_1)] => {
-                let is_intact = |connection: &BTreeMap<Direction, Carried>| {
-                    let mut needed = needed.iter();
-                    needed.all(|(direction, needed)| connection[direction].intact() >= *needed)
-                };
                 assert!(
-                    self.connections.iter().any(is_intact),
+                    self.has_redirected(needed),
                     "{fault:?}: they met over an altered connection"
                 );
                 assert_eq!(rank_0.peers(), rank_1.peers(), "{fault:?}");
@@ -227,7 +231,7 @@ impl Outcome {
             }
             [Err(rank_0), Err(rank_1)] => (
                 self.word_of_rank_0(fault, rank_0),
-                self.word_of_rank_1(fault, rank_1),
+                self.word_of_rank_1(fault, rank_1, needed),
             ),
             [rank_0, rank_1] => panic!("{fault:?}: only one met: {rank_0:?} {rank_1:?}"),
         }
@@ -247,7 +251,12 @@ impl Outcome {
         }
     }
 
-    fn word_of_rank_1(&self, fault: Fault, error: &BootstrapError) -> String {
+    fn word_of_rank_1(
+        &self,
+        fault: Fault,
+        error: &BootstrapError,
+        needed: &BTreeMap<Direction, usize>,
+    ) -> String {
         let names = |text: &str| text.contains(&self.relay) || text.contains(&self.store);
         match error {
             BootstrapError::WrongSecret { address, .. }
@@ -259,6 +268,15 @@ impl Outcome {
                 if error.peer().is_none() && names(connection) =>
             {
                 "connection".into()
+            }
+            // It was redirected, and rank 0, at its Unix socket, was too slow to tell it of the altered farewell.
+            BootstrapError::Timeout {
+                missing, awaited, ..
+            } if *missing == [0]
+                && awaited.contains("the abstract Unix socket")
+                && self.has_redirected(needed) =>
+            {
+                "timeout".into()
             }
             _ => panic!("{fault:?}: rank 1: {error}"),
         }
@@ -326,7 +344,7 @@ fn what_a_relay_alters_is_an_error_that_names_the_connection_or_does_no_harm() {
     let (next, words) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         // Most of them wait for a deadline most of the time.
-        for _ in 0..12 {
+        for _ in 0..24 {
             scope.spawn(|| {
                 while let Some(&fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = meet(Some(fault), OF_RANK_0, OF_RANK_1);
