@@ -1,5 +1,5 @@
 //! A relay between a rank and rank 0 alters one byte or one message. Either the ranks meet nonetheless, and know each
-//! other, or both end with an error that blames no rank but the one that did not arrive, and names the connection.
+//! other, or both end with an error that blames no rank and, unless the rank was only waited for, names the connection.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,10 +13,11 @@ use symmem::bootstrap::{Bootstrap, BootstrapError, Secret};
 use crate::amount::{Amount, amount};
 use crate::{free_address, place};
 
-/// Time for which the rank behind the relay tries, if what it says never arrives.
-const OF_RANK_1: Duration = Duration::from_secs(2);
-/// Time for which rank 0 waits for it. Longer, so that the rank behind the relay fails on its own.
-const OF_RANK_0: Duration = Duration::from_secs(4);
+/// Time for which the rank behind the relay tries, if what it says never arrives: more than a handshake takes on a
+/// busy machine, or else the relay's work would not be seen.
+const OF_RANK_1: Duration = Duration::from_secs(8);
+/// Time for which rank 0 waits after the other has failed, until it is called off as by a launcher.
+const AFTERWARDS: Duration = Duration::from_millis(300);
 /// Enough for a rendezvous that nothing disturbs.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -144,7 +145,7 @@ struct Outcome {
     relay: String,
 }
 
-fn meet(fault: Option<Fault>, of_rank_0: Duration, of_rank_1: Duration) -> Outcome {
+fn meet(fault: Option<Fault>, of_rank_1: Duration) -> Outcome {
     let secret = Secret::random().unwrap();
     let store = free_address();
     let listener = TcpListener::bind(free_address()).unwrap();
@@ -176,11 +177,17 @@ fn meet(fault: Option<Fault>, of_rank_0: Duration, of_rank_1: Duration) -> Outco
                 });
             }
         });
+        let is_wanted = &AtomicBool::new(true);
         let rank_0 = {
             let place = place(0, 2, store, &secret);
-            scope.spawn(move || Bootstrap::connect(place, of_rank_0))
+            let is_wanted = || is_wanted.load(Ordering::Relaxed);
+            scope.spawn(move || Bootstrap::connect_while(place, LONG, &is_wanted))
         };
         let rank_1 = Bootstrap::connect(place(1, 2, &relay, &secret), of_rank_1);
+        if rank_1.is_err() {
+            std::thread::sleep(AFTERWARDS);
+            is_wanted.store(false, Ordering::Relaxed);
+        }
         let rank_0 = rank_0.join().unwrap();
         is_over.store(true, Ordering::Relaxed);
         [rank_0, rank_1]
@@ -192,6 +199,9 @@ fn meet(fault: Option<Fault>, of_rank_0: Duration, of_rank_1: Duration) -> Outco
         relay,
     }
 }
+
+/// What became of a rank that got no answer.
+const SILENCE: &str = "got no answer";
 
 impl Outcome {
     /// Returns whether what was `needed` of some connection arrived in each direction.
@@ -239,13 +249,11 @@ impl Outcome {
 
     fn word_of_rank_0(&self, fault: Fault, error: &BootstrapError) -> String {
         match error {
-            BootstrapError::Timeout { missing, .. } if *missing == [1] => "timeout".into(),
-            // On a busy machine, rank 0 may have to give up before its own store tells it who is missing.
-            BootstrapError::Timeout { missing, .. } if missing.is_empty() => "timeout".into(),
+            BootstrapError::CalledOff { .. } => "called off".into(),
             BootstrapError::ConnectionLost { connection, .. }
                 if error.peer().is_none() && connection.contains(&self.store) =>
             {
-                "connection".into()
+                "lost a connection".into()
             }
             _ => panic!("{fault:?}: rank 0: {error}"),
         }
@@ -262,12 +270,13 @@ impl Outcome {
             BootstrapError::WrongSecret { address, .. }
                 if names(address) && address.contains("the connection from ") =>
             {
-                "secret".into()
+                "refused it".into()
             }
-            BootstrapError::ConnectionLost { connection, .. }
-                if error.peer().is_none() && names(connection) =>
-            {
-                "connection".into()
+            BootstrapError::ConnectionLost {
+                connection, reason, ..
+            } if error.peer().is_none() && names(connection) => {
+                let is_silent = reason.contains("no answer");
+                if is_silent { SILENCE } else { reason }.into()
             }
             // It was redirected, and rank 0, at its Unix socket, was too slow to tell it of the altered farewell.
             BootstrapError::Timeout {
@@ -310,7 +319,7 @@ fn faults(connection: &BTreeMap<Direction, Carried>) -> Vec<Fault> {
 
 #[test]
 fn what_a_relay_alters_is_an_error_that_names_the_connection_or_does_no_harm() {
-    let undisturbed = meet(None, LONG, LONG);
+    let undisturbed = meet(None, LONG);
     assert!(
         undisturbed.ranks.iter().all(Result::is_ok),
         "{:?}",
@@ -347,7 +356,7 @@ fn what_a_relay_alters_is_an_error_that_names_the_connection_or_does_no_harm() {
         for _ in 0..24 {
             scope.spawn(|| {
                 while let Some(&fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = meet(Some(fault), OF_RANK_0, OF_RANK_1);
+                    let outcome = meet(Some(fault), OF_RANK_1);
                     let word = outcome.check(fault, &needed);
                     *words.lock().unwrap().entry(word).or_insert(0) += 1;
                 }
@@ -356,7 +365,13 @@ fn what_a_relay_alters_is_an_error_that_names_the_connection_or_does_no_harm() {
     });
     let words = words.into_inner().unwrap();
     for ((rank_0, rank_1), count) in &words {
-        println!("{count} faults: rank 0 {rank_0}, rank 1 {rank_1}");
+        println!("{count} faults: rank 0 {rank_0}; rank 1: {rank_1}");
     }
     assert_eq!(words.values().sum::<usize>(), faults.len());
+    let silent = words.iter().filter(|((_, rank_1), _)| rank_1 == SILENCE);
+    let silent: usize = silent.map(|(_, count)| count).sum();
+    assert!(
+        silent < faults.len(),
+        "or else the machine is too busy to see what the relay does"
+    );
 }
