@@ -137,7 +137,7 @@ impl Client {
                 // Part of a frame may have been sent: nothing valid can follow it.
                 let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
                 inbox.failure = Some(Failure::Failed { rank: 0, reason });
-                return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                return Err(failed(self.unanswered(start.elapsed())));
             }
             // The reason, if rank 0 gave one, is still to be read.
             Err(Errno::PIPE | Errno::CONNRESET) => {}
@@ -163,7 +163,7 @@ impl Client {
             match self.stream.wait(PollFlags::IN, wake) {
                 Ok(true) => {}
                 Ok(false) if Instant::now() >= until => {
-                    return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                    return Err(failed(self.unanswered(start.elapsed())));
                 }
                 Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
                 Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
@@ -245,10 +245,27 @@ impl Client {
                 true
             }
             Err(Errno::AGAIN) => false,
-            Ok(_) | Err(_) => {
-                inbox.failure.get_or_insert(Failure::Died { rank: 0 });
+            ended => {
+                let failure = match self.stream.connection() {
+                    None => Failure::Died { rank: 0 },
+                    Some(connection) => Failure::of_connection(connection, ended.err()),
+                };
+                inbox.failure.get_or_insert(failure);
                 false
             }
+        }
+    }
+
+    /// Returns why there is no answer after `elapsed`: over TCP, the question or the answer may have got lost.
+    fn unanswered(&self, elapsed: Duration) -> Failure {
+        match self.stream.connection() {
+            // Its own store did not get to say who is missing: too many threads want to run.
+            None if self.rank == 0 => Failure::TimedOut { missing: vec![] },
+            None => Failure::TimedOut { missing: vec![0] },
+            Some(connection) => Failure::ConnectionLost {
+                connection,
+                reason: format!("brought no answer within {elapsed:?}"),
+            },
         }
     }
 

@@ -22,6 +22,10 @@ impl Bootstrap {
     /// Meets the other ranks. Blocks until all have come, for at most `deadline`, and half a second more if rank 0
     /// does not answer. The lookup of a host name for a rendezvous by TCP has no deadline.
     ///
+    /// Ranks of a job without a secret meet under the user's own, which the first of them that finds none writes to
+    /// `XDG_RUNTIME_DIR/symmem-secret` (`/run/user/UID` if the variable is not set) or, if that folder is not the user's
+    /// own, to `HOME/.symmem-secret`. If neither folder is, the job's name takes its place.
+    ///
     /// Ranks may be processes or threads. One job can meet again under the same environment once a
     /// rendezvous is complete, if all its ranks do so in the same order.
     ///
@@ -33,6 +37,9 @@ impl Bootstrap {
     ///   comes within a second.
     /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: another process than this job's rank
     ///   0 listens there.
+    /// - [`BootstrapError::ConnectionLost`] names a connection over TCP that was cut or altered: on every rank, if rank
+    ///   0 noticed it.
+    /// - [`BootstrapError::SecretFile`] if the user's secret file cannot be used.
     /// - [`BootstrapError::JobUnknown`], [`BootstrapError::SecretMissing`] and those of
     ///   [`LaunchEnvironment::from_variables`].
     pub fn connect(

@@ -212,6 +212,13 @@ impl Coordinator {
         self.fail(failure, now);
     }
 
+    /// Fails the rendezvous for all ranks, if it is not over: a rank that had yet to join cannot any more.
+    pub(super) fn fail_rendezvous(&mut self, failure: Failure, now: Instant) {
+        if self.is_gathering() {
+            self.fail(failure, now);
+        }
+    }
+
     /// Returns whether ranks are still awaited.
     fn is_gathering(&self) -> bool {
         !self.complete && self.failure.is_none()

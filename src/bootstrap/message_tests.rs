@@ -8,7 +8,7 @@ use super::frame::{Frame, HEADER_BYTES, MAX_BODY, MessageError, frame};
 use super::handshake::Handshake;
 use super::handshake::unix::hello;
 use super::handshake::verdict::Verdict;
-use super::key::{Key, MAX_JOB};
+use super::key::{Key, MAX_KEY};
 use super::peer::PeerInformation;
 use super::process::ProcessIdentity;
 use super::reply::{Part, Reply};
@@ -97,6 +97,8 @@ fn failure() -> impl Strategy<Value = Failure> {
         any::<u32>().prop_map(|rank| Failure::OtherHost { rank }),
         ".{0,40}".prop_map(|key| Failure::NotACounter { key }),
         any::<u32>().prop_map(|rank| Failure::DescriptorLost { rank }),
+        (".{0,40}", ".{0,40}")
+            .prop_map(|(connection, reason)| Failure::ConnectionLost { connection, reason }),
     ]
 }
 
@@ -118,8 +120,12 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn key() -> impl Strategy<Value = Key> {
-    let secret = "[0-9a-f]{64}".prop_map(|text| Key::Secret(Secret::from_hex(&text).unwrap()));
-    prop_oneof![secret, ".{0,40}".prop_map(Key::Job)]
+    let secret = || "[0-9a-f]{64}".prop_map(|text| Secret::from_hex(&text).unwrap());
+    prop_oneof![
+        secret().prop_map(Key::Secret),
+        (secret(), ".{0,40}").prop_map(|(secret, job)| Key::User { secret, job }),
+        ".{0,40}".prop_map(Key::Job),
+    ]
 }
 
 /// Hands `bytes` to the store's side in pieces of `pieces` bytes, in turn. Returns the answers, the verdict and how
@@ -214,7 +220,7 @@ proptest! {
         prop_assert_eq!(hear(unix(), &own, &more, &pieces), welcome);
         let half = &greeting[..greeting.len() - 1];
         prop_assert_eq!(hear(unix(), &own, half, &pieces), (Vec::new(), Verdict::Pending, half.len()));
-        prop_assume!(!own.is(shown.kind(), shown.bytes()));
+        prop_assume!(!own.is(shown.kind(), &shown.bytes()));
         let (answer, verdict, _) = hear(unix(), &own, &hello(&shown), &pieces);
         prop_assert_eq!(answer, b"refused\n");
         prop_assert!(matches!(verdict, Verdict::Refused(_)));
@@ -222,7 +228,7 @@ proptest! {
 
     #[test]
     fn a_forged_greeting_is_refused_with_no_more_room_than_the_limit(
-        mut bytes in vec(any::<u8>(), 12..400), has_magic: bool, kind in 0u8..4, own in key()
+        mut bytes in vec(any::<u8>(), 12..400), has_magic: bool, kind in 0u8..5, own in key()
     ) {
         if has_magic {
             bytes[..8].copy_from_slice(b"symmem\0@");
@@ -234,7 +240,7 @@ proptest! {
         prop_assert!(step.verdict != Verdict::Trusted);
         if step.verdict == Verdict::Pending {
             let length = handshake.space().len();
-            prop_assert!(has_magic && length <= MAX_JOB && length == usize::from(u16::from_le_bytes([bytes[9], bytes[10]])));
+            prop_assert!(has_magic && length <= MAX_KEY && length == usize::from(u16::from_le_bytes([bytes[9], bytes[10]])));
         }
         let (_, verdict, _) = hear(Handshake::new(Transport::Unix), &own, &bytes, &[7]);
         let length = usize::from(u16::from_le_bytes([bytes[9], bytes[10]]));
@@ -243,18 +249,18 @@ proptest! {
         prop_assert_eq!(verdict == Verdict::Trusted, allowed);
     }
 
-    // Miri does not support getrandom, the source of the store's nonce.
+    // Miri does not support getrandom, the source of the store's keys.
     #[cfg(feature = "tcp")]
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn no_bytes_are_a_proof(mut bytes in vec(any::<u8>(), 40..200), has_magic: bool, own in key()) {
+    fn no_bytes_are_a_proof(mut bytes in vec(any::<u8>(), 56..200), has_magic: bool, own in key()) {
         if has_magic {
-            bytes[..8].copy_from_slice(b"symmem\0\n");
+            bytes[..8].copy_from_slice(b"symmem\0N");
         }
         let (answer, verdict, _) = hear(Handshake::new(Transport::Tcp), &own, &bytes, &[9, 1, 40]);
         prop_assert!(verdict != Verdict::Trusted);
-        let challenged = has_magic && own.secret().is_some();
-        prop_assert_eq!(answer.len(), if challenged { 64 } else { 0 });
+        let is_greeting = has_magic && own.secret().is_some();
+        prop_assert_eq!(answer, if is_greeting { b"refused\n".as_slice() } else { b"" });
     }
 
     #[test]

@@ -4,9 +4,9 @@ use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous. Version 2 has another handshake and other names of
-/// Unix sockets, so it meets version 1 over TCP only.
-pub(super) const VERSION: u32 = 2;
+/// Version of this protocol; compared at the rendezvous. Version 3 has another handshake over TCP, and other names of Unix
+/// sockets for jobs without a secret of their own: so it meets version 2 only at the Unix socket of a job with a secret.
+pub(super) const VERSION: u32 = 3;
 
 /// Returns the most bytes that each of `world` ranks may contribute to one all-gather, so that the result fits
 /// in a message.

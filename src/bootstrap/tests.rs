@@ -73,7 +73,12 @@ fn on_ranks<T: Send>(world: u32, work: impl Fn(&Bootstrap) -> T + Sync) -> Vec<T
 
 /// Starts this test binary again, to run only the test `name` with `role` in the environment.
 fn child(name: &str, role: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    command(name, role).spawn().unwrap()
+}
+
+fn command(name: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args([
             &format!("bootstrap::tests::{name}"),
             "--exact",
@@ -81,9 +86,8 @@ fn child(name: &str, role: &str) -> Child {
             "--test-threads=1",
         ])
         .env("SYMMEM_TEST_ROLE", role)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stdout(Stdio::piped());
+    command
 }
 
 fn role() -> Option<String> {

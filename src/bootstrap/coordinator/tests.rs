@@ -463,3 +463,32 @@ fn nothing_is_answered_before_joining() {
         .handle(HOST, None, 1, get, SentDescriptor::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
 }
+
+#[test]
+fn a_lost_connection_fails_the_rendezvous_for_all_and_nothing_afterwards() {
+    let lost = || Failure::ConnectionLost {
+        connection: "from a to b".into(),
+        reason: "was cut".into(),
+    };
+    let mut bench = Bench::empty(3);
+    bench.join(HOST, 0, 3);
+    bench.join(101, 1, 3);
+    bench.coordinator.fail_rendezvous(lost(), bench.now);
+    assert_eq!(
+        bench.news(),
+        [(101, UNSOLICITED, Reply::Failure(lost()))],
+        "rank 0 waits for rank 2, to tell it"
+    );
+    bench.join(102, 2, 3);
+    assert_eq!(
+        bench.news(),
+        [HOST, 102].map(|to| (to, UNSOLICITED, Reply::Failure(lost())))
+    );
+    let mut bench = Bench::joined(3);
+    bench.coordinator.fail_rendezvous(lost(), bench.now);
+    assert_eq!(bench.news(), []);
+    bench.gather(0, 2, "a");
+    bench.gather(1, 2, "a");
+    bench.gather(2, 2, "a");
+    assert_eq!(bench.news().len(), 3, "the job goes on");
+}
