@@ -31,7 +31,7 @@ const CHUNK: usize = 16 * 1024;
 pub(super) type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Interval at which that is checked.
-const WANTED_INTERVAL: Duration = Duration::from_millis(10);
+pub(super) const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection on which one request at a time waits for its answer.
 #[derive(Debug)]
@@ -54,6 +54,8 @@ struct Inbox {
     request: u64,
     /// The reason why no call can succeed any more.
     failure: Option<Failure>,
+    /// Whether the connection ended without such a reason from the store.
+    ended: bool,
 }
 
 impl Inbox {
@@ -65,6 +67,7 @@ impl Inbox {
             batches: VecDeque::new(),
             request: 0,
             failure: None,
+            ended: false,
         }
     }
 }
@@ -92,6 +95,11 @@ impl Client {
     pub(super) fn shut_down(&self) {
         // A connection that is gone needs no end.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
+    }
+
+    /// Returns whether the store's process ended without a word. Blocks while another thread is in a call.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.inbox).ended
     }
 
     /// Returns the error of every later call, if it is known. Does not block; while another thread is in a
@@ -246,7 +254,10 @@ impl Client {
             }
             Err(Errno::AGAIN) => false,
             Ok(_) | Err(_) => {
-                inbox.failure.get_or_insert(Failure::Died { rank: 0 });
+                if inbox.failure.is_none() {
+                    inbox.failure = Some(Failure::Died { rank: 0 });
+                    inbox.ended = true;
+                }
                 false
             }
         }

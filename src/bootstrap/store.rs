@@ -277,6 +277,11 @@ impl Store {
         ))
     }
 
+    /// Returns whether rank 0's process ended without a word.
+    pub(super) fn has_ended(&self) -> bool {
+        self.client.has_ended()
+    }
+
     /// Joins the store and waits for all other ranks.
     pub(super) fn join(
         &self,
