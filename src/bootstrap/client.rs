@@ -27,10 +27,10 @@ const VERDICT_GRACE: Duration = Duration::from_millis(500);
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Returns whether a rendezvous is still wanted.
+/// Returns whether a call is still wanted.
 pub(super) type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Interval at which that is checked.
+/// Interval at which a rank checks whether a rendezvous is still wanted.
 pub(super) const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection on which one request at a time waits for its answer.
@@ -121,14 +121,14 @@ impl Client {
     }
 
     /// Sends `request` and waits for its answer until `deadline` and a grace time, and only while it is
-    /// `wanted`.
+    /// `wanted`, which is checked at the interval beside.
     pub(super) fn call(
         &self,
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
         awaited: &str,
         deadline: Duration,
-        wanted: Option<StillWanted<'_>>,
+        wanted: Option<(StillWanted<'_>, Duration)>,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());
@@ -167,13 +167,13 @@ impl Client {
             if self.receive(&mut inbox) {
                 continue;
             }
-            let wake = wanted.map_or(until, |_| until.min(Instant::now() + WANTED_INTERVAL));
+            let wake = wanted.map_or(until, |(_, every)| until.min(Instant::now() + every));
             match self.stream.wait(PollFlags::IN, wake) {
                 Ok(true) => {}
                 Ok(false) if Instant::now() >= until => {
                     return Err(failed(Failure::TimedOut { missing: vec![0] }));
                 }
-                Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
+                Ok(false) if wanted.is_none_or(|(wanted, _)| wanted()) => {}
                 Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
                 Err(error) => return Err(self.system("waiting for the store", error)),
             }

@@ -193,7 +193,9 @@ impl<'a> Meeting<'a> {
         };
         let until = self.until.min(Instant::now() + FAREWELL);
         while Instant::now() < until && is_wanted() {
-            std::thread::sleep(WANTED_INTERVAL.min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(
+                WANTED_INTERVAL.min(until.saturating_duration_since(Instant::now())),
+            );
         }
         // Its end is the server's.
         drop(stream);
@@ -207,7 +209,7 @@ impl<'a> Meeting<'a> {
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let world = self.environment.world as usize;
         match reply {
-            Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
+            Reply::Welcome { peers } if peers.len() == world => Ok((store.among(&peers), peers)),
             other => Err(BootstrapError::Malformed {
                 rank: self.peer.rank,
                 reason: format!("a reply that does not match the request: {other:?}"),

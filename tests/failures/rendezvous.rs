@@ -130,7 +130,10 @@ fn late_ranks_are_told_of(victim: usize) {
         println!("rank {rank} heard of rank {victim} {after:?} after the last came: {error}");
         let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
         assert!(named, "rank {rank}: {error}");
-        assert!(after < crate::support::detection(), "rank {rank}: {after:?}");
+        assert!(
+            after < crate::support::detection(),
+            "rank {rank}: {after:?}"
+        );
     }
     early.ends_well();
     late.ends_well();

@@ -427,7 +427,13 @@ fn a_twin_counts_for_no_other_rank() {
     bench.join(HOST, 0, 3);
     bench.join(101, 1, 3);
     bench.join(200, 1, 3);
-    let taken = |to: Token| (to, UNSOLICITED, Reply::Failure(Failure::RankTaken { rank: 1 }));
+    let taken = |to: Token| {
+        (
+            to,
+            UNSOLICITED,
+            Reply::Failure(Failure::RankTaken { rank: 1 }),
+        )
+    };
     assert_eq!(bench.news(), [taken(101), taken(200)]);
     bench.join(102, 2, 3);
     assert_eq!(bench.news(), [taken(HOST), taken(102)]);
