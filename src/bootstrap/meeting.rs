@@ -171,7 +171,8 @@ impl<'a> Meeting<'a> {
     /// their deadline. The first survivor to listen blocks for [`FAREWELL`]; the others return at once.
     fn stand_in(&self) {
         let is_wanted = || self.wanted.is_none_or(|wanted| wanted());
-        if !is_wanted() {
+        // Of two ranks, none is left to come.
+        if self.environment.world <= 2 || !is_wanted() {
             return;
         }
         // A failure leaves the late ranks to their deadline. Usually another rank listens: a survivor, or rank 0 of

@@ -1,6 +1,7 @@
 //! A rank's connection to the store of its job.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
@@ -276,19 +277,19 @@ impl Store {
         awaited: String,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
-        let dead = || {
+        let dead = OnceLock::new();
+        let can_complete = || {
             let mut peers = self.peers.iter();
             let rank_0 = peers.next().filter(|rank_0| rank_0.process.is_stopped());
-            rank_0.and_then(|_| peers.find(|peer| !peer.process.is_alive()))
+            let ended = rank_0.and_then(|_| peers.find(|peer| !peer.process.is_alive()));
+            ended.is_none_or(|peer| dead.set(peer.rank).is_err())
         };
-        let can_complete = || dead().is_none();
         let watch = Some((&can_complete as StillWanted<'_>, LOOK_INTERVAL));
         let called = (self.client).call(request, descriptor, &awaited, deadline, watch);
-        match (called, dead()) {
-            (Err(BootstrapError::CalledOff { .. }), Some(peer)) => Err(BootstrapError::PeerDied {
-                peer: peer.rank,
-                awaited,
-            }),
+        match (called, dead.get()) {
+            (Err(BootstrapError::CalledOff { .. }), Some(&peer)) => {
+                Err(BootstrapError::PeerDied { peer, awaited })
+            }
             (called, _) => called,
         }
     }

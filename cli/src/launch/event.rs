@@ -4,11 +4,13 @@ use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
 use signal_hook::low_level::signal_name;
 use std::fmt;
+use std::time::Instant;
 
 pub(super) enum Event {
     Ended {
         rank: usize,
         how: Ended,
+        at: Instant,
     },
     Signal(Signal),
     /// A rank's output could not be written.

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 /// Events that are read at once.
 const BATCH: usize = 64;
@@ -46,10 +47,7 @@ impl Exits {
                 for event in &ready {
                     let (rank, pid) = unpacked(event.data.u64());
                     // Nobody receives the event if the job has ended.
-                    let _ = events.send(Event::Ended {
-                        rank,
-                        how: await_end(pid),
-                    });
+                    let _ = events.send(await_end(rank, pid));
                 }
             }
         };
@@ -71,10 +69,7 @@ impl Exits {
             // Before Linux 5.3: of ranks that end at almost the same time, the order may be wrong.
             Err(Errno::NOSYS) => {
                 let events = self.events.clone();
-                let wait = move || {
-                    let how = await_end(pid);
-                    let _ = events.send(Event::Ended { rank, how });
-                };
+                let wait = move || drop(events.send(await_end(rank, pid)));
                 let thread = std::thread::Builder::new().name(format!("symmem-wait-{rank}"));
                 thread.spawn(wait).map(drop)
             }
@@ -83,14 +78,16 @@ impl Exits {
     }
 }
 
-/// Waits for a child's end, without reaping it.
-fn await_end(pid: Pid) -> Ended {
+/// Waits for the end of a rank, without reaping it.
+fn await_end(rank: usize, pid: Pid) -> Event {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    match retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
+    let how = match retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
         Ok(Some(status)) => Ended::of(&status),
         // Another part of the process reaped it, so its exit status is unknown.
         Ok(None) | Err(_) => Ended::Code(1),
-    }
+    };
+    let at = Instant::now();
+    Event::Ended { rank, how, at }
 }
 
 fn packed(rank: usize, pid: Pid) -> u64 {

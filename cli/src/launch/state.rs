@@ -68,7 +68,7 @@ impl<'a> State<'a> {
             };
             match event {
                 Ok(Event::Signal(signal)) => self.pass_on(signal),
-                Ok(Event::Ended { rank, how }) => self.ended(rank, how),
+                Ok(Event::Ended { rank, how, at }) => self.ended(rank, how, at),
                 Ok(Event::OutputLost(error)) => self.lose(error),
                 Ok(Event::ChildEnded) => {
                     self.reap_at.get_or_insert(Instant::now() + REAP_PAUSE);
@@ -127,14 +127,14 @@ impl<'a> State<'a> {
         self.signal(if again { Signal::KILL } else { signal });
     }
 
-    fn ended(&mut self, rank: usize, how: Ended) {
+    /// Handles the end of a rank, which was noticed at `now`.
+    fn ended(&mut self, rank: usize, how: Ended, now: Instant) {
         self.running[rank] = false;
         if how.code() == 0 {
             return;
         }
         // What the rank leaves is no rank any more, but its peers would wait for it.
         self.ranks[rank].signal(Signal::KILL);
-        let now = Instant::now();
         if let Some(first) = &mut self.failure {
             return first.consider(rank, how, now);
         }
@@ -157,12 +157,12 @@ impl<'a> State<'a> {
         // first needs no message.
         let grace = self.options.grace;
         if self.passed_on.is_some_and(|(_, at)| at.elapsed() < grace) {
-            return self.plan(grace, Step::Kill);
+            return self.plan(now, grace, Step::Kill);
         }
         self.is_untold = true;
         match self.options.asks_to_end {
-            true => self.plan(self.options.reaction, Step::Terminate),
-            false => self.plan(grace, Step::Kill),
+            true => self.plan(now, self.options.reaction, Step::Terminate),
+            false => self.plan(now, grace, Step::Kill),
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> State<'a> {
         if self.lost.is_none() {
             self.lost = Some(error);
             self.signal(Signal::TERM);
-            self.plan(self.options.grace, Step::Kill);
+            self.plan(Instant::now(), self.options.grace, Step::Kill);
         }
     }
 
@@ -205,7 +205,7 @@ impl<'a> State<'a> {
         match step {
             Step::Terminate => {
                 self.signal(Signal::TERM);
-                self.plan(self.options.grace, Step::Kill);
+                self.plan(Instant::now(), self.options.grace, Step::Kill);
             }
             Step::Kill => {
                 if self.lost.is_none() {
@@ -219,8 +219,8 @@ impl<'a> State<'a> {
         }
     }
 
-    fn plan(&mut self, after: Duration, step: Step) {
-        self.next = Instant::now().checked_add(after).map(|at| (at, step));
+    fn plan(&mut self, since: Instant, after: Duration, step: Step) {
+        self.next = since.checked_add(after).map(|at| (at, step));
     }
 
     fn signal(&self, signal: Signal) {

@@ -68,6 +68,6 @@ fn watch_children(events: Sender<Event>) -> io::Result<()> {
             let _ = events.send(Event::ChildEnded);
         }
     };
-    let thread = std::thread::Builder::new().name("symmem-children".into());
+    let thread = std::thread::Builder::new().name("symmem-orphans".into());
     thread.spawn(watch).map(drop)
 }

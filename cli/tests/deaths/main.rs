@@ -79,12 +79,10 @@ fn random_deaths_are_named_and_leave_nothing() {
         let plan = Plan::draw(seed);
         let report = trial::run(&plan, limits);
         println!("{seed}: {plan}: {report}");
-        faults.extend(
-            report
-                .faults
-                .iter()
-                .map(|fault| format!("{seed}: {plan}: {fault}")),
-        );
+        for fault in &report.faults {
+            println!("    fault: {fault}");
+            faults.push(format!("{seed}: {plan}: {fault}"));
+        }
         reports.push((plan, report));
     }
     tell(&reports, limits);

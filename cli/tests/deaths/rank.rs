@@ -52,7 +52,9 @@ fn work(communicator: Communicator) -> Result<Never> {
 
 /// Returns whether a rank's line says that `rank` died.
 pub fn names_death(line: &str, rank: u32) -> bool {
-    line.contains("PeerDied") && line.contains(&format!("peer: {rank},"))
+    let peer = line.split_once("peer: ").map(|(_, rest)| rest);
+    let number = peer.and_then(|rest| rest.split(|one: char| !one.is_ascii_digit()).next());
+    line.contains("PeerDied") && number.is_some_and(|number| number.parse() == Ok(rank))
 }
 
 /// Returns whether a rank's line says that others did not come.

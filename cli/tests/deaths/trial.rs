@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use symmem_conformance::spawn::spawn;
 
 /// Interval at which processes are looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -93,7 +94,8 @@ pub fn run(plan: &Plan, limits: Limits) -> Report {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(writer);
-        command.spawn().expect("a process")
+        // If this test is killed, nothing goes on.
+        spawn(command).expect("a process")
     });
     let mut trial = Trial {
         plan,
