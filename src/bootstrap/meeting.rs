@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::StillWanted;
-use crate::bootstrap::coordinator::Coordinator;
+use crate::bootstrap::client::{StillWanted, WANTED_INTERVAL};
+use crate::bootstrap::coordinator::{Coordinator, FAREWELL};
 use crate::bootstrap::deadline;
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::environment::LaunchEnvironment;
@@ -164,7 +164,18 @@ impl<'a> Meeting<'a> {
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let stream = self.reach(&address)?;
         let store = Store::new(self.peer.rank, self.environment.world, stream, None);
-        match store.join(&self.request(), self.left(), self.wanted)? {
+        let reply = match store.join(&self.request(), self.left(), self.wanted) {
+            Ok(reply) => reply,
+            Err(error) => {
+                let has_ended = store.has_ended();
+                drop(store);
+                if has_ended {
+                    self.stand_in();
+                }
+                return Err(error);
+            }
+        };
+        match reply {
             Reply::Redirect { name } if !matches!(address, Address::Unix(_)) => {
                 // With a farewell, so that the store does not take the end for a cut.
                 drop(store);
@@ -174,6 +185,42 @@ impl<'a> Meeting<'a> {
         }
     }
 
+    /// Listens in place of rank 0, which died, to tell the ranks that come late: else they would wait for it until
+    /// their deadline. The first survivor to listen blocks for [`FAREWELL`]; the others return at once.
+    fn stand_in(&self) {
+        let is_wanted = || self.wanted.is_none_or(|wanted| wanted());
+        // Of two ranks, none is left to come.
+        if self.environment.world <= 2 || !is_wanted() {
+            return;
+        }
+        // A failure leaves the late ranks to their deadline. Usually another rank listens: a survivor, or rank 0 of
+        // the next attempt.
+        let Ok(listener) = Listener::bind(&self.address) else {
+            return;
+        };
+        let LaunchEnvironment {
+            world, generation, ..
+        } = *self.environment;
+        let failure = Failure::Died { rank: 0 };
+        let boot_id = self.peer.boot_id.clone();
+        let coordinator = Coordinator::of_failed(world, generation, boot_id, failure);
+        // No rank is redirected, so there is no socket to name.
+        let (key, name) = (self.key.clone(), String::new());
+        let started = ServerThread::start(vec![listener], key, name, world, coordinator);
+        let Ok((server, stream)) = started else {
+            return;
+        };
+        let until = self.until.min(Instant::now() + FAREWELL);
+        while Instant::now() < until && is_wanted() {
+            std::thread::sleep(
+                WANTED_INTERVAL.min(until.saturating_duration_since(Instant::now())),
+            );
+        }
+        // Its end is the server's.
+        drop(stream);
+        drop(server);
+    }
+
     fn welcomed(
         &self,
         store: Store,
@@ -181,7 +228,7 @@ impl<'a> Meeting<'a> {
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let world = self.environment.world as usize;
         match reply {
-            Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
+            Reply::Welcome { peers } if peers.len() == world => Ok((store.among(&peers), peers)),
             other => Err(BootstrapError::Malformed {
                 rank: self.peer.rank,
                 reason: format!("a reply that does not match the request: {other:?}"),

@@ -1,13 +1,15 @@
 //! A rank's connection to the store of its job.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::{Client, StillWanted};
+use crate::bootstrap::client::{Client, StillWanted, WANTED_INTERVAL};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::MAX_BODY;
+use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{MAX_NAME, Request, payload_limit};
 use crate::bootstrap::server::ServerThread;
@@ -15,6 +17,9 @@ use crate::bootstrap::stream::Stream;
 
 /// Time to notify the store that this rank leaves or fails.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Interval at which a rank that waits in a collective checks whether its peers' processes run.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A rank's contribution to an all-gather.
 #[derive(Debug)]
@@ -30,11 +35,13 @@ pub struct Contribution {
 /// All ranks must call the collectives in the same order, from one thread of a rank at a time: a second thread
 /// waits for the first. Every call returns by its deadline (at most half a second later, if rank 0 does not
 /// answer). Once a rank has died or failed, or rank 0 has left, all calls of all ranks fail at once with that
-/// reason.
+/// reason; if rank 0 is stopped, collectives fail within 0.1 s of a death, and other calls at their deadline.
 #[derive(Debug)]
 pub struct Store {
     client: Client,
     world: u32,
+    /// All ranks, once they have met.
+    peers: Vec<PeerInformation>,
     /// The store's thread, on rank 0 only.
     server: Option<ServerThread>,
 }
@@ -44,8 +51,15 @@ impl Store {
         Self {
             client: Client::new(rank, stream),
             world,
+            peers: Vec::new(),
             server,
         }
+    }
+
+    /// Makes collectives end when the process of one of `peers` has.
+    pub(super) fn among(mut self, peers: &[PeerInformation]) -> Self {
+        self.peers = peers.to_vec();
+        self
     }
 
     /// Returns this rank.
@@ -104,7 +118,7 @@ impl Store {
             deadline: microseconds(deadline),
         };
         let awaited = format!("collective {tag:?}");
-        let (reply, batch) = self.call(&request, descriptor, &awaited, deadline)?;
+        let (reply, batch) = self.call_all(&request, descriptor, awaited, deadline)?;
         let Reply::Gathered { parts } = reply else {
             return Err(self.unexpected(&reply));
         };
@@ -254,6 +268,32 @@ impl Store {
         (self.client).call(request, descriptor, awaited, deadline, None)
     }
 
+    /// Calls as [`Store::call`] does, for a collective, which cannot complete once a peer's process has ended. Rank 0
+    /// learns of that end by itself and answers with the reason, unless it is stopped.
+    fn call_all(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+        awaited: String,
+        deadline: Duration,
+    ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        let dead = OnceLock::new();
+        let can_complete = || {
+            let mut peers = self.peers.iter();
+            let rank_0 = peers.next().filter(|rank_0| rank_0.process.is_stopped());
+            let ended = rank_0.and_then(|_| peers.find(|peer| !peer.process.is_alive()));
+            ended.is_none_or(|peer| dead.set(peer.rank).is_err())
+        };
+        let watch = Some((&can_complete as StillWanted<'_>, LOOK_INTERVAL));
+        let called = (self.client).call(request, descriptor, &awaited, deadline, watch);
+        match (called, dead.get()) {
+            (Err(BootstrapError::CalledOff { .. }), Some(&peer)) => {
+                Err(BootstrapError::PeerDied { peer, awaited })
+            }
+            (called, _) => called,
+        }
+    }
+
     fn check_size(
         &self,
         what: &'static str,
@@ -277,6 +317,11 @@ impl Store {
         ))
     }
 
+    /// Returns whether rank 0's process ended without a word.
+    pub(super) fn has_ended(&self) -> bool {
+        self.client.has_ended()
+    }
+
     /// Joins the store and waits for all other ranks.
     pub(super) fn join(
         &self,
@@ -284,6 +329,7 @@ impl Store {
         deadline: Duration,
         wanted: Option<StillWanted<'_>>,
     ) -> Result<Reply, BootstrapError> {
+        let wanted = wanted.map(|wanted| (wanted, WANTED_INTERVAL));
         (self.client)
             .call(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)

@@ -260,7 +260,8 @@ fn different_collectives_at_the_same_time_are_an_error_at_once() {
 
 #[test]
 fn two_of_one_rank_are_an_error_on_all() {
-    for taken in [0, 1].repeat(20) {
+    // Rank 2 never comes, so rank 0 stays for the whole farewell each time.
+    for taken in [0, 1].repeat(4) {
         let job = job();
         let ranks = vec![place(0, 3, &job), place(1, 3, &job), place(taken, 3, &job)];
         for result in connect_all(ranks, LONG) {

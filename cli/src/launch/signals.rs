@@ -1,8 +1,7 @@
-//! Receives the signals that the launcher forwards to the ranks.
+//! Receives the signals that reach the ranks by the launcher and the supervisor.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -10,8 +9,6 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
-
-use super::event::Event;
 
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
@@ -21,7 +18,7 @@ static UNWATCHED: AtomicBool = AtomicBool::new(true);
 /// The number of [`SignalWatch`]es that exist; `None` before the first.
 static LIVING: Mutex<Option<usize>> = Mutex::new(None);
 
-/// Turns signals into events for as long as it exists.
+/// Receives signals for as long as it exists.
 ///
 /// Neither std nor rustix can receive a signal, hence signal-hook. Its handlers stay installed afterwards. They then
 /// end the process if the signal's action was the default before the first watch; an ignored signal stays ignored,
@@ -32,7 +29,8 @@ pub(super) struct SignalWatch {
 }
 
 impl SignalWatch {
-    pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
+    /// Starts a thread that calls `receive` with each signal.
+    pub(super) fn start(receive: impl Fn(Signal) + Send + 'static) -> io::Result<Self> {
         let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
         if living.is_none() {
             // Before the first handler is installed; afterwards no signal looks unhandled.
@@ -48,8 +46,7 @@ impl SignalWatch {
             .spawn(move || {
                 for number in signals.forever() {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        // Nobody receives the event if the launcher has already returned.
-                        let _ = events.send(Event::Signal(signal));
+                        receive(signal);
                     }
                 }
             })?;

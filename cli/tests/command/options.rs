@@ -111,7 +111,9 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
     let directory = directory(&format!("completions-{shell}"));
     let script = text(&succeed(symmem(&directory, &["completions", shell])).stdout);
     assert!(script.contains(part) && script.contains("selftest"));
-    assert!(!script.contains("rank-selftest"), "it is hidden");
+    for hidden in ["rank-selftest", "supervise"] {
+        assert!(!script.contains(hidden), "{hidden} is hidden");
+    }
 }
 
 #[rstest]

@@ -237,3 +237,16 @@ fn a_baseline_that_breaks_off_is_an_error_that_names_it_and_leaves_no_process() 
     );
     have_ended(&directory);
 }
+
+#[test]
+fn a_baseline_that_is_killed_is_named_with_its_signal_at_once() {
+    let directory = directory("baseline-killed");
+    let script = "#!/bin/sh\necho $$ >> pids\nkill -9 $$\n";
+    let baseline = format!("nvshmem={}", program(&directory, script).display());
+    let arguments = ["bench", "p2p", "--quick", "--baseline", &baseline];
+    let start = std::time::Instant::now();
+    let error = fail(on_fake_driver(&directory, 2, &arguments));
+    assert!(error.contains("SIGKILL"), "{error}");
+    // Far below the time limit of an answer.
+    assert!(start.elapsed().as_secs() < 50, "{:?}", start.elapsed());
+}
