@@ -145,6 +145,26 @@ fn a_symbol_that_is_data_is_not_called(#[case] name: &str, #[case] item: &str) {
 }
 
 #[test]
+fn a_symbol_without_a_type_is_not_called_if_it_is_not_code() {
+    let (directory, symbol) = (directory("untyped"), symbol("untyped"));
+    let (source, file) = (
+        directory.join("plugin.s"),
+        directory.join("libsymmem_untyped.so"),
+    );
+    let text = format!(".data\n.globl {symbol}\n{symbol}: .quad 7\n");
+    fs::write(&source, text).expect("a source");
+    // The compiler's own linker.
+    let status = Command::new("cc")
+        .args(["-shared", "-nostdlib", "-o"])
+        .args([&file, &source])
+        .status();
+    assert!(status.expect("an assembler").success());
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("its owner's");
+    let error = refused(&file, "untyped");
+    assert!(matches!(error, LoadError::NotAFunction { .. }), "{error:?}");
+}
+
+#[test]
 fn a_plugin_that_is_cut_anywhere_before_its_last_segments_end_is_truncated() {
     let whole = plugin("cut", &[symbol("cut")], 0);
     let bytes = fs::read(&whole).expect("the file");
