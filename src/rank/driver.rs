@@ -145,7 +145,10 @@ impl Driver {
     /// Registers a stream, so that nothing it may use is released while it has work. A caller's stream may be
     /// registered more than once.
     pub fn add_stream(&self, stream: KnownStream) {
-        self.streams.known().push(stream);
+        // In a fork a thread that is not there may hold the lock.
+        if !self.health.is_fork() {
+            self.streams.known().push(stream);
+        }
     }
 
     /// Removes one entry of a stream, if it has no work. A stream made here may also be registered as the

@@ -5,6 +5,7 @@ use crate::support::{Member, PATIENCE, Plan, Setting, on_each_backend};
 use rstest::rstest;
 use rstest_reuse::apply;
 use rustix::process::{Pid, WaitOptions, waitpid};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use symmem::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
@@ -154,10 +155,7 @@ fn fork_a_rank(member: &Member) -> Result<()> {
     if member.rank == 0 {
         let parent = std::process::id();
         match fork() {
-            0 => {
-                use_in_a_fork(member, parent, parts);
-                _exit(0);
-            }
+            0 => end_after(|| use_in_a_fork(member, parent, parts)),
             child => ends_well(child),
         }
     }
@@ -181,6 +179,12 @@ fn fork_a_rank(member: &Member) -> Result<()> {
     let leaks = communicator.finalize()?;
     assert!(leaks.is_empty(), "{leaks:?}");
     Ok(())
+}
+
+/// Ends a fork after this, and never returns into the harness.
+fn end_after(run: impl FnOnce()) -> ! {
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    _exit(ended.is_err().into())
 }
 
 /// Waits for the end of a child.
@@ -296,7 +300,7 @@ fn fork_a_bootstrap(member: &Member) {
     if member.rank == 0 {
         let parent = std::process::id();
         match fork() {
-            0 => {
+            0 => end_after(|| {
                 let store = bootstrap.store();
                 let refused = [
                     store.check(),
@@ -309,8 +313,7 @@ fn fork_a_bootstrap(member: &Member) {
                 // On rank 0 the drop would wait for the store's thread, which the fork does not have.
                 drop(bootstrap);
                 member.say("fork", format!("{right} {refused:?}"));
-                _exit(0);
-            }
+            }),
             child => ends_well(child),
         }
     }
