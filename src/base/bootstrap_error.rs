@@ -261,6 +261,18 @@ pub enum BootstrapError {
         /// This rank.
         rank: u32,
     },
+    /// This process is a fork of the one that met the other ranks.
+    #[error(
+        "rank {rank}: process {} is a fork of process {owner}, and only process {owner} can use its connection to the \
+         other ranks; fork before you connect, or start a program in the fork",
+        std::process::id()
+    )]
+    Forked {
+        /// The rank of the process that connected.
+        rank: u32,
+        /// The number of that process.
+        owner: u32,
+    },
     /// More bytes than a message can carry.
     #[error(
         "rank {rank}: {what} of {size} bytes exceeds the limit of {limit} bytes; shorten it, or divide data among \
@@ -353,6 +365,7 @@ impl BootstrapError {
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::PeerLeft { .. } => ErrorKind::PeerLeft,
+            Self::Forked { .. } => ErrorKind::Forked,
             Self::TagMismatch { .. }
             | Self::WorldMismatch { .. }
             | Self::VersionMismatch { .. }
@@ -380,6 +393,7 @@ impl BootstrapError {
             | Self::Timeout { rank, .. }
             | Self::TagMismatch { rank, .. }
             | Self::CalledOff { rank }
+            | Self::Forked { rank, .. }
             | Self::TooLarge { rank, .. }
             | Self::NotACounter { rank, .. }
             | Self::Malformed { rank, .. }

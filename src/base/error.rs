@@ -158,6 +158,18 @@ pub enum Error {
         /// This rank.
         rank: usize,
     },
+    /// This process is a fork of the one that built the communicator.
+    #[error(
+        "rank {rank}: process {} is a fork of process {owner}, and only process {owner} can use its communicator; fork \
+         before you build the communicator, or start a program in the fork",
+        std::process::id()
+    )]
+    Forked {
+        /// The rank of the process that built the communicator.
+        rank: usize,
+        /// The number of that process.
+        owner: u32,
+    },
     /// A range outside of its buffer.
     #[error(
         "rank {rank}: elements {offset}..{} are out of range for a buffer of {length} elements",
@@ -278,6 +290,7 @@ impl Error {
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::Aborted { .. } => ErrorKind::Aborted,
+            Self::Forked { .. } => ErrorKind::Forked,
             Self::OutOfRange { .. } | Self::InvalidArgument { .. } | Self::BadSelection(_) => {
                 ErrorKind::InvalidArgument
             }
@@ -304,6 +317,7 @@ impl Error {
             | Self::PeerDied { rank, .. }
             | Self::PeerFailed { rank, .. }
             | Self::Aborted { rank }
+            | Self::Forked { rank, .. }
             | Self::OutOfRange { rank, .. }
             | Self::InvalidArgument { rank, .. }
             | Self::Unsupported { rank, .. }
@@ -386,7 +400,7 @@ impl Error {
 }
 
 impl From<BootstrapError> for Error {
-    /// A bad variable is the same variant, whichever code reads it.
+    /// A bad variable or a fork is the same variant, whichever code notices it.
     fn from(error: BootstrapError) -> Self {
         match error {
             BootstrapError::BadVariable {
@@ -394,6 +408,10 @@ impl From<BootstrapError> for Error {
                 value,
                 expected,
             } => BadVariable::new(name, value, expected).into(),
+            BootstrapError::Forked { rank, owner } => Self::Forked {
+                rank: rank as usize,
+                owner,
+            },
             error => Self::Bootstrap(Arc::new(error)),
         }
     }

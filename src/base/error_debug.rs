@@ -35,6 +35,7 @@ impl fmt::Debug for Fields<'_> {
             PeerDied { rank, peer }
             PeerFailed { rank, peer, reason }
             Aborted { rank }
+            Forked { rank, owner }
             OutOfRange { rank, offset, count, length }
             InvalidArgument { rank, operation, message }
             Unsupported { rank, operation, message }

@@ -70,9 +70,18 @@ pub(crate) const BACKEND: Variable = own(
 /// Search path of plugins.
 pub(crate) const PLUGIN_PATH: Variable = own(
     "SYMMEM_PLUGIN_PATH",
-    "directories separated by colons",
+    "directories separated by colons; empty elements are ignored",
     "the executable's directory, which is always searched last",
     "Lists the directories to search for libsymmem_NAME.so",
+);
+
+/// Whether plugin files that every user may write are loaded.
+pub(crate) const PLUGIN_WORLD_WRITABLE: Variable = own(
+    "SYMMEM_PLUGIN_WORLD_WRITABLE",
+    "1 or 0",
+    "0",
+    "Makes symmem load (1) or refuse (0) a plugin file that every user of the machine may write, or whose directory \
+     every user may write",
 );
 
 /// Strategies of sharing memory to try.
@@ -105,6 +114,7 @@ pub(crate) const TUNING: Variable = own(
 pub static VARIABLES: &[Variable] = &[
     BACKEND,
     PLUGIN_PATH,
+    PLUGIN_WORLD_WRITABLE,
     SHARE,
     CHECK,
     TUNING,
@@ -152,7 +162,7 @@ pub static VARIABLES: &[Variable] = &[
         name: "SYMMEM_LIBRARY_PATH",
         owner: SYMMEM,
         read_by: &["symmem-gpu"],
-        accepts: "directories separated by colons",
+        accepts: "directories separated by colons; empty elements are ignored",
         default: "none: the dynamic loader's search path comes first",
         about: "Lists the directories to search first for driver, NCCL, RCCL, cuBLASLt and hipBLASLt",
     },

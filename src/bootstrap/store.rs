@@ -1,10 +1,11 @@
 //! A rank's connection to the store of its job.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
+use crate::base::fork_mark::ForkMark;
 use crate::bootstrap::client::{Client, StillWanted, WANTED_INTERVAL};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
@@ -36,9 +37,12 @@ pub struct Contribution {
 /// waits for the first. Every call returns by its deadline (at most half a second later, if rank 0 does not
 /// answer). Once a rank has died or failed, or rank 0 has left, all calls of all ranks fail at once with that
 /// reason; if rank 0 is stopped, collectives fail within 0.1 s of a death, and other calls at their deadline.
+///
+/// In a fork of the process that connected, every call is [`BootstrapError::Forked`], and the drop does nothing.
 #[derive(Debug)]
 pub struct Store {
     client: Client,
+    process: Arc<ForkMark>,
     world: u32,
     /// All ranks, once they have met.
     peers: Vec<PeerInformation>,
@@ -50,6 +54,7 @@ impl Store {
     pub(super) fn new(rank: u32, world: u32, stream: Stream, server: Option<ServerThread>) -> Self {
         Self {
             client: Client::new(rank, stream),
+            process: Arc::new(ForkMark::new()),
             world,
             peers: Vec::new(),
             server,
@@ -70,6 +75,22 @@ impl Store {
     /// Returns the number of ranks in the job.
     pub fn world(&self) -> u32 {
         self.world
+    }
+
+    /// Returns the mark of the process that connected.
+    pub(crate) fn process(&self) -> &Arc<ForkMark> {
+        &self.process
+    }
+
+    /// Refuses a call in a fork, which shares the socket with its parent: each would read the other's answers.
+    fn check_process(&self) -> Result<(), BootstrapError> {
+        match self.process.is_fork() {
+            false => Ok(()),
+            true => Err(BootstrapError::Forked {
+                rank: self.client.rank(),
+                owner: self.process.owner(),
+            }),
+        }
     }
 
     /// Returns the most bytes that a rank can contribute to one all-gather: all ranks share 1 MiB.
@@ -235,6 +256,7 @@ impl Store {
     /// # Errors
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
     pub fn fail(&self, reason: &str) -> Result<(), BootstrapError> {
+        self.check_process()?;
         let end = (0..=reason.len().min(64 * 1024))
             .rev()
             .find(|&end| reason.is_char_boundary(end))
@@ -254,6 +276,7 @@ impl Store {
     /// # Errors
     /// The error of every later call of this rank.
     pub fn check(&self) -> Result<(), BootstrapError> {
+        self.check_process()?;
         self.client.check()
     }
 
@@ -265,6 +288,7 @@ impl Store {
         awaited: &str,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        self.check_process()?;
         (self.client).call(request, descriptor, awaited, deadline, None)
     }
 
@@ -343,9 +367,13 @@ impl AsFd for Store {
 }
 
 /// Leaves the job. On rank 0 this ends the store, within a second. A rank that is panicking does not leave: it
-/// counts as dead.
+/// counts as dead. A fork does nothing: the socket is its parent's, and the store's thread does not run in it.
 impl Drop for Store {
     fn drop(&mut self) {
+        if self.process.is_fork() {
+            std::mem::forget(self.server.take());
+            return;
+        }
         if !std::thread::panicking() {
             // A store that is gone needs no notice.
             let _ = (self.client).tell(&Request::Leave, Instant::now() + FAREWELL_DEADLINE);

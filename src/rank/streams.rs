@@ -7,7 +7,9 @@
 
 use crate::backend::abi::{DeviceDescription, RawEvent, RawStream};
 use crate::base::lock::lock;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use symmem_core::tickets::Tickets;
 
 /// A stream that may use memory of this rank.
@@ -28,6 +30,8 @@ pub struct Streams {
     /// The device that frees wait for; `None` on the host, where no free waits.
     device: Option<[u8; 16]>,
     known: Mutex<Vec<KnownStream>>,
+    /// Held exclusively while a capture begins, and shared by calls that would invalidate a capture.
+    captures: RwLock<()>,
 }
 
 /// The streams of all communicators of this process.
@@ -42,6 +46,7 @@ impl Streams {
             tickets: Tickets::default(),
             device: on_gpu.then_some(device.uuid),
             known: Mutex::default(),
+            captures: RwLock::default(),
         });
         let mut process = lock(&PROCESS);
         process.retain(|other| other.strong_count() > 0);
@@ -52,6 +57,20 @@ impl Streams {
     /// Returns the locked list of streams: they stay live while it is locked.
     pub fn known(&self) -> MutexGuard<'_, Vec<KnownStream>> {
         lock(&self.known)
+    }
+
+    /// Keeps this communicator from beginning captures while the guard lives. A thread holds one guard at a time, and
+    /// only for a call that does not wait.
+    pub fn hold_captures(&self) -> RwLockReadGuard<'_, ()> {
+        // The lock guards no data that a panic could leave half changed.
+        self.captures.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the guards of [`Streams::hold_captures`], and keeps others waiting while a capture begins.
+    pub fn begin_capture(&self) -> RwLockWriteGuard<'_, ()> {
+        self.captures
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the streams of the process's other communicators on the same device; none on the host backend.

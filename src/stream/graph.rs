@@ -101,10 +101,12 @@ impl Capture {
     fn begin(stream: &Stream) -> Result<Self> {
         let world = stream.world();
         world.health.check()?;
+        let raw = stream.raw_handle();
+        // Another thread may be asking for the progress of this stream, which would invalidate the capture.
+        let _beginning = world.streams.begin_capture();
         // Another capture of this stream may be under way, through the driver's API or another value that wraps
         // the stream.
         stream.refuse_capture("capture")?;
-        let raw = stream.raw_handle();
         // SAFETY: the stream is live.
         unsafe { world.backend.capture_begin(raw) }
             .map_err(|failure| world.failed("capture", failure))?;
@@ -116,6 +118,7 @@ impl Capture {
 
     fn end(mut self) -> Result<Graph> {
         let (world, raw) = (self.queue.world().clone(), self.queue.raw_handle());
+        world.health.check_process()?;
         // SAFETY: the capture began in `begin`.
         let graph = unsafe { world.backend.capture_end(raw) }
             .map_err(|failure| world.failed("capture", failure))?;
@@ -142,6 +145,10 @@ impl Drop for Capture {
 }
 
 fn end_capture(world: &World, raw: RawStream) {
+    if world.health.is_fork() {
+        // The capture is its parent's.
+        return;
+    }
     // SAFETY: the stream is live.
     if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(false)) {
         // An attempt to end the capture failed, and ended it.

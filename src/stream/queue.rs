@@ -15,8 +15,8 @@ use std::time::Duration;
 /// An ordered queue of device work: a [`Stream`], or the graph that [`Stream::capture`] records.
 ///
 /// Every method enqueues work and returns without waiting for it; [`Stream::synchronize`] waits. Outside of a
-/// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: a wait for a
-/// signal in host memory is registered with the watcher, and an [`crate::Exchange`] of more than 32 sends and
+/// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: more than 256 waits
+/// for signals in host memory at a time, and an [`crate::Exchange`] of more than 32 sends and
 /// receives allocates. Collectives that are compared ([`crate::Configuration::check_calls`]) do both, and block
 /// until the other ranks have made the call.
 ///
@@ -118,6 +118,7 @@ impl Queue {
     /// Asks the driver whether the stream is being captured, by this library or directly through the driver's
     /// API.
     pub(crate) fn query_capturing(&self, operation: &'static str) -> Result<bool> {
+        self.world.health.check_process()?;
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
             .map_err(|failure| self.world.failed(operation, failure))
@@ -125,10 +126,10 @@ impl Queue {
 
     /// Refuses queries of the stream's progress during a capture: a query would invalidate the capture.
     pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
-        if self.query_capturing(operation)? {
-            return Err(self.invalid(operation, "the stream is being captured"));
+        match self.query_capturing(operation)? {
+            true => Err(self.world.captured(operation)),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -197,7 +198,8 @@ impl Stream {
     /// # Errors
     /// Failures on the device or at a peer since the last call: [`Error::Timeout`] of a wait,
     /// [`Error::PeerDied`], the backend's errors; these poison the communicator. [`Error::HostTimeout`] at the
-    /// deadline; [`Error::InvalidArgument`] while the stream is being captured.
+    /// deadline. [`Error::InvalidArgument`] while the stream is being captured, or once another thread begins to
+    /// capture it: the communicator can still be used.
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_within(self.world.deadlines.wait)
     }
@@ -218,11 +220,15 @@ impl Stream {
     /// # Errors
     /// As [`Stream::synchronize`].
     pub fn is_idle(&self) -> Result<bool> {
-        self.world.health.look()?;
-        self.refuse_capture("is_idle")?;
+        const NAME: &str = "is_idle";
+        let world = &self.world;
+        world.health.look()?;
         // SAFETY: the stream is live.
-        unsafe { self.world.backend.stream_idle(self.raw) }
-            .map_err(|failure| self.world.failed("is_idle", failure))
+        let idle = || unsafe { world.backend.stream_idle(self.raw) };
+        world
+            .outside_captures(self.raw, idle)
+            .map_err(|failure| world.failed(NAME, failure))?
+            .ok_or_else(|| world.captured(NAME))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::backend::{CollectiveKernels, Signals};
 use crate::base::error::Result;
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
-use crate::health::watcher::HostWait;
+use crate::health::host_waits::HostWait;
 use crate::stream::queue::Queue;
 use std::time::{Duration, Instant};
 

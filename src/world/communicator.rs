@@ -23,6 +23,9 @@ use std::time::Duration;
 /// dies, or does not come within the setup deadline, poisons the communicator. All other methods concern this rank
 /// alone. `Communicator` can be shared between threads.
 ///
+/// A fork of the process cannot use it, nor anything made from it: every call there is [`Error::Forked`], and drops do
+/// nothing. Fork before you build the communicator, or start a program in the fork.
+///
 /// ```
 /// # fn main() -> symmem::Result<()> {
 /// let communicator = symmem::init()?;
@@ -151,6 +154,7 @@ impl Communicator {
     /// The backend's errors.
     pub fn memory_information(&self) -> Result<MemoryInformation> {
         let shared = &self.world;
+        shared.health.check_process()?;
         shared
             .backend
             .memory_information()

@@ -52,6 +52,11 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(membership) = self.membership.take() {
+            if self.shared.health.is_fork() {
+                // Its parent's; the lists below may be locked by a thread that is not there.
+                std::mem::forget(membership);
+                return;
+            }
             let allocation = membership.slots.allocation().clone();
             for side in membership.lanes.closing() {
                 self.shared.released.push(side);

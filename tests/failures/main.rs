@@ -13,6 +13,7 @@ mod calls;
 mod collectives;
 mod exporter;
 mod injection;
+mod local;
 mod memory;
 mod mismatch;
 mod multicast;
@@ -39,6 +40,7 @@ fn rank() {
         "collectives" => collectives::role(role, &member),
         "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
+        "local" => local::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
         "multicast" => multicast::role(role, &member),
