@@ -151,7 +151,8 @@ fn meet(fault: Option<Fault>, of_rank_1: Duration) -> Outcome {
     let listener = TcpListener::bind(free_address()).unwrap();
     listener.set_nonblocking(true).unwrap();
     let relay = listener.local_addr().unwrap().to_string();
-    let (is_over, connections) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (is_over, is_wanted) = (AtomicBool::new(false), AtomicBool::new(true));
+    let connections = Mutex::new(Vec::new());
     let ranks = std::thread::scope(|scope| {
         let (store, is_over, connections) = (&store, &is_over, &connections);
         scope.spawn(move || {
@@ -177,12 +178,10 @@ fn meet(fault: Option<Fault>, of_rank_1: Duration) -> Outcome {
                 });
             }
         });
-        let is_wanted = &AtomicBool::new(true);
-        let rank_0 = {
-            let place = place(0, 2, store, &secret);
+        let rank_0 = scope.spawn(|| {
             let is_wanted = || is_wanted.load(Ordering::Relaxed);
-            scope.spawn(move || Bootstrap::connect_while(place, LONG, &is_wanted))
-        };
+            Bootstrap::connect_while(place(0, 2, store, &secret), LONG, &is_wanted)
+        });
         let rank_1 = Bootstrap::connect(place(1, 2, &relay, &secret), of_rank_1);
         if rank_1.is_err() {
             std::thread::sleep(AFTERWARDS);
