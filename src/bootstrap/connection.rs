@@ -13,8 +13,8 @@ use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, MAX_BODY};
 use crate::bootstrap::handshake::verdict::{Step, Verdict};
+use crate::bootstrap::handshake::verifier::Verifier;
 use crate::bootstrap::handshake::{HANDSHAKE_DEADLINE, Handshake};
-use crate::bootstrap::key::Key;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::stream::Stream;
 
@@ -59,12 +59,12 @@ pub(super) enum End {
 }
 
 /// How far a connection has come in proving to be a rank's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It has shown nothing.
     Stranger,
-    /// It has shown something that only a rank can have made, and that may be a recording.
-    Promising,
+    /// It has shown something that only a rank can have made, if perhaps long ago, and may believe that it is in.
+    Answered,
     /// It is a rank's.
     Proved,
 }
@@ -102,7 +102,7 @@ impl Connection {
     /// Returns how far it has come in proving to be a rank's.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
-            Phase::Greeting(handshake) if handshake.is_promising() => Standing::Promising,
+            Phase::Greeting(handshake) if handshake.is_answered() => Standing::Answered,
             Phase::Greeting(_) => Standing::Stranger,
             Phase::Trusted => Standing::Proved,
         }
@@ -171,14 +171,14 @@ impl Connection {
     }
 
     /// Reads the available bytes that the phase allows: no byte of a message before the handshake is complete.
-    pub(super) fn read(&mut self, key: &Key, scratch: &mut [u8]) -> Result<(), End> {
+    pub(super) fn read(&mut self, verifier: &mut Verifier, scratch: &mut [u8]) -> Result<(), End> {
         // At most one message's bytes at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
                 Phase::Greeting(handshake) => {
                     let received = self.stream.receive(handshake.space());
                     if let Ok(count @ 1..) = received {
-                        let Step { answer, verdict } = handshake.advance(count, key);
+                        let Step { answer, verdict } = handshake.advance(count, verifier);
                         self.answer(answer, verdict)?;
                     }
                     received

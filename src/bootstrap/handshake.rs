@@ -15,7 +15,8 @@
 //! store  → rank    "welcome\n" (8), second message (48); or "refused\n"
 //! rank   → store   an empty message under the new keys (16)
 //! ```
-//! The last one proves that the first was not a recording: until then the store treats the rank as a stranger.
+//! The last one proves that the first was not a recording. A first message that the store has heard before is one, and
+//! is not answered again.
 //!
 //! Integers are little-endian. Neither form changes between versions: versions are compared once both ends trust
 //! each other.
@@ -24,12 +25,14 @@
 pub(super) mod tcp;
 pub(super) mod unix;
 pub(super) mod verdict;
+pub(super) mod verifier;
 
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::bootstrap::handshake::verdict::Step;
+use crate::bootstrap::handshake::verifier::Verifier;
 use crate::bootstrap::key::Key;
 use crate::bootstrap::stream::{Stream, Transport};
 
@@ -77,21 +80,21 @@ impl Handshake {
     }
 
     /// Evaluates the bytes received, with `count` more in [`Handshake::space`].
-    pub(super) fn advance(&mut self, count: usize, key: &Key) -> Step {
+    pub(super) fn advance(&mut self, count: usize, verifier: &mut Verifier) -> Step {
         match self {
-            Self::Unix(hello) => hello.advance(count, key),
+            Self::Unix(hello) => hello.advance(count, &verifier.key),
             #[cfg(feature = "tcp")]
-            Self::Tcp(exchange) => exchange.advance(count, key.secret()),
+            Self::Tcp(exchange) => exchange.advance(count, verifier),
         }
     }
 
-    /// Returns whether the other end has shown something that only a rank of this job could make, if perhaps long
-    /// ago: over TCP, bytes recorded from an earlier handshake get that far and no further.
-    pub(super) fn is_promising(&self) -> bool {
+    /// Returns whether the other end has shown something that only a rank of this job can have made, and the store has
+    /// answered it: the rank may believe that it is in.
+    pub(super) fn is_answered(&self) -> bool {
         match self {
             Self::Unix(_) => false,
             #[cfg(feature = "tcp")]
-            Self::Tcp(exchange) => exchange.is_promising(),
+            Self::Tcp(exchange) => exchange.is_answered(),
         }
     }
 

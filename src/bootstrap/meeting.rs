@@ -153,8 +153,8 @@ impl<'a> Meeting<'a> {
         stream: Stream,
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
-        let reply = store.join(&self.request(), self.left(), self.wanted)?;
-        self.welcomed(store, reply)
+        let joined = store.join(&self.request(), self.left(), self.wanted);
+        self.welcomed(store, joined.map_err(|error| self.explained(error))?)
     }
 
     /// Joins the store at `address`, or at the address to which it redirects this rank.
@@ -172,16 +172,19 @@ impl<'a> Meeting<'a> {
                 if has_ended {
                     self.stand_in();
                 }
-                return Err(error);
+                return Err(self.explained(error));
             }
         };
-        match reply {
-            Reply::Redirect { name } if !matches!(address, Address::Unix(_)) => {
+        match (address, reply) {
+            (Address::Unix(_), reply) => self.welcomed(store, reply),
+            #[cfg(feature = "tcp")]
+            (Address::Tcp(_), Reply::Redirect { name }) => {
                 // With a farewell, so that the store does not take the end for a cut.
                 drop(store);
                 self.join(Address::Unix(name))
             }
-            reply => self.welcomed(store, reply),
+            #[cfg(feature = "tcp")]
+            (Address::Tcp(_), other) => Err(self.unexpected(&other)),
         }
     }
 
@@ -229,10 +232,14 @@ impl<'a> Meeting<'a> {
         let world = self.environment.world as usize;
         match reply {
             Reply::Welcome { peers } if peers.len() == world => Ok((store.among(&peers), peers)),
-            other => Err(BootstrapError::Malformed {
-                rank: self.peer.rank,
-                reason: format!("a reply that does not match the request: {other:?}"),
-            }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> BootstrapError {
+        BootstrapError::Malformed {
+            rank: self.peer.rank,
+            reason: format!("a reply that does not match the request: {reply:?}"),
         }
     }
 
@@ -331,22 +338,47 @@ impl<'a> Meeting<'a> {
                 (awaited, Failure::TimedOut { missing: vec![0] })
             }
             Obstacle::NotConnected(error) => {
-                let named = self.secret_file.as_ref().map_or_else(String::new, |path| {
-                    format!(
-                        " (whose name follows from the secret in {}, the same for all ranks)",
-                        path.display()
-                    )
-                });
+                let named = self.named(address);
                 let awaited = match error.kind() {
                     io::ErrorKind::WouldBlock => {
-                        format!("the listener at {address}{named} to accept a connection")
+                        format!("the listener at {named} to accept a connection")
                     }
-                    _ => format!("rank 0 to listen at {address}{named}"),
+                    _ => format!("rank 0 to listen at {named}"),
                 };
                 (awaited, Failure::TimedOut { missing: vec![0] })
             }
         };
         failure.into_error(self.environment.rank, &awaited, elapsed)
+    }
+
+    /// Returns `error`, and if ranks are missing, why they may wait elsewhere.
+    fn explained(&self, mut error: BootstrapError) -> BootstrapError {
+        if let BootstrapError::Timeout { awaited, .. } = &mut error {
+            *awaited = format!("{awaited} at {}", self.named(&self.address));
+        }
+        error
+    }
+
+    /// Returns `address`, and why a rank that looks elsewhere may wait in vain.
+    fn named(&self, address: &Address) -> String {
+        if *address != self.address {
+            return format!(
+                "{address}, to which rank 0 redirected this rank and which only processes of its network namespace \
+                 can reach"
+            );
+        }
+        match (&self.key, &self.secret_file) {
+            (_, Some(path)) => format!(
+                "{address}, whose name follows from the job's name and the secret in {}: ranks that use another file, \
+                 by XDG_RUNTIME_DIR or HOME, need the same SYMMEM_SECRET",
+                path.display()
+            ),
+            (Key::Job(_), None) => format!(
+                "{address}, whose name follows from the job's name alone, since neither XDG_RUNTIME_DIR nor HOME is a \
+                 folder of this user's own that can hold a secret file: ranks that use one need the same SYMMEM_SECRET"
+            ),
+            _ => address.to_string(),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::frame::{Frame, HEADER_BYTES, MAX_BODY, MessageError, frame};
 use super::handshake::Handshake;
 use super::handshake::unix::hello;
 use super::handshake::verdict::Verdict;
+use super::handshake::verifier::Verifier;
 use super::key::{Key, MAX_KEY};
 use super::peer::PeerInformation;
 use super::process::ProcessIdentity;
@@ -136,6 +137,7 @@ fn hear(
     bytes: &[u8],
     pieces: &[usize],
 ) -> (Vec<u8>, Verdict, usize) {
+    let mut verifier = Verifier::new(key.clone());
     let mut pieces = pieces.iter().cycle();
     let (mut answers, mut taken) = (Vec::new(), 0);
     while taken < bytes.len() {
@@ -150,7 +152,7 @@ fn hear(
             .min(*pieces.next().unwrap());
         space[..count].copy_from_slice(&bytes[taken..][..count]);
         taken += count;
-        let step = handshake.advance(count, key);
+        let step = handshake.advance(count, &mut verifier);
         answers.extend(step.answer);
         if step.verdict != Verdict::Pending {
             return (answers, step.verdict, taken);
@@ -236,7 +238,7 @@ proptest! {
         }
         let mut handshake = Handshake::new(Transport::Unix);
         handshake.space().copy_from_slice(&bytes[..11]);
-        let step = handshake.advance(11, &own);
+        let step = handshake.advance(11, &mut Verifier::new(own.clone()));
         prop_assert!(step.verdict != Verdict::Trusted);
         if step.verdict == Verdict::Pending {
             let length = handshake.space().len();

@@ -53,22 +53,34 @@ fn first_of(
         if !is_in_own_folder(&path, uid) {
             continue;
         }
-        let made = match read(&path, uid) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match make(&path) {
-                Err(error) if is_not_writable(&error) => {
-                    tracing::debug!(path = %path.display(), %error, "no secret file can be made here");
-                    continue;
-                }
-                made => made.and_then(|()| read(&path, uid)),
-            },
-            read => read,
-        };
-        return match made {
-            Ok(secret) => Ok(Some(UserSecret { secret, path })),
-            Err(source) => Err(Unusable { path, source }),
-        };
+        match read_or_make(&path, uid) {
+            Ok(Some(secret)) => return Ok(Some(UserSecret { secret, path })),
+            Ok(None) => {}
+            Err(source) => return Err(Unusable { path, source }),
+        }
     }
     Ok(None)
+}
+
+/// Returns the secret at `path`, and makes the file if there is none; `None` if no rank can make it there.
+fn read_or_make(path: &Path, uid: u32) -> io::Result<Option<Secret>> {
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match read(path, uid) {
+        Err(error) if is_missing(&error) => {}
+        found => return found.map(Some),
+    }
+    let made = make(path, uid);
+    match (read(path, uid), made) {
+        // If another rank made it meanwhile, it is there in any case.
+        (Err(missing), Err(error)) if is_missing(&missing) => {
+            if !is_for_all_ranks(&error) {
+                return Err(error);
+            }
+            tracing::debug!(path = %path.display(), %error, "no secret file can be made here");
+            Ok(None)
+        }
+        (found, _) => found.map(Some),
+    }
 }
 
 /// Returns whether only the user can put a file at `path`.
@@ -109,7 +121,7 @@ fn read(path: &Path, uid: u32) -> io::Result<Secret> {
 }
 
 /// Makes the file at `path`, whole from the first moment that it is there; another rank may be faster.
-fn make(path: &Path) -> io::Result<()> {
+fn make(path: &Path, uid: u32) -> io::Result<()> {
     let secret = Secret::random()?;
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}", hex(&random_bytes()?[..8])));
@@ -119,7 +131,7 @@ fn make(path: &Path) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&temporary)?;
-    let made = write(file, &secret).and_then(|()| std::fs::hard_link(&temporary, path));
+    let made = write(file, &secret, uid).and_then(|()| std::fs::hard_link(&temporary, path));
     let removed = std::fs::remove_file(&temporary);
     match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => removed,
@@ -127,18 +139,33 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-fn write(mut file: File, secret: &Secret) -> io::Result<()> {
+fn write(mut file: File, secret: &Secret, uid: u32) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.uid() != uid || metadata.mode() & OTHERS != 0 {
+        let reason = "this file system does not keep a file's owner and mode";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
     writeln!(file, "{}", secret.to_hex())?;
     // Or else a machine that crashes could leave an empty file, which no rank could use.
     file.sync_all()
 }
 
-/// Returns whether a file could not be made because of where it was to be, as it would be for each rank.
-fn is_not_writable(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+/// Returns whether a file could not be made because of the folder where it was to be, so that no rank can make it:
+/// there are no hard links, no file may be written, or there is no room for one.
+fn is_for_all_ranks(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull, TooManyLinks,
+        Unsupported,
+    };
     matches!(
         error.kind(),
-        NotFound | PermissionDenied | ReadOnlyFilesystem | Unsupported
+        NotFound
+            | PermissionDenied
+            | QuotaExceeded
+            | ReadOnlyFilesystem
+            | StorageFull
+            | TooManyLinks
+            | Unsupported
     )
 }
 

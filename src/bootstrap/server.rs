@@ -2,7 +2,7 @@
 //!
 //! No read or write blocks, so a stranger that connects and sends nothing delays no rank. Ranks are served before new
 //! connections are accepted, and only a few of those at a time, so neither do thousands of strangers. A connection that
-//! has proved to be a rank's is never closed for them. The [coordinator](super::coordinator) interprets requests.
+//! has proved to be a rank's, or may believe that it has, is never closed for them. The [coordinator](super::coordinator) interprets requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +17,7 @@ use crate::bootstrap::coordinator::Coordinator;
 use crate::bootstrap::coordinator::action::{Action, HOST, Token};
 use crate::bootstrap::deadline::time_until;
 use crate::bootstrap::failure::Failure;
+use crate::bootstrap::handshake::verifier::Verifier;
 use crate::bootstrap::key::Key;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::strangers;
@@ -37,13 +38,13 @@ const CHUNK: usize = 16 * 1024;
 
 struct Server {
     listeners: Vec<Listener>,
-    key: Key,
+    verifier: Verifier,
     /// Name of the abstract Unix socket to which ranks on TCP are redirected.
     name: String,
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
-    /// Most connections that have not proved to be ranks'.
+    /// Most connections that have shown nothing of a rank's.
     most_strangers: usize,
     refusals: Refusals,
     /// Buffer for bytes before they are appended to a connection's.
@@ -68,7 +69,7 @@ impl ServerThread {
         let (own, of_rank_0) = Stream::pair()?;
         let server = Server {
             listeners,
-            key,
+            verifier: Verifier::new(key),
             name,
             coordinator,
             connections: BTreeMap::from([(HOST, Connection::of_rank_0(own))]),
@@ -105,12 +106,13 @@ impl Server {
             if self.carry_out() {
                 break;
             }
-            self.close_silent(now);
             self.report_refusals(now, false);
             if let Err(error) = self.wait_and_serve() {
                 tracing::error!(%error, "the store of rank 0 cannot poll its sockets and ends");
                 break;
             }
+            // Now, and not before: what ranks sent while this process was stopped has been read.
+            self.close_silent(now);
         }
         self.flush();
         self.report_refusals(Instant::now(), true);
@@ -239,8 +241,8 @@ impl Server {
                 Ok(_) => {}
                 Err(_) => continue,
             }
-            let strangers = self.connections.values();
-            let strangers = strangers.filter(|one| one.standing() != Standing::Proved);
+            let connections = self.connections.values();
+            let strangers = connections.filter(|one| one.standing() == Standing::Stranger);
             if strangers.count() >= self.most_strangers {
                 self.close_a_stranger("newer ones needed its place");
             }
@@ -252,13 +254,12 @@ impl Server {
         }
     }
 
-    /// Closes the oldest of the connections that have shown least, if there is one that has not proved to be a rank's.
+    /// Closes the oldest connection that has shown nothing, if there is one.
     fn close_a_stranger(&mut self, reason: &'static str) -> bool {
         // Tokens count up: the first is the oldest.
-        let connections = self.connections.iter();
-        let strangers = connections.filter(|(_, one)| one.standing() != Standing::Proved);
-        let least = strangers.min_by_key(|(_, one)| one.standing());
-        let Some(token) = least.map(|(&token, _)| token) else {
+        let mut connections = self.connections.iter();
+        let oldest = connections.find(|(_, one)| one.standing() == Standing::Stranger);
+        let Some(token) = oldest.map(|(&token, _)| token) else {
             return false;
         };
         if let Some(closed) = self.connections.remove(&token) {
@@ -272,7 +273,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let mut end = connection.read(&self.key, &mut self.scratch).err();
+        let mut end = connection.read(&mut self.verifier, &mut self.scratch).err();
         // Requests that arrived before the end still count: a rank announces that it leaves, then closes.
         let mut has_left = false;
         loop {

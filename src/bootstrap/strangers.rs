@@ -1,4 +1,4 @@
-//! Connections that have not proved to be ranks: how many may be open at once, and one line for all that were refused.
+//! Connections that have shown nothing of a rank's: how many may be open at once, and one line for all that were refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const FEWEST: u64 = 4;
 /// The shortest time between two lines about refused connections.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Returns how many connections may be open that have not proved to be of one of `world` ranks: a quarter of the file
+/// Returns how many connections may be open that have shown nothing of one of `world` ranks: a quarter of the file
 /// descriptors that this process may still open, so that no stranger takes those that its ranks and its own work need.
 pub(super) fn limit(world: u32) -> usize {
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

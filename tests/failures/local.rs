@@ -224,9 +224,9 @@ fn use_in_a_fork(member: &Member, parent: u32, mut parts: Parts) {
         ("stream", communicator.stream().map(drop)),
         ("open_nccl", communicator.open_nccl(false).map(drop)),
         ("register_with_nccl", buffer.register_with_nccl()),
-        // SAFETY: nothing is loaded.
         (
             "load_module",
+            // SAFETY: nothing is loaded.
             unsafe { communicator.load_module(&[]) }.map(drop),
         ),
         ("handle", buffer.handle(0).map(drop)),

@@ -14,19 +14,22 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, TransportState};
 
 use crate::bootstrap::handshake::verdict::{Step, Verdict, WELCOME};
+use crate::bootstrap::handshake::verifier::Verifier;
 use crate::bootstrap::secret::{Secret, fill_random};
 use crate::bootstrap::stream::Stream;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const MAGIC: [u8; 8] = *b"symmem\0N";
-/// The magic of versions 1 and 2, which had a handshake of their own.
+/// The magic of versions 1 and 2, whose handshake was another, with a hello of 40 bytes.
 const EARLIER_MAGIC: [u8; 8] = *b"symmem\0\n";
 /// Bytes of each message of the handshake: a public key and the tag of an empty payload.
-const MESSAGE_BYTES: usize = 32 + TAG_BYTES;
+pub(super) const MESSAGE_BYTES: usize = 32 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 const HELLO_BYTES: usize = MAGIC.len() + MESSAGE_BYTES;
 /// Bytes of the rank's last part: an empty message under the new keys.
 const CONFIRMATION_BYTES: usize = TAG_BYTES;
+
+const RECORDING: &str = "its greeting was a recording of another one";
 
 /// Makes the rank's side of the handshake and seals `stream`; returns false if the store does not know the secret.
 /// Blocks until `until` at most.
@@ -50,6 +53,10 @@ pub(super) fn greet(stream: &mut Stream, secret: &Secret, until: Instant) -> Res
     stream.receive_exact(&mut message, until)?;
     if noise.read_message(&message, &mut []).is_err() {
         return Ok(false);
+    }
+    // This process may have been stopped: the store has given up, and the rank would take itself for proved.
+    if Instant::now() >= until {
+        return Err(Errno::TIMEDOUT);
     }
     let mut transport = noise.into_transport_mode().map_err(failed)?;
     let mut confirmation = [0; CONFIRMATION_BYTES];
@@ -93,42 +100,58 @@ impl Exchange {
     }
 
     /// Evaluates the bytes received, with `count` more in the buffer.
-    pub(super) fn advance(&mut self, count: usize, secret: Option<&Secret>) -> Step {
+    pub(super) fn advance(&mut self, count: usize, verifier: &mut Verifier) -> Step {
         self.filled += count;
+        if let Some(reason) = self.foreign() {
+            return Step::silent(Verdict::Refused(reason));
+        }
         if self.filled < self.part_bytes() {
             return Step::silent(Verdict::Pending);
         }
         self.filled = 0;
-        let Some(secret) = secret else {
-            return Step::silent(Verdict::Refused("this job has no secret"));
-        };
         let Some(transport) = &mut self.transport else {
-            return self.welcome(secret);
+            return self.welcome(verifier);
         };
         let confirmed = transport.read_message(&self.part[..CONFIRMATION_BYTES], &mut []);
         Step::silent(match confirmed {
             Ok(_) => Verdict::Trusted,
-            Err(_) => Verdict::Refused("its greeting was a recording of another one"),
+            Err(_) => Verdict::Refused(RECORDING),
         })
     }
 
+    /// Returns why the first bytes are not those of a hello, once they are there: a hello of another version may never
+    /// become as long as one of this.
+    fn foreign(&self) -> Option<&'static str> {
+        if self.transport.is_some() || self.filled < MAGIC.len() {
+            return None;
+        }
+        match self.part[..MAGIC.len()] {
+            ref magic if magic == MAGIC => None,
+            ref magic if magic == EARLIER_MAGIC => {
+                Some("it greets as an earlier version of symmem; run the same build on all ranks")
+            }
+            _ => Some("its first bytes are not a greeting"),
+        }
+    }
+
     /// Answers the hello.
-    fn welcome(&mut self, secret: &Secret) -> Step {
-        let (magic, message) = self.part.split_at(MAGIC.len());
-        if magic == EARLIER_MAGIC {
-            let reason =
-                "it greets as an earlier version of symmem; run the same build on all ranks";
-            return Step::silent(Verdict::Refused(reason));
-        }
-        if magic != MAGIC {
-            return Step::silent(Verdict::Refused("its first bytes are not a greeting"));
-        }
+    fn welcome(&mut self, verifier: &mut Verifier) -> Step {
+        let Some(secret) = verifier.key.secret() else {
+            return Step::silent(Verdict::Refused("this job has no secret"));
+        };
+        let (_, message) = self.part.split_at(MAGIC.len());
         let Ok(mut noise) = builder(secret).and_then(Builder::build_responder) else {
             return Step::silent(Verdict::Refused("the kernel returned no random bytes"));
         };
         // No key is agreed on before this has checked that the other end knows the secret.
         if noise.read_message(message, &mut []).is_err() {
             return Step::refused("it does not know the job's secret");
+        }
+        if !message
+            .try_into()
+            .is_ok_and(|message| verifier.is_new(message))
+        {
+            return Step::silent(Verdict::Refused(RECORDING));
         }
         let mut answer = [0; WELCOME.len() + MESSAGE_BYTES];
         answer[..WELCOME.len()].copy_from_slice(&WELCOME);
@@ -143,8 +166,8 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the hello was made with the secret.
-    pub(super) fn is_promising(&self) -> bool {
+    /// Returns whether the hello was made with the secret, and has been answered.
+    pub(super) fn is_answered(&self) -> bool {
         self.transport.is_some()
     }
 

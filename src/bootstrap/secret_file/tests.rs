@@ -135,6 +135,25 @@ fn a_file_of_another_user_is_refused() {
 }
 
 #[test]
+fn a_folder_where_no_rank_can_make_the_file_is_told_from_a_rank_that_could_not() {
+    use rustix::io::Errno;
+    let of_all = [
+        Errno::ACCESS,
+        Errno::DQUOT,
+        Errno::MLINK,
+        Errno::NOSPC,
+        Errno::NOSYS,
+        Errno::NOTSUP,
+        Errno::PERM,
+        Errno::ROFS,
+    ];
+    assert!(of_all.iter().all(|&error| is_for_all_ranks(&error.into())));
+    // The next rank may have more luck, and would wait elsewhere for ever.
+    let of_one = [Errno::IO, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    assert!(!of_one.iter().any(|&error| is_for_all_ranks(&error.into())));
+}
+
+#[test]
 fn a_link_of_the_users_own_is_followed() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());
     let found = find(&[&elsewhere]).unwrap().unwrap();

@@ -237,6 +237,41 @@ fn another_user_is_refused_on_both_sides() {
 }
 
 #[test]
+fn ranks_with_two_secret_files_are_told_of_the_file_and_what_gets_them_together() {
+    const NAME: &str =
+        "strangers::ranks_with_two_secret_files_are_told_of_the_file_and_what_gets_them_together";
+    if let Some(role) = role() {
+        let (rank, job) = role.split_once(' ').unwrap();
+        let ranks = connect_all(vec![place(rank.parse().unwrap(), 2, job)], SHORT);
+        println!("\ntold: {}", ranks[0].as_ref().unwrap_err());
+        return;
+    }
+    let job = job();
+    let told = |rank: u32, runtime: &std::path::Path| {
+        let mut command = command(NAME, &format!("{rank} {job}"));
+        let command = command.env("XDG_RUNTIME_DIR", runtime);
+        let output = command.env("HOME", "/nonexistent").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let told = text.lines().find_map(|line| line.strip_prefix("told: "));
+        told.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    for rank in [0, 1] {
+        let folder = std::env::temp_dir().join(format!("symmem-{}", super::job()));
+        std::fs::create_dir(&folder).unwrap();
+        let text = told(rank, &folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let file = folder.join("symmem-secret").display().to_string();
+        for part in [&file, "XDG_RUNTIME_DIR", "HOME", "SYMMEM_SECRET"] {
+            assert!(text.contains(part), "rank {rank}: {text}");
+        }
+        let text = told(rank, "/nonexistent".as_ref());
+        for part in ["the job's name alone", "XDG_RUNTIME_DIR", "SYMMEM_SECRET"] {
+            assert!(text.contains(part), "rank {rank}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_listener_of_another_user_is_shown_no_key() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can act as another user");

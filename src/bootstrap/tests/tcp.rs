@@ -1,15 +1,17 @@
 //! Tests of a rendezvous at `host:port`.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::key::Key;
 use super::*;
 
 /// A port that was free a moment ago.
 fn tcp_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
@@ -151,8 +153,8 @@ fn strangers_are_dropped_and_the_secret_itself_opens_nothing() {
 }
 
 /// What becomes of a rank whose connections `listener` treats in this way.
-fn rank_1_at(listener: impl FnOnce(std::net::TcpListener) + Send + 'static) -> (String, String) {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+fn rank_1_at(listener: impl FnOnce(TcpListener) + Send + 'static) -> (String, String) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener(socket));
     let secret = Secret::random().unwrap();
@@ -193,7 +195,7 @@ fn a_listener_that_cannot_prove_the_secret_is_refused() {
         &[b"welcome\n".as_slice(), &[7; 48]].concat(),
     ] {
         let answer = answer.to_vec();
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap().to_string();
         let secret = Secret::random().unwrap();
         std::thread::scope(|scope| {
@@ -244,5 +246,71 @@ fn a_rank_that_gives_up_says_so_and_fails_nobody() {
         drop(Store::new(1, 2, stream, None));
         let rank_1 = Bootstrap::connect(gives_up.clone(), LONG).unwrap();
         drop((rank_1, rank_0.join().unwrap().unwrap()));
+    });
+}
+
+/// Carries a rank's connections to `store`. While the first is in the handshake, process `child` is stopped for longer
+/// than a handshake may take: after the store's answer, before the rank's confirmation has arrived.
+fn stop_in_the_handshake(listener: &TcpListener, store: &str, child: Pid) {
+    let mut is_first = true;
+    while let Ok((mut rank, _)) = listener.accept() {
+        let mut rank_0 = loop {
+            match TcpStream::connect(store) {
+                Ok(stream) => break stream,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        if std::mem::take(&mut is_first) {
+            let mut part = [0; 56];
+            rank.read_exact(&mut part).unwrap();
+            rank_0.write_all(&part).unwrap();
+            rank_0.read_exact(&mut part).unwrap();
+            kill_process(child, Signal::STOP).unwrap();
+            rank.write_all(&part).unwrap();
+            std::thread::sleep(handshake::HANDSHAKE_DEADLINE + Duration::from_secs(1));
+            std::thread::spawn(move || {
+                std::thread::sleep(SHORT);
+                kill_process(child, Signal::CONT).unwrap();
+            });
+        }
+        let (mut from, mut to) = (rank.try_clone().unwrap(), rank_0.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Write);
+        });
+        std::thread::spawn(move || std::io::copy(&mut rank_0, &mut rank));
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_for_longer_than_a_handshake_may_take_is_in_nonetheless() {
+    const NAME: &str =
+        "tcp::a_process_that_is_stopped_for_longer_than_a_handshake_may_take_is_in_nonetheless";
+    if let Some(role) = role() {
+        let [rank, address, secret] = role.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let secret = Secret::from_hex(secret).unwrap();
+        let place = tcp_place(rank.parse().unwrap(), 2, address, &secret);
+        Bootstrap::connect(place, LONG).unwrap();
+        return;
+    }
+    let run = |stopped: u32| {
+        let (store, secret) = (tcp_address(), Secret::random().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = listener.local_addr().unwrap().to_string();
+        let addresses = [store.clone(), relay];
+        let address = |rank: u32| &addresses[rank as usize];
+        let role = format!("{stopped} {} {}", address(stopped), secret.to_hex());
+        let mut child = child(NAME, &role);
+        let pid = Pid::from_child(&child);
+        std::thread::spawn(move || stop_in_the_handshake(&listener, &store, pid));
+        let other = 1 - stopped;
+        let met = Bootstrap::connect(tcp_place(other, 2, address(other), &secret), LONG);
+        assert!(met.is_ok(), "rank {stopped} was stopped: {met:?}");
+        assert!(child.wait().unwrap().success(), "rank {stopped}");
+    };
+    std::thread::scope(|scope| {
+        for stopped in [0, 1] {
+            scope.spawn(move || run(stopped));
+        }
     });
 }
