@@ -25,7 +25,8 @@ impl Bootstrap {
     ///
     /// Ranks of a job without a secret meet under the user's own, which the first of them that finds none writes to
     /// `XDG_RUNTIME_DIR/symmem-secret` (`/run/user/UID` if the variable is not set) or, if that folder is not the user's
-    /// own, to `HOME/.symmem-secret`. If neither folder is, the job's name takes its place.
+    /// own or cannot hold it, to `HOME/.symmem-secret`. If neither folder can, the job's name takes its place. Ranks that
+    /// find different files never meet; their errors name the files.
     ///
     /// Ranks may be processes or threads. One job can meet again under the same environment once a
     /// rendezvous is complete, if all its ranks do so in the same order.

@@ -32,7 +32,7 @@ pub(super) struct Unusable {
 /// Returns the secret of user `uid`; makes its file if there is none. `None` if no folder of the user's own can hold it.
 ///
 /// The folders are `XDG_RUNTIME_DIR` (`/run/user/UID` if it is not set) and then `HOME`. One that belongs to another
-/// user, or to which others may write, is passed over.
+/// user, to which others may write, or in which no file can be made, is passed over.
 pub(super) fn of_user(uid: u32) -> Result<Option<UserSecret>, Unusable> {
     let runtime = value_of("XDG_RUNTIME_DIR").map_or_else(
         || PathBuf::from(format!("/run/user/{uid}")),

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::fs::File;
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,18 +70,25 @@ fn printed<const N: usize>(child: Child, words: [&str; N]) -> [u64; N] {
 /// The main function of a flooder.
 #[test]
 fn flooder() {
-    let Some([address, duration]) = arguments::<2>(FLOODER) else {
+    let Some([address, duration, recording]) = arguments::<3>(FLOODER) else {
         return;
     };
     let address: SocketAddr = address.parse().unwrap();
     let end = Instant::now() + seconds(&duration);
     let connected = AtomicU64::new(0);
-    // Connections that stay silent, garbage, half a greeting, one that no secret was mixed into, and none of these.
-    let greetings: [&[u8]; 5] = [
+    let recording: Vec<u8> = recording
+        .split(',')
+        .map(|byte| byte.parse().unwrap())
+        .collect();
+    // Connections that stay silent, garbage, half a greeting, one that no secret was mixed into, one that a rank of the
+    // job has sent, and none of these.
+    let unkeyed = [b"symmem\0N".as_slice(), &[9; 48]].concat();
+    let greetings: [&[u8]; 6] = [
         b"",
         &[0xa5; 200],
         b"symmem\0N12345",
-        &[b"symmem\0N".as_slice(), &[9; 48]].concat(),
+        &unkeyed,
+        &recording,
         b"",
     ];
     std::thread::scope(|scope| {
@@ -105,6 +112,21 @@ fn flooder() {
         }
     });
     println!("connected: {}", connected.into_inner());
+}
+
+/// Returns the first bytes of a rank that knows `secret`.
+fn recording(secret: &Secret) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let rank = place(1, 2, &address, secret);
+    let mut recording = vec![0; 56];
+    std::thread::scope(|scope| {
+        scope.spawn(|| Bootstrap::connect(rank, LONG).unwrap_err());
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut recording).unwrap();
+        stream.write_all(b"refused\n").unwrap();
+    });
+    recording
 }
 
 /// Counts the warnings of the process.
@@ -146,14 +168,14 @@ fn open_files(is_over: &AtomicBool) {
 /// The main function of a job: its ranks are threads.
 #[test]
 fn job() {
-    let Some([address, duration, way]) = arguments::<3>(JOB) else {
+    let Some([address, duration, way, secret]) = arguments::<4>(JOB) else {
         return;
     };
     tracing::subscriber::set_global_default(Warnings).unwrap();
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(DESCRIPTORS);
     setrlimit(Resource::Nofile, limit).unwrap();
-    let (secret, duration) = (Secret::random().unwrap(), seconds(&duration));
+    let (secret, duration) = (Secret::from_hex(&secret).unwrap(), seconds(&duration));
     let end = Instant::now() + duration;
     let (is_over, meetings) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -197,19 +219,30 @@ fn job() {
 #[test]
 fn no_rank_is_lost_while_three_processes_flood_the_rendezvous() {
     let (repeats, duration) = match amount() {
-        Amount::Sample => (2, 2),
-        Amount::Long => (2, 5),
+        Amount::Sample | Amount::Long => (2, 2),
         Amount::All => (20, 20),
     };
     let mut all = 0;
     for repeat in 0..repeats {
-        let address = free_address();
-        let flooders: Vec<Child> = (0..FLOODERS)
-            .map(|_| child("flood::flooder", FLOODER, &[&address, &duration]))
-            .collect();
+        let (address, secret) = (free_address(), Secret::random().unwrap());
+        let bytes = recording(&secret);
+        let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
+        let recording = bytes.join(",");
+        let flooder = |_| {
+            child(
+                "flood::flooder",
+                FLOODER,
+                &[&address, &duration, &recording],
+            )
+        };
+        let flooders: Vec<Child> = (0..FLOODERS).map(flooder).collect();
         // The ranks come one after another, or meet at once and then again and again.
         let way = ["once", "again"][repeat % 2];
-        let job = child("flood::job", JOB, &[&address, &duration, &way]);
+        let job = child(
+            "flood::job",
+            JOB,
+            &[&address, &duration, &way, &secret.to_hex()],
+        );
         let [lost, meetings, warnings] = printed(job, ["lost", "meetings", "warnings"]);
         let connected = flooders
             .into_iter()

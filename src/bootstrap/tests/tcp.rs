@@ -1,7 +1,7 @@
 //! Tests of a rendezvous at `host:port`.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -266,6 +266,10 @@ fn stop_in_the_handshake(listener: &TcpListener, store: &str, child: Pid) {
             rank_0.write_all(&part).unwrap();
             rank_0.read_exact(&mut part).unwrap();
             kill_process(child, Signal::STOP).unwrap();
+            let identity = ProcessIdentity::of(child.as_raw_nonzero().get() as u32).unwrap();
+            while !identity.is_stopped() {
+                std::thread::yield_now();
+            }
             rank.write_all(&part).unwrap();
             std::thread::sleep(handshake::HANDSHAKE_DEADLINE + Duration::from_secs(1));
             std::thread::spawn(move || {
@@ -276,9 +280,12 @@ fn stop_in_the_handshake(listener: &TcpListener, store: &str, child: Pid) {
         let (mut from, mut to) = (rank.try_clone().unwrap(), rank_0.try_clone().unwrap());
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut from, &mut to);
-            let _ = to.shutdown(std::net::Shutdown::Write);
+            let _ = to.shutdown(Shutdown::Write);
         });
-        std::thread::spawn(move || std::io::copy(&mut rank_0, &mut rank));
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut rank_0, &mut rank);
+            let _ = rank.shutdown(Shutdown::Write);
+        });
     }
 }
 
