@@ -248,8 +248,10 @@ fn a_baseline_that_is_killed_is_named_with_its_signal_at_once(#[case] end: &str)
     let script = format!("#!/bin/sh\necho $$ >> pids\n{end}\n");
     let baseline = format!("nvshmem={}", program(&directory, &script).display());
     let arguments = ["bench", "p2p", "--quick", "--baseline", &baseline];
+    let command = on_fake_driver(&directory, 2, &arguments);
+    // Only now: the driver may have had to be built.
     let start = std::time::Instant::now();
-    let error = fail(on_fake_driver(&directory, 2, &arguments));
+    let error = fail(command);
     assert!(error.contains("SIGKILL"), "{error}");
     // Far below the time limit of an answer.
     assert!(start.elapsed().as_secs() < 50, "{:?}", start.elapsed());
