@@ -474,15 +474,94 @@ fn a_stopped_rank_ends_when_it_is_asked_to_like_any_other() {
     assert_eq!(lines(&output.stdout), ["[1] asked"]);
 }
 
-#[test]
-fn ranks_and_what_runs_behind_them_do_not_outlive_the_supervisor() {
-    let script = "/bin/sh -c 'echo pid $$; while :; do sleep 0.02; done'; exit $?";
-    let (mut child, pids, _output) = running(2, script);
+#[rstest]
+#[case::behind_a_shell("/bin/sh -c \"$LOOP\"; exit $?")]
+#[case::left_behind_without_a_variable_of_the_job(
+    "(env -i LOOP=\"$LOOP\" setsid /bin/sh -c \"$LOOP\" &); sleep 60"
+)]
+fn ranks_and_what_runs_behind_them_do_not_outlive_the_supervisor(#[case] script: &str) {
+    let looping = "echo pid $$; while :; do sleep 0.02; done";
+    let (mut child, pids, _output) = running(2, &format!("LOOP='{looping}'; {script}"));
     let supervisor = children_of(Pid::from_child(&child));
     assert_eq!(supervisor.len(), 1, "the launcher's only child");
     kill_process(supervisor[0], Signal::KILL).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(137));
     assert_gone(&pids);
+}
+
+#[rstest]
+fn a_job_within_a_job_dies_with_the_launcher_or_the_supervisor_of_the_outer_one(
+    #[values(false, true)] kills_supervisor: bool,
+) {
+    let inner = format!(
+        "SYMMEM_TEST_RANKS=2 SYMMEM_TEST_SCRIPT='/bin/sh -c \"$LOOP\"; exit $?' exec '{}' {}",
+        std::env::current_exe().unwrap().display(),
+        arguments("driver").join(" ")
+    );
+    let mut command = command(2, &inner);
+    command.env("LOOP", "echo pid $$; while :; do sleep 0.02; done");
+    let (mut child, pids, _output) = started(command, 4);
+    let launcher = Pid::from_child(&child);
+    let target = match kills_supervisor {
+        true => children_of(launcher)[0],
+        false => launcher,
+    };
+    kill_process(target, Signal::KILL).unwrap();
+    child.wait().unwrap();
+    assert_gone(&pids);
+}
+
+#[test]
+fn no_terminal_stops_the_supervisor_or_a_rank() {
+    let (mut child, pids, _output) = running(1, "echo pid $$; while :; do sleep 0.02; done");
+    let supervisor = children_of(Pid::from_child(&child))[0];
+    for pid in [supervisor, pids[0]] {
+        // A session without a terminal.
+        assert_eq!(rustix::process::getsid(Some(pid)), Ok(supervisor));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_reader_of_messages_that_pauses_does_not_keep_ranks_from_their_end() {
+    let script =
+        "trap '' TERM; [ $SYMMEM_RANK = 0 ] && { sleep 0.5; exit 3; }; seq 200000 >&2; sleep 60";
+    let mut child = Launcher(command(2, script).spawn().unwrap());
+    let start = Instant::now();
+    // Its pipe for standard error is full, and nobody reads it.
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_job_that_was_started_to_ignore_a_hangup_goes_on() {
+    let script = "echo pid $$; until [ -e \"$MARK\" ]; do sleep 0.02; done; echo went on";
+    let mark = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nohup-{}", std::process::id()));
+    let launcher = command(1, script);
+    // As nohup does, which replaces an output that is a terminal, too.
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(launcher.get_program())
+        .args(launcher.get_args())
+        .envs((launcher.get_envs()).filter_map(|(name, value)| Some((name, value?))))
+        .env("MARK", &mark)
+        .stdout(Stdio::piped());
+    let (mut child, pids, mut output) = started(shell, 1);
+    for pid in [Pid::from_child(&child), pids[0]] {
+        kill_process(pid, Signal::HUP).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(&mark, "").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    std::fs::remove_file(&mark).unwrap();
+    assert_eq!(lines(rest.as_bytes()), ["[0] went on"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

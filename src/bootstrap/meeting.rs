@@ -257,7 +257,8 @@ impl<'a> Meeting<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Returns a connection that has completed the handshake. Waits for rank 0 to listen.
+    /// Returns a connection that has completed the handshake. Waits for rank 0 to listen, unless it is where rank 0
+    /// redirected this rank: if nobody listens there, rank 0 has died.
     pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
         let rank = self.environment.rank;
         let mut pause = Duration::from_micros(500);
@@ -267,6 +268,15 @@ impl<'a> Meeting<'a> {
                     Ok(stream) => return Ok(stream),
                     Err(obstacle) => obstacle,
                 },
+                // Rank 0 listened there when it redirected this rank.
+                Err(error)
+                    if *address != self.address
+                        && error.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    self.stand_in();
+                    let awaited = format!("rank 0 to listen at {address}");
+                    return Err(BootstrapError::PeerDied { peer: 0, awaited });
+                }
                 Err(error) if is_not_yet(&error) => Obstacle::NotConnected(error),
                 Err(error) => return Err(self.system("connecting to the rendezvous")(error)),
             };
@@ -424,4 +434,27 @@ fn is_not_yet(error: &io::Error) -> bool {
             | io::ErrorKind::TimedOut
             | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(all(test, feature = "tcp"))]
+mod tests {
+    use super::*;
+    use crate::bootstrap::secret::Secret;
+
+    #[test]
+    fn a_rank_learns_that_rank_0_died_after_it_redirected_it() {
+        let mut environment = LaunchEnvironment::local(1, 2, "a job".into()).unwrap();
+        environment.address = Some("127.0.0.1:1".into());
+        environment.secret = Some(Secret::random().unwrap());
+        let deadline = Duration::from_secs(60);
+        let meeting = Meeting::of(&environment, deadline, None).unwrap();
+        let start = Instant::now();
+        let name = format!("symmem-{}", random_job(1).unwrap());
+        let result = meeting.reach(&Address::Unix(name)).map(drop);
+        assert!(
+            matches!(result, Err(BootstrapError::PeerDied { peer: 0, .. })),
+            "{result:?}"
+        );
+        assert!(start.elapsed() < deadline / 2);
+    }
 }

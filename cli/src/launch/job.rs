@@ -4,17 +4,18 @@ use super::copier::Copier;
 use super::event::Event;
 use super::exits::Exits;
 use super::link::{Order, Outcome};
+use super::messages::Messages;
 use super::processes;
 use super::rank::Rank;
 use super::state::State;
 use crate::output::Stream;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// Time to copy output that is still in the pipes after every rank has ended. It runs out only if a process that could
-/// not be killed holds a pipe open.
+/// Time to write output and messages that are left after every rank has ended. It runs out only if a process that could
+/// not be killed holds a pipe open, or if the reader of this process's output has paused.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// Runs the job, with events from `inbox`, whose sender is `events`. Blocks until no descendant of this process runs any
@@ -22,21 +23,25 @@ const LAST_OUTPUT: Duration = Duration::from_secs(1);
 pub(super) fn run(order: &Order, events: Sender<Event>, inbox: &Receiver<Event>) -> Outcome {
     let mut ranks = Vec::new();
     let mut copiers = Vec::new();
+    let messages = match Messages::start() {
+        Ok(messages) => messages,
+        Err(error) => return not_started(order, 0, &error),
+    };
     let started = start(order, &events, &mut ranks, &mut copiers);
     // The ranks are watched as long as the first value lives.
-    let ended = started.and_then(|_exits| State::new(&ranks, &order.options).stay(inbox));
+    let ended =
+        started.and_then(|_exits| State::new(&ranks, &order.options, &messages).stay(inbox));
     // No rank has been reaped yet, so the kernel cannot have reused a process group ID.
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
-    let pids: Vec<Pid> = ranks.iter().map(Rank::pid).collect();
-    let left = processes::kill_descendants(&pids);
+    let left = processes::kill_descendants();
     let until = Instant::now() + LAST_OUTPUT;
     for copier in copiers {
         copier.finish(until);
     }
-    processes::tell_left(&left);
-    let is_left = |rank: &Rank| left.contains(&rank.pid());
-    let ranks = ranks.into_iter().filter(|rank| !is_left(rank));
-    ranks.for_each(Rank::reap);
+    if let Some(message) = processes::message_of_left(&left) {
+        messages.say(message);
+    }
+    messages.finish(until);
     let code = match ended {
         Ok(code) => code,
         Err(failure) => return failure,
@@ -57,11 +62,7 @@ fn start(
     ranks: &mut Vec<Rank>,
     copiers: &mut Vec<Copier>,
 ) -> Result<Exits, Outcome> {
-    let failed = |rank: u32, error: io::Error| {
-        let program = order.options.program.to_string_lossy();
-        let message = format!("could not start rank {rank} ({program}): {error}");
-        Outcome::not_started(message, &error)
-    };
+    let failed = |rank, error| not_started(order, rank, &error);
     let mut exits = Exits::start(events.clone()).map_err(|error| failed(0, error))?;
     for number in 0..order.options.ranks {
         let started = Rank::start(order, number).and_then(|mut rank| {
@@ -81,4 +82,10 @@ fn start(
         started.map_err(|error| failed(number, error))?;
     }
     Ok(exits)
+}
+
+fn not_started(order: &Order, rank: u32, error: &io::Error) -> Outcome {
+    let program = order.options.program.to_string_lossy();
+    let message = format!("could not start rank {rank} ({program}): {error}");
+    Outcome::not_started(message, error)
 }

@@ -10,6 +10,7 @@ mod exits;
 mod first_failure;
 mod job;
 mod link;
+mod messages;
 mod options;
 mod processes;
 mod rank;

@@ -8,8 +8,6 @@ use rustix::process::{
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::output;
-
 /// Time for killed processes to end. Only a process that is stuck in the kernel takes longer.
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -31,7 +29,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Returns a process of this number; `None` if there is none.
-    fn find(pid: Pid) -> Option<Self> {
+    pub(super) fn find(pid: Pid) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
         Self::parse(pid, &stat)
     }
@@ -126,30 +124,23 @@ impl Processes {
     }
 }
 
-/// Kills all descendants of this process and reaps its children except `ranks`. Blocks until all have ended, at most 10
-/// seconds. Returns those that have not, because they are stuck in the kernel.
-pub(super) fn kill_descendants(ranks: &[Pid]) -> Vec<Pid> {
-    let left = kill_all(|_| true);
-    reap_adopted(ranks);
-    left
+/// Kills all descendants of this process, a subreaper, and reaps its children. Blocks until all have ended, at most 10
+/// seconds. Returns those that have not, because they are stuck in the kernel; says nothing of another user's.
+pub(super) fn kill_descendants() -> Vec<Pid> {
+    // Without a child there is no descendant: an orphan would be this process's child.
+    kill_all(|| !reap_all(), |_| true)
 }
 
-/// Kills the descendants of this process that have the job's name in their environment, as [`kill_descendants`] does.
-/// Reaps none, since this process may have children of its own.
-pub(super) fn kill_job(job: &str) -> Vec<Pid> {
-    let variable = format!("SYMMEM_JOB={job}");
-    kill_all(|process| {
-        let environment = std::fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero()));
-        let environment = environment.unwrap_or_default();
-        let mut variables = environment.split(|&byte| byte == 0);
-        variables.any(|one| one == variable.as_bytes())
-    })
+/// Kills the descendants of this process that started when `first` did or later, as [`kill_descendants`] does. Reaps none,
+/// since this process may have children of its own.
+pub(super) fn kill_since(first: &Process) -> Vec<Pid> {
+    kill_all(|| true, |process| process.start_time >= first.start_time)
 }
 
-fn kill_all(is_meant: impl Fn(&Process) -> bool) -> Vec<Pid> {
+fn kill_all(may_be_left: impl Fn() -> bool, is_meant: impl Fn(&Process) -> bool) -> Vec<Pid> {
     let start = Instant::now();
     let mut quiet = 0;
-    loop {
+    while may_be_left() {
         let all = Processes::look();
         let running = all.below(getpid()).filter(|process| !process.has_ended());
         let left: Vec<Pid> = running
@@ -162,6 +153,20 @@ fn kill_all(is_meant: impl Fn(&Process) -> bool) -> Vec<Pid> {
             return left;
         }
         std::thread::sleep(LOOK_INTERVAL);
+    }
+    Vec::new()
+}
+
+/// Reaps the children of this process that have ended. Returns whether it has no other.
+fn reap_all() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    loop {
+        match waitid(WaitId::All, options) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            // ECHILD; no other error is possible with these options.
+            Err(_) => return true,
+        }
     }
 }
 
@@ -176,18 +181,18 @@ pub(super) fn reap_adopted(ranks: &[Pid]) {
     }
 }
 
-/// Tells of killed processes that have not ended.
-pub(super) fn tell_left(left: &[Pid]) {
-    if !left.is_empty() {
-        let pids: Vec<String> = left
-            .iter()
-            .map(|pid| pid.as_raw_nonzero().to_string())
-            .collect();
-        output::last_words(format_args!(
+/// Returns a message about killed processes that have not ended, if there are any.
+pub(super) fn message_of_left(left: &[Pid]) -> Option<String> {
+    let pids: Vec<String> = left
+        .iter()
+        .map(|pid| pid.as_raw_nonzero().to_string())
+        .collect();
+    (!pids.is_empty()).then(|| {
+        format!(
             "killed processes have not ended within {KILL_DEADLINE:?}: {}; a driver may be stuck, see the kernel log",
             pids.join(", ")
-        ));
-    }
+        )
+    })
 }
 
 #[cfg(test)]

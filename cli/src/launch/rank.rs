@@ -71,10 +71,4 @@ impl Rank {
         let _ = rustix::process::kill_process_group(self.pid, signal);
         let _ = rustix::process::kill_process_group(self.pid, Signal::CONT);
     }
-
-    /// Waits for the rank's end and reaps it.
-    pub(super) fn reap(mut self) {
-        // Does not block for long: the rank has ended or was killed.
-        let _ = self.child.wait();
-    }
 }

@@ -3,10 +3,10 @@
 use super::event::Ended;
 use super::link::{Order, Outcome};
 use super::options::RunOptions;
-use super::processes;
+use super::processes::{self, Process};
 use super::signals::SignalWatch;
 use crate::output;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -18,8 +18,8 @@ use symmem::bootstrap::Secret;
 /// Runs the job; blocks until all ranks, and all processes that they have started, have ended.
 ///
 /// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, a fresh `SYMMEM_JOB` and
-/// `SYMMEM_SECRET`, `/dev/null` as standard input, and its own process group. The launcher forwards SIGINT, SIGTERM and
-/// SIGHUP to all ranks.
+/// `SYMMEM_SECRET`, `/dev/null` as standard input, and its own process group, in the supervisor's session. The launcher
+/// forwards SIGINT, SIGTERM and SIGHUP to all ranks. If it was started to ignore SIGHUP, as by nohup, so are the ranks.
 ///
 /// When a rank fails (exit code other than 0, or a signal), the others have [`RunOptions::reaction`] to print their
 /// errors. Then they get SIGTERM, if the options ask for it, and SIGKILL after [`RunOptions::grace`]. A second SIGINT
@@ -27,7 +27,8 @@ use symmem::bootstrap::Secret;
 ///
 /// The ranks are children of a supervisor, a second process, which this function starts with
 /// [`RunOptions::supervisor`]. If this process is killed, the supervisor kills the ranks and their descendants at once.
-/// If the supervisor is killed, this process does: to that end it is a subreaper until the function returns.
+/// If the supervisor is killed, this process does: to that end it is a subreaper until the function returns, and kills
+/// every descendant that started after the supervisor.
 ///
 /// When this process has no job left, signals whose action was the default before the first job have the default
 /// action again. A program with handlers of its own must install them before its first job.
@@ -70,31 +71,46 @@ fn run_supervised(options: RunOptions, signals: Receiver<Signal>) -> io::Result<
     let line = serde_json::to_string(&order)?;
     let (link, theirs) = UnixStream::pair()?;
     let mut supervisor = start(&order.options, theirs)?;
-    // A supervisor that has died already answers nothing, which is found below.
-    if writeln!(&link, "{line}").is_ok() {
-        forward(signals, link.try_clone()?)?;
-    }
-    let mut answer = String::new();
-    // As above.
-    let _ = BufReader::new(&link).read_line(&mut answer);
+    // It has not been reaped, so the kernel cannot have given its number to another.
+    let process = Process::find(Pid::from_child(&supervisor));
+    // The link ends with the call, also after an error: a supervisor that still runs then ends.
+    let answer = converse(link, &line, signals);
     let status = supervisor.wait()?;
-    match serde_json::from_str::<Outcome>(&answer) {
+    match serde_json::from_str::<Outcome>(&answer?) {
         Ok(outcome) => outcome.into_code(),
-        Err(_) => Ok(bury(status, &order.job)),
+        Err(_) => Ok(bury(status, process.as_ref())),
     }
 }
 
-/// Starts the supervisor. It gets a process group of its own: a terminal's signals reach it by this process only.
+/// Starts the supervisor in a session of its own: a terminal's signals reach it by this process only, and no terminal
+/// stops it when it writes (`stty tostop`).
 fn start(options: &RunOptions, link: UnixStream) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
-    command.args(&options.supervisor).process_group(0);
+    command.args(&options.supervisor);
     command.stdin(OwnedFd::from(link));
+    let leave_session = || Ok(rustix::process::setsid().map(drop)?);
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe code is allowed. It makes
+    // one system call, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(leave_session) };
     command.spawn().map_err(|error| {
         let program = program.display();
         let message = format!("could not start the ranks' supervisor ({program}): {error}");
         io::Error::new(error.kind(), message)
     })
+}
+
+/// Sends the supervisor its order, and then signals. Blocks until it answers or ends; returns its answer, which is empty
+/// if it has ended without one.
+fn converse(link: UnixStream, order: &str, signals: Receiver<Signal>) -> io::Result<String> {
+    let mut answer = String::new();
+    if writeln!(&link, "{order}").is_err() {
+        return Ok(answer);
+    }
+    forward(signals, link.try_clone()?)?;
+    // The connection to a supervisor that was killed may be reset instead of closed.
+    let _ = BufReader::new(&link).read_line(&mut answer);
+    Ok(answer)
 }
 
 /// Starts a thread that sends signals to the supervisor.
@@ -110,15 +126,17 @@ fn forward(signals: Receiver<Signal>, link: UnixStream) -> io::Result<()> {
 }
 
 /// Kills what a supervisor left behind that ended without an answer. Returns the exit code.
-fn bury(status: ExitStatus, job: &str) -> u8 {
+fn bury(status: ExitStatus, supervisor: Option<&Process>) -> u8 {
     let how = match status.signal() {
         Some(signal) => Ended::Signal(signal),
         None => Ended::Code(status.code().unwrap_or(1)),
     };
-    let left = processes::kill_job(job);
+    let left = supervisor.map(processes::kill_since).unwrap_or_default();
     output::last_words(format_args!(
         "the ranks' supervisor {how}; the ranks were killed"
     ));
-    processes::tell_left(&left);
+    if let Some(message) = processes::message_of_left(&left) {
+        output::last_words(message);
+    }
     how.code().max(1)
 }

@@ -3,10 +3,11 @@
 use super::event::{Ended, Event};
 use super::first_failure::FirstFailure;
 use super::link::Outcome;
+use super::messages::Messages;
 use super::options::RunOptions;
 use super::processes::{self, Processes};
 use super::rank::Rank;
-use crate::output::{self, OutputError, Stream};
+use crate::output::{OutputError, Stream};
 use rustix::process::{Pid, Signal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -28,11 +29,14 @@ enum Step {
 pub(super) struct State<'a> {
     ranks: &'a [Rank],
     options: &'a RunOptions,
+    messages: &'a Messages,
     running: Vec<bool>,
     /// The first failure.
     failure: Option<FirstFailure>,
     /// Whether the user still has to be told of it.
     is_untold: bool,
+    /// Whether the user was told of it.
+    is_told: bool,
     /// The last forwarded signal, and when.
     passed_on: Option<(Signal, Instant)>,
     lost: Option<OutputError>,
@@ -42,13 +46,15 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    pub(super) fn new(ranks: &'a [Rank], options: &'a RunOptions) -> Self {
+    pub(super) fn new(ranks: &'a [Rank], options: &'a RunOptions, messages: &'a Messages) -> Self {
         Self {
             ranks,
             options,
+            messages,
             running: vec![true; ranks.len()],
             failure: None,
             is_untold: false,
+            is_told: false,
             passed_on: None,
             lost: None,
             next: None,
@@ -136,7 +142,11 @@ impl<'a> State<'a> {
         // What the rank leaves is no rank any more, but its peers would wait for it.
         self.ranks[rank].signal(Signal::KILL);
         if let Some(first) = &mut self.failure {
-            return first.consider(rank, how, now);
+            // Afterwards the message and the exit code would be of different ranks.
+            if !self.is_told {
+                first.consider(rank, how, now);
+            }
+            return;
         }
         if self.lost.is_some() {
             return;
@@ -180,7 +190,7 @@ impl<'a> State<'a> {
         let Some(first) = self.failure.as_ref().filter(|_| self.is_untold) else {
             return;
         };
-        self.is_untold = false;
+        (self.is_untold, self.is_told) = (false, true);
         let others = match (self.running.contains(&true), self.options.asks_to_end) {
             (false, _) => "",
             (true, true) => "; stopping the other ranks",
@@ -188,7 +198,7 @@ impl<'a> State<'a> {
         };
         let FirstFailure { rank, how, .. } = first;
         if self.options.tells_codes || how.is_signal() {
-            output::last_words(format_args!("rank {rank} {how}{others}"));
+            self.messages.say(format!("rank {rank} {how}{others}"));
         }
     }
 
@@ -210,7 +220,7 @@ impl<'a> State<'a> {
             Step::Kill => {
                 if self.lost.is_none() {
                     let grace = self.options.grace;
-                    output::last_words(format_args!(
+                    self.messages.say(format!(
                         "killing the ranks that have not ended within {grace:?}"
                     ));
                 }

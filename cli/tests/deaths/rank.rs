@@ -1,7 +1,9 @@
 //! The program of a rank: it works with the others until something fails.
 
+use std::io::Write;
 use std::time::Duration;
 use symmem::backends::Selection;
+use symmem::bootstrap::BootstrapError;
 use symmem::{Communicator, Error, ReduceOp, Result};
 
 /// The variable that makes this binary a rank; its value is the deadline in milliseconds.
@@ -19,7 +21,10 @@ pub fn run() -> ! {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    eprintln!("{END} {rank}: {}", format!("{error:#?}").replace('\n', " "));
+    let error = format!("{error:#?}").replace('\n', " ");
+    // In one piece: all ranks may write to one pipe.
+    let line = format!("{END} {rank}: {error}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     std::process::exit(1)
 }
 
@@ -59,7 +64,16 @@ pub fn names_death(line: &str, rank: u32) -> bool {
 
 /// Returns whether a rank's line says that others did not come.
 pub fn is_timeout(line: &str) -> bool {
-    line.contains("Timeout") || line.contains("WrongSecret")
+    line.contains("Timeout")
+}
+
+/// Returns whether a rank's line says that `rank` did not come.
+pub fn names_missing(line: &str, rank: u32) -> bool {
+    let missing = line.split_once("missing: [").map(|(_, rest)| rest);
+    let missing = missing.and_then(|rest| rest.split(']').next());
+    let numbers = missing.into_iter().flat_map(|list| list.split(','));
+    let mut numbers = numbers.map(|number| number.trim().parse());
+    is_timeout(line) && numbers.any(|number| number == Ok(rank))
 }
 
 #[test]
@@ -67,4 +81,19 @@ fn lines_are_read_as_ranks_write_them() {
     let died = Error::PeerDied { rank: 0, peer: 1 };
     let died = format!("{died:#?}").replace('\n', " ");
     assert!(names_death(&died, 1) && !names_death(&died, 11), "{died}");
+    let timeout = BootstrapError::Timeout {
+        rank: 0,
+        awaited: "the rendezvous".into(),
+        missing: vec![3, 12],
+        elapsed: Duration::ZERO,
+    };
+    let timeout = format!("{:#?}", Error::from(timeout)).replace('\n', " ");
+    assert!(
+        names_missing(&timeout, 3) && names_missing(&timeout, 12),
+        "{timeout}"
+    );
+    assert!(
+        !names_missing(&timeout, 1) && !names_missing(&died, 1),
+        "{timeout}"
+    );
 }

@@ -28,10 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Report {
     /// When the last survivor ended after the kill that it could know of.
     pub after_kill: Option<Duration>,
-    /// Whether a rank was killed.
-    pub has_killed: bool,
+    /// Whether a rank of `symmem run` was killed, and the launcher was not.
+    pub has_verdict: bool,
     /// Whether the launcher named the rank that died first.
     pub is_named: bool,
+    /// Whether the launcher's exit code was that of SIGKILL.
+    pub is_code_137: bool,
+    /// Whether a process, file or socket was left.
+    pub has_left: bool,
     /// Whether no survivor could know of the death.
     pub is_unmet: bool,
     pub faults: Vec<String>,
@@ -114,6 +118,7 @@ pub fn run(plan: &Plan, limits: Limits) -> Report {
     trial.judge(&lines, status, &mut report);
     let left = before.new_since();
     if !left.is_empty() {
+        report.has_left = true;
         report.fault(format!("left {}", left.join(", ")));
     }
     if !report.faults.is_empty() {
@@ -252,6 +257,7 @@ impl Trial<'_> {
                 let left: Vec<String> = left
                     .map(|one| format!("{} of rank {:?}", one.pid.as_raw_nonzero(), one.rank))
                     .collect();
+                report.has_left = true;
                 return report.fault(format!("processes are left: {}", left.join(", ")));
             }
         }
@@ -290,11 +296,10 @@ impl Trial<'_> {
                 report.fault(format!("a survivor ended {last:?} after the kill"));
             }
         }
-        let ranks = kills.iter().filter(|done| done.act.whom != Whom::Launcher);
-        let ranks: Vec<&Done> = ranks.copied().collect();
-        report.has_killed = !ranks.is_empty();
         if let Some(status) = status.filter(|_| !self.plan.ends_launcher()) {
-            self.judge_launcher(lines, status, &ranks, report);
+            report.has_verdict = !kills.is_empty();
+            report.is_code_137 = status.code() == Some(137);
+            self.judge_launcher(lines, status, &kills, report);
         }
     }
 
@@ -380,7 +385,15 @@ impl Trial<'_> {
         });
         if known.is_none() && !kills.is_empty() {
             report.is_unmet = true;
-            if let Some(line) = of_survivors.iter().find(|line| !rank::is_timeout(line)) {
+            // Rank 0 knows who has come.
+            let rank_0_lives = !hit.contains(&0);
+            let is_unmet = |line: &str| match rank_0_lives {
+                true => {
+                    (self.plan.ranks(How::Kill).iter()).all(|&dead| rank::names_missing(line, dead))
+                }
+                false => rank::is_timeout(line),
+            };
+            if let Some(line) = of_survivors.iter().find(|line| !is_unmet(line)) {
                 report.fault(format!("nobody names the dead, but one says: {line}"));
             }
         }
