@@ -168,7 +168,7 @@ mod loom_models {
     use loom::thread;
 
     #[test]
-    fn loom_a_record_that_is_read_is_one_whole_record() {
+    fn a_record_that_is_read_is_one_whole_record() {
         loom::model(|| {
             let slots = Arc::new(Slots::<2>::new(1));
             assert!(slots.add([1, 1], |_| false));
@@ -191,7 +191,7 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_two_threads_that_add_never_share_a_slot() {
+    fn two_threads_that_add_never_share_a_slot() {
         loom::model(|| {
             let slots = Arc::new(Slots::<1>::new(2));
             // A slot that both find over.
@@ -214,7 +214,32 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_a_closed_table_leaves_no_record_to_nobody() {
+    fn a_slot_that_one_thread_frees_for_another_holds_one_whole_record() {
+        let mut model = loom::model::Builder::new();
+        // All interleavings of three threads take a minute.
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let slots = Arc::new(Slots::<2>::new(1));
+            let run = |act: fn(&Slots<2>)| {
+                let slots = slots.clone();
+                thread::spawn(move || act(&slots))
+            };
+            let adder = run(|slots| {
+                slots.add([1, 1], |_| false);
+            });
+            let freeing = run(|slots| slots.retain(|_| false));
+            slots.add([2, 2], |_| false);
+            adder.join().unwrap();
+            freeing.join().unwrap();
+            slots.retain(|[one, other]| {
+                assert_eq!(one, other, "words of two records");
+                true
+            });
+        });
+    }
+
+    #[test]
+    fn a_closed_table_leaves_no_record_to_nobody() {
         loom::model(|| {
             let slots = Arc::new(Slots::<1>::new(1));
             let ended = Arc::new(AtomicUsize::new(0));
