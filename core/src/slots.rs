@@ -47,10 +47,7 @@ impl<const WORDS: usize> Slots<WORDS> {
     pub fn add(&self, record: [u64; WORDS], is_over: impl Fn([u64; WORDS]) -> bool) -> bool {
         let (count, first) = (self.slots.len(), self.next.fetch_add(1, Ordering::Relaxed));
         let mut slots = (0..count).map(|at| &self.slots[first.wrapping_add(at) % count]);
-        slots.any(|slot| {
-            slot.free_if(&is_over);
-            slot.write(record)
-        })
+        slots.any(|slot| slot.write(record, &is_over))
     }
 
     /// Calls `keep` with every record, and frees the slots for which it returns false. A record that is being added
@@ -100,17 +97,26 @@ impl<const WORDS: usize> Slot<WORDS> {
         }
     }
 
-    /// Writes a record if the slot is free. Returns whether it was.
-    fn write(&self, record: [u64; WORDS]) -> bool {
-        let free = self.sequence.load(Ordering::Relaxed);
-        if free % STATES != FREE || !self.exchange(free, free + WRITTEN) {
+    /// Writes a record if the slot is free, or if its record `is_over`. Returns whether it did.
+    fn write(&self, record: [u64; WORDS], is_over: impl FnOnce([u64; WORDS]) -> bool) -> bool {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        let usable = match sequence % STATES {
+            FREE => true,
+            // If a later record was read, the exchange below fails.
+            HELD => self.read().is_some_and(|(_, old)| is_over(old)),
+            _ => false,
+        };
+        // Also from HELD to WRITTEN, the number counts up.
+        let written = sequence.next_multiple_of(STATES) + WRITTEN;
+        if !usable || !self.exchange(sequence, written) {
             return false;
         }
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(record) {
             word.store(value, Ordering::Relaxed);
         }
-        self.sequence.store(free + HELD, Ordering::Release);
+        self.sequence
+            .store(written - WRITTEN + HELD, Ordering::Release);
         true
     }
 

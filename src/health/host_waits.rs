@@ -7,6 +7,7 @@ use crate::base::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use symmem_core::epoch::reached;
 use symmem_core::slots::Slots;
 
 /// Number of waits that can be under way without a lock.
@@ -40,7 +41,7 @@ impl HostWait {
     }
 
     fn is_satisfied(&self) -> bool {
-        symmem_core::epoch::reached(self.seen(), self.value)
+        reached(self.seen(), self.value)
     }
 
     /// Ends the wait by the store that it waits for.
@@ -56,6 +57,13 @@ impl HostWait {
 /// origin of the table, and the limit in nanoseconds.
 type Record = [u64; WORDS];
 const WORDS: usize = 6;
+
+/// Returns whether the wait of this record is satisfied, without making the rest of the wait: the launch path asks.
+fn is_over([word, value, ..]: Record) -> bool {
+    // SAFETY: the word is mapped while the communicator lives.
+    let word = unsafe { &*(word as *const AtomicU32) };
+    reached(word.load(Ordering::Acquire), value as u32)
+}
 
 /// The waits that are under way.
 pub struct HostWaits {
@@ -78,7 +86,6 @@ impl HostWaits {
     /// Adds a wait, or releases it if all were released before. Neither locks nor allocates while fewer than
     /// [`SLOTS`] waits are not satisfied.
     pub fn add(&self, wait: HostWait) {
-        let is_over = |record| self.wait(record).is_satisfied();
         if !self.slots.add(self.record(&wait), is_over) {
             let mut more = lock(&self.more);
             more.retain(|wait| !wait.is_satisfied());
