@@ -144,14 +144,19 @@ fn a_symbol_that_is_data_is_not_called(#[case] name: &str, #[case] item: &str) {
     assert!(error.to_string().contains(&symbol), "{error}");
 }
 
-#[test]
-fn a_symbol_without_a_type_is_not_called_if_it_is_not_code() {
-    let (directory, symbol) = (directory("untyped"), symbol("untyped"));
-    let (source, file) = (
-        directory.join("plugin.s"),
-        directory.join("libsymmem_untyped.so"),
-    );
-    let text = format!(".data\n.globl {symbol}\n{symbol}: .quad 7\n");
+#[rstest]
+#[case("untyped", ".data", "notype")]
+#[case("untyped_code", ".text", "notype")]
+#[case("misplaced", ".data", "function")]
+fn a_symbol_that_is_no_function_or_not_in_code_is_not_called(
+    #[case] name: &str,
+    #[case] section: &str,
+    #[case] kind: &str,
+) {
+    let (directory, symbol) = (directory(name), symbol(name));
+    let source = directory.join("plugin.s");
+    let file = directory.join(format!("libsymmem_{name}.so"));
+    let text = format!("{section}\n.globl {symbol}\n.type {symbol}, @{kind}\n{symbol}: .quad 7\n");
     fs::write(&source, text).expect("a source");
     // The compiler's own linker.
     let status = Command::new("cc")
@@ -160,7 +165,7 @@ fn a_symbol_without_a_type_is_not_called_if_it_is_not_code() {
         .status();
     assert!(status.expect("an assembler").success());
     fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("its owner's");
-    let error = refused(&file, "untyped");
+    let error = refused(&file, name);
     assert!(matches!(error, LoadError::NotAFunction { .. }), "{error:?}");
 }
 

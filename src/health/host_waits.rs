@@ -1,16 +1,14 @@
 //! Waits of streams for words in host memory, which only a store to the word can end.
 //!
-//! A wait is registered on the launch path, so that neither locks nor allocates: waits lie in slots, and a slot is
-//! taken again once its wait is satisfied. Each slot has a sequence number, odd while a thread writes the slot; a
-//! reader that finds another number after reading ignores what it read. That harms nothing: only the slots of
-//! satisfied waits are written. Beyond [`SLOTS`] waits that are not satisfied, further ones go to a list with a lock.
+//! A wait is registered on the launch path, so it goes to one of [`SLOTS`] slots, without a lock. A slot is free again
+//! once its wait is satisfied. Beyond [`SLOTS`] waits that are not satisfied, further ones go to a list with a lock.
 
 use crate::base::lock::lock;
 use std::sync::Mutex;
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use symmem_core::epoch::reached;
+use symmem_core::slots::Slots;
 
 /// Number of waits that can be under way without a lock.
 const SLOTS: usize = 256;
@@ -43,7 +41,7 @@ impl HostWait {
     }
 
     fn is_satisfied(&self) -> bool {
-        symmem_core::epoch::reached(self.seen(), self.value)
+        reached(self.seen(), self.value)
     }
 
     /// Ends the wait by the store that it waits for.
@@ -55,86 +53,24 @@ impl HostWait {
     }
 }
 
-/// A place for one wait.
-#[derive(Default)]
-struct Slot {
-    /// 0 if never used, odd while it is being written.
-    sequence: AtomicU64,
-    word: AtomicPtr<AtomicU32>,
-    value: AtomicU32,
-    peer: AtomicU32,
-    channel: AtomicU32,
-    /// Nanoseconds from the origin of the table to the wait's start.
-    since: AtomicU64,
-    /// Nanoseconds from there to its deadline.
-    limit: AtomicU64,
-}
+/// A wait as a record of [`Slots`]: word, value, peer, channel, start and limit. The start is in nanoseconds from the
+/// origin of the table, and the limit in nanoseconds.
+type Record = [u64; WORDS];
+const WORDS: usize = 6;
 
-impl Slot {
-    /// Reads the wait, which is not valid if the sequence number has changed since `origin` was asked for.
-    fn fields(&self, origin: Instant) -> HostWait {
-        let number = |field: &AtomicU32| field.load(Ordering::Relaxed);
-        let time = |field: &AtomicU64| Duration::from_nanos(field.load(Ordering::Relaxed));
-        HostWait {
-            word: self.word.load(Ordering::Relaxed),
-            value: number(&self.value),
-            peer: number(&self.peer) as usize,
-            channel: number(&self.channel),
-            since: origin + time(&self.since),
-            limit: time(&self.limit),
-        }
-    }
-
-    /// Returns the wait, unless there is none or it is being replaced.
-    fn read(&self, origin: Instant) -> Option<HostWait> {
-        let sequence = self.sequence.load(Ordering::Acquire);
-        if sequence == 0 || sequence % 2 == 1 {
-            return None;
-        }
-        let wait = self.fields(origin);
-        // Pairs with the fence in `replace`: who has read a field of a later wait sees a later number here.
-        fence(Ordering::Acquire);
-        (self.sequence.load(Ordering::Relaxed) == sequence).then_some(wait)
-    }
-
-    /// Replaces a wait that is satisfied, or none. Returns whether it did.
-    fn replace(&self, wait: &HostWait, origin: Instant) -> bool {
-        let sequence = self.sequence.load(Ordering::Acquire);
-        let free = sequence == 0
-            || sequence.is_multiple_of(2)
-                && self.read(origin).is_some_and(|wait| wait.is_satisfied());
-        let claimed = free
-            && self
-                .sequence
-                .compare_exchange(sequence, sequence + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if !claimed {
-            return false;
-        }
-        fence(Ordering::Release);
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let since = nanoseconds(wait.since.saturating_duration_since(origin));
-        self.word.store(wait.word.cast_mut(), Ordering::Relaxed);
-        self.value.store(wait.value, Ordering::Relaxed);
-        self.peer.store(wait.peer as u32, Ordering::Relaxed);
-        self.channel.store(wait.channel, Ordering::Relaxed);
-        self.since.store(since, Ordering::Relaxed);
-        self.limit.store(nanoseconds(wait.limit), Ordering::Relaxed);
-        self.sequence.store(sequence + 2, Ordering::Release);
-        true
-    }
+/// Returns whether the wait of this record is satisfied, without making the rest of the wait: the launch path asks.
+fn is_over([word, value, ..]: Record) -> bool {
+    // SAFETY: the word is mapped while the communicator lives.
+    let word = unsafe { &*(word as *const AtomicU32) };
+    reached(word.load(Ordering::Acquire), value as u32)
 }
 
 /// The waits that are under way.
 pub struct HostWaits {
     origin: Instant,
-    slots: Box<[Slot]>,
-    /// The slot to try first.
-    next: AtomicUsize,
+    slots: Slots<WORDS>,
     /// Waits for which there was no slot.
     more: Mutex<Vec<HostWait>>,
-    /// Whether no wait may last any longer.
-    ended: AtomicBool,
 }
 
 impl HostWaits {
@@ -142,51 +78,71 @@ impl HostWaits {
     pub fn new() -> Self {
         Self {
             origin: Instant::now(),
-            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-            next: AtomicUsize::new(0),
+            slots: Slots::new(SLOTS),
             more: Mutex::default(),
-            ended: AtomicBool::new(false),
         }
     }
 
     /// Adds a wait, or releases it if all were released before. Neither locks nor allocates while fewer than
     /// [`SLOTS`] waits are not satisfied.
     pub fn add(&self, wait: HostWait) {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut slots = (0..SLOTS).map(|at| &self.slots[first.wrapping_add(at) % SLOTS]);
-        if !slots.any(|slot| slot.replace(&wait, self.origin)) {
+        if !self.slots.add(self.record(&wait), is_over) {
             let mut more = lock(&self.more);
             more.retain(|wait| !wait.is_satisfied());
             more.push(wait);
         }
-        // Pairs with the fence in `release_all`: one of the two sees what the other did before it.
-        fence(Ordering::SeqCst);
-        if self.ended.load(Ordering::Relaxed) {
+        if self.slots.is_closed() {
             wait.release();
         }
     }
 
     /// Releases all waits, also those that are added later.
     pub fn release_all(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        self.each().for_each(|wait| wait.release());
+        self.slots.close();
+        self.slots.retain(|record| {
+            self.wait(record).release();
+            false
+        });
         lock(&self.more).drain(..).for_each(|wait| wait.release());
     }
 
-    /// Returns a wait that is past its deadline and not satisfied.
+    /// Returns a wait that is past its deadline and not satisfied, and forgets those that are satisfied.
     pub fn expired(&self) -> Option<HostWait> {
-        let late = |wait: &HostWait| wait.since.elapsed() > wait.limit && !wait.is_satisfied();
-        self.each().find(late).or_else(|| {
-            let mut more = lock(&self.more);
-            more.retain(|wait| !wait.is_satisfied());
-            more.iter().copied().find(late)
-        })
+        let mut found = None;
+        let mut keep = |wait: HostWait| {
+            let waits = !wait.is_satisfied();
+            if waits && wait.since.elapsed() > wait.limit {
+                found.get_or_insert(wait);
+            }
+            waits
+        };
+        self.slots.retain(|record| keep(self.wait(record)));
+        lock(&self.more).retain(|wait| keep(*wait));
+        found
     }
 
-    /// Returns the waits in the slots.
-    fn each(&self) -> impl Iterator<Item = HostWait> {
-        self.slots.iter().filter_map(|slot| slot.read(self.origin))
+    fn record(&self, wait: &HostWait) -> Record {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        [
+            wait.word as u64,
+            u64::from(wait.value),
+            wait.peer as u64,
+            u64::from(wait.channel),
+            nanoseconds(wait.since.saturating_duration_since(self.origin)),
+            nanoseconds(wait.limit),
+        ]
+    }
+
+    /// Returns the wait of which [`HostWaits::record`] made this record.
+    fn wait(&self, [word, value, peer, channel, since, limit]: Record) -> HostWait {
+        HostWait {
+            word: word as *const AtomicU32,
+            value: value as u32,
+            peer: peer as usize,
+            channel: channel as u32,
+            since: self.origin + Duration::from_nanos(since),
+            limit: Duration::from_nanos(limit),
+        }
     }
 }
 
@@ -216,7 +172,18 @@ mod tests {
             waits.add(wait(&word, value, LONG));
             word.store(value, Ordering::Release);
         }
-        assert!(more.is_empty() && waits.each().all(|wait| wait.is_satisfied()));
+        assert!(more.is_empty());
+    }
+
+    /// The number of a satisfied wait is passed by half of all numbers after 2^31 signals, and would count as ahead.
+    #[test]
+    fn a_wait_that_the_watcher_has_seen_satisfied_is_forgotten() {
+        let (waits, word) = (HostWaits::new(), AtomicU32::new(1));
+        waits.add(wait(&word, 1, Duration::ZERO));
+        assert!(waits.expired().is_none());
+        word.store(2 + (1 << 31), Ordering::Release);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(waits.expired().is_none());
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Driver {
         let index = streams
             .iter()
             .position(|known| known.raw == raw && known.owned == owned)?;
-        matches!(self.is_idle(raw), Ok(true)).then(|| streams.swap_remove(index))
+        matches!(self.is_idle(&self.streams, raw), Ok(true)).then(|| streams.swap_remove(index))
     }
 
     /// Takes the streams that are left, to be destroyed: from here on nobody asks them for work.
@@ -176,7 +176,17 @@ impl Driver {
         stream: RawStream,
         call: impl FnOnce() -> CallResult<R>,
     ) -> CallResult<Option<R>> {
-        let _held = self.streams.hold_captures();
+        self.outside_captures_of(&self.streams, stream, call)
+    }
+
+    /// Makes a call as [`Driver::outside_captures`] does, on a stream of the communicator that has `owner`.
+    fn outside_captures_of<R>(
+        &self,
+        owner: &Streams,
+        stream: RawStream,
+        call: impl FnOnce() -> CallResult<R>,
+    ) -> CallResult<Option<R>> {
+        let _held = owner.hold_captures();
         // SAFETY: every stream that reaches this is live.
         let captured = || unsafe { self.backend.stream_capturing(stream) };
         if captured()? {
@@ -250,12 +260,13 @@ impl Driver {
         }
     }
 
-    /// Returns whether a stream has no work. A query during a capture would invalidate the capture, so it is an
-    /// error.
-    pub fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
+    /// Returns whether a stream of the communicator that has `owner` is without work. A query during a capture would
+    /// invalidate the capture, so it is an error.
+    fn is_idle(&self, owner: &Streams, stream: RawStream) -> CallResult<bool> {
         // SAFETY: known streams are live while their list is locked, as it is by the callers.
         let idle = || unsafe { self.backend.stream_idle(stream) };
-        self.outside_captures(stream, idle)?.ok_or_else(|| {
+        let asked = self.outside_captures_of(owner, stream, idle);
+        asked?.ok_or_else(|| {
             Failure::new(
                 Status::UNSUPPORTED,
                 "stream_idle",
@@ -267,7 +278,7 @@ impl Driver {
     /// Returns whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
         for stream in self.streams.known().iter() {
-            if !self.is_idle(stream.raw)? {
+            if !self.is_idle(&self.streams, stream.raw)? {
                 return Ok(false);
             }
         }
@@ -284,7 +295,8 @@ impl Driver {
         self.streams.neighbors().iter().all(|other| {
             // A stream of the same device can be asked by any backend that has opened it.
             other.tickets.none_out()
-                && (other.known().iter()).all(|stream| self.is_idle(stream.raw).unwrap_or(false))
+                && (other.known().iter())
+                    .all(|stream| self.is_idle(other, stream.raw).unwrap_or(false))
         })
     }
 

@@ -38,10 +38,10 @@ fn another(communicator: &Communicator, stream: &Stream) -> Stream {
 fn capture_while_waiting(member: &Member) -> Result<()> {
     let communicator = member.join();
     let (mut stream, giver) = (communicator.stream()?, communicator.stream()?);
-    let (peer, buffer) = (1 - member.rank, communicator.allocate::<u32>(&[2])?);
+    let (this, buffer) = (member.rank, communicator.allocate::<u32>(&[2])?);
     let (to, from) = (buffer.slice(1..2)?, buffer.slice(..1)?);
-    // The stream has work until this rank has captured and its peer too: only then do they signal.
-    stream.wait_signal(peer, 0)?;
+    // The stream has work until this rank has captured: only then does it signal itself.
+    stream.wait_signal(this, 0)?;
     let other = another(&communicator, &stream);
     let graph = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| other.synchronize());
@@ -54,7 +54,7 @@ fn capture_while_waiting(member: &Member) -> Result<()> {
         })
     })?;
     communicator.check()?;
-    giver.put_signal(peer, to, from, 0)?;
+    giver.put_signal(this, to, from, 0)?;
     stream.synchronize()?;
     stream.launch_graph(&graph)?;
     other.synchronize()?;

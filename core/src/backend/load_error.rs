@@ -100,9 +100,9 @@ pub enum LoadError {
         /// The text of `dlerror`.
         reason: String,
     },
-    /// The file exports the symbol of a backend, but as something that cannot be called.
+    /// The file exports the symbol of a backend, but as data or without a type.
     #[error(
-        "{} exports `{symbol}` as data, not as a function; rebuild it with `export_backend!`",
+        "{} exports `{symbol}`, which is not a function; rebuild it with `export_backend!`",
         path.display()
     )]
     NotAFunction {

@@ -4,7 +4,7 @@ use super::load_error::LoadError;
 use super::plugin::Tables;
 use super::plugin_file::{self, WorldWritable};
 use super::pointers::Pointers;
-use super::symbol_kind::is_data;
+use super::symbol_kind::is_function;
 use super::table::{ABI_MAJOR, BackendTable};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::error::Error as _;
@@ -78,7 +78,7 @@ fn entry(library: &Library, path: &Path, name: &str) -> Result<Entry, LoadError>
             reason,
         },
     })?;
-    if !mappings(path)?.is_code(address.cast()) || is_data(address) {
+    if !mappings(path)?.is_code(address.cast()) || !is_function(address) {
         return Err(LoadError::NotAFunction {
             path: path.into(),
             symbol,

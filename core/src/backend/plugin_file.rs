@@ -20,11 +20,12 @@ pub enum WorldWritable {
 /// The permission of all users to write, in a file's mode.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Checks that `path` is a whole shared object for this machine, which no other user may replace if `world_writable`
+/// Checks that `path` is a whole shared object for this machine, which not every user may replace if `world_writable`
 /// says so.
 ///
 /// Both the directory of `path` and that of the file behind symbolic links count, because who may write one of them
-/// may put another file there. Directories above them are not examined.
+/// may put another file there. A sticky bit, as of `/tmp`, does not help: the file may be another user's. Directories
+/// above these two are not examined, nor those of links between, nor the rights of groups.
 ///
 /// A file that changes between this check and its loading is not noticed: a plugin must be replaced by renaming.
 ///

@@ -75,11 +75,17 @@ const MACHINE: u16 = if cfg!(target_arch = "aarch64") {
 };
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
-/// Stands for a number of program headers that is in a section header. No shared object has so many.
-const TOO_MANY: u16 = 0xffff;
+/// The most program headers that Linux itself loads (64 KiB; see `load_elf_phdrs` in fs/binfmt_elf.c). Linkers write
+/// about ten. The dynamic loader copies them to the stack, where a damaged number of them would end the process.
+const MOST_PROGRAM_HEADERS: usize = 65536 / PROGRAM_HEADER_BYTES;
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
+const NOTE: u32 = 4;
 const THREAD_LOCAL: u32 = 7;
+/// `PT_GNU_PROPERTY`, from which the loader reads what processor features the file needs.
+const PROPERTY: u32 = 0x6474_e553;
+/// The parts whose addresses the loader follows without checking them.
+const FOLLOWED: [u32; 4] = [DYNAMIC, NOTE, THREAD_LOCAL, PROPERTY];
 
 fn machine_name(machine: u16) -> &'static str {
     match machine {
@@ -140,7 +146,12 @@ impl Segment {
         }
     }
 
-    /// Returns whether the bytes of `part` lie in this segment's bytes, at the same addresses.
+    /// Returns whether the loader reads bytes of it.
+    fn is_read(&self) -> bool {
+        self.kind == LOAD || FOLLOWED.contains(&self.kind)
+    }
+
+    /// Returns whether the bytes of `part` that are in the file lie in this segment's, at the same addresses.
     fn contains(&self, part: &Self) -> bool {
         part.address >= self.address
             && part.address - self.address <= self.file_bytes
@@ -170,11 +181,6 @@ pub(super) fn check(
             let in_file = segment.offset.checked_add(segment.file_bytes);
             inside(length, "a segment", in_file)?;
         }
-        if segment.file_bytes > segment.memory_bytes {
-            return Err(ObjectError::Damaged(
-                "a segment has more bytes in the file than in memory",
-            ));
-        }
         // The loader reserves the addresses from the first segment to the last one.
         if segment.address < end {
             return Err(ObjectError::Damaged(
@@ -186,13 +192,16 @@ pub(super) fn check(
             .checked_add(segment.memory_bytes)
             .ok_or(ObjectError::Damaged("a segment ends past the last address"))?;
     }
-    // The loader follows the addresses of these two without checking them.
-    for part in &segments {
-        if matches!(part.kind, DYNAMIC | THREAD_LOCAL)
-            && !loaded.iter().any(|segment| segment.contains(part))
-        {
+    for part in segments.iter().filter(|part| part.is_read()) {
+        if part.file_bytes > part.memory_bytes {
             return Err(ObjectError::Damaged(
-                "its dynamic section or thread-local data is in no segment that is loaded",
+                "a segment has more bytes in the file than in memory",
+            ));
+        }
+        // Thread-local zeroes, of which nothing is in the file, may lie outside of all segments.
+        if part.file_bytes != 0 && !loaded.iter().any(|segment| segment.contains(part)) {
+            return Err(ObjectError::Damaged(
+                "its dynamic section, notes or thread-local data are in no segment that is loaded",
             ));
         }
     }
@@ -242,13 +251,19 @@ fn segments(
     length: u64,
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> Result<Vec<Segment>, ObjectError> {
-    let (offset, bytes_each, count) = (header.long(32), header.half(54), header.half(56));
-    if usize::from(bytes_each) != PROGRAM_HEADER_BYTES || matches!(count, 0 | TOO_MANY) {
+    let offset = header.long(32);
+    let [bytes_each, count] = [54, 56].map(|at| usize::from(header.half(at)));
+    if bytes_each != PROGRAM_HEADER_BYTES || count == 0 {
         return Err(ObjectError::Damaged(
             "it has no program headers of the known size",
         ));
     }
-    let bytes = usize::from(count) * PROGRAM_HEADER_BYTES;
+    if count > MOST_PROGRAM_HEADERS {
+        return Err(ObjectError::Damaged(
+            "it has more program headers than Linux loads",
+        ));
+    }
+    let bytes = count * PROGRAM_HEADER_BYTES;
     inside(
         length,
         "the table of program headers",

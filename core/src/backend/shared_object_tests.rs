@@ -87,6 +87,35 @@ fn a_whole_object_passes_and_so_does_one_with_more_behind_its_segments() {
             .insert(2, segment(LOAD, 1 << 40, 0x8000, 0, 0x1000));
     })
     .unwrap();
+    // Thread-local zeroes may lie anywhere.
+    changed(|object| {
+        let zeroes = segment(THREAD_LOCAL, 0x1800, 0x2840, 0, 0x40);
+        object.segments.push(zeroes);
+    })
+    .unwrap();
+    // The loader does not read parts of other kinds, such as that of the stack.
+    let stack = segment(0x6474_e551, 0, 1 << 60, 1 << 60, 0);
+    changed(|object| object.segments.push(stack)).unwrap();
+}
+
+// Miri isolates files.
+#[cfg(not(miri))]
+#[test]
+fn every_library_of_this_process_passes() {
+    use std::os::unix::fs::FileExt;
+    let list = std::fs::read_to_string("/proc/self/maps").expect("Linux lists them");
+    let files = list.lines().filter_map(|line| line.split_once(" r-xp "));
+    let libraries = files.filter_map(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+    let mut checks = 0;
+    for library in libraries.filter(|path| path.contains(".so")) {
+        let file = std::fs::File::open(library).expect("it is loaded");
+        let length = file.metadata().expect("it is open").len();
+        if let Err(error) = check(length, |buffer, offset| file.read_exact_at(buffer, offset)) {
+            panic!("{library}: {error}");
+        }
+        checks += 1;
+    }
+    assert!(checks > 0, "the C library is loaded: {list}");
 }
 
 #[test]
@@ -140,7 +169,7 @@ fn an_object_for_another_machine_is_refused_with_both() {
 
 #[test]
 fn headers_that_contradict_themselves_are_damage() {
-    let damages: [fn(&mut Object); 7] = [
+    let damages: [fn(&mut Object); 11] = [
         |object| object.header[54] += 1,
         |object| object.segments.clear(),
         |object| object.segments[1].memory_bytes = 0x10,
@@ -148,6 +177,14 @@ fn headers_that_contradict_themselves_are_damage() {
         |object| object.segments[1].memory_bytes = u64::MAX,
         |object| object.segments[2].address = 0x2780,
         |object| object.segments.truncate(2),
+        |object| (object.segments).push(segment(NOTE, 0, 0x1000, 8, 8)),
+        |object| (object.segments).push(segment(PROPERTY, 0, 1 << 60, 8, 8)),
+        |object| (object.segments).push(segment(THREAD_LOCAL, 0, 0, 8, 4)),
+        |object| {
+            object.length = 1 << 20;
+            let unused = (0..MOST_PROGRAM_HEADERS).map(|_| segment(0, 0, 0, 0, 0));
+            object.segments.extend(unused);
+        },
     ];
     for (number, damage) in damages.into_iter().enumerate() {
         let error = changed(damage).unwrap_err();
