@@ -31,7 +31,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if matrices do not have the shape that the operation was made for, or
-    /// overlap what is written; the backend's errors; the error that poisoned the communicator. If a peer dies
+    /// overlap what is written, or if more collectives than the operation's grid has room for could be under way at
+    /// once ([`crate::Communicator::allow_concurrent_collectives`]); the backend's errors; the error that poisoned the communicator. If a peer dies
     /// or does not come within the deadline, [`crate::Stream::synchronize`] returns the error.
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
@@ -42,18 +43,46 @@ impl Queue {
         self.world().health.check()?;
         let call = Call::new(self, operation, operands)?;
         let mut steps = operation.steps.as_slice();
+        let mut waits = operation.problem.world > 1;
         if let [GemmStep::Gather, rest @ ..] = steps {
             call.gather()?;
             steps = rest;
+            // What follows the collective waits for no peer.
+            waits = false;
+        }
+        if waits {
+            call.admit()?;
         }
         let submit = self.submit(NAME);
         call.hold(&submit);
+        if waits {
+            submit.follow(&operation.workspace().sequence, operation.fits);
+        }
         let enqueued = call.submit(&submit, steps);
         submit.end(enqueued)
     }
 }
 
 impl<T: GemmElement> Call<'_, T> {
+    /// Admits the call to run beside the collectives of other streams.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] if the operation's grid was chosen when fewer collectives were allowed at
+    /// once, or if more than allowed could be under way.
+    fn admit(&self) -> Result<()> {
+        let (queue, operation) = (self.queue, self.operation);
+        let at_once = queue.world().collectives.selector.residency().at_once();
+        if operation.fits < at_once {
+            let message = format!(
+                "the operation's grid has room if at most {} collective(s) are under way at once, but {at_once} are \
+                 allowed now (`Communicator::allow_concurrent_collectives`); make the operation again",
+                operation.fits
+            );
+            return Err(queue.invalid(NAME, message));
+        }
+        queue.admit(NAME, &operation.workspace().sequence)
+    }
+
     /// Enqueues the steps. Joins all forked streams even after a failure: a capture cannot end while one is not
     /// joined.
     fn submit(&self, submit: &Submit<'_>, steps: &[GemmStep]) -> CallResult<()> {

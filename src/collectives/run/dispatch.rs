@@ -93,7 +93,12 @@ impl Queue {
             in_place,
             parts,
         };
+        self.admit(request.name, membership.sequence(options.channel))?;
         let submit = self.submit(request.name);
+        submit.follow(
+            membership.sequence(options.channel),
+            state.selector.residency().fits(choice.blocks),
+        );
         let enqueued = run.submit(world, &submit);
         submit
             .end(enqueued)
@@ -112,6 +117,9 @@ impl Queue {
         if world.collectives.check_calls {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
+        let residency = world.collectives.selector.residency();
+        let sequence = membership.sequence(options.channel);
+        self.admit(NAME, sequence)?;
         let slots = &membership.slots;
         let operation = CollectiveOperationCode::BARRIER;
         let header = slots.header(options.channel, operation, watch(world, options));
@@ -140,6 +148,7 @@ impl Queue {
                 let grid = geometry(choice.blocks, choice.threads);
                 let submit = self.submit(NAME);
                 submit.hold(slots.allocation());
+                submit.follow(sequence, residency.fits(choice.blocks));
                 let (backend, stream) = (submit.backend(), submit.stream());
                 // SAFETY: as in `Run::submit`.
                 let enqueued = unsafe { backend.collective_multicast(&meeting, &grid, stream) };
@@ -148,6 +157,7 @@ impl Queue {
         }
         let submit = self.submit(NAME);
         submit.hold(slots.allocation());
+        submit.follow(sequence, residency.fits(1));
         let engine = Engine {
             backend: submit.backend(),
             steps: slots.steps(options.channel),
