@@ -46,8 +46,9 @@ impl<'a> CollectiveOptions<'a> {
     }
 
     /// Sets the number of blocks of the grid, for example to leave compute units to other kernels. `None`
-    /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks, or if they are more than a
-    /// collective's share of the device ([`crate::Communicator::allow_concurrent_collectives`]).
+    /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks, or if
+    /// they are more than a collective's share of the device
+    /// ([`crate::Communicator::allow_concurrent_collectives`]).
     /// The host backend has no grids.
     #[must_use]
     pub fn blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {

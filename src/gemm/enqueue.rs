@@ -32,8 +32,9 @@ impl Queue {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if matrices do not have the shape that the operation was made for, or
     /// overlap what is written, or if more collectives than the operation's grid has room for could be under way at
-    /// once ([`crate::Communicator::allow_concurrent_collectives`]); the backend's errors; the error that poisoned the communicator. If a peer dies
-    /// or does not come within the deadline, [`crate::Stream::synchronize`] returns the error.
+    /// once ([`crate::Communicator::allow_concurrent_collectives`]); the backend's errors; the error that poisoned
+    /// the communicator. If a peer dies or does not come within the deadline, [`crate::Stream::synchronize`] returns
+    /// the error.
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
         operation: &AllGatherGemm<T>,
@@ -43,20 +44,17 @@ impl Queue {
         self.world().health.check()?;
         let call = Call::new(self, operation, operands)?;
         let mut steps = operation.steps.as_slice();
-        let mut waits = operation.problem.world > 1;
         if let [GemmStep::Gather, rest @ ..] = steps {
             call.gather()?;
             steps = rest;
-            // What follows the collective waits for no peer.
-            waits = false;
         }
-        if waits {
-            call.admit()?;
+        if let Some(fits) = operation.fits {
+            call.admit(fits)?;
         }
         let submit = self.submit(NAME);
         call.hold(&submit);
-        if waits {
-            submit.follow(&operation.workspace().sequence, operation.fits);
+        if let Some(fits) = operation.fits {
+            submit.follow(&operation.workspace().sequence, fits);
         }
         let enqueued = call.submit(&submit, steps);
         submit.end(enqueued)
@@ -69,14 +67,13 @@ impl<T: GemmElement> Call<'_, T> {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if the operation's grid was chosen when fewer collectives were allowed at
     /// once, or if more than allowed could be under way.
-    fn admit(&self) -> Result<()> {
+    fn admit(&self, fits: u32) -> Result<()> {
         let (queue, operation) = (self.queue, self.operation);
         let at_once = queue.world().collectives.selector.residency().at_once();
-        if operation.fits < at_once {
+        if fits < at_once {
             let message = format!(
-                "the operation's grid has room if at most {} collective(s) are under way at once, but {at_once} are \
-                 allowed now (`Communicator::allow_concurrent_collectives`); make the operation again",
-                operation.fits
+                "the operation's grid has room if at most {fits} collective(s) are under way at once, but {at_once} \
+                 are allowed now (`Communicator::allow_concurrent_collectives`); make the operation again"
             );
             return Err(queue.invalid(NAME, message));
         }

@@ -56,8 +56,9 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) problem: Problem,
     pub(super) steps: Vec<GemmStep>,
     pub(super) limits: GatheredLimits,
-    /// The most collectives that may be under way at once, so that the grid of a call has room.
-    pub(super) fits: u32,
+    /// The most collectives that may be under way at once, so that the grid of a call has room; `None` if no grid
+    /// of a call waits for peers.
+    pub(super) fits: Option<u32>,
     pub(super) words: Words,
     /// `None` only during the drop.
     workspace: Option<Arc<Workspace>>,
@@ -148,18 +149,26 @@ fn share(residency: &Residency, mut limits: GatheredLimits) -> GatheredLimits {
     }
 }
 
-/// Returns the most collectives that may be under way at once, so that the grid of an operation has room.
-fn fits(shared: &World, options: &GemmOptions, limits: &GatheredLimits, steps: &[GemmStep]) -> u32 {
-    let blocks = steps.iter().map(|step| match step {
+/// Returns the most collectives that may be under way at once, so that the grid of an operation has room; `None` if
+/// none of its grids waits for peers.
+fn fits(
+    shared: &World,
+    options: &GemmOptions,
+    limits: &GatheredLimits,
+    steps: &[GemmStep],
+) -> Option<u32> {
+    let blocks = steps.iter().filter_map(|step| match step {
         GemmStep::Gathered {
             mode: GatherMode::PUSH_AT_ONCE,
-        } => limits.at_once_blocks,
-        GemmStep::Gathered { .. } => options.blocks.unwrap_or(limits.blocks),
-        // Waits of one block.
-        _ => 1,
+        } => Some(limits.at_once_blocks),
+        GemmStep::Gathered { .. } => Some(options.blocks.unwrap_or(limits.blocks)),
+        // NCCL chooses its own grid.
+        GemmStep::Exchange { .. } => Some(1),
+        // A collective, which is admitted as such; waits of one block; what waits for no peer.
+        _ => None,
     });
     let residency = shared.collectives.selector.residency();
-    residency.fits(blocks.max().unwrap_or(1))
+    blocks.max().map(|blocks| residency.fits(blocks))
 }
 
 /// The steps, and the stored heuristic candidates.

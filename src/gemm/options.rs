@@ -27,8 +27,8 @@ pub struct GemmOptions {
     pub chunk_rows: Option<usize>,
     /// Blocks of the gathering kernel, for example to leave compute units to others; `None` for as many as can
     /// be co-resident in the operation's share of the device
-    /// ([`crate::Communicator::allow_concurrent_collectives`]). If blocks are set, the fused kernel for small M is not used:
-    /// its grid nearly fills the device.
+    /// ([`crate::Communicator::allow_concurrent_collectives`]). If blocks are set, the fused kernel for small M is
+    /// not used: its grid nearly fills the device.
     pub blocks: Option<u32>,
     /// Whether the caller provides a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
     /// stays; otherwise the operation allocates one.

@@ -134,7 +134,7 @@ impl Selector {
     pub fn describe(&self) -> String {
         let resident = self.resident_of(|kernel| !families::is_multicast(kernel));
         format!(
-            "{:?}{resident:?}{}{}{}",
+            "{:?}{resident:?}{} {} {}",
             self.rows,
             self.copy_engine,
             self.inbox_bytes,

@@ -1,7 +1,7 @@
 //! One rank: its device, its allocations, its enqueued work, and the release of resources that it gave up.
 //!
-//! Bottom up: `streams`; `driver`; `release`; `sequence`, `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
-//! `teardown`.
+//! Bottom up: `streams`; `driver`; `release`; `sequence`, `side`, `allocation`; `operand`; `submit`; `agreement`;
+//! `context`; `teardown`.
 
 pub(crate) mod agreement;
 pub(crate) mod allocation;

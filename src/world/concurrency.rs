@@ -12,15 +12,17 @@ impl Communicator {
     ///
     /// Collectives on one stream follow each other, and so do those on one channel of a group. So a program needs
     /// this call only if it uses several channels on several streams; without it, a call that makes more than
-    /// `at_once` possible is refused before it is enqueued. Streams and groups that were dropped, with no work
-    /// left, do not count, nor does what was used before the last call of this method.
+    /// `at_once` possible is refused before it is enqueued. Calls whose waits take one block do not count:
+    /// barriers, collectives by the copy engine except all-reduce, and [`crate::GemmAlgorithm::Pipeline`] by the
+    /// copy engine. Streams and groups that were dropped, with no work left, do not count, nor does what was used
+    /// before the last call of this method.
     ///
     /// Graphs and all-gather + GEMMs keep their grids. After this call, those whose grids are larger than the new
     /// share are refused; capture or make them again.
     ///
     /// Collective. Blocks until this rank's streams are idle, for at most the setup deadline in each step. Every
     /// rank must enqueue each collective on the same side of this call; no other thread of this rank enqueues
-    /// collectives meanwhile.
+    /// collectives meanwhile. A rebuilt communicator begins with 1.
     ///
     /// ```
     /// # use symmem::{CollectiveOptions, ReduceOp};
@@ -41,9 +43,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`crate::Error::Mismatch`] on every rank if the numbers differ; [`crate::Error::InvalidArgument`] for 0;
-    /// [`crate::Error::Unsupported`] for more than the device has room for; [`crate::Error::HostTimeout`] if this rank's streams do not become
-    /// idle, and [`crate::Error::PeerFailed`] on the others; the errors of any collective call. After an error the
-    /// number is unchanged.
+    /// [`crate::Error::Unsupported`] for more than the device has room for; [`crate::Error::HostTimeout`] if this
+    /// rank's streams do not become idle, and [`crate::Error::PeerFailed`] on the others; the errors of any
+    /// collective call. After an error the number is unchanged.
     pub fn allow_concurrent_collectives(&self, at_once: u32) -> Result<()> {
         const NAME: &str = "allow_concurrent_collectives";
         let shared = self.world();

@@ -93,12 +93,16 @@ impl Queue {
             in_place,
             parts,
         };
-        self.admit(request.name, membership.sequence(options.channel))?;
+        // Copies by the copy engine alone wait with one block, which always has room.
+        let waits_as_grid = choice.algorithm == AlgorithmCode::VENDOR || choice.blocks > 0;
+        let sequence = membership.sequence(options.channel);
+        if waits_as_grid {
+            self.admit(request.name, sequence)?;
+        }
         let submit = self.submit(request.name);
-        submit.follow(
-            membership.sequence(options.channel),
-            state.selector.residency().fits(choice.blocks),
-        );
+        if waits_as_grid {
+            submit.follow(sequence, state.selector.residency().fits(choice.blocks));
+        }
         let enqueued = run.submit(world, &submit);
         submit
             .end(enqueued)
@@ -117,9 +121,6 @@ impl Queue {
         if world.collectives.check_calls {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
-        let residency = world.collectives.selector.residency();
-        let sequence = membership.sequence(options.channel);
-        self.admit(NAME, sequence)?;
         let slots = &membership.slots;
         let operation = CollectiveOperationCode::BARRIER;
         let header = slots.header(options.channel, operation, watch(world, options));
@@ -146,8 +147,11 @@ impl Queue {
             if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
                 let meeting = multicast::meeting(&header, slots_of_all);
                 let grid = geometry(choice.blocks, choice.threads);
+                let sequence = membership.sequence(options.channel);
+                self.admit(NAME, sequence)?;
                 let submit = self.submit(NAME);
                 submit.hold(slots.allocation());
+                let residency = world.collectives.selector.residency();
                 submit.follow(sequence, residency.fits(choice.blocks));
                 let (backend, stream) = (submit.backend(), submit.stream());
                 // SAFETY: as in `Run::submit`.
@@ -157,7 +161,6 @@ impl Queue {
         }
         let submit = self.submit(NAME);
         submit.hold(slots.allocation());
-        submit.follow(sequence, residency.fits(1));
         let engine = Engine {
             backend: submit.backend(),
             steps: slots.steps(options.channel),
