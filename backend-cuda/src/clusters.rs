@@ -7,8 +7,6 @@ use crate::driver::Driver;
 use crate::driver::constants::LAUNCH_CLUSTERS;
 use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::kernels::Kernel;
-use crate::split_gemm::{PARTS, Room};
-use crate::{gathered_gemm, split_gemm};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
@@ -20,10 +18,41 @@ use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 const GATHERED: &[u8] = b"symmem_tensor_gemm_bf16_rows";
 const SPLIT: &[u8] = b"symmem_split_gemm_bf16_rows_16";
 
+/// Threads of a block of the kernel with large tiles (`kernels-ptx/src/gathered_gemm`).
+pub(crate) const THREADS: u32 = 384;
+/// Blocks of one of its clusters, unless the blocks or movers of a grid are odd.
+pub(crate) const CLUSTER: u32 = 2;
+/// Threads of a block of the kernel for few rows.
+pub(crate) const SPLIT_THREADS: u32 = 384;
+/// Cluster sizes in blocks, largest first. Eight is the largest that every device supports (CUDA Programming
+/// Guide, "Thread Block Clusters").
+pub(crate) const PARTS: [u32; 4] = [8, 4, 2, 1];
+
+/// Co-resident blocks by the size of their clusters, in the order of [`PARTS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Blocks.
+    pub blocks: [u32; PARTS.len()],
+}
+
+impl Room {
+    /// Makes the room of a device of `units` SMs, on which `clusters` of each size are co-resident by the driver.
+    pub(crate) fn new(units: u32, clusters: [u32; PARTS.len()]) -> Self {
+        let mut blocks = [0; PARTS.len()];
+        for ((room, parts), clusters) in blocks.iter_mut().zip(PARTS).zip(clusters) {
+            // A cluster does not span GPCs: of 132 SMs, clusters of four or eight can use 120, clusters of two all
+            // (H200: `2026-11-22-split-gemm-2xh200`).
+            let measured = if parts > 2 { units - units / 11 } else { units };
+            *room = measured.min(clusters * parts);
+        }
+        Self { blocks }
+    }
+}
+
 /// Co-resident blocks of the kernels that are launched in clusters; 0 if the device or the driver lacks them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clusters {
-    /// Blocks of the all-gather + GEMM kernel, in clusters of [`gathered_gemm::CLUSTER`] or alone.
+    /// Blocks of the all-gather + GEMM kernel, in clusters of [`CLUSTER`] or alone.
     pub gathered: u32,
     /// Blocks of the kernel for few rows.
     pub split: Room,
@@ -45,12 +74,12 @@ impl Clusters {
             && shared_bytes >= GATHERED_GEMM_SHARED_MEMORY
         {
             let grid = Grid {
-                blocks: gathered_gemm::CLUSTER,
-                threads: gathered_gemm::THREADS,
+                blocks: CLUSTER,
+                threads: THREADS,
                 shared_memory: GATHERED_GEMM_SHARED_MEMORY,
             };
             let resident = resident(driver, kernel, grid)?;
-            clusters.gathered = units.min(resident * gathered_gemm::CLUSTER);
+            clusters.gathered = units.min(resident * CLUSTER);
         }
         if let Ok(kernel) = kernels.by_name(SPLIT)
             && shared_bytes >= SPLIT_GEMM_SHARED_MEMORY
@@ -59,7 +88,7 @@ impl Clusters {
             for (clusters, blocks) in all.iter_mut().zip(PARTS) {
                 let grid = Grid {
                     blocks,
-                    threads: split_gemm::THREADS,
+                    threads: SPLIT_THREADS,
                     shared_memory: SPLIT_GEMM_SHARED_MEMORY,
                 };
                 *clusters = resident(driver, kernel, grid)?;

@@ -1,5 +1,6 @@
 //! All-gather + GEMM kernels for Hopper: warpgroup MMA, fed by tensor copies (TMA).
 
+use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
 use crate::split_gemm;
 use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, TensorGemmArguments};
@@ -9,12 +10,9 @@ use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
-/// Tile of `C` that a block computes, and the block's threads (`kernels-ptx/src/gathered_gemm`).
+/// Tile of `C` that a block computes (`kernels-ptx/src/gathered_gemm`).
 const TILE_ROWS: u32 = 128;
 const TILE_COLUMNS: u32 = 256;
-pub(crate) const THREADS: u32 = 384;
-/// Blocks of a cluster, unless the blocks or movers of a grid are odd.
-pub(crate) const CLUSTER: u32 = 2;
 /// Columns of a TMA box of `B`: half of a tile. In a cluster of two, each block loads one half for both.
 const BOX_COLUMNS: u32 = 128;
 /// Measured on H200 (`2026-11-21-gathered-gemm-2xh200`).

@@ -1,6 +1,7 @@
 //! The all-gather + GEMM kernel for few rows. It does the whole call, and the blocks of a cluster split `K`
 //! among them.
 
+use crate::clusters::{PARTS, Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
 use crate::tensor_maps::TensorGemmArguments;
 use symmem_core::backend::CallResult;
@@ -13,7 +14,6 @@ use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 /// kernel's name has the rows.
 const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
-pub(crate) const THREADS: u32 = 384;
 /// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
 /// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
 /// small `B`, four are good (`2026-11-22-ag-gemm-whole-tiles-2xh200`: 1024³).
@@ -24,28 +24,6 @@ const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
 const SMALL_B: u64 = 16 << 20;
 /// Largest `A` in bytes, because each block pushes a part of a shard before it multiplies.
 const MOST_BYTES_OF_A: u64 = 16 << 20;
-/// Cluster sizes in blocks, largest first. Eight is the largest that every device supports (CUDA Programming
-/// Guide, "Thread Block Clusters").
-pub(crate) const PARTS: [u32; 4] = [8, 4, 2, 1];
-
-/// Co-resident blocks by the size of their clusters, in the order of [`PARTS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room([u32; PARTS.len()]);
-
-impl Room {
-    /// Makes the room of a device of `units` SMs, on which `clusters` of each size are co-resident by the driver.
-    pub(crate) fn new(units: u32, clusters: [u32; PARTS.len()]) -> Self {
-        let mut room = [0; PARTS.len()];
-        for ((room, parts), clusters) in room.iter_mut().zip(PARTS).zip(clusters) {
-            // A cluster does not span GPCs: of 132 SMs, clusters of four or eight can use 120, clusters of two all
-            // (H200: `2026-11-22-split-gemm-2xh200`).
-            let measured = if parts > 2 { units - units / 11 } else { units };
-            *room = measured.min(clusters * parts);
-        }
-        Self(room)
-    }
-}
-
 /// Grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -59,7 +37,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// Chooses the grid for a shape; `None` if no grid is co-resident, or the shape is too large for this kernel.
-    pub(crate) fn new(shape: &GemmLayout, Room(room): &Room) -> Option<Self> {
+    pub(crate) fn new(shape: &GemmLayout, room: &Room) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
             SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
@@ -73,7 +51,7 @@ impl Grid {
             let divided = u64::from(*parts);
             tiles.saturating_mul(divided) <= u64::from(*room) && divided <= steps.max(1)
         };
-        let (parts, _) = PARTS.into_iter().zip(*room).find(fits)?;
+        let (parts, _) = PARTS.into_iter().zip(room.blocks).find(fits)?;
         let blocks = u32::try_from(tiles).ok()? * parts;
         let bytes = |lines: u64| lines.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
         let most_row_tiles = match bytes(shape.n) <= SMALL_B {
@@ -124,7 +102,7 @@ pub(crate) unsafe fn launch(
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
     let blocks = symmem_gpu::Grid {
         blocks: grid.blocks,
-        threads: THREADS,
+        threads: SPLIT_THREADS,
         shared_memory: SPLIT_GEMM_SHARED_MEMORY,
     };
     // SAFETY: the kernel's argument is a `TensorGemmArguments`, and it waits for its predecessor before it

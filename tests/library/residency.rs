@@ -1,16 +1,23 @@
 //! The budget of blocks that wait for peers: how many collectives may be under way at once, which calls are refused,
 //! and that all grids fit the device together. On the host backend, and on both vendors' backends over the fakes.
 
-#[allow(
-    dead_code,
-    reason = "this test uses the fakes and the host backend only"
-)]
-mod support;
+#[path = "../support/fakes.rs"]
+#[allow(dead_code, reason = "these tests need the fake runtimes only")]
+mod fakes;
+#[path = "../support/hip.rs"]
+#[allow(dead_code, reason = "as above")]
+mod hip;
+#[path = "../support/job.rs"]
+mod job;
+#[path = "../support/vendors.rs"]
+#[allow(dead_code, reason = "as above")]
+mod vendors;
 
+use fakes::*;
 use half::bf16;
+use job::{job, rank};
 use rstest::rstest;
 use std::time::Duration;
-use support::vendors::{Vendor, ranks, role};
 use symmem::{
     Algorithm, Builder, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator,
     ElementType, Error, ErrorKind, GemmAlgorithm, GemmOptions, GemmShape, LaunchEnvironment,
@@ -31,7 +38,7 @@ fn on_host_within<T: Send>(
     setup: Duration,
     rank: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
-    let job = support::job("residency");
+    let job = job("residency");
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world)
             .map(|number| {
