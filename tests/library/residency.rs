@@ -23,6 +23,7 @@ use symmem::{
     ElementType, Error, ErrorKind, GemmAlgorithm, GemmOptions, GemmShape, LaunchEnvironment,
     Matrix, Operands, Queue, ReduceOp, Result, Stream, SymmetricBuffer,
 };
+use vendors::{Vendor, ranks, role};
 
 /// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -201,7 +202,7 @@ fn ranks_agree_on_the_number_or_keep_the_old_one() {
 
 #[test]
 fn a_collective_that_not_all_ranks_have_enqueued_yet_keeps_the_number() {
-    let numbers = on_host_within(2, Duration::from_secs(1), |communicator| {
+    let numbers = on_host_within(2, Duration::from_secs(20), |communicator| {
         let stream = communicator.stream().unwrap();
         let buffer = communicator.allocate::<u32>(&[8]).unwrap();
         if communicator.rank() == 0 {
