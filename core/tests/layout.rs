@@ -89,7 +89,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
         GatheredLimits {
-            blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment
+            blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment,
+            at_once_blocks
         }
         GatheredGemmArguments {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,

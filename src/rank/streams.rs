@@ -21,6 +21,8 @@ pub struct KnownStream {
     pub owned: bool,
     /// The event of a side stream, destroyed with it.
     pub event: Option<RawEvent>,
+    /// The period in which it last had a collective; 0 for never. See [`crate::rank::sequence::Admission`].
+    pub admitted: u32,
 }
 
 /// The streams of one rank.
@@ -71,6 +73,32 @@ impl Streams {
         self.captures
             .write()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a stream to collectives in `period`, if `allowed` of the number of admitted streams, with this one,
+    /// returns true.
+    ///
+    /// # Errors
+    /// That number, if it is not allowed.
+    pub fn admit(
+        &self,
+        raw: RawStream,
+        period: u32,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Result<(), usize> {
+        let mut known = self.known();
+        // A stream may be registered more than once, and its entries may be removed one by one.
+        let admitted = known.iter().filter(|one| one.admitted == period);
+        let mut admitted: Vec<u64> = admitted.map(|one| one.raw.0).chain([raw.0]).collect();
+        admitted.sort_unstable();
+        admitted.dedup();
+        if !allowed(admitted.len()) {
+            return Err(admitted.len());
+        }
+        for one in known.iter_mut().filter(|one| one.raw == raw) {
+            one.admitted = period;
+        }
+        Ok(())
     }
 
     /// Returns the streams of the process's other communicators on the same device; none on the host backend.

@@ -4,6 +4,7 @@ use crate::backend::Device;
 use crate::backend::abi::{RawStream, SignalPlacementCode};
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_channel;
+use crate::rank::sequence::{Admission, Sequence};
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
 use crate::rank::submit::{Recording, Submit};
@@ -32,6 +33,8 @@ pub struct Queue {
     raw: RawStream,
     /// Resources that the recorded work uses; `None` outside of a capture.
     recording: Option<Recording>,
+    /// The period in which the stream has collectives.
+    admission: Admission,
 }
 
 impl Queue {
@@ -41,6 +44,7 @@ impl Queue {
             world,
             raw,
             recording: Some(Recording::default()),
+            admission: Admission::default(),
         }
     }
 
@@ -72,6 +76,22 @@ impl Queue {
     #[inline]
     pub(crate) fn submit(&self, operation: &'static str) -> Submit<'_> {
         Submit::begin(operation, &self.world, self.raw, self.recording.as_ref())
+    }
+
+    /// Admits a collective of `sequence` to run beside those of other streams. In a capture nothing runs; the
+    /// launch of the graph is admitted instead.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if more collectives could be under way at once than the ranks have agreed on.
+    #[inline]
+    pub(crate) fn admit(&self, operation: &'static str, sequence: &Arc<Sequence>) -> Result<()> {
+        if self.recording.is_some() {
+            return Ok(());
+        }
+        let residency = self.world.collectives.selector.residency();
+        residency
+            .admit(&self.world, sequence, (&self.admission, self.raw))
+            .map_err(|message| self.invalid(operation, message))
     }
 
     /// Refuses a resource of another communicator: its addresses are not valid here.
@@ -184,11 +204,13 @@ impl Stream {
             raw,
             owned,
             event: None,
+            admitted: 0,
         });
         let queue = Queue {
             world,
             raw,
             recording: None,
+            admission: Admission::default(),
         };
         Self { queue, owned }
     }

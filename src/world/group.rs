@@ -61,6 +61,9 @@ impl Drop for Group {
             for side in membership.lanes.closing() {
                 self.shared.released.push(side);
             }
+            for sequence in &membership.sequences {
+                self.shared.released.push(sequence.clone());
+            }
             drop(membership);
             self.shared.give_up(allocation);
         }
