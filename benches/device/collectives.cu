@@ -103,7 +103,7 @@ uint64 address(T* pointer) {
 
 uint32 world() { return static_cast<uint32>(gpus.size()); }
 
-Watch watch_of(uint32 rank) { return Watch{address(abort_word), address(record), 3000000000ull, rank, 0}; }
+Watch watch_of(uint32 rank) { return Watch{address(abort_word), address(record), 0, 3000000000ull, rank, 0}; }
 
 CollectiveGroup group_of(uint32 rank) {
   CollectiveGroup group{};

@@ -343,7 +343,7 @@ WaitRecord* record;
 uint32* abort_word;
 
 Watch watch_of(uint32 rank, uint64 deadline_ns) {
-  return Watch{address(abort_word), address(record), deadline_ns, rank, 0};
+  return Watch{address(abort_word), address(record), 0, deadline_ns, rank, 0};
 }
 
 void expect(bool condition, const char* what) {

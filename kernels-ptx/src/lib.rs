@@ -350,8 +350,8 @@ static MODULES: [Module; 19] = [
 ];
 
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
-/// operands, its barriers, and room to align it.
-pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 1024;
+/// operands, its barriers, a word about aborts, and room to align it.
+pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 + 1024;
 
 /// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.

@@ -217,6 +217,24 @@ pub enum Error {
         /// The reason, and what to do.
         reason: String,
     },
+    /// A module's code expects another [`crate::Handle`] than this version of symmem makes.
+    #[error(
+        "function (rank {rank}): the code with kernel {kernel} {}, and this version of symmem makes handles of \
+         version {expected}; compile it with this version's headers, or use `plain_function` for a kernel that takes \
+         no handle",
+        compiled(*found)
+    )]
+    HandleVersion {
+        /// This rank.
+        rank: usize,
+        /// The kernel requested.
+        kernel: String,
+        /// The version of the headers that the code was compiled with; `None` if it does not include
+        /// `symmem/handle.h`, or one that is older than handles' versions.
+        found: Option<u32>,
+        /// The version of the handles that this library makes.
+        expected: u32,
+    },
     /// No strategy of sharing memory works between these two devices.
     #[error("rank {rank}: cannot access the memory of rank {peer}: {reason}")]
     PeerUnreachable {
@@ -268,6 +286,13 @@ fn after(waited: Option<Duration>) -> String {
     })
 }
 
+fn compiled(found: Option<u32>) -> String {
+    match found {
+        Some(version) => format!("takes handles of version {version}"),
+        None => "was compiled without symmem/handle.h, or with one that had no version".into(),
+    }
+}
+
 fn concerned(rank: usize, peer: Option<usize>, bytes: Option<u64>) -> String {
     match (peer, bytes) {
         (Some(peer), Some(bytes)) => format!("rank {rank}, peer {peer}, {bytes} bytes"),
@@ -294,7 +319,7 @@ impl Error {
             Self::OutOfRange { .. } | Self::InvalidArgument { .. } | Self::BadSelection(_) => {
                 ErrorKind::InvalidArgument
             }
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Unsupported { .. } | Self::HandleVersion { .. } => ErrorKind::Unsupported,
             Self::NotShareable { .. } => ErrorKind::NotShareable,
             Self::PeerUnreachable { .. } => ErrorKind::PeerUnreachable,
             Self::NoSuchDevice { .. } => ErrorKind::NoSuchDevice,
@@ -321,6 +346,7 @@ impl Error {
             | Self::OutOfRange { rank, .. }
             | Self::InvalidArgument { rank, .. }
             | Self::Unsupported { rank, .. }
+            | Self::HandleVersion { rank, .. }
             | Self::NotShareable { rank, .. }
             | Self::PeerUnreachable { rank, .. }
             | Self::NoSuchDevice { rank, .. }

@@ -39,6 +39,7 @@ impl fmt::Debug for Fields<'_> {
             OutOfRange { rank, offset, count, length }
             InvalidArgument { rank, operation, message }
             Unsupported { rank, operation, message }
+            HandleVersion { rank, kernel, found, expected }
             NotShareable { rank, address, bytes, reason }
             PeerUnreachable { rank, peer, reason }
             NoSuchDevice { rank, message }

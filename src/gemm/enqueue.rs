@@ -90,9 +90,7 @@ impl<T: GemmElement> Call<'_, T> {
         let captured = unsafe { backend.stream_capturing(main) }?;
         let workspace = operation.workspace();
         let deadline = operation.options.deadline;
-        let watch = shared
-            .health
-            .watch(deadline.unwrap_or(shared.deadlines.wait));
+        let watch = shared.watch(deadline.unwrap_or(shared.deadlines.wait));
         let run = Run {
             call: self,
             submit,

@@ -68,11 +68,12 @@ impl Health {
         }
     }
 
-    /// Returns what a kernel that waits at most `deadline` watches.
+    /// Returns what a kernel that waits at most `deadline` watches, without the word in device memory.
     pub fn watch(&self, deadline: Duration) -> Watch {
         Watch {
             abort: self.words.device,
             record: DeviceAddress(self.words.device.0 + SIGNAL_STRIDE),
+            aborted: DeviceAddress::NULL,
             deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             rank: self.rank as u32,
             reserved: 0,

@@ -288,7 +288,7 @@ impl Communicator {
     /// Returns the values that a user's waiting kernel watches, so that it leaves when the communicator is
     /// aborted, and after `deadline` at the latest. Valid while the communicator lives.
     pub fn watch(&self, deadline: Duration) -> Watch {
-        self.world.health.watch(deadline)
+        self.world.watch(deadline)
     }
 
     /// Returns the time that the backend took to open this rank's device: the driver's part of the setup time.

@@ -11,6 +11,7 @@ mod built;
 mod abort;
 mod calls;
 mod collectives;
+mod drain;
 mod exporter;
 mod injection;
 mod local;
@@ -38,6 +39,7 @@ fn rank() {
     match theme {
         "abort" => abort::role(role, &member),
         "collectives" => collectives::role(role, &member),
+        "drain" => drain::role(role, &member),
         "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
         "local" => local::role(role, &member),

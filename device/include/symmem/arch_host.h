@@ -238,6 +238,7 @@ SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
 
 SYMMEM_DEVICE void start_dependents() {}
 SYMMEM_DEVICE void wait_for_prerequisites() {}
+SYMMEM_DEVICE void end_waits() {}
 
 // ---- data ----
 

@@ -6,12 +6,9 @@
 
 namespace symmem {
 
-// Waits for the stream's previous kernels, then allows the next kernel to start. Must come before any access to the
-// group's memory. In this order, at most two kernels of a stream are on the device at once.
-SYMMEM_DEVICE void enter_collective() {
-  arch::wait_for_prerequisites();
-  arch::start_dependents();
-}
+// Waits for the stream's previous kernels. Must come before any access to the group's memory. Members::leave allows the
+// next kernel to start, so at most two kernels of a stream are on the device at once.
+SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
 // A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
 class Members {
@@ -93,8 +90,10 @@ class Members {
     return true;
   }
 
-  // Writes the counters back. Called by every thread at the end, after a block barrier.
+  // Writes the counters back and allows the stream's next kernel to start. Called by every thread at the end, after a
+  // block barrier that follows the last wait.
   SYMMEM_DEVICE void leave() {
+    arch::start_dependents();
     if (arch::thread_index() != 0) return;
     arch::store(pointer<uint64>(own_ + slot_counters), static_cast<uint64>(uses_) << 32 | barriers_);
   }

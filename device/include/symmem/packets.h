@@ -292,8 +292,7 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
   bool good = true;
   do {
     uint32 flag = 0;
-    good = members.take_uses(1, flag);
-    if (!good) break;
+    if (!members.take_uses(1, flag)) return;
     const PacketUse use(members, inbox_bytes, flag);
     SYMMEM_ROLLED
     for (PacketRounds::Walk walk = rounds.walk(); walk.more(); walk.next()) {

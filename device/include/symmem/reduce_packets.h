@@ -50,8 +50,7 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
   bool good = true;
   do {
     uint32 flag = 0;
-    good = members.take_uses(arch::anew(two_shot ? 2u : 1u), flag);
-    if (!good) break;
+    if (!members.take_uses(arch::anew(two_shot ? 2u : 1u), flag)) return;
     const PacketUse scatter(members, inbox_bytes, flag);
     const PacketUse gather(members, inbox_bytes, flag + 1);
     SYMMEM_ROLLED

@@ -26,9 +26,7 @@ use crate::world::world::World;
 
 /// Returns what the waits of a call's kernels watch: the abort word and the call's deadline.
 pub fn watch(world: &World, options: &CollectiveOptions<'_>) -> Watch {
-    world
-        .health
-        .watch(options.deadline.unwrap_or(world.deadlines.wait))
+    world.watch(options.deadline.unwrap_or(world.deadlines.wait))
 }
 
 impl Queue {

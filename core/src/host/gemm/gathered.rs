@@ -9,7 +9,6 @@ use crate::host::progress::{
     Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at,
 };
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Bytes per element of every type that can be multiplied.
 const ELEMENT: u64 = 2;
@@ -215,10 +214,7 @@ impl Call<'_> {
     ) -> Result<(), Step> {
         let group = &self.arguments.group;
         let watch = &group.watch;
-        let bounds = Bounds {
-            abort: watch.abort,
-            deadline: Some(Duration::from_nanos(watch.deadline_ns)),
-        };
+        let bounds = Bounds::of(watch);
         // SAFETY: the word and the watch's words are live, as this function requires.
         match unsafe { look(word, &bounds, pending) } {
             PollOutcome::Reached => Ok(()),

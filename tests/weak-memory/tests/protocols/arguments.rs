@@ -50,7 +50,7 @@ impl Arguments {
 
     /// Appends a `Watch`.
     pub fn watch(self, abort: u64, rank: usize) -> Self {
-        self.longs(&[abort, 0, DEADLINE_NS])
+        self.longs(&[abort, 0, 0, DEADLINE_NS])
             .words(&[rank as u32, 0])
     }
 
