@@ -405,6 +405,8 @@ fn code_with_marker(communicator: &Communicator, name: &str) -> Vec<u8> {
 fn device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle() {
     const KERNEL: &str = "symmem_example_ring";
     let communicator = builder(0, 1, &job()).build().unwrap();
+    let stream = communicator.stream().unwrap();
+    let buffer = communicator.allocate::<u64>(&[10]).unwrap();
     let own = Handle::marker(Handle::VERSION);
     let later = Handle::VERSION + 1;
     for (name, version) in [
@@ -415,7 +417,15 @@ fn device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle() {
         let code = code_with_marker(&communicator, &name);
         // SAFETY: the code is the examples', under other names.
         let module = unsafe { communicator.load_module(&code) }.unwrap();
-        let error = module.function(KERNEL).unwrap_err();
+        let error = match version {
+            Some(_) => module.function(KERNEL).unwrap_err(),
+            None => {
+                let function = module.function(KERNEL).unwrap();
+                let handle = buffer.handle(0).unwrap();
+                // SAFETY: it is refused before it begins.
+                unsafe { stream.launch(&function, &GEOMETRY, &handle) }.unwrap_err()
+            }
+        };
         let Error::HandleVersion {
             rank: 0,
             ref kernel,
@@ -432,6 +442,7 @@ fn device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle() {
     }
     // Nothing has poisoned the communicator, and code of these headers is taken.
     load(&communicator);
+    drop(buffer);
     communicator.finalize().unwrap();
 }
 

@@ -219,9 +219,8 @@ pub enum Error {
     },
     /// A module's code expects another [`crate::Handle`] than this version of symmem makes.
     #[error(
-        "function (rank {rank}): the code with kernel {kernel} {}, and this version of symmem makes handles of \
-         version {expected}; compile it with this version's headers, or use `plain_function` for a kernel that takes \
-         no handle",
+        "kernel {kernel} (rank {rank}): its code {}, and this version of symmem makes handles of version {expected}; \
+         compile it with this version's headers, or use `plain_function` for a kernel that takes no handle",
         compiled(*found)
     )]
     HandleVersion {

@@ -43,6 +43,9 @@ pub struct Module(Arc<Owner>);
 pub struct Function {
     raw: RawFunction,
     owner: Arc<Owner>,
+    name: Arc<str>,
+    /// Whether it may be launched with a [`Handle`], or with arguments large enough to hold one.
+    takes_handles: bool,
 }
 
 /// Gives the module up with the last handle.
@@ -58,6 +61,15 @@ impl Owner {
         self.loaded
             .as_ref()
             .expect("taken only by `drop`, which ends the value")
+    }
+
+    fn other_headers(&self, kernel: &str) -> Error {
+        Error::HandleVersion {
+            rank: self.world.rank,
+            kernel: kernel.into(),
+            found: self.handles,
+            expected: Handle::VERSION,
+        }
     }
 }
 
@@ -79,8 +91,8 @@ impl Communicator {
     /// Loads device code, in any form that the driver takes, with all its functions. Blocks until this rank's
     /// streams are idle, for at most the setup deadline. Load before you enqueue work that waits for peers.
     ///
-    /// The code is looked through once for the version of `symmem/handle.h` with which it was compiled.
-    /// [`Module::function`] compares it.
+    /// The code is looked through once for the version of `symmem/handle.h` with which it was compiled, which
+    /// [`Module::function`] and launches compare.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the backend launches no kernels (the host backend) or while a stream is being
@@ -148,31 +160,33 @@ fn refused(world: &World, operation: &'static str, failure: Failure) -> Error {
 }
 
 impl Module {
-    /// Returns the kernel of this name: the name of an `extern "C"` function, or the mangled name. The kernel may take
-    /// [`Handle`]s. Blocks as [`Communicator::load_module`] does.
+    /// Returns the kernel of this name: the name of an `extern "C"` function, or the mangled name. Blocks as
+    /// [`Communicator::load_module`] does.
     ///
     /// # Errors
-    /// [`Error::HandleVersion`] if the module was compiled without `symmem/handle.h`, or with the header of another
-    /// version of symmem, whose handles have another layout; the backend's error, which names the kernel; the error
-    /// that poisoned the communicator.
+    /// [`Error::HandleVersion`] if the module was compiled with `symmem/handle.h` of another version of symmem, whose
+    /// handles have another layout; the backend's error, which names the kernel; the error that poisoned the
+    /// communicator.
     pub fn function(&self, name: &str) -> Result<Function> {
-        if self.0.handles != Some(Handle::VERSION) {
-            self.0.world.health.check()?;
-            return Err(Error::HandleVersion {
-                rank: self.0.world.rank,
-                kernel: name.into(),
-                found: self.0.handles,
-                expected: Handle::VERSION,
-            });
+        match self.0.handles {
+            Some(version) if version != Handle::VERSION => {
+                self.0.world.health.check()?;
+                Err(self.0.other_headers(name))
+            }
+            own_headers => self.find(name, own_headers.is_some()),
         }
-        self.plain_function(name)
     }
 
-    /// Returns the kernel of this name as [`Module::function`] does, from any code. The kernel must take no [`Handle`].
+    /// Returns the kernel of this name as [`Module::function`] does, from any code, for any arguments. The kernel must
+    /// take no [`Handle`].
     ///
     /// # Errors
     /// The backend's error, which names the kernel; the error that poisoned the communicator.
     pub fn plain_function(&self, name: &str) -> Result<Function> {
+        self.find(name, true)
+    }
+
+    fn find(&self, name: &str, takes_handles: bool) -> Result<Function> {
         let world = &self.0.world;
         world.health.check()?;
         world.wait_all_idle(world.deadlines.setup)?;
@@ -183,6 +197,8 @@ impl Module {
         Ok(Function {
             raw,
             owner: self.0.clone(),
+            name: name.into(),
+            takes_handles,
         })
     }
 }
@@ -193,12 +209,14 @@ impl Queue {
     /// is copied before the call returns.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a function of another communicator; the backend's errors, for example for
-    /// a geometry that the device or the kernel does not support; the error that poisoned the communicator.
+    /// [`Error::InvalidArgument`] for a function of another communicator; [`Error::HandleVersion`] for arguments
+    /// that are as large as a [`Handle`] if the code was compiled without this version's `symmem/handle.h` (unless
+    /// it comes from [`Module::plain_function`]); the backend's errors, for example for a
+    /// geometry that the device or the kernel does not support; the error that poisoned the communicator.
     ///
     /// # Safety
-    /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry. It takes a
-    ///   [`Handle`] only if it comes from [`Module::function`].
+    /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry. It takes
+    ///   a [`Handle`] only if it comes from [`Module::function`].
     /// - The memory that the kernel accesses is live until the stream has passed this point, and in a capture
     ///   until the graph's last launch. So drop buffers whose [`crate::SymmetricBuffer::handle`] or address the
     ///   kernel takes only after that. (The library keeps a buffer that is dropped while the stream has work
@@ -218,6 +236,10 @@ impl Queue {
                 operation,
                 "function and stream belong to different communicators",
             ));
+        }
+        // Smaller arguments hold no handle.
+        if size_of::<A>() >= size_of::<Handle>() && !function.takes_handles {
+            return Err(function.owner.other_headers(&function.name));
         }
         let bytes = argument_bytes(arguments);
         let submit = self.submit(operation);
