@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_rank_learns_that_rank_0_died_after_it_redirected_it() {
-        let mut environment = LaunchEnvironment::local(1, 2, "a job".into()).unwrap();
+        let mut environment = LaunchEnvironment::local(1, 2, "a job").unwrap();
         environment.address = Some("127.0.0.1:1".into());
         environment.secret = Some(Secret::random().unwrap());
         let deadline = Duration::from_secs(60);
