@@ -101,8 +101,7 @@ impl Slot {
     fn replace(&self, wait: &HostWait, origin: Instant) -> bool {
         let sequence = self.sequence.load(Ordering::Acquire);
         let free = sequence == 0
-            || sequence.is_multiple_of(2)
-                && self.read(origin).is_some_and(|wait| wait.is_satisfied());
+            || sequence.is_multiple_of(2) && self.read(origin).is_some_and(|wait| wait.is_satisfied());
         let claimed = free
             && self
                 .sequence
