@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"symmem\0N";
 /// The magic of versions 1 and 2, whose handshake was another, with a hello of 40 bytes.
 const EARLIER_MAGIC: [u8; 8] = *b"symmem\0\n";
 /// Bytes of each message of the handshake: a public key and the tag of an empty payload.
-pub(super) const MESSAGE_BYTES: usize = 32 + TAG_BYTES;
+const MESSAGE_BYTES: usize = 32 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 const HELLO_BYTES: usize = MAGIC.len() + MESSAGE_BYTES;
 /// Bytes of the rank's last part: an empty message under the new keys.
@@ -147,10 +147,7 @@ impl Exchange {
         if noise.read_message(message, &mut []).is_err() {
             return Step::refused("it does not know the job's secret");
         }
-        if !message
-            .try_into()
-            .is_ok_and(|message| verifier.is_new(message))
-        {
+        if !verifier.is_new(message) {
             return Step::silent(Verdict::Refused(RECORDING));
         }
         let mut answer = [0; WELCOME.len() + MESSAGE_BYTES];

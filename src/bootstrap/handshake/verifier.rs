@@ -3,8 +3,6 @@
 #[cfg(feature = "tcp")]
 use std::collections::HashSet;
 
-#[cfg(feature = "tcp")]
-use crate::bootstrap::handshake::tcp::MESSAGE_BYTES;
 use crate::bootstrap::key::Key;
 
 /// The job's key, and the greetings over TCP that were made with it.
@@ -13,7 +11,7 @@ pub(in crate::bootstrap) struct Verifier {
     /// The first messages that the store has answered. Each needs the secret to be made, so that strangers cannot fill
     /// this; but whoever carries connections can record one, and make the store compute keys for it again and again.
     #[cfg(feature = "tcp")]
-    answered: HashSet<[u8; MESSAGE_BYTES]>,
+    answered: HashSet<Vec<u8>>,
 }
 
 impl Verifier {
@@ -27,7 +25,7 @@ impl Verifier {
 
     /// Notes the first message of a handshake, which was made with the secret; returns false if it was noted before.
     #[cfg(feature = "tcp")]
-    pub(super) fn is_new(&mut self, message: [u8; MESSAGE_BYTES]) -> bool {
-        self.answered.insert(message)
+    pub(super) fn is_new(&mut self, message: &[u8]) -> bool {
+        self.answered.insert(message.to_vec())
     }
 }
