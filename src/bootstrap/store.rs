@@ -301,6 +301,7 @@ impl Store {
         awaited: String,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        self.check_process()?;
         let dead = OnceLock::new();
         let can_complete = || {
             let mut peers = self.peers.iter();
