@@ -133,13 +133,13 @@ const fn dependent<const COUNT: usize>(mut entries: [Entry; COUNT]) -> [Entry; C
 
 const TRANSFER_ARGUMENTS: u32 = 64;
 const SIGNAL_TARGET: u32 = 32;
-const SIGNAL_WAIT: u32 = 64;
+const SIGNAL_WAIT: u32 = 72;
 const STEP_ARGUMENTS: u32 = SIGNAL_TARGET + SIGNAL_WAIT;
 const WORD_OPERATION: u32 = 40;
-const WORD_WAIT: u32 = 80;
-const BARRIER: u32 = 632;
-const LATENCY_ARGUMENTS: u32 = 80;
-const GROUP: u32 = 704;
+const WORD_WAIT: u32 = 88;
+const BARRIER: u32 = 640;
+const LATENCY_ARGUMENTS: u32 = 88;
+const GROUP: u32 = 712;
 const ADDRESSES: u32 = 576;
 const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;

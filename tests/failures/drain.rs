@@ -5,13 +5,13 @@
 //! `cargo test --release --test failures drain:: -- --test-threads=1 --nocapture` prints the times. `DRAIN_CALLS` and
 //! `DRAIN_MIB` change the numbers.
 
-use crate::support::{Member, Plan, SLACK, Setting, full, on_each_backend, system_driver};
+use crate::support::{Member, Plan, SLACK, Setting, on_each_backend, system_driver};
 use half::bf16;
 use rstest::rstest;
 use rstest_reuse::apply;
 use std::time::{Duration, Instant};
-use symmem::backend::Device;
-use symmem::backend::abi::RawStream;
+use symmem::backend::abi::{RawStream, Transfer};
+use symmem::backend::{Device, RemoteAccess};
 use symmem::{
     Algorithm, AllGatherGemm, CollectiveOptions, Communicator, GemmAlgorithm, GemmOptions,
     GemmShape, GemmTransport, Matrix, Operands, ReduceOp, Result, Stream, SymmetricBuffer,
@@ -152,6 +152,34 @@ impl Calls {
     }
 }
 
+/// Returns whether a wait on this rank's device has seen an abort.
+fn has_noted_abort(communicator: &Communicator, stream: &Stream) -> bool {
+    // SAFETY: the calls below concern the stream's order and memory of their own. They go past the library, which makes
+    // no calls after an abort.
+    let backend = unsafe { communicator.backend() };
+    let stream = RawStream(stream.raw());
+    let word = communicator.watch(communicator.deadline()).aborted;
+    let memory = backend.host_allocate(4096).expect("host memory");
+    // SAFETY: both are live until the stream is idle.
+    unsafe { backend.transfer(&Transfer::by_engine(memory.device, word, 4), stream) }
+        .expect("copied");
+    wait_until_idle(communicator, stream);
+    // SAFETY: the copy is complete, and the memory is freed once, after its use.
+    unsafe {
+        let noted = (memory.host as *const u32).read_volatile();
+        backend.host_free(memory).expect("freed");
+        noted != 0
+    }
+}
+
+fn wait_until_idle(communicator: &Communicator, stream: RawStream) {
+    // SAFETY: the stream is live.
+    let idle = || unsafe { communicator.backend().stream_idle(stream) };
+    while !idle().expect("a wait that gives up is no failure of the stream") {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 pub fn role(role: &str, member: &Member) {
     let queued = match role {
         "Reductions" => Queued::Reductions,
@@ -162,6 +190,7 @@ pub fn role(role: &str, member: &Member) {
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
     let calls_of_queue = Calls::prepare(queued, member, &communicator, &stream).expect("prepared");
+    assert!(!has_noted_abort(&communicator, &stream));
     member.ready();
     if member.rank == 0 {
         member.wait_for_go();
@@ -175,16 +204,21 @@ pub fn role(role: &str, member: &Member) {
             std::thread::sleep(Duration::from_micros(200));
         }
         let start = Instant::now();
-        // SAFETY: the stream is live; asked below the library, which answers no more.
-        let idle = || unsafe { communicator.backend().stream_idle(RawStream(stream.raw())) };
-        while !idle().expect("a wait that gives up is no failure of the stream") {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        wait_until_idle(&communicator, RawStream(stream.raw()));
         member.say("drained", start.elapsed().as_micros());
+        assert!(has_noted_abort(&communicator, &stream));
     }
     drop(calls_of_queue);
     drop(stream);
-    drop(communicator);
+    if member.argument == "rebuild" {
+        let rebuilt = communicator.rebuild().expect("the others live");
+        let stream = rebuilt.stream().expect("a stream");
+        assert!(!has_noted_abort(&rebuilt, &stream), "it is another word");
+        drop(stream);
+        rebuilt.finalize().expect("nobody else dies");
+    } else {
+        drop(communicator);
+    }
     member.say("dropped", "");
 }
 
@@ -210,12 +244,16 @@ fn a_queue_behind_a_lost_rank_is_over_at_once(
         Queued::Waits => "drain/Waits",
         Queued::Products => "drain/Products",
     };
-    let limit = match full() || system_driver() {
+    let limit = match on_gpus(setting) {
         true => Duration::from_secs(1),
         false => SLACK,
     };
     let mut world = Plan::new(role, ranks(setting), setting)
         .env("NCCL_NVLS_ENABLE", 0)
+        .argument(match loss {
+            Loss::IsKilled => "rebuild",
+            Loss::Aborts => "",
+        })
         .start();
     world.ready().go();
     for rank in &mut world.ranks[1..] {

@@ -29,7 +29,7 @@ struct SignalTarget {
 struct Watch {
   uint64 abort;        // 32-bit word in pinned host memory; not 0 if the host has aborted
   uint64 record;       // WaitRecord in pinned host memory, filled by the first wait that gives up
-  uint64 aborted;      // 32-bit word in this device's memory; not 0 once a kernel of the communicator has seen an abort
+  uint64 aborted;      // 32-bit word in this device's memory, set by the first wait that sees an abort; 0 if abort is 0
   uint64 deadline_ns;  // counted from the kernel's start
   uint32 rank;
   uint32 reserved;

@@ -84,7 +84,7 @@ pub struct Watch {
     /// A [`WaitRecord`] in pinned host memory, filled by the first wait that gives up.
     pub record: DeviceAddress,
     /// A 32-bit word in this rank's device memory, 0 at first. The first wait that sees the abort word sets it to 1,
-    /// and waits of later kernels then give up at once, without a record. Null for none.
+    /// and the device's other waits then give up at once, without a record. Null if and only if `abort` is null.
     pub aborted: DeviceAddress,
     /// Nanoseconds from the kernel's start until a wait gives up.
     pub deadline_ns: u64,

@@ -6,7 +6,7 @@ use super::product::{Panel, product};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, is_aborted, look, word_at,
 };
 use std::sync::atomic::Ordering;
 
@@ -253,6 +253,11 @@ pub(crate) unsafe fn advance(
         world: arguments.group.world as usize,
     };
     if pending.is_none() {
+        // As the GPUs' kernels do, whose GEMMs would otherwise take their whole time each.
+        // SAFETY: the watch's words are null or live, as this function requires.
+        if unsafe { is_aborted(&arguments.group.watch) } {
+            return Step::Done;
+        }
         let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
         // SAFETY: the word is live. The barrier before has raised it, or, in `PUSH_AT_ONCE`, this call does.
         let word = unsafe { word_at(arguments.epoch) };
