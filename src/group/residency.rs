@@ -11,6 +11,9 @@
 //!   threads, registers and shared memory. A limit per kernel would not do: blocks of one kernel, spread over all
 //!   units, can leave no room for the larger blocks of another one.
 //!
+//! A kernel lets the next one of its stream start only after its own last wait for a peer (`Members::leave` in
+//! `device/include/symmem/group.h`; the lint of kernels checks it), so a stream has one waiting grid at a time.
+//!
 //! Collectives are ordered on the device by their stream, and by contract by their [`Sequence`]. So at most as many
 //! are under way as there are sequences in use, or streams, whichever number is smaller. This number must not exceed
 //! the number that all ranks agreed on: members choose their grids alike, and no rank sees the others' streams.
@@ -22,15 +25,13 @@ use crate::rank::sequence::{Admission, Sequence};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Kernels of one stream that can be on the device at once: the one that runs, and by programmatic dependent
-/// launch the next one, which holds its units while the first still waits for peers (`enter_collective` in
-/// `device/include/symmem/group.h`).
-const KERNELS_OF_A_STREAM: u32 = 2;
-
 /// One unit in this many is left out of the shares. It has room for waits of one block (signals, barriers, words).
 /// It also lets a cluster of two blocks find two free units in one GPC: an H200 has 8 GPCs, and of 9 free units two
 /// are in the same one.
 const SPARE_UNITS: u32 = 16;
+
+/// The period before the first change of the number of collectives at once.
+const FIRST_PERIOD: u32 = 1;
 
 /// The budget, and what uses it.
 pub struct Residency {
@@ -54,7 +55,7 @@ impl Residency {
             units,
             sharers: 1,
             at_once: AtomicU32::new(1),
-            period: AtomicU32::new(1),
+            period: AtomicU32::new(FIRST_PERIOD),
             sequences: Mutex::default(),
         }
     }
@@ -82,7 +83,7 @@ impl Residency {
 
     /// Returns the blocks of all kernels of a rank together, for several collectives at once.
     fn budget(&self) -> u32 {
-        (self.units - self.units / SPARE_UNITS) / (self.sharers * KERNELS_OF_A_STREAM)
+        (self.units - self.units / SPARE_UNITS) / self.sharers
     }
 
     /// Returns the most blocks of a grid, of which `resident` are co-resident if nothing else runs.
@@ -125,6 +126,10 @@ impl Residency {
     ) -> Result<(), String> {
         let period = self.period.load(Ordering::Acquire);
         if sequence.admission.is_of(period) && queue.is_of(period) {
+            return Ok(());
+        }
+        // Without grids there is nothing to protect; a program that names a number is held to it.
+        if self.units == 0 && period == FIRST_PERIOD {
             return Ok(());
         }
         self.admit_first(driver, sequence, (queue, raw))

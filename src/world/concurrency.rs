@@ -7,8 +7,8 @@ impl Communicator {
     /// Sets how many collectives may be under way at once on each rank, over all its channels and groups and with
     /// each all-gather + GEMM. At first, and with 1, one grid may fill the device. With `at_once` of 2 or more, each
     /// grid gets an equal share of the device, so that all of them are resident together: otherwise ranks that
-    /// started different collectives could wait for each other until the deadline. The host backend has no grids;
-    /// it only counts.
+    /// started different collectives could wait for each other until the deadline. The host backend has no grids:
+    /// there any number may be under way until this method is called.
     ///
     /// Collectives on one stream follow each other, and so do those on one channel of a group. So a program needs
     /// this call only if it uses several channels on several streams; without it, a call that makes more than

@@ -77,6 +77,8 @@ fn refused(outcome: Result<()>, words: &[&str]) {
 #[test]
 fn a_second_channel_on_a_second_stream_needs_the_agreement_of_all_ranks() {
     on_host(2, |communicator| {
+        // Without grids, only a number that was named is kept.
+        communicator.allow_concurrent_collectives(1).unwrap();
         let streams = [(); 2].map(|()| communicator.stream().unwrap());
         let buffers = [(); 2].map(|()| communicator.allocate::<u32>(&[8]).unwrap());
         let options = [0, 1].map(|channel| CollectiveOptions::new().channel(channel));
@@ -97,6 +99,22 @@ fn a_second_channel_on_a_second_stream_needs_the_agreement_of_all_ranks() {
             sum(&third, &buffers[0], &options),
             &["3 channels", "3 streams"],
         );
+        streams
+            .iter()
+            .for_each(|stream| stream.synchronize().unwrap());
+        communicator.finalize().unwrap();
+    });
+}
+
+#[test]
+fn without_grids_any_number_may_be_under_way_until_one_is_named() {
+    on_host(2, |communicator| {
+        let streams = [(); 2].map(|()| communicator.stream().unwrap());
+        let buffers = [(); 2].map(|()| communicator.allocate::<u32>(&[8]).unwrap());
+        for (channel, stream) in streams.iter().enumerate() {
+            let options = CollectiveOptions::new().channel(channel as u32);
+            sum(stream, &buffers[channel], &options).unwrap();
+        }
         streams
             .iter()
             .for_each(|stream| stream.synchronize().unwrap());
@@ -154,6 +172,8 @@ fn dropped_streams_and_groups_do_not_count() {
 #[test]
 fn a_captured_call_counts_on_the_stream_that_launches_its_graph() {
     on_host(2, |communicator| {
+        // Without grids, only a number that was named is kept.
+        communicator.allow_concurrent_collectives(1).unwrap();
         let mut streams = [(); 2].map(|()| communicator.stream().unwrap());
         let buffers = [(); 2].map(|()| communicator.allocate::<u32>(&[8]).unwrap());
         let second = CollectiveOptions::new().channel(1);
