@@ -211,11 +211,7 @@ fn entry_facts(function: &Function, peers: &Waits) -> u8 {
         .iter()
         .any(|item| matches!(item, Item::Statement(statement) if is_prerequisite_wait(statement)));
     let prerequisites = if waits { PREREQUISITES_PENDING } else { 0 };
-    let awaited = if peers.from_the_start() {
-        PEERS_AWAITED
-    } else {
-        0
-    };
+    let awaited = if peers.at_entry() { PEERS_AWAITED } else { 0 };
     GLOBAL_UNFENCED | ALIASES_UNFENCED | prerequisites | awaited
 }
 

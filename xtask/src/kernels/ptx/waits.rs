@@ -41,7 +41,7 @@ impl Waits {
     }
 
     /// Returns whether the function's threads may wait for a peer before its first barrier.
-    pub fn from_the_start(&self) -> bool {
+    pub fn at_entry(&self) -> bool {
         self.ahead.first().is_some_and(|&ahead| ahead)
     }
 
