@@ -359,6 +359,11 @@ fn grids_under_way_at_once_are_resident_together() {
             buffer.write(stream, 0, &vec![1; buffer.len()]).unwrap();
         }
         communicator.host_barrier().unwrap();
+        // As large as the kernel's blocks can be.
+        let threads = match Vendor::of_role() {
+            Vendor::Cuda => 1024,
+            Vendor::Hip => 512,
+        };
         let options = CollectiveOptions::new().algorithm(Algorithm::TwoShot);
         for round in 1..=3 {
             // One rank comes late, in another order, so that all of its peer's grids wait together.
@@ -368,7 +373,7 @@ fn grids_under_way_at_once_are_resident_together() {
             }
             for turn in 0..AT_ONCE {
                 let at = if late { AT_ONCE - 1 - turn } else { turn };
-                let options = options.threads(1024).channel(at as u32);
+                let options = options.threads(threads).channel(at as u32);
                 sum(&streams[at], &buffers[at], &options).unwrap();
             }
             for (stream, buffer) in streams.iter().zip(&buffers) {
