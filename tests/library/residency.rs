@@ -245,6 +245,7 @@ fn a_collective_that_not_all_ranks_have_enqueued_yet_keeps_the_number() {
 
 #[rstest]
 #[case("grids_fit_the_device_together")]
+#[case("grids_under_way_at_once_are_resident_together")]
 #[case("alone_a_collective_has_the_grid_of_the_table")]
 #[case("a_graph_with_grids_that_have_no_room_any_more_is_refused")]
 #[case("an_operation_with_a_grid_that_has_no_room_any_more_is_refused")]
@@ -358,6 +359,48 @@ fn grids_fit_the_device_together() {
                 outcome.map(drop),
                 &["co-resident", "may be under way at once"],
             );
+        }
+        communicator.finalize().unwrap();
+    });
+}
+
+/// The fake devices report grids that wait for peers at the same time and exceed a device together.
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn grids_under_way_at_once_are_resident_together() {
+    const AT_ONCE: usize = 3;
+    ranks(2, |communicator| {
+        communicator
+            .allow_concurrent_collectives(AT_ONCE as u32)
+            .unwrap();
+        let streams = [(); AT_ONCE].map(|()| communicator.stream().unwrap());
+        let buffers = [(); AT_ONCE].map(|()| communicator.allocate::<u32>(&[1 << 20]).unwrap());
+        for (stream, buffer) in streams.iter().zip(&buffers) {
+            buffer.write(stream, 0, &vec![1; buffer.len()]).unwrap();
+        }
+        communicator.host_barrier().unwrap();
+        // As large as the kernel's blocks can be.
+        let threads = match Vendor::of_role() {
+            Vendor::Cuda => 1024,
+            Vendor::Hip => 512,
+        };
+        let options = CollectiveOptions::new().algorithm(Algorithm::TwoShot);
+        for round in 1..=3 {
+            // One rank comes late, in another order, so that all of its peer's grids wait together.
+            let late = communicator.rank() == round % 2;
+            if late {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            for turn in 0..AT_ONCE {
+                let at = if late { AT_ONCE - 1 - turn } else { turn };
+                let options = options.threads(threads).channel(at as u32);
+                sum(&streams[at], &buffers[at], &options).unwrap();
+            }
+            for (stream, buffer) in streams.iter().zip(&buffers) {
+                let mut seen = vec![0; buffer.len()];
+                stream.read(buffer, &mut seen).unwrap();
+                assert!(seen.iter().all(|&element| element == 1 << round));
+            }
         }
         communicator.finalize().unwrap();
     });
