@@ -71,7 +71,7 @@ const ALGORITHMS: [Algorithm; 5] = [
 enum Calls {
     Reductions(SymmetricBuffer<f32>, Vec<Algorithm>),
     Waits,
-    Products(AllGatherGemm<bf16>, [SymmetricBuffer<bf16>; 3]),
+    Products(Box<AllGatherGemm<bf16>>, [SymmetricBuffer<bf16>; 3]),
 }
 
 impl Calls {
@@ -104,7 +104,7 @@ impl Calls {
                 let a = communicator.allocate(&[shape.shard_elements(member.world)])?;
                 let b = communicator.allocate(&[shape.k * shape.n])?;
                 let c = communicator.allocate(&[shape.m * shape.n])?;
-                Self::Products(operation, [a, b, c])
+                Self::Products(Box::new(operation), [a, b, c])
             }
         };
         if let Self::Reductions(buffer, algorithms) = &mut calls {

@@ -24,6 +24,10 @@ pub extern "C" fn symmem_backend_tiny_v1() -> *const BackendTable {
     )
 }
 
+#[expect(
+    clippy::missing_transmute_annotations,
+    reason = "the types are those of the table's entries, which are long"
+)]
 fn faulty(fault: &str) -> *const BackendTable {
     let mut table = GOOD;
     // SAFETY: the pointer is to the whole table of a static.
