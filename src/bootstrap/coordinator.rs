@@ -20,7 +20,7 @@ use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::UNSOLICITED;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
-use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::request::{Request, VERSION, payload_limit};
 
 /// Time for which rank 0 delays its own notice of a failed rendezvous, so that ranks that come late receive the
 /// reason too before the store ends with rank 0.
@@ -163,6 +163,9 @@ impl Coordinator {
                 payload,
                 deadline,
             } => {
+                if payload.len() > payload_limit(self.world) {
+                    return Err("a payload over the limit of this world size");
+                }
                 if let SentDescriptor::Lost = beside {
                     self.fail(Failure::DescriptorLost { rank }, now);
                     return Ok(());

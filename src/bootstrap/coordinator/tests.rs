@@ -463,3 +463,23 @@ fn nothing_is_answered_before_joining() {
         .handle(HOST, None, 1, get, SentDescriptor::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
 }
+
+#[test]
+fn a_payload_that_would_make_the_answer_too_long_is_refused() {
+    for world in [2, 3, 72] {
+        let mut bench = Bench::joined(world);
+        let mut give = |bytes| {
+            let gather = Request::AllGather {
+                tag: "a".into(),
+                payload: vec![0; bytes],
+                deadline: SECOND,
+            };
+            let (beside, now) = (SentDescriptor::Nothing, bench.now);
+            (bench.coordinator).handle(HOST, None, 2, gather, beside, now)
+        };
+        let most = payload_limit(world);
+        assert_eq!(give(most), Ok(()));
+        let refused = give(most + 1).unwrap_err();
+        assert_eq!(refused, "a payload over the limit of this world size");
+    }
+}
