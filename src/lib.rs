@@ -52,6 +52,9 @@ pub mod bootstrap;
 mod buffer;
 mod builder;
 mod collectives;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gemm;
 mod group;
 mod health;

@@ -20,7 +20,7 @@ use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::UNSOLICITED;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
-use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::request::{Request, VERSION, payload_limit};
 
 /// Most time for which a rank delays its own notice of a failed rendezvous, so that ranks that come late receive the
 /// reason too. Below a second: within that time every rank is to know, this one too.
@@ -179,6 +179,9 @@ impl Coordinator {
                 payload,
                 deadline,
             } => {
+                if payload.len() > payload_limit(self.world) {
+                    return Err("a payload over the limit of this world size");
+                }
                 if let SentDescriptor::Lost = beside {
                     self.fail(Failure::DescriptorLost { rank }, now);
                     return Ok(());

@@ -419,7 +419,8 @@ fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
             None => (item.trim(), 1usize),
         };
         let count = count.parse().ok()?;
-        first += repeat;
+        // A list may claim more nodes than numbers can count.
+        first = repeat.checked_add(first)?;
         if node < first {
             return Some(count);
         }

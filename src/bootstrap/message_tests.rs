@@ -13,7 +13,7 @@ use super::key::{Key, MAX_KEY};
 use super::peer::PeerInformation;
 use super::process::ProcessIdentity;
 use super::reply::{Part, Reply};
-use super::request::{MAX_NAME, Request, VERSION, payload_limit};
+use super::request::{MAX_NAME, MAX_REASON, MAX_VALUE, Request, VERSION, payload_limit};
 use super::secret::Secret;
 use super::stream::Transport;
 
@@ -317,5 +317,60 @@ fn the_largest_gather_is_still_a_message() {
             request.encode(1, 1).len() <= HEADER_BYTES + MAX_BODY,
             "{world}"
         );
+    }
+}
+
+#[test]
+fn names_values_and_reasons_that_no_rank_sends_are_refused() {
+    let text = |bytes| "t".repeat(bytes);
+    let set = |key, value| Request::Set {
+        key: text(key),
+        value: vec![0; value],
+    };
+    let get = |key| Request::Get {
+        key: text(key),
+        deadline: 1,
+    };
+    let add = |key| Request::Add {
+        key: text(key),
+        amount: 1,
+    };
+    let gather = |tag| Request::AllGather {
+        tag: text(tag),
+        payload: Vec::new(),
+        deadline: 1,
+    };
+    let fail = |reason| Request::Fail {
+        reason: text(reason),
+    };
+    let (name, longer) = (MAX_NAME, MAX_NAME + 1);
+    for (kept, refused) in [
+        (set(name, 1), set(longer, 1)),
+        (set(1, MAX_VALUE), set(1, MAX_VALUE + 1)),
+        (get(name), get(longer)),
+        (add(name), add(longer)),
+        (gather(name), gather(longer)),
+        (fail(MAX_REASON), fail(MAX_REASON + 1)),
+    ] {
+        let parse = |request: &Request| {
+            let bytes = request.encode(1, 0);
+            let frame = Frame::parse(&bytes).unwrap().unwrap();
+            Request::parse(frame.kind, frame.body)
+        };
+        assert_eq!(parse(&kept), Ok(kept));
+        assert!(matches!(parse(&refused), Err(MessageError::BadBody(_))));
+    }
+}
+
+#[test]
+fn what_the_store_repeats_of_a_request_is_still_a_message() {
+    let (reason, tag) = ("r".repeat(MAX_REASON), "t".repeat(MAX_NAME));
+    let bytes = vec![0; MAX_VALUE];
+    for reply in [
+        Reply::Failure(Failure::Failed { rank: 1, reason }),
+        Reply::Failure(Failure::TagMismatch { rank: 1, tag }),
+        Reply::Value { bytes },
+    ] {
+        assert!(reply.encode(1, 0).len() <= HEADER_BYTES + MAX_BODY);
     }
 }

@@ -21,6 +21,8 @@ mod descriptors;
 mod environment;
 mod failure;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod key;
 mod meeting;

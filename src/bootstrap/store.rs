@@ -9,10 +9,9 @@ use crate::base::fork_mark::ForkMark;
 use crate::bootstrap::client::{Client, StillWanted, WANTED_INTERVAL};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
-use crate::bootstrap::frame::MAX_BODY;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
-use crate::bootstrap::request::{MAX_NAME, Request, payload_limit};
+use crate::bootstrap::request::{MAX_NAME, MAX_REASON, MAX_VALUE, Request, payload_limit};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::stream::Stream;
 
@@ -185,7 +184,7 @@ impl Store {
     /// [`BootstrapError::TooLarge`], [`BootstrapError::Timeout`], and those of a failed job.
     pub fn set(&self, key: &str, value: &[u8], deadline: Duration) -> Result<(), BootstrapError> {
         self.check_size("a key", key.len(), MAX_NAME)?;
-        self.check_size("a value", value.len(), MAX_BODY - 1024)?;
+        self.check_size("a value", value.len(), MAX_VALUE)?;
         let request = Request::Set {
             key: key.to_owned(),
             value: value.to_owned(),
@@ -257,7 +256,7 @@ impl Store {
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
     pub fn fail(&self, reason: &str) -> Result<(), BootstrapError> {
         self.check_process()?;
-        let end = (0..=reason.len().min(64 * 1024))
+        let end = (0..=reason.len().min(MAX_REASON))
             .rev()
             .find(|&end| reason.is_char_boundary(end))
             .unwrap_or(0);

@@ -573,3 +573,23 @@ fn a_lost_connection_fails_the_rendezvous_for_all_and_nothing_afterwards() {
     bench.gather(2, 2, "a");
     assert_eq!(bench.news().len(), 3, "the job goes on");
 }
+
+#[test]
+fn a_payload_that_would_make_the_answer_too_long_is_refused() {
+    for world in [2, 3, 72] {
+        let mut bench = Bench::joined(world);
+        let mut give = |bytes| {
+            let gather = Request::AllGather {
+                tag: "a".into(),
+                payload: vec![0; bytes],
+                deadline: SECOND,
+            };
+            let (beside, now) = (SentDescriptor::Nothing, bench.now);
+            (bench.coordinator).handle(HOST, None, 2, gather, beside, now)
+        };
+        let most = payload_limit(world);
+        assert_eq!(give(most), Ok(()));
+        let refused = give(most + 1).unwrap_err();
+        assert_eq!(refused, "a payload over the limit of this world size");
+    }
+}
