@@ -119,6 +119,8 @@ mod book {
     struct Tasks;
     #[doc = include_str!("../docs/src/kernels.md")]
     struct Kernels;
+    #[doc = include_str!("../docs/src/concurrency.md")]
+    struct Concurrency;
     #[doc = include_str!("../docs/src/launching.md")]
     struct Launching;
     #[doc = include_str!("../docs/src/failures.md")]
