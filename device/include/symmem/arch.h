@@ -36,6 +36,9 @@
 //                               grid ends. While this grid still needs a peer, they could be those that a kernel of
 //                               another stream needs to answer that peer. After the last wait the grid ends by
 //                               itself, so the next kernel holds nothing that a peer could be waiting for
+//   start_dependents_of_answered()   the same while the block still waits, once it has heard from every block that it
+//                               waits for. When all blocks of the grid have, the blocks that they still need are
+//                               resident, and need no more room to answer
 //   end_waits()                 waits for all threads of the block, then starts dependents. For kernels in which
 //                               some of the threads wait
 //

@@ -109,6 +109,7 @@ SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 // ---- dependent launch: there is none ----
 
 SYMMEM_DEVICE void start_dependents() {}
+SYMMEM_DEVICE void start_dependents_of_answered() {}
 SYMMEM_DEVICE void wait_for_prerequisites() {}
 SYMMEM_DEVICE void end_waits() {}
 

@@ -6,8 +6,9 @@
 
 namespace symmem {
 
-// Waits for the stream's previous kernels. Must come before any access to the group's memory. Members::leave allows the
-// next kernel to start, so at most two kernels of a stream are on the device at once.
+// Waits for the stream's previous kernels. Must come before any access to the group's memory. The stream's next kernel
+// may start once every block has heard from the blocks that it waits for: Members::barrier, packets and Members::leave
+// see to it. So at most one kernel of a stream lacks peers that are resident.
 SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
 // A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
@@ -69,7 +70,9 @@ class Members {
       arrived = waiter_.until_reached(pointer<const uint32>(own_ + slot_words + peer * 4), epoch, kind(),
                                       number(peer), group_.slot);
     }
-    return arch::block_all(arrived);
+    if (!arch::block_all(arrived)) return false;
+    arch::start_dependents_of_answered();
+    return true;
   }
 
   // Return the bytes of a packet inbox, and the address at member `at` of this block's inbox for packets from `from`.

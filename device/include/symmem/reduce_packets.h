@@ -101,6 +101,8 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
         good = receive_unit(members, gather, walk, destinations, bytes);
       }
     }
+    // As in collective_packets.
+    if (good && arch::thread_index() == 0) arch::start_dependents_of_answered();
     good = arch::block_all(good);
   } while (good && rounds.next());
   members.leave();

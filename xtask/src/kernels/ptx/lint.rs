@@ -9,7 +9,9 @@
 //! - A kernel lets its dependents start only after it has waited for its own prerequisites and after all threads of the
 //!   block have ended their last wait for a peer. A dependent grid occupies multiprocessors from its start on, and until
 //!   this grid ends: if that depended on a peer, a grid of another stream could lack the multiprocessors with which it
-//!   would answer that peer. (The lint takes it that threads branch alike on the result of a vote.)
+//!   would answer that peer. (The lint takes it that threads branch alike on the result of a vote.) Tagged as answered,
+//!   they may start while threads wait, but after a wait for a peer: the sources prove that all peers' blocks are
+//!   resident then.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
 //!   fence, since the members' own addresses access the same memory.
@@ -30,6 +32,9 @@ const ALLOWED: [(&str, &[&str]); 1] = [
     // A counter of one grid's blocks, which no other device sees (arch::arrive).
     ("arrivals", &["atom", "fence"]),
 ];
+
+/// The tag of dependents that start once every peer's block has answered (arch::start_dependents_of_answered).
+const ANSWERED: &str = "answered";
 
 /// The tag of flags raised at all members that cover only stores to this device's memory, for which a release at device
 /// scope is enough (arch::multicast_raise).
@@ -105,6 +110,7 @@ pub fn ptx(name: &str, text: &str) -> Vec<String> {
                 scope(statement),
                 facts.and_then(|facts| order(statement, facts)),
                 facts.and_then(|facts| dependents(statement, waits.at(index), facts)),
+                facts.and_then(|facts| answered(statement, waits.precede(index), facts)),
             ];
             found.extend(
                 complaints
@@ -300,7 +306,22 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
 }
 
 fn starts_dependents(statement: &Statement) -> bool {
-    statement.mnemonic == "griddepcontrol.launch_dependents"
+    statement.mnemonic == "griddepcontrol.launch_dependents" && !is_answered(statement)
+}
+
+fn is_answered(statement: &Statement) -> bool {
+    statement.tag.as_deref() == Some(ANSWERED)
+}
+
+/// Checks a start of dependents that is tagged as answered; `heard` says that a wait for a peer may come before it.
+fn answered(statement: &Statement, heard: bool, facts: u8) -> Option<&'static str> {
+    if !is_answered(statement) {
+        return None;
+    }
+    if facts & PREREQUISITES_PENDING != 0 {
+        return Some("dependents start before griddepcontrol.wait");
+    }
+    (!heard).then_some("dependents start as answered, before any wait for a peer")
 }
 
 /// Changes the facts about dependents; `awaits_next` says that a wait for a peer may follow before the next barrier.
@@ -535,6 +556,16 @@ mod tests {
         assert!(complaints(&format!("{START}ld.relaxed.sys.global.b32 %r1, [%rd1];")).is_empty());
         // Nor is a loop over shared memory.
         assert!(complaints(&format!("{START}{}", POLL.replace("global", "shared"))).is_empty());
+    }
+
+    #[test]
+    fn takes_it_that_peers_have_answered_only_after_a_wait_for_one() {
+        let answered = "griddepcontrol.launch_dependents; /* answered */\n";
+        assert!(complaints(&format!("{POLL}{answered}{VOTE}{POLL}")).is_empty());
+        catches(
+            &format!("{answered}{VOTE}{POLL}"),
+            "as answered, before any wait",
+        );
     }
 
     #[test]

@@ -40,6 +40,21 @@ impl Waits {
         self.at[index]
     }
 
+    /// Returns whether a thread may have waited for a peer before this item.
+    pub fn precede(&self, index: usize) -> bool {
+        let mut seen = vec![false; self.next.len()];
+        let mut work: Vec<usize> = (0..self.at.len()).filter(|&item| self.at[item]).collect();
+        while let Some(item) = work.pop() {
+            if item == index {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[item], true) {
+                work.extend(&self.next[item]);
+            }
+        }
+        false
+    }
+
     /// Returns whether the function's threads may wait for a peer before its first barrier.
     pub fn at_entry(&self) -> bool {
         self.ahead.first().is_some_and(|&ahead| ahead)
