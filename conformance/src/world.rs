@@ -416,7 +416,11 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
         let (input, output) = (child.stdin.take(), child.stdout.take());
         ranks.children.push(child);
         if let Some(mut input) = input {
-            writeln!(input, "{setup}").map_err(failed)?;
+            match writeln!(input, "{setup}") {
+                // It is dead already, which its exit status says below.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                written => written.map_err(failed)?,
+            }
             ranks.inputs.push(input);
         }
         if let (0, Some(output)) = (rank, output) {
