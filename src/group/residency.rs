@@ -4,19 +4,20 @@
 //! resident as a whole. If two such grids are under way on one device and do not fit together, one waits for room
 //! that only the other can give, while at a peer it may be the other way round: neither ends.
 //!
-//! - *One at a time.* Without a call of [`crate::Communicator::allow_concurrent_collectives`], at most one grid of
-//!   a rank is under way, and it may fill the device.
+//! - *One at a time.* Without a call of [`crate::Communicator::allow_concurrent_collectives`], a grid may fill the
+//!   device. Then it is the caller's part to have one under way at a time, or to name the blocks of each.
 //! - *Several at once.* All grids together have at most as many blocks as the device has units (SMs or compute
 //!   units). Then a unit without such blocks is left whenever a block of any of them waits for room, whatever its
 //!   threads, registers and shared memory. A limit per kernel would not do: blocks of one kernel, spread over all
 //!   units, can leave no room for the larger blocks of another one.
 //!
-//! A kernel lets the next one of its stream start only after its own last wait for a peer (`Members::leave` in
-//! `device/include/symmem/group.h`; the lint of kernels checks it), so a stream has one waiting grid at a time.
+//! A kernel lets the next one of its stream start only once its peers' blocks are resident (`Members` in
+//! `device/include/symmem/group.h`; the lint of kernels checks it), so one grid of a stream at a time needs room
+//! elsewhere.
 //!
 //! Collectives are ordered on the device by their stream, and by contract by their [`Sequence`]. So at most as many
 //! are under way as there are sequences in use, or streams, whichever number is smaller. This number must not exceed
-//! the number that all ranks agreed on: members choose their grids alike, and no rank sees the others' streams.
+//! the number that all ranks agreed on, once they have: members choose their grids alike, and no rank sees the others' streams.
 
 use crate::backend::abi::RawStream;
 use crate::base::lock::lock;
@@ -128,8 +129,8 @@ impl Residency {
         if sequence.admission.is_of(period) && queue.is_of(period) {
             return Ok(());
         }
-        // Without grids there is nothing to protect; a program that names a number is held to it.
-        if self.units == 0 && period == FIRST_PERIOD {
+        // The ranks have not agreed on any number.
+        if period == FIRST_PERIOD {
             return Ok(());
         }
         self.admit_first(driver, sequence, (queue, raw))

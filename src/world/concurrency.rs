@@ -5,13 +5,15 @@ use crate::world::communicator::Communicator;
 
 impl Communicator {
     /// Sets how many collectives may be under way at once on each rank, over all its channels and groups and with
-    /// each all-gather + GEMM. At first, and with 1, one grid may fill the device. With `at_once` of 2 or more, each
-    /// grid gets an equal share of the device, so that all of them are resident together: otherwise ranks that
-    /// started different collectives could wait for each other until the deadline. The host backend has no grids:
-    /// there any number may be under way until this method is called.
+    /// each all-gather + GEMM. With 1, one grid may fill the device. With `at_once` of 2 or more, each grid gets an
+    /// equal share of the device, so that all of them are resident together: otherwise ranks that started different
+    /// collectives could wait for each other until the deadline.
+    ///
+    /// Before the first call of this method, a grid may fill the device, and nothing is counted: the caller sees to
+    /// it that grids which are under way together have room, by one at a time or by named `blocks`.
     ///
     /// Collectives on one stream follow each other, and so do those on one channel of a group. So a program needs
-    /// this call only if it uses several channels on several streams; without it, a call that makes more than
+    /// this method only if it uses several channels on several streams. Afterwards, a call that makes more than
     /// `at_once` possible is refused before it is enqueued. Calls whose waits take one block do not count:
     /// barriers, collectives by the copy engine except all-reduce, and [`crate::GemmAlgorithm::Pipeline`] by the
     /// copy engine. Streams and groups that were dropped, with no work left, do not count, nor does what was used

@@ -20,7 +20,7 @@ const CODE: &str = "\
 .visible .entry symmem_soak_fill(
     .param .u64 symmem_soak_fill_param_0,
     .param .u64 symmem_soak_fill_param_1,
-    .param .u32 symmem_soak_fill_param_2
+    .param .u64 symmem_soak_fill_param_2
 )
 {
     .reg .pred %p<3>;
@@ -73,7 +73,8 @@ DONE:
 struct Parameters {
     first: DeviceAddress,
     words: u64,
-    value: u32,
+    /// 64 bits: the driver refuses a padded struct.
+    value: u64,
 }
 
 /// The kernel, with a stream of its own and the words that it fills.
@@ -118,7 +119,7 @@ impl Neighbor {
         let parameters = Parameters {
             first: self.words.local().address(),
             words: WORDS as u64,
-            value: self.value,
+            value: self.value.into(),
         };
         // SAFETY: the kernel takes these parameters, and writes only the words, which live as long as this value;
         // `free` waits. It waits for nothing.
