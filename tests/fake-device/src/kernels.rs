@@ -279,7 +279,8 @@ static KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "symmem_soak_fill",
-        parameters: &[(8, 8), (8, 8), (4, 4)],
+        // The last has 64 bits, of which the kernel reads 32.
+        parameters: &[(8, 8), (8, 8), (8, 8)],
         waits: false,
         ranges: fill_ranges,
         run: fill,
