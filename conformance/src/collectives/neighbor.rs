@@ -73,7 +73,7 @@ DONE:
 struct Parameters {
     first: DeviceAddress,
     words: u64,
-    /// 64 bits: the driver refuses a padded struct.
+    /// 64 bits, so that the struct has no padding, which the kernel's parameters do not have.
     value: u64,
 }
 
