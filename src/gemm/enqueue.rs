@@ -69,14 +69,10 @@ impl<T: GemmElement> Call<'_, T> {
     /// once, or if more than allowed could be under way.
     fn admit(&self, fits: u32) -> Result<()> {
         let (queue, operation) = (self.queue, self.operation);
-        let at_once = queue.world().collectives.selector.residency().at_once();
-        if fits < at_once {
-            let message = format!(
-                "the operation's grid has room if at most {fits} collective(s) are under way at once, but {at_once} \
-                 are allowed now (`Communicator::allow_concurrent_collectives`); make the operation again"
-            );
-            return Err(queue.invalid(NAME, message));
-        }
+        let residency = queue.world().collectives.selector.residency();
+        residency
+            .check_room(fits, "the operation's grid has", "make the operation again")
+            .map_err(|message| queue.invalid(NAME, message))?;
         queue.admit(NAME, &operation.workspace().sequence)
     }
 

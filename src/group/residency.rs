@@ -105,6 +105,22 @@ impl Residency {
         }
     }
 
+    /// Checks that grids which were chosen earlier still have room. `whose` says whose grids have room, `remedy` what to
+    /// do for smaller ones.
+    ///
+    /// # Errors
+    /// The reason, as text, if more collectives may be under way at once than the grids have room for.
+    pub fn check_room(&self, fits: u32, whose: &str, remedy: &str) -> Result<(), String> {
+        let at_once = self.at_once();
+        if fits >= at_once {
+            return Ok(());
+        }
+        Err(format!(
+            "{whose} room if at most {fits} collective(s) are under way at once, but {at_once} are allowed now \
+             (`Communicator::allow_concurrent_collectives`); {remedy}"
+        ))
+    }
+
     /// Sets the number of collectives at once. No sequence and no stream is in use any more: the caller has seen
     /// this rank's streams idle, and no other thread enqueues.
     pub fn divide(&self, at_once: u32) {

@@ -102,14 +102,10 @@ impl Queue {
     /// there is room for now is refused, since grids cannot be changed in it.
     fn admit_graph(&self, Collectives { sequences, fits }: &Collectives) -> Result<()> {
         const NAME: &str = "graph launch";
-        let at_once = self.world().collectives.selector.residency().at_once();
-        if *fits < at_once {
-            let message = format!(
-                "the graph's grids have room if at most {fits} collective(s) are under way at once, but {at_once} are \
-                 allowed now (`Communicator::allow_concurrent_collectives`); capture it again"
-            );
-            return Err(self.invalid(NAME, message));
-        }
+        let residency = self.world().collectives.selector.residency();
+        residency
+            .check_room(*fits, "the graph's grids have", "capture it again")
+            .map_err(|message| self.invalid(NAME, message))?;
         let mut sequences = sequences.iter();
         sequences.try_for_each(|sequence| self.admit(NAME, sequence))
     }
