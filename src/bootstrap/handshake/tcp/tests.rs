@@ -11,6 +11,17 @@ fn hello(secret: &Secret) -> (Vec<u8>, snow::HandshakeState) {
     ([&MAGIC[..], &message].concat(), noise)
 }
 
+/// The bytes with which a rank answers the store's `welcome`.
+fn confirmation(mut noise: snow::HandshakeState, welcome: &[u8]) -> [u8; CONFIRMATION_BYTES] {
+    noise
+        .read_message(&welcome[WELCOME.len()..], &mut [])
+        .unwrap();
+    let mut rank = noise.into_transport_mode().unwrap();
+    let mut confirmation = [0; CONFIRMATION_BYTES];
+    rank.write_message(&[], &mut confirmation).unwrap();
+    confirmation
+}
+
 fn verifier(secret: &Secret) -> Verifier {
     Verifier::new(Key::Secret(secret.clone()))
 }
@@ -24,18 +35,13 @@ fn hear(exchange: &mut Exchange, bytes: &[u8], verifier: &mut Verifier) -> Step 
 #[test]
 fn a_rank_is_trusted_once_it_has_answered_the_store() {
     let secret = Secret::random().unwrap();
-    let (hello, mut noise) = hello(&secret);
+    let (hello, noise) = hello(&secret);
     let (mut exchange, mut verifier) = (Exchange::new(), verifier(&secret));
     assert!(!exchange.is_answered());
     let Step { answer, verdict } = hear(&mut exchange, &hello, &mut verifier);
     assert_eq!(verdict, Verdict::Pending);
     assert!(exchange.is_answered());
-    noise
-        .read_message(&answer[WELCOME.len()..], &mut [])
-        .unwrap();
-    let mut rank = noise.into_transport_mode().unwrap();
-    let mut confirmation = [0; CONFIRMATION_BYTES];
-    rank.write_message(&[], &mut confirmation).unwrap();
+    let confirmation = confirmation(noise, &answer);
     let step = hear(&mut exchange, &confirmation, &mut verifier);
     assert_eq!(step, Step::silent(Verdict::Trusted));
 }
@@ -43,14 +49,9 @@ fn a_rank_is_trusted_once_it_has_answered_the_store() {
 #[test]
 fn a_handshake_recorded_at_another_store_gets_one_answer_and_is_not_trusted() {
     let secret = Secret::random().unwrap();
-    let (hello, mut noise) = hello(&secret);
+    let (hello, noise) = hello(&secret);
     let answer = hear(&mut Exchange::new(), &hello, &mut verifier(&secret)).answer;
-    noise
-        .read_message(&answer[WELCOME.len()..], &mut [])
-        .unwrap();
-    let mut rank = noise.into_transport_mode().unwrap();
-    let mut confirmation = [0; CONFIRMATION_BYTES];
-    rank.write_message(&[], &mut confirmation).unwrap();
+    let confirmation = confirmation(noise, &answer);
     let (mut again, mut verifier) = (Exchange::new(), verifier(&secret));
     let second = hear(&mut again, &hello, &mut verifier).answer;
     assert_ne!(second, answer, "the store's keys are fresh");
