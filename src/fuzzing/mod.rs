@@ -10,6 +10,9 @@ mod corpus;
 pub mod environment;
 pub mod heap;
 pub mod payloads;
+#[cfg(test)]
+#[path = "../../fuzz/replay.rs"]
+mod replay;
 pub mod tuning;
 
 pub use crate::bootstrap::fuzzing::{messages, store};

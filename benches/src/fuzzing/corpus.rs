@@ -1,27 +1,11 @@
 //! Runs the checks over the fuzzers' corpus and over random changes of it, without a fuzzer.
 
-use std::fs;
 use std::path::Path;
 
-use proptest::prelude::*;
-use proptest::sample::Index;
 use rstest::rstest;
 
+use super::replay::{Check, replay};
 use super::{reports, shapes};
-
-type Check = fn(&[u8]);
-
-/// Returns the inputs of a target: each file of its corpus.
-fn inputs(target: &str) -> Vec<Vec<u8>> {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let folder = corpus.join(target);
-    let files =
-        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "{} is empty", folder.display());
-    paths.iter().map(|path| fs::read(path).unwrap()).collect()
-}
 
 #[rstest]
 #[case("reports", reports::check)]
@@ -30,27 +14,8 @@ fn readers_keep_their_rules_for_the_corpus_and_changes_of_it(
     #[case] target: &str,
     #[case] check: Check,
 ) {
-    let inputs = inputs(target);
-    inputs.iter().for_each(|input| check(input));
-    let changed = (
-        any::<Index>(),
-        prop::collection::vec(any::<(Index, u8)>(), 1..4),
-    );
-    let configuration = ProptestConfig {
-        cases: 64,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    proptest!(configuration, |((which, changes) in changed)| {
-        let mut input = which.get(&inputs).clone();
-        for (at, byte) in &changes {
-            if !input.is_empty() {
-                let at = at.index(input.len());
-                input[at] = *byte;
-            }
-        }
-        check(&input);
-    });
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    replay(&corpus.join(target), check, 64);
 }
 
 #[test]

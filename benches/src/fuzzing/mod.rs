@@ -6,5 +6,8 @@
 
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 pub mod reports;
 pub mod shapes;
