@@ -7,7 +7,7 @@
 mod support;
 
 use rstest::rstest;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -446,65 +446,134 @@ fn device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle() {
     communicator.finalize().unwrap();
 }
 
+/// A kernel with parameters of 8, 8 and 4 bytes, which the fake driver knows.
+const FILL: &[u8] = b".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry symmem_test_fill(.param .u64 address, .param .u64 words, .param .u32 value) { ret; }
+";
+
+/// The parameters of `symmem_test_fill`, with padding behind them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Padded(DeviceAddress, u64, u32);
+
+/// The same without padding.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct Packed(DeviceAddress, u64, u32);
+
+#[test]
+#[ignore = "run by over_a_fake_runtime"]
+fn device_arguments_that_are_not_as_large_as_the_parameters_are_refused_with_both_sizes() {
+    let communicator = builder(0, 1, &job()).build().unwrap();
+    let stream = communicator.stream().unwrap();
+    let buffer = communicator.allocate::<u32>(&[COUNT]).unwrap();
+    // SAFETY: this is the code above.
+    let module = unsafe { communicator.load_module(FILL) }.unwrap();
+    let function = module.function("symmem_test_fill").unwrap();
+    let (address, words) = (buffer.local().address(), COUNT as u64);
+    // SAFETY: the launch is refused.
+    let padded = unsafe { stream.launch(&function, &GEOMETRY, &Padded(address, words, 7)) };
+    // SAFETY: as above.
+    let short = unsafe { stream.launch(&function, &GEOMETRY, &(address, words)) };
+    for (launched, size) in [(padded, 24), (short, 16)] {
+        let error = launched.unwrap_err();
+        let Error::ArgumentSize {
+            rank: 0,
+            ref kernel,
+            given,
+            expected: 20,
+        } = error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!((kernel.as_str(), given), ("symmem_test_fill", size));
+        let text = error.to_string();
+        assert!(
+            text.contains("padding") && text.contains("packed"),
+            "{text}"
+        );
+    }
+    // Nothing has run, and the communicator is well.
+    // SAFETY: the kernel takes these arguments, and the buffer lives until the stream is idle.
+    unsafe { stream.launch(&function, &GEOMETRY, &Packed(address, words, 8)) }.unwrap();
+    let mut seen = [0; COUNT];
+    buffer.read(&stream, 0, &mut seen).unwrap();
+    assert_eq!(seen, [8; COUNT]);
+    drop((stream, buffer, module, function));
+    communicator.finalize().unwrap();
+}
+
 #[rstest]
 fn over_a_fake_runtime(#[values("cuda", "hip")] backend: &str) {
     let libraries = match backend {
         "hip" => fake_hip(Release::Seven),
         _ => support::fake_driver(),
     };
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let directory = directory.join(format!("user-kernels-{backend}-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    for test in [
+    let mut tests = vec![
         "device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it",
         "device_a_kernel_and_a_stream_take_each_others_signals",
         "device_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel",
         "device_code_that_does_not_load_is_an_error_and_no_more",
         "device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle",
-    ] {
-        let (report, log) = (directory.join("report"), directory.join("log"));
-        let _ = std::fs::remove_file(&report);
-        let output = std::fs::File::create(&log).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--ignored", "--nocapture"])
-            .env("USER_KERNELS_BACKEND", backend)
-            .env("SYMMEM_LIBRARY_PATH", libraries)
-            .env("LD_LIBRARY_PATH", libraries)
-            .env("FAKE_DEVICE_COUNT", "2")
-            .env("FAKE_DEVICE_REPORT", &report)
-            .env("FAKE_DEVICE_TRACE", directory.join("trace"))
-            .stderr(output.try_clone().unwrap())
-            .stdout(output)
-            .spawn()
-            .unwrap();
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            if start.elapsed() > HARD_LIMIT {
-                child.kill().unwrap();
-                panic!(
-                    "{backend}: {test} hangs: {}",
-                    std::fs::read_to_string(&log).unwrap()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        assert!(
-            status.success(),
-            "{backend}: {test}: {}",
-            std::fs::read_to_string(&log).unwrap()
-        );
-        let report = std::fs::read_to_string(&report).unwrap();
-        assert!(
-            !report.contains("violation:"),
-            "{backend}: {test}: {report}"
-        );
-        assert!(
-            !report.contains("live: modules"),
-            "{backend}: {test}: {report}"
+    ];
+    if backend == "cuda" {
+        tests.push(
+            "device_arguments_that_are_not_as_large_as_the_parameters_are_refused_with_both_sizes",
         );
     }
+    for test in tests {
+        let violations = run_over(backend, libraries, test);
+        assert_eq!(violations, [""; 0], "{backend}: {test}");
+    }
+}
+
+/// Runs a test of this file over a fake runtime in a child process. Returns the rules that it broke.
+fn run_over(backend: &str, libraries: &Path, test: &str) -> Vec<String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = format!("user-kernels-{}-{number}", std::process::id());
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let (report, log) = (directory.join("report"), directory.join("log"));
+    let output = std::fs::File::create(&log).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env("USER_KERNELS_BACKEND", backend)
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_COUNT", "2")
+        .env("FAKE_DEVICE_REPORT", &report)
+        .env("FAKE_DEVICE_TRACE", directory.join("trace"))
+        .stderr(output.try_clone().unwrap())
+        .stdout(output)
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > HARD_LIMIT {
+            child.kill().unwrap();
+            panic!(
+                "{backend}: {test} hangs: {}",
+                std::fs::read_to_string(&log).unwrap()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(status.success(), "{backend}: {test}: {log}");
+    // A name that no test has would run none.
+    assert!(log.contains("1 passed"), "{backend}: {test}: {log}");
+    let report = std::fs::read_to_string(&report).unwrap();
+    assert!(
+        !report.contains("live: modules"),
+        "{backend}: {test}: {report}"
+    );
     std::fs::remove_dir_all(&directory).unwrap();
+    let violations = report.lines().filter(|line| line.starts_with("violation:"));
+    violations.map(str::to_owned).collect()
 }

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
-use symmem_gpu::{Current, Grid};
+use symmem_gpu::{Current, Grid, refused_launch};
 
 /// `cuLaunchKernelEx`.
 type LaunchKernelEx = unsafe extern "C" fn(
@@ -298,6 +298,13 @@ impl Device for CudaBackend {
             .map(|function| RawFunction(handle(function)))
     }
 
+    unsafe fn function_parameter_bytes(&self, raw: RawFunction) -> CallResult<Option<u64>> {
+        let _entered = self.enter()?;
+        let function: CUfunction = with_exposed_provenance_mut(raw.0 as usize);
+        // SAFETY: the caller passes a live function, and the context is current.
+        unsafe { modules::parameter_bytes(self.driver, function) }
+    }
+
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
         let kernel = self.state.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function)))
@@ -314,6 +321,7 @@ impl Device for CudaBackend {
         let (first, bytes) = (arguments.as_ptr().cast(), arguments.len());
         // SAFETY: the caller upholds the contract of `Device::launch`, which is the callee's.
         unsafe { self.launch_packed(function, geometry, first, bytes, on) }
+            .map_err(|failure| refused_launch(failure, geometry, bytes))
     }
 }
 

@@ -3,6 +3,7 @@
 //! By default CUDA loads a kernel at its first launch, which may wait for an idle device. Beside a kernel that waits
 //! for a peer this is a deadlock. So every function is loaded with its module, before any kernel of symmem can wait.
 
+use crate::driver::constants::result::{INVALID_VALUE, SUCCESS};
 use crate::driver::constants::*;
 use crate::driver::{Driver, call};
 use cudarc::driver::sys::{CUfunction, CUmodule};
@@ -135,4 +136,26 @@ pub unsafe fn function(
         )?;
     }
     Ok(function)
+}
+
+/// Returns the bytes of a kernel's parameters, up to the end of the last one; `None` if the driver cannot tell.
+///
+/// # Safety
+/// The function is live and its context current.
+pub unsafe fn parameter_bytes(driver: &Driver, function: CUfunction) -> CallResult<Option<u64>> {
+    let Some(information) = driver.table.cuFuncGetParamInfo else {
+        return Ok(None);
+    };
+    let mut end = 0;
+    for index in 0.. {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the out-pointers are writable, and the function is live.
+        match unsafe { information(function, index, &raw mut offset, &raw mut size) } {
+            SUCCESS => end = offset + size,
+            // The kernel has no parameter of this index: the previous one was the last.
+            INVALID_VALUE => break,
+            code => return Err(driver.failure("cuFuncGetParamInfo", code)),
+        }
+    }
+    Ok(Some(end as u64))
 }

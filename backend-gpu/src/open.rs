@@ -64,6 +64,7 @@ forward! {
         [unsafe] fn module_load(image: &[u8]) -> RawModule;
         [unsafe] fn module_unload(module: RawModule) -> ();
         [unsafe] fn module_function(module: RawModule, name: &str) -> RawFunction;
+        [unsafe] fn function_parameter_bytes(function: RawFunction) -> Option<u64>;
         [] fn builtin_function(name: &str) -> RawFunction;
         [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
     }

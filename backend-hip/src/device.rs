@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
-use symmem_gpu::{Current, Grid};
+use symmem_gpu::{Current, Grid, refused_launch};
 use symmem_kernels_hip::Launch;
 
 /// Returns the `hipStream_t` behind a handle.
@@ -269,6 +269,11 @@ impl Device for HipBackend {
         Ok(RawFunction(handle(function)))
     }
 
+    /// HIP has no such call for functions of modules: `hipKernelGetParamInfo` takes kernels of `hipLibrary_t`.
+    unsafe fn function_parameter_bytes(&self, _raw: RawFunction) -> CallResult<Option<u64>> {
+        Ok(None)
+    }
+
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
         let kernel = self.state.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function())))
@@ -284,7 +289,8 @@ impl Device for HipBackend {
         let function: Function = with_exposed_provenance_mut(raw.0 as usize);
         if !self.modules.have(function) {
             // SAFETY: the caller upholds this method's contract, which is also the callee's.
-            return unsafe { self.launch_packed(function, geometry, arguments, on) };
+            return unsafe { self.launch_packed(function, geometry, arguments, on) }
+                .map_err(|failure| refused_launch(failure, geometry, arguments.len()));
         }
         let ([blocks, 1, 1], [threads, 1, 1]) = (geometry.blocks, geometry.threads) else {
             return Err(Failure::new(

@@ -234,6 +234,22 @@ pub enum Error {
         /// The version of the handles that this library makes.
         expected: u32,
     },
+    /// A launch's arguments are not as large as the kernel's parameters.
+    #[error(
+        "launch (rank {rank}): {given} bytes of arguments for kernel {kernel}, whose parameters have {expected}; pass a \
+         `repr(C)` struct with the types and the order of the parameters, and without padding at its end: make it \
+         `repr(C, packed)`, or have the kernel take the struct as its one parameter"
+    )]
+    ArgumentSize {
+        /// This rank.
+        rank: usize,
+        /// The kernel.
+        kernel: String,
+        /// Bytes of the arguments, with their padding.
+        given: usize,
+        /// Bytes of the kernel's parameters, to the end of the last one.
+        expected: u64,
+    },
     /// No strategy of sharing memory works between these two devices.
     #[error("rank {rank}: cannot access the memory of rank {peer}: {reason}")]
     PeerUnreachable {
@@ -315,9 +331,10 @@ impl Error {
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::Aborted { .. } => ErrorKind::Aborted,
             Self::Forked { .. } => ErrorKind::Forked,
-            Self::OutOfRange { .. } | Self::InvalidArgument { .. } | Self::BadSelection(_) => {
-                ErrorKind::InvalidArgument
-            }
+            Self::OutOfRange { .. }
+            | Self::InvalidArgument { .. }
+            | Self::ArgumentSize { .. }
+            | Self::BadSelection(_) => ErrorKind::InvalidArgument,
             Self::Unsupported { .. } | Self::HandleVersion { .. } => ErrorKind::Unsupported,
             Self::NotShareable { .. } => ErrorKind::NotShareable,
             Self::PeerUnreachable { .. } => ErrorKind::PeerUnreachable,
@@ -346,6 +363,7 @@ impl Error {
             | Self::InvalidArgument { rank, .. }
             | Self::Unsupported { rank, .. }
             | Self::HandleVersion { rank, .. }
+            | Self::ArgumentSize { rank, .. }
             | Self::NotShareable { rank, .. }
             | Self::PeerUnreachable { rank, .. }
             | Self::NoSuchDevice { rank, .. }

@@ -40,6 +40,7 @@ impl fmt::Debug for Fields<'_> {
             InvalidArgument { rank, operation, message }
             Unsupported { rank, operation, message }
             HandleVersion { rank, kernel, found, expected }
+            ArgumentSize { rank, kernel, given, expected }
             NotShareable { rank, address, bytes, reason }
             PeerUnreachable { rank, peer, reason }
             NoSuchDevice { rank, message }

@@ -46,6 +46,24 @@ pub struct Function {
     name: Arc<str>,
     /// Whether it may be launched with a [`Handle`], or with arguments large enough to hold one.
     takes_handles: bool,
+    /// The bytes of its parameters, if the driver can tell.
+    parameter_bytes: Option<u64>,
+}
+
+impl Function {
+    /// Checks that arguments of `given` bytes are as large as the parameters, if the driver can tell: CUDA's own error for
+    /// larger ones says that the device lacks resources.
+    fn check_size(&self, given: usize) -> Result<()> {
+        match self.parameter_bytes {
+            Some(expected) if expected != given as u64 => Err(Error::ArgumentSize {
+                rank: self.owner.world.rank,
+                kernel: self.name.as_ref().into(),
+                given,
+                expected,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Gives the module up with the last handle.
@@ -194,11 +212,15 @@ impl Module {
         // SAFETY: the module is live.
         let raw = unsafe { world.backend.module_function(module, name) }
             .map_err(|failure| refused(world, "function", failure))?;
+        // SAFETY: the function was just found in a live module.
+        let parameter_bytes = unsafe { world.backend.function_parameter_bytes(raw) }
+            .map_err(|failure| refused(world, "function", failure))?;
         Ok(Function {
             raw,
             owner: self.0.clone(),
             name: name.into(),
             takes_handles,
+            parameter_bytes,
         })
     }
 }
@@ -208,11 +230,16 @@ impl Queue {
     /// are the kernel's parameters in order; for a kernel that takes one struct, `arguments` is that struct. It
     /// is copied before the call returns.
     ///
+    /// A struct whose last field is smaller than its alignment has padding at its end, which CUDA does not accept:
+    /// parameters of 8 and 4 bytes take 12, and the struct has 16. Make it `repr(C, packed)`, or have the kernel take
+    /// the struct as its one parameter.
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a function of another communicator; [`Error::HandleVersion`] for arguments
     /// that are as large as a [`Handle`] if the code was compiled without this version's `symmem/handle.h` (unless
-    /// it comes from [`Module::plain_function`]); the backend's errors, for example for a
-    /// geometry that the device or the kernel does not support; the error that poisoned the communicator.
+    /// it comes from [`Module::plain_function`]); [`Error::ArgumentSize`] for arguments that are not as large as the
+    /// kernel's parameters, if the driver knows the parameters (CUDA from 12.4 on); the backend's errors, for example
+    /// for a geometry that the device or the kernel does not support; the error that poisoned the communicator.
     ///
     /// # Safety
     /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry. It takes
@@ -241,6 +268,7 @@ impl Queue {
         if size_of::<A>() >= size_of::<Handle>() && !function.takes_handles {
             return Err(function.owner.other_headers(&function.name));
         }
+        function.check_size(size_of::<A>())?;
         let bytes = argument_bytes(arguments);
         let submit = self.submit(operation);
         submit.hold(function.owner.loaded());

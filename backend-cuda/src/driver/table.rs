@@ -136,6 +136,8 @@ symmem_gpu::symbol_table! {
             cuFuncLoad(function: CUfunction) -> Code;
             cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) -> Code;
             cuModuleEnumerateFunctions(functions: *mut CUfunction, count: c_uint, module: CUmodule) -> Code;
+            // From CUDA 12.4 on.
+            cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize) -> Code;
         }
     }
 }

@@ -65,6 +65,7 @@ fn child() {
         }
         ["map", kind] => tell_result(map(kind_of(kind))),
         ["register-host-memory"] => tell_result(register_host_memory()),
+        ["padded-launch"] => tell_result(scenario::padded_launch()),
         ["wait-in-vain"] => tell_result(wait_in_vain()),
         ["collectives", ref words @ ..] => collectives::role(words),
         ["vendor", ref words @ ..] => vendor::role(words),
@@ -377,6 +378,25 @@ fn wait_in_vain() -> CallResult<()> {
         format!("state {state} expected {expected} seen {seen} reason {reason}"),
     );
     world.give_back()
+}
+
+#[test]
+fn padding_behind_a_kernels_arguments_is_among_the_causes_of_a_refused_launch() {
+    let outcome = run("padded-launch", &[]);
+    assert_eq!(outcome.get("call"), "cuLaunchKernel", "{:?}", outcome.lines);
+    assert_eq!(outcome.get("code"), "701");
+    assert_eq!(outcome.get("status"), Status::INVALID_ARGUMENT.name());
+    let message = outcome.get("message");
+    for part in ["24 bytes", "padding", "32 threads", "registers"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let [broken] = &outcome.report[..] else {
+        panic!("{:?}", outcome.report)
+    };
+    assert!(
+        broken.contains("takes 20 bytes of arguments, not 24"),
+        "{broken}"
+    );
 }
 
 // ---- the caller's context ----

@@ -378,6 +378,25 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
     world.drain(1, to.stream)
 }
 
+/// Launches a kernel with padding behind its arguments, which the driver refuses.
+pub fn padded_launch() -> CallResult<()> {
+    let mut world = World::open(0..1)?;
+    let (module, stream) = (world.module(0, FILL.as_bytes())?, world.stream(0)?);
+    let geometry = Geometry {
+        blocks: [1; 3],
+        threads: [32, 1, 1],
+        shared_memory: 0,
+    };
+    let backend = &world.ranks[0];
+    // SAFETY: module and stream are live, and the kernel does not run.
+    let launched = unsafe {
+        let function = backend.module_function(module, "symmem_test_fill")?;
+        backend.launch(function, &geometry, argument_bytes(&[0_u64; 3]), stream)
+    };
+    world.give_back()?;
+    launched
+}
+
 fn launches_a_kernel(world: &mut World, side: &Side) -> CallResult<()> {
     let module = world.module(side.rank, FILL.as_bytes())?;
     let backend = &world.ranks[side.rank];
@@ -394,6 +413,7 @@ fn launches_a_kernel(world: &mut World, side: &Side) -> CallResult<()> {
     // SAFETY: the module is live, the arguments match the kernel, and the memory is live until the stream is drained.
     unsafe {
         let function = backend.module_function(module, name)?;
+        assert_eq!(backend.function_parameter_bytes(function)?, Some(20));
         backend.launch(function, &geometry, argument_bytes(&arguments), side.stream)?;
     }
     backend.builtin_function("symmem_latency_packet")?;

@@ -187,6 +187,21 @@ impl Cross for &str {
     }
 }
 
+/// `None` crosses as the largest number, which no size reaches.
+impl Cross for Option<u64> {
+    type C = u64;
+
+    #[inline]
+    fn into_c(self) -> u64 {
+        self.unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    unsafe fn from_c(form: u64, _entry: &'static str) -> CallResult<Self> {
+        Ok((form != u64::MAX).then_some(form))
+    }
+}
+
 /// `None` crosses as a row with [`AlgorithmCode::AUTOMATIC`].
 impl Cross for Option<CollectiveRow> {
     type C = CollectiveRow;
@@ -241,6 +256,9 @@ mod tests {
         assert_eq!(there_and_back(""), Ok(""));
         assert_eq!(there_and_back(&[1_u8, 2][..]), Ok(&[1, 2][..]));
         assert_eq!(there_and_back(&7_u32), Ok(&7));
+        for bytes in [None, Some(0), Some(20_u64)] {
+            assert_eq!(there_and_back(bytes), Ok(bytes));
+        }
         assert_eq!(there_and_back(None::<CollectiveRow>), Ok(None));
         let row = CollectiveRow {
             algorithm: AlgorithmCode::PUSH,

@@ -132,6 +132,12 @@ pub trait Device {
     /// # Safety
     /// `module` is live.
     unsafe fn module_function(&self, module: RawModule, name: &str) -> CallResult<RawFunction>;
+    /// Returns the bytes of a kernel's parameters, each at its alignment and without padding behind the last, or `None`
+    /// if the driver cannot tell.
+    ///
+    /// # Safety
+    /// `function` is live.
+    unsafe fn function_parameter_bytes(&self, function: RawFunction) -> CallResult<Option<u64>>;
     /// Finds one of the backend's built-in kernels by its name in `device/`.
     fn builtin_function(&self, name: &str) -> CallResult<RawFunction>;
     /// Enqueues a kernel. `arguments` are the bytes of a `repr(C)` struct of the kernel's parameters in order,

@@ -128,6 +128,9 @@ impl Device for Tiny {
     unsafe fn module_function(&self, _module: RawModule, _name: &str) -> CallResult<RawFunction> {
         refuse("module_function")
     }
+    unsafe fn function_parameter_bytes(&self, _function: RawFunction) -> CallResult<Option<u64>> {
+        refuse("function_parameter_bytes")
+    }
     fn builtin_function(&self, _name: &str) -> CallResult<RawFunction> {
         refuse("builtin_function")
     }

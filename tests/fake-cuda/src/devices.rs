@@ -67,6 +67,7 @@ fn machine() -> Machine {
         },
         eager_loading: std::env::var("CUDA_MODULE_LOADING").as_deref() == Ok("EAGER"),
         end_of_arguments: 0,
+        exact_arguments: true,
         preamble: None,
         access_from_start: false,
         maps_nothing: false,

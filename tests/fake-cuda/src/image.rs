@@ -168,19 +168,19 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
             .trim_start()
             .strip_prefix('(')
             .and_then(|r| r.split(')').next());
-        let parameter_bytes = Some(list.map_or(0, parameter_bytes));
+        let parameters = Some(list.map(parameters).unwrap_or_default());
         entries.push(Entry {
             name: name.to_owned(),
-            parameter_bytes,
+            parameters,
             ..Entry::default()
         });
     }
     Ok(entries)
 }
 
-/// Returns the size in bytes of a list of `.param` declarations.
-fn parameter_bytes(list: &str) -> usize {
-    let mut bytes: usize = 0;
+/// Returns the offset and size in bytes of each of a list of `.param` declarations.
+fn parameters(list: &str) -> Vec<(usize, usize)> {
+    let (mut parameters, mut end) = (Vec::new(), 0_usize);
     for parameter in list
         .split(',')
         .filter(|parameter| parameter.contains(".param"))
@@ -203,9 +203,12 @@ fn parameter_bytes(list: &str) -> usize {
             .nth(1)
             .and_then(|n| n.parse().ok())
             .filter(|_| elements.is_some());
-        bytes = bytes.next_multiple_of(align.unwrap_or(width)) + width * elements.unwrap_or(1);
+        let offset = end.next_multiple_of(align.unwrap_or(width));
+        let size = width * elements.unwrap_or(1);
+        parameters.push((offset, size));
+        end = offset + size;
     }
-    bytes
+    parameters
 }
 
 #[cfg(test)]
@@ -219,14 +222,19 @@ mod tests {
     #[test]
     fn entries_and_parameters_are_found_in_ptx() {
         let entries = ptx(PTX).expect("good PTX");
-        let expected = [("one", 64), ("two", 24)];
+        let expected = [
+            ("one", vec![(0, 64)]),
+            ("two", vec![(0, 8), (8, 4), (16, 8)]),
+        ];
         assert_eq!(entries.len(), 2);
-        for (entry, (name, bytes)) in entries.iter().zip(expected) {
+        for (entry, (name, parameters)) in entries.iter().zip(expected) {
             assert_eq!(
-                (entry.name.as_str(), entry.parameter_bytes),
-                (name, Some(bytes))
+                (entry.name.as_str(), &entry.parameters),
+                (name, &Some(parameters))
             );
         }
+        let bytes = entries.iter().map(Entry::parameter_bytes);
+        assert!(bytes.eq([Some(64), Some(24)]));
     }
 
     #[test]

@@ -18,6 +18,11 @@ api! {
     fn [cuFuncGetAttribute](out: Option<&mut c_int>, attribute: u32, function: u64) {
         modules::attribute(out, attribute, function)
     }
+    fn [cuFuncGetParamInfo](
+        function: u64, index: usize, offset: Option<&mut usize>, size: Option<&mut usize>,
+    ) {
+        modules::parameter(offset, size, index, function)
+    }
     fn [cuFuncLoad](function: u64) { modules::load_function(function) }
     fn [cuFuncIsLoaded](state: Option<&mut c_int>, function: u64) { modules::is_loaded(state, function) }
     fn [cuOccupancyMaxActiveBlocksPerMultiprocessor](

@@ -47,7 +47,7 @@ symbols! {
     graphs: cuGraphInstantiateWithFlags cuGraphUpload cuGraphLaunch cuGraphExecDestroy cuGraphDestroy
         cuGraphGetNodes;
     modules: cuModuleLoadData cuModuleLoadDataEx cuModuleGetFunction cuModuleUnload cuFuncSetAttribute
-        cuFuncGetAttribute cuFuncLoad cuFuncIsLoaded cuOccupancyMaxActiveBlocksPerMultiprocessor
+        cuFuncGetAttribute cuFuncGetParamInfo cuFuncLoad cuFuncIsLoaded cuOccupancyMaxActiveBlocksPerMultiprocessor
         cuOccupancyMaxActiveClusters;
     launch: cuLaunchKernel cuLaunchKernelEx;
     tensor_maps: cuTensorMapEncodeTiled;

@@ -74,6 +74,9 @@ pub struct Machine {
     pub eager_loading: bool,
     /// The end marker of the `extra` list that passes a launch's arguments as a buffer.
     pub end_of_arguments: usize,
+    /// Whether a launch with more bytes in that buffer than the arguments have fails for want of resources. Otherwise
+    /// there may be padding behind the last argument.
+    pub exact_arguments: bool,
     /// What precedes the arguments of each of symmem's kernels.
     pub preamble: Option<Preamble>,
     /// Whether access can only be set from the start of a reservation.

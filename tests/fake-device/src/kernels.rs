@@ -92,11 +92,22 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the size in bytes of the arguments, laid out as in the driver's buffer form.
+    /// Returns the offset and size in bytes of each argument in the driver's buffer form.
+    pub fn layout(&self) -> Vec<(usize, usize)> {
+        let mut end: usize = 0;
+        let place = |&(size, align): &(usize, usize)| {
+            let offset = end.next_multiple_of(align);
+            end = offset + size;
+            (offset, size)
+        };
+        self.parameters.iter().map(place).collect()
+    }
+
+    /// Returns the size in bytes of the arguments in that form.
     pub fn argument_bytes(&self) -> usize {
-        self.parameters.iter().fold(0, |at: usize, (size, align)| {
-            at.next_multiple_of(*align) + size
-        })
+        self.layout()
+            .last()
+            .map_or(0, |(offset, size)| offset + size)
     }
 }
 

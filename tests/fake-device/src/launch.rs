@@ -104,12 +104,20 @@ unsafe fn arguments(
         .filter(|_| !buffer.is_null())
         .ok_or(Code::INVALID_VALUE)?;
     let wanted = preamble + kernel.argument_bytes();
-    if size < wanted || size > wanted.next_multiple_of(8) {
+    let exact = machine()?.exact_arguments;
+    let most = match exact {
+        true => wanted,
+        false => wanted.next_multiple_of(8),
+    };
+    if size < wanted || size > most {
         violation(format!(
             "{} takes {wanted} bytes of arguments, not {size}",
             kernel.name
         ));
-        return Err(Code::INVALID_VALUE);
+        return Err(match exact && size > wanted {
+            true => Code::LAUNCH_OUT_OF_RESOURCES,
+            false => Code::INVALID_VALUE,
+        });
     }
     // SAFETY: the caller promises a buffer of `size` bytes, and `size` was checked against `wanted`.
     Ok(unsafe { std::slice::from_raw_parts(buffer, wanted) }.to_vec())
@@ -152,14 +160,11 @@ fn prepare(driver: &mut Driver, handle: u64, grid: &Grid, stream: u64) -> Result
     let preamble = machine()?.preamble.as_ref();
     let preamble = preamble.filter(|_| function.entry.own);
     let wanted = preamble.map_or(0, |preamble| preamble.bytes) + kernel.argument_bytes();
-    if function
-        .entry
-        .parameter_bytes
-        .is_some_and(|bytes| bytes != wanted)
+    if let Some(declared) = function.entry.parameter_bytes()
+        && declared != wanted
     {
-        let declared = function.entry.parameter_bytes;
         violation(format!(
-            "{name} declares {declared:?} bytes of parameters, not {wanted}"
+            "{name} declares {declared} bytes of parameters, not {wanted}"
         ));
     }
     if !function.loaded

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::call::put;
+use crate::call::{put, put_optional};
 use crate::capture;
 use crate::devices::{machine, physical};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
+use crate::kernels::{self, Kernel};
 use crate::streams;
 
 /// A kernel in an image.
@@ -17,12 +18,21 @@ pub struct Entry {
     pub name: String,
     /// Whether it is one of symmem's own kernels, which a vendor's runtime may launch with a preamble.
     pub own: bool,
-    /// Bytes of its parameters, if the image says so.
-    pub parameter_bytes: Option<usize>,
+    /// Offset and size in bytes of each parameter, if the image says so.
+    pub parameters: Option<Vec<(usize, usize)>>,
     /// Most threads of a block that it is compiled for, if the image says so.
     pub most_threads: Option<u32>,
     /// Bytes of static shared memory, if the image says so.
     pub shared_bytes: u32,
+}
+
+impl Entry {
+    /// Returns the bytes of its parameters, to the end of the last, if the image says so.
+    pub fn parameter_bytes(&self) -> Option<usize> {
+        let ends = self.parameters.iter().flatten();
+        let last = ends.map(|(offset, size)| offset + size).max();
+        self.parameters.as_ref().map(|_| last.unwrap_or(0))
+    }
 }
 
 /// A loaded module.
@@ -128,6 +138,23 @@ pub fn attribute(out: Option<&mut c_int>, attribute: u32, handle: u64) -> Result
             _ => return Err(Code::INVALID_VALUE),
         },
     )
+}
+
+/// Returns offset and size of parameter `index` of a function: what its image says, or what its kernel takes.
+pub fn parameter(
+    offset: Option<&mut usize>,
+    size: Option<&mut usize>,
+    index: usize,
+    handle: u64,
+) -> Result {
+    let mut driver = driver()?;
+    let entry = &function(&mut driver, handle)?.entry;
+    let known = || kernels::find(&entry.name).map(Kernel::layout);
+    let parameters = entry.parameters.clone().or_else(known);
+    let parameters = parameters.ok_or(Code::NOT_SUPPORTED)?;
+    let &(at, bytes) = parameters.get(index).ok_or(Code::INVALID_VALUE)?;
+    put_optional(size, bytes);
+    put(offset, at)
 }
 
 /// Loads a function onto the device.

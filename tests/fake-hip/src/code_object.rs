@@ -159,7 +159,7 @@ fn entry(kernel: &Value) -> Result<Entry> {
     // Users' kernels are launched like those of any program, with the runtime's hidden arguments.
     let own = !name.starts_with("symmem_example_");
     let segment = count(".kernarg_segment_size").ok_or(Code::INVALID_IMAGE)?;
-    let mut explicit = 0;
+    let mut parameters = Vec::new();
     for argument in kernel.get(".args").map_or(&[][..], Value::list) {
         let field = |key: &str| argument.get(key).and_then(Value::number);
         let (offset, size) = (field(".offset"), field(".size"));
@@ -169,10 +169,12 @@ fn entry(kernel: &Value) -> Result<Entry> {
         if hidden && own {
             violation(format!("{name} has a hidden argument: {kind:?}"));
         } else if !hidden {
-            explicit = explicit.max(offset + size);
+            parameters.push((offset as usize, size as usize));
         }
     }
-    if explicit > segment {
+    let ends = parameters.iter().map(|(offset, size)| offset + size);
+    let explicit = ends.max().unwrap_or(0);
+    if explicit as u64 > segment {
         violation(format!(
             "{name} has {explicit} bytes of arguments in {segment}"
         ));
@@ -187,7 +189,7 @@ fn entry(kernel: &Value) -> Result<Entry> {
     Ok(Entry {
         name,
         own,
-        parameter_bytes: Some(explicit as usize),
+        parameters: Some(parameters),
         most_threads: count(".max_flat_workgroup_size").map(|most| most as u32),
         shared_bytes: count(".group_segment_fixed_size").unwrap_or(0) as u32,
     })

@@ -130,6 +130,7 @@ fn machine() -> Machine {
         // Loading a code object puts it on the device.
         eager_loading: true,
         end_of_arguments: 3,
+        exact_arguments: false,
         preamble: Some(Preamble {
             bytes: size_of::<Launch>(),
             check: Launch::check,

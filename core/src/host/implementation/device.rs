@@ -270,6 +270,10 @@ impl Device for HostBackend {
         no_device_code("module_function")
     }
 
+    unsafe fn function_parameter_bytes(&self, _function: RawFunction) -> CallResult<Option<u64>> {
+        no_device_code("function_parameter_bytes")
+    }
+
     fn builtin_function(&self, _name: &str) -> CallResult<RawFunction> {
         no_device_code("builtin_function")
     }

@@ -78,6 +78,21 @@ fn a_copy_moves_bytes_and_then_signals() {
     });
 }
 
+/// Launches a kernel of one block with its arguments in a buffer.
+fn launch_buffer(function: u64, buffer: &[u8]) -> i32 {
+    let size = buffer.len();
+    let extra: [*const c_void; 5] = [
+        std::ptr::without_provenance(1),
+        buffer.as_ptr().cast(),
+        std::ptr::without_provenance(2),
+        (&raw const size).cast(),
+        std::ptr::null(),
+    ];
+    let (parameters, extra) = (std::ptr::null(), extra.as_ptr());
+    // SAFETY: the list has the buffer, its size and the end marker.
+    unsafe { cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, parameters, extra) }
+}
+
 #[test]
 fn arguments_come_in_a_buffer_too() {
     alone(&[], || {
@@ -88,31 +103,49 @@ fn arguments_come_in_a_buffer_too() {
         buffer[..8].copy_from_slice(&memory.to_ne_bytes());
         buffer[8..16].copy_from_slice(&8u64.to_ne_bytes());
         buffer[16..].copy_from_slice(&9u32.to_ne_bytes());
-        let size = buffer.len();
-        let extra: [*const c_void; 5] = [
-            std::ptr::without_provenance(1),
-            buffer.as_ptr().cast(),
-            std::ptr::without_provenance(2),
-            (&raw const size).cast(),
-            std::ptr::null(),
-        ];
-        // SAFETY: the list has the buffer, its size and the end marker.
-        ok(unsafe {
-            cuLaunchKernel(
-                function,
-                1,
-                1,
-                1,
-                32,
-                1,
-                1,
-                0,
-                0,
-                std::ptr::null(),
-                extra.as_ptr(),
-            )
-        });
+        ok(launch_buffer(function, &buffer));
         assert_eq!(read_word(memory + 28), 9);
+        clean();
+    });
+}
+
+/// What LLVM's offloading found of the driver: <https://github.com/llvm/llvm-project/pull/172249>.
+#[test]
+fn padding_behind_the_arguments_in_a_buffer_is_more_than_a_launch_has_resources_for() {
+    alone(&[], || {
+        context(0);
+        let (_, function) = kernel("symmem_test_fill", 20);
+        assert_eq!(launch_buffer(function, &[0; 24]), 701);
+        violated("takes 20 bytes of arguments, not 24");
+        assert_eq!(launch_buffer(function, &[0; 16]), 1);
+        violated("takes 20 bytes of arguments, not 16");
+    });
+}
+
+#[test]
+fn a_function_tells_offset_and_size_of_each_parameter() {
+    alone(&[], || {
+        context(0);
+        let (mut module, mut function) = (0, 0);
+        let code = c".version 8.0\n.target sm_80\n.address_size 64\n\
+            .visible .entry go(.param .u64 a, .param .u32 b, .param .u16 c) { ret; }\n";
+        // SAFETY: the text and the name are zero-terminated.
+        unsafe {
+            ok(cuModuleLoadData(Some(&mut module), code.as_ptr().cast()));
+            ok(cuModuleGetFunction(
+                Some(&mut function),
+                module,
+                c"go".as_ptr(),
+            ));
+        }
+        for (index, expected) in [(0, 8), (8, 4), (12, 2)].into_iter().enumerate() {
+            let (mut offset, mut size) = (0, 0);
+            let found = cuFuncGetParamInfo(function, index, Some(&mut offset), Some(&mut size));
+            ok(found);
+            assert_eq!((offset, size), expected);
+        }
+        let mut offset = 0;
+        assert_eq!(cuFuncGetParamInfo(function, 3, Some(&mut offset), None), 1);
         clean();
     });
 }
@@ -430,7 +463,7 @@ fn launches_and_modules_that_cannot_be_are_refused() {
         violated("the fake does not know what it does");
         let (_, wrong) = kernel("symmem_signal", 40);
         ok(launch(wrong, 1, 32, 0, 0, &SignalTarget::default()));
-        violated("declares Some(40) bytes of parameters, not 32");
+        violated("declares 40 bytes of parameters, not 32");
         report::fake_device_clear_violations();
     });
 }
