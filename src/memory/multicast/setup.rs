@@ -65,7 +65,7 @@ impl Multicast {
             Ok(None) => (Ok(Vec::new()), None),
             Err(why) => (Err(why), None),
         };
-        // The creator keeps its own reference: all others import while the object is alive.
+        // The others' descriptors keep the object alive until they have imported it, even if this rank releases it first.
         let mut answers = match agree(round, &payload, descriptor.as_ref())? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),
@@ -121,7 +121,8 @@ impl Multicast {
             let import = move |backend: &Backend| {
                 let descriptor = offered.descriptor.as_ref();
                 exported.descriptor = descriptor.map_or(-1, AsRawFd::as_raw_fd);
-                // SAFETY: rank 0 exported it, and keeps it at least until the vote after this.
+                // SAFETY: rank 0 exported it. The descriptor, which is open during the call, keeps it alive even if rank 0
+                // has released it, because it has heard of a death before this rank has.
                 unsafe { backend.multicast_import(&exported) }
             };
             let undo = |backend: &Backend, raw| {

@@ -160,19 +160,6 @@ impl Peer {
         status.signal().expect("a signal")
     }
 
-    /// Kills the peer and does not reap it.
-    ///
-    /// # Panics
-    /// If it cannot be killed.
-    pub fn kill_unseen(&mut self) {
-        self.process.kill().expect("the peer can be killed");
-        let stat = format!("/proc/{}/stat", self.id());
-        let is_dead = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
-        while !is_dead() {
-            std::thread::yield_now();
-        }
-    }
-
     /// Kills the peer and reaps it.
     ///
     /// # Panics

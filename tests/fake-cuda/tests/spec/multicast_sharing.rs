@@ -146,39 +146,52 @@ fn a_call_that_waits_for_a_dead_process_waits_for_ever() {
     });
 }
 
+/// The driver frees an allocation once it is released and all of its shareable handles are closed.
 #[test]
-fn an_object_that_all_have_let_go_of_cannot_be_imported() {
+fn an_open_descriptor_keeps_an_object_that_all_have_released() {
     alone(&[HARDWARE], || {
         if is_peer() {
             ok(cuInit(0));
             let object = object(2);
+            ok(cuMulticastAddDevice(object, 0));
             let descriptor = exported(object);
             ok(cuMemRelease(object));
             return say_and_wait(&descriptor.as_raw_fd().to_string());
         }
         let mut peer = Peer::start(&[]);
         ok(cuInit(0));
-        assert_eq!(import(&heard_descriptor(&mut peer)), Err(1));
-        violated("every process released it before this import");
+        let descriptor = heard_descriptor(&mut peer);
         peer.release();
+        let object = import(&descriptor).expect("an object");
+        drop(descriptor);
+        assert_eq!(cuMulticastAddDevice(object, 0), 1);
+        violated("device 0 was added before");
+        ok(cuMulticastAddDevice(object, 1));
+        ok(cuMemRelease(object));
+        assert_eq!(live(Kind::MulticastHandle), 0);
+        clean();
     });
 }
 
 #[test]
-fn the_dead_hold_nothing_even_before_they_are_waited_for() {
+fn a_descriptor_outlives_the_process_that_exported_it() {
     alone(&[HARDWARE], || {
         if is_peer() {
             ok(cuInit(0));
-            let object = object(2);
+            let object = object(1);
             return say_and_wait(&exported(object).as_raw_fd().to_string());
         }
         let mut peer = Peer::start(&[]);
         ok(cuInit(0));
         let descriptor = heard_descriptor(&mut peer);
-        peer.kill_unseen();
-        assert_eq!(import(&descriptor), Err(1));
-        violated("every process released it before this import");
         peer.kill();
+        let (object, part) = (import(&descriptor).expect("an object"), memory(0, 1));
+        ok(cuMulticastAddDevice(object, 0));
+        ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        ok(cuMulticastUnbind(object, 0, 0, UNIT));
+        ok(cuMemRelease(object));
+        ok(cuMemRelease(part));
+        clean();
     });
 }
 

@@ -97,7 +97,8 @@ impl Object {
         Self::hold(state::create(header)?)
     }
 
-    /// Opens the object behind a descriptor; returns `None` if the descriptor is of something else.
+    /// Opens the object behind a descriptor, which has kept it alive even if every process has released it; returns
+    /// `None` if the descriptor is of something else.
     pub fn open(file: BorrowedFd<'_>) -> Result<Option<Arc<Self>>> {
         if !state::is_object(file) {
             return Ok(None);
@@ -106,22 +107,12 @@ impl Object {
         if let Some(known) = known().into_iter().find(|object| object.inode == inode) {
             return Ok(Some(known));
         }
-        let file = state::open_anew(file)?;
-        if !State::lock(&file)?.holders().any(Process::is_alive) {
-            violation(
-                "the multicast object is gone: every process released it before this import".into(),
-            );
-            return Err(Code::INVALID_VALUE);
-        }
-        Self::hold(file).map(Some)
+        Self::hold(state::open_anew(file)?).map(Some)
     }
 
     fn hold(file: File) -> Result<Arc<Self>> {
         let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
-        let mut state = State::lock(&file)?;
-        state.add_holder()?;
-        let header = state.header();
-        drop(state);
+        let header = State::lock(&file)?.header();
         let object = Arc::new(Self {
             file,
             inode,
@@ -370,10 +361,8 @@ impl Drop for Object {
     fn drop(&mut self) {
         ledger::give_slot(self.inode);
         let gone = self.with(|here, state| {
-            for (binding, _) in here.bound.drain(..) {
-                state.remove_binding(binding)?;
-            }
-            state.remove_holder(Process::own())
+            let mut bound = here.bound.drain(..);
+            bound.try_for_each(|(binding, _)| state.remove_binding(binding))
         });
         debug_assert!(gone.is_ok());
     }

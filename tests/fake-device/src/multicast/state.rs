@@ -23,10 +23,8 @@ const RECORD_BYTES: usize = WORDS * 8;
 type Record = [u64; WORDS];
 
 const MEMBERS: usize = 16;
-const HOLDERS: usize = 64;
 const RECORDS: usize = 1024;
-const FIRST_HOLDER: usize = 1 + MEMBERS;
-const FIRST_BINDING: usize = FIRST_HOLDER + HOLDERS;
+const FIRST_BINDING: usize = 1 + MEMBERS;
 /// The word of the first record that holds the number of records used so far.
 const USED: usize = 3;
 
@@ -88,7 +86,7 @@ pub(super) struct Access {
     pub number: u64,
 }
 
-/// Values of a record's last word, behind the holders: the kind of record.
+/// Values of a record's last word, behind the members: the kind of record.
 const BINDING: u64 = 0;
 const ACCESS: u64 = 1;
 
@@ -188,7 +186,7 @@ impl<'a> State<'a> {
 
     /// Returns the members in the order in which they were added.
     pub fn members(&self) -> impl Iterator<Item = Member> {
-        let records = &self.records[1..FIRST_HOLDER];
+        let records = &self.records[1..FIRST_BINDING];
         records
             .iter()
             .filter(|record| record[0] != 0)
@@ -199,11 +197,6 @@ impl<'a> State<'a> {
                     process: Process { number, started },
                 }
             })
-    }
-
-    pub fn holders(&self) -> impl Iterator<Item = Process> {
-        let records = &self.records[FIRST_HOLDER..FIRST_BINDING];
-        records.iter().filter(|record| record[0] != 0).map(holder)
     }
 
     pub fn bindings(&self) -> impl Iterator<Item = Binding> {
@@ -219,21 +212,7 @@ impl<'a> State<'a> {
     pub fn add_member(&mut self, device: usize) -> Result {
         let Process { number, started } = Process::own();
         let record = [1, device as u64, number, started, 0, 0, 0, 0];
-        self.put(1..FIRST_HOLDER, |_| false, record)
-    }
-
-    /// Adds this process as a holder, in the place of a dead one if there is one.
-    pub fn add_holder(&mut self) -> Result {
-        let Process { number, started } = Process::own();
-        let record = [1, number, started, 0, 0, 0, 0, 0];
-        let dead = |record: &Record| !holder(record).is_alive();
-        self.put(FIRST_HOLDER..FIRST_BINDING, dead, record)
-    }
-
-    pub fn remove_holder(&mut self, process: Process) -> Result {
-        self.remove(FIRST_HOLDER..FIRST_BINDING, |record| {
-            holder(record) == process
-        })
+        self.put(1..FIRST_BINDING, |_| false, record)
     }
 
     pub fn add_binding(&mut self, binding: Binding) -> Result {
@@ -323,12 +302,7 @@ impl Drop for State<'_> {
     }
 }
 
-fn holder(record: &Record) -> Process {
-    let [_, number, started, ..] = *record;
-    Process { number, started }
-}
-
-/// Whether a record behind the holders is in use and of this kind.
+/// Whether a record behind the members is in use and of this kind.
 fn is_of(record: &Record, what: u64) -> bool {
     record[0] != 0 && record[WORDS - 1] == what
 }
