@@ -174,6 +174,7 @@ impl Connection {
     pub(super) fn read(&mut self, verifier: &mut Verifier, scratch: &mut [u8]) -> Result<(), End> {
         // At most one message's bytes at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
+            let batches = self.batches.len();
             let received = match &mut self.phase {
                 Phase::Greeting(handshake) => {
                     let received = self.stream.receive(handshake.space());
@@ -187,9 +188,12 @@ impl Connection {
             };
             match received {
                 Ok(0) => return Err(End::Closed(None)),
-                // There is rarely more, and poll reports it.
-                Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
-                    return Ok(());
+                Ok(count) if matches!(self.phase, Phase::Trusted) => {
+                    // There is rarely more, and poll reports it. Descriptors go to their message before others are
+                    // received.
+                    if count < scratch.len() || self.batches.len() > batches {
+                        return Ok(());
+                    }
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
@@ -238,7 +242,7 @@ impl Connection {
         &mut self,
     ) -> Result<Option<(u64, Request, SentDescriptor)>, String> {
         let Some(frame) = Frame::parse(&self.incoming).map_err(|error| error.to_string())? else {
-            return Ok(None);
+            return self.check_batches().map(|()| None);
         };
         let message = Request::parse(frame.kind, frame.body).map_err(|error| error.to_string())?;
         let (request, announced) = (frame.request, frame.descriptors);
@@ -264,10 +268,23 @@ impl Connection {
                 ));
             }
         };
+        self.check_batches()?;
+        Ok(Some((request, message, beside)))
+    }
+
+    /// Checks that no more descriptors wait than those of the one message that may be incomplete: a rank that sent more
+    /// could take all that this process may open.
+    fn check_batches(&self) -> Result<(), String> {
         if self.batches.len() > 1 {
             return Err("file descriptors that no message announced".into());
         }
-        Ok(Some((request, message, beside)))
+        let waiting = self.batches.front().map_or(0, |it| it.descriptors.len());
+        if waiting > 1 {
+            return Err(format!(
+                "{waiting} file descriptors beside a message, which takes one"
+            ));
+        }
+        Ok(())
     }
 
     /// Sends as much of the queue as the kernel accepts.

@@ -1,8 +1,16 @@
 //! Tests that descriptors reach every rank, and none is left behind.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rstest::rstest;
+use rustix::io::Errno;
 
 use super::*;
+use crate::bootstrap::connection::Connection;
+use crate::bootstrap::coordinator::action::SentDescriptor;
+use crate::bootstrap::descriptors::send;
+use crate::bootstrap::handshake::verifier::Verifier;
+use crate::bootstrap::key::Key;
 
 #[test]
 fn descriptors_reach_every_rank() {
@@ -114,4 +122,95 @@ fn a_process_without_room_for_descriptors_says_so() {
             });
         }
     });
+}
+
+/// A message of the largest size that announces one descriptor.
+fn announcement() -> Vec<u8> {
+    frame::frame(1, 5, 1, &vec![0; frame::MAX_BODY])
+}
+
+/// Writes to the store as `rank`, byte for byte with these descriptors beside each byte, until the store closes the
+/// connection or has taken a thousand bytes. Returns the most descriptors that this process then had open at once.
+fn most_open_while(rank: &Bootstrap, bytes: &[u8], beside: &[BorrowedFd<'_>]) -> usize {
+    let start = Instant::now();
+    let mut most = 0;
+    for byte in bytes.chunks(1).take(1000) {
+        loop {
+            match send(rank.store(), byte, beside) {
+                Ok(_) => break,
+                Err(Errno::AGAIN | Errno::TOOMANYREFS) => assert!(start.elapsed() < LONG),
+                Err(_) => return most,
+            }
+            std::thread::yield_now();
+        }
+        most = most.max(std::fs::read_dir("/proc/self/fd").unwrap().count());
+    }
+    most
+}
+
+#[rstest]
+#[case::many_batches(1, "no message announced")]
+#[case::a_large_batch(8, "8 file descriptors beside a message")]
+fn descriptors_of_half_a_message_do_not_pile_up_and_their_sender_is_named(
+    #[case] beside: usize,
+    #[case] reason: &str,
+) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    // In a process of its own, where no other test opens files.
+    if role().is_none() {
+        let name = name.strip_prefix("bootstrap::tests::").unwrap();
+        let output = child(name, "count").wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        return;
+    }
+    let ranks = Bootstrap::threads(3, LONG).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let before = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let most = most_open_while(&ranks[1], &announcement(), &vec![file.as_fd(); beside]);
+    // The descriptors of the batch that ends the connection, and those of the one before.
+    assert!(most <= before + beside + 1, "{before} before, then {most}");
+    for rank in [&ranks[0], &ranks[2]] {
+        let error = rank.store().barrier("all", LONG).unwrap_err();
+        let named = matches!(
+            &error,
+            BootstrapError::PeerFailed { peer: 1, reason: told } if told.contains(reason)
+        );
+        assert!(named, "{error}");
+    }
+}
+
+/// A rank that gave up waiting sends its next message before the store has read the last one.
+#[test]
+fn messages_that_arrive_at_once_have_each_its_own_descriptor() {
+    let (rank, store) = Stream::pair().unwrap();
+    let mut connection = Connection::of_rank_0(store);
+    let mut verifier = Verifier::new(Key::Job(job()));
+    let inode = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let files = [1, 2, 3].map(|_| rustix::fs::memfd_create("test", flags).unwrap());
+    for (number, file) in (1..).zip(&files) {
+        let message = Request::AllGather {
+            tag: "share".into(),
+            payload: vec![0; 20_000],
+            deadline: 1,
+        };
+        let frame = message.encode(number, 1);
+        assert_eq!(send(&rank, &frame, &[file.as_fd()]), Ok(frame.len()));
+    }
+    let (mut scratch, mut received) = (vec![0; 16 * 1024], Vec::new());
+    while received.len() < files.len() {
+        assert!(connection.read(&mut verifier, &mut scratch).is_ok());
+        while let Some((request, _, beside)) = connection.next_request().unwrap() {
+            let SentDescriptor::Descriptor(file) = beside else {
+                panic!("no descriptor beside message {request}");
+            };
+            received.push((request, inode(&file)));
+        }
+    }
+    let sent: Vec<_> = (1..).zip(files.iter().map(inode)).collect();
+    assert_eq!(received, sent);
 }
