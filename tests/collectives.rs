@@ -313,7 +313,9 @@ fn large_calls_on_all_channels_and_two_groups_pass_beside_a_users_kernel() {
             crowded: true,
         })
     };
-    run(part(Backend::Host, 4, false), &[soak(1000)]);
+    // In a sample one burst: the host has no units that grids could lack, so more bursts only vary the calls.
+    let host = if amount() == Amount::Sample { 1 } else { 1000 };
+    run(part(Backend::Host, 4, false), &[soak(host)]);
     // One burst each: the fakes do the work of whole devices.
     run(part(Backend::Linked, 2, false), &[soak(1)]);
     run(part(Backend::HipLinked, 2, false), &[soak(1)]);
