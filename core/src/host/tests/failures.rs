@@ -141,6 +141,10 @@ fn calls_that_make_no_sense_are_refused() {
             Status::INVALID_ARGUMENT,
         );
         refused(backend.module_load(&[]), Status::UNSUPPORTED);
+        refused(
+            backend.function_parameter_bytes(RawFunction(0)),
+            Status::UNSUPPORTED,
+        );
         refused(backend.builtin_function("symmem_move"), Status::UNSUPPORTED);
     }
 }
