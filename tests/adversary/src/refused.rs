@@ -1,0 +1,86 @@
+//! Calls that must be refused, and collective host calls in which ranks disagree.
+
+use crate::buffer::{self, Buffer};
+use crate::call::Id;
+use crate::enqueue::foreign;
+use crate::program::{Disagreement, Element, Refusal};
+use crate::rank::{Failure, Rank};
+use std::time::Duration;
+use symmem::{Algorithm, CollectiveOptions, Communicator, Condition, ErrorKind, Result, Stream};
+
+/// Makes a call that must be refused, on a buffer of at least four `u32`; `None` if the program has not what it takes.
+pub fn refused(
+    refusal: Refusal,
+    stream: &Stream,
+    buffer: &Buffer,
+    other: Option<&Buffer>,
+) -> Option<Result<()>> {
+    let Buffer::U32(buffer) = buffer else {
+        return None;
+    };
+    let whole = buffer.all();
+    let part = |range: std::ops::Range<usize>| whole.slice(range).expect("four elements");
+    let (one, two, three) = (part(0..1), part(1..2), part(0..3));
+    let sum = symmem::ReduceOp::Sum;
+    Some(match refusal {
+        Refusal::Root => stream.broadcast(99, one, two),
+        Refusal::Peer => stream.put(99, one, two),
+        Refusal::Channel => {
+            let options = CollectiveOptions::new().channel(4);
+            stream.with(&options).all_reduce(one, two, sum)
+        }
+        Refusal::BarrierChannel => stream.barrier_within(8, Duration::from_secs(1)),
+        Refusal::Range => buffer.slice(1..buffer.len() + 1).map(drop),
+        Refusal::Overlap => stream.all_reduce(three, part(1..4), sum),
+        Refusal::Lengths => stream.put(0, one, three),
+        Refusal::HostLength => stream.write(one, &[1, 2]),
+        Refusal::OtherCommunicator => return other.map(|other| foreign(stream, other)),
+        Refusal::EmptyWait => stream.wait_all(one, 0, Condition::Equal, 0),
+        Refusal::Algorithm => {
+            let options = CollectiveOptions::new().algorithm(Algorithm::Swap);
+            stream.with(&options).all_reduce(one, two, sum)
+        }
+    })
+}
+
+/// Makes a collective host call in which `odd` differs from the others.
+pub fn disagree(
+    rank: &mut Rank<'_>,
+    on: usize,
+    disagreement: Disagreement,
+    odd: usize,
+    buffers: Option<(Id, Id)>,
+) -> std::result::Result<(), Failure> {
+    let is_odd = rank.rank == odd;
+    let communicator: &Communicator = rank.held.communicator(on);
+    let allocate = |element, length| buffer::allocate(communicator, element, length).map(drop);
+    let mut kinds = vec![ErrorKind::Mismatch];
+    let outcome = match disagreement {
+        Disagreement::Length => allocate(Element::U8, 5 + usize::from(is_odd)),
+        Disagreement::Element if is_odd => allocate(Element::F32, 5),
+        Disagreement::Element => allocate(Element::U32, 5),
+        Disagreement::Call if is_odd => communicator.host_barrier(),
+        Disagreement::Call => allocate(Element::U8, 5),
+        Disagreement::Overflow => {
+            kinds = vec![ErrorKind::InvalidArgument];
+            communicator.allocate::<u64>(&[usize::MAX, 2]).map(drop)
+        }
+        Disagreement::Free => {
+            let (one, two) = buffers.expect("a plan has two buffers to free");
+            let freed = if is_odd { two } else { one };
+            // The odd rank's handle of `one`, and the others' of `two`, stay.
+            let freed = rank.held.buffers.remove(&freed);
+            freed.expect("a plan frees what there is").free()
+        }
+        Disagreement::Payload => {
+            kinds = vec![if is_odd {
+                ErrorKind::InvalidArgument
+            } else {
+                ErrorKind::PeerFailed
+            }];
+            let bytes = if is_odd { 64 << 20 } else { 3 };
+            communicator.host_all_gather(&vec![0; bytes]).map(drop)
+        }
+    };
+    rank.expect(outcome, &kinds, "a disagreement")
+}
