@@ -88,6 +88,17 @@ pub fn foreign(queue: &Queue, other: &Buffer) -> Result<()> {
     with_buffer!(other, buffer => queue.put(0, buffer.slice(..0)?, buffer.slice(..0)?))
 }
 
+/// Enqueues an exchange of a buffer of the other communicator's, which must be refused.
+pub fn foreign_exchange(queue: &Queue, other: &Buffer) -> Result<()> {
+    with_buffer!(other, buffer => {
+        let mut exchange = queue.exchange();
+        let half = buffer.len() / 2;
+        exchange.send(0, buffer.slice(..half)?)?;
+        exchange.recv(0, buffer.slice(half..2 * half)?)?;
+        exchange.enqueue()
+    })
+}
+
 struct Enqueued<'a> {
     call: &'a Call,
     queue: &'a Queue,

@@ -107,6 +107,7 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(first, second, dropped)| Act::Threads { first, second, dropped }),
         1 => (refusal(), slot(), slot())
             .prop_map(|(refusal, stream, buffer)| Act::Refused { refusal, stream, buffer }),
+        1 => (scene(), slot()).prop_map(|(scene, stream)| Act::Scene { scene, stream }),
         1 => (disagreement(), 0..RANKS)
             .prop_map(|(disagreement, rank)| Act::Disagree { disagreement, rank }),
     ]
@@ -198,9 +199,22 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Lengths,
         HostLength,
         OtherCommunicator,
+        OtherCommunicator,
+        OtherExchange,
+        OtherExchange,
         EmptyWait,
         Algorithm,
     ])
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    prop_oneof![
+        1 => (1usize..24, 1usize..17, 1usize..17, 0usize..5)
+            .prop_map(|(m, n, k, algorithm)| Scene::Gemm { m, n, k, algorithm }),
+        1 => (1usize..3000).prop_map(|length| Scene::Registered { length }),
+        1 => (0usize..3).prop_map(|launches| Scene::Kernel { launches }),
+        2 => (0usize..6).prop_map(|dropped| Scene::Blocked { dropped }),
+    ]
 }
 
 fn disagreement() -> impl Strategy<Value = Disagreement> {

@@ -14,6 +14,7 @@ mod program;
 mod rank;
 mod reduce;
 mod refused;
+mod scenes;
 mod shrink;
 mod usage;
 mod world;

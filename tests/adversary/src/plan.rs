@@ -3,6 +3,7 @@
 
 use crate::call::{Call, Id, Memory, Range};
 use crate::program::*;
+use crate::scenes;
 use crate::usage::{Resource, Usage};
 use std::collections::BTreeSet;
 use symmem::Algorithm;
@@ -78,8 +79,8 @@ pub enum Action {
         id: Id,
     },
     Threads {
-        first: (Id, Vec<Call>),
-        second: (Id, Vec<Call>),
+        first: Side,
+        second: Side,
         buffer: Option<Id>,
         graph: Option<Id>,
     },
@@ -95,6 +96,23 @@ pub enum Action {
         rank: usize,
         buffers: Option<(Id, Id)>,
     },
+    Scene {
+        scene: Scene,
+        stream: Id,
+        /// A buffer of the next communicator.
+        dropped: Option<Id>,
+    },
+}
+
+/// What one of two threads does.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// On which stream.
+    pub stream: Id,
+    /// What it enqueues.
+    pub calls: Vec<Call>,
+    /// What it reads then: a whole buffer, and its bytes by rank.
+    pub read: Option<(Id, Vec<Vec<u8>>)>,
 }
 
 /// What all ranks do in a phase, in order; the first number is the communicator.
@@ -142,6 +160,16 @@ fn of_phase(program: &Program, phase: &Phase, checked: Vec<bool>, next: &mut Id)
     };
     for step in &phase.steps {
         let on = step.on % program.communicators;
+        if let Act::Scene { scene, stream } = step.act {
+            let next = (on + 1) % program.communicators;
+            let dropped = match scene {
+                Scene::Blocked { dropped } => places[next].dropped(dropped),
+                _ => None,
+            };
+            places[on].scene(scene, stream, dropped, fresh);
+            actions.extend(places[on].actions.drain(..).map(|action| (on, action)));
+            continue;
+        }
         let other = (program.communicators > 1).then(|| places[1 - on].buffers.first());
         let other = other.flatten().map(|buffer| buffer.id);
         let place = &mut places[on];
@@ -398,6 +426,39 @@ impl Place {
                 }
             }
             Act::Disagree { disagreement, rank } => self.disagree(disagreement, rank),
+            // Concerns two communicators.
+            Act::Scene { .. } => {}
+        }
+    }
+
+    /// Gives up a buffer that a scene drops.
+    fn dropped(&mut self, buffer: usize) -> Option<Id> {
+        let held = pick(&self.buffers, buffer)?;
+        self.give_up(held.id, self.all());
+        Some(held.id)
+    }
+
+    fn scene(
+        &mut self,
+        scene: Scene,
+        stream: usize,
+        dropped: Option<Id>,
+        fresh: &mut dyn FnMut() -> Id,
+    ) {
+        let stream = self.stream(stream, fresh);
+        let used = [
+            (Resource::Channel(None, 0), true),
+            (Resource::Barrier(scenes::CHANNEL), true),
+        ];
+        if self.order(stream, &used) {
+            self.actions.push(Action::Scene {
+                scene,
+                stream,
+                dropped,
+            });
+        } else if let Some(id) = dropped {
+            let ranks = self.all();
+            self.actions.push(Action::Drop { id, ranks });
         }
     }
 
@@ -446,6 +507,10 @@ impl Place {
         used
     }
 
+    fn moves(&self, call: &Call) -> bool {
+        !matches!(call.kind, Kind::Barrier | Kind::GroupBarrier | Kind::Launch)
+    }
+
     /// Returns what a call uses, and whether it changes it.
     fn resources(&self, call: &Call) -> Vec<(Resource, bool)> {
         if let Some(graph) = call.graph {
@@ -454,7 +519,7 @@ impl Place {
             return inner.chain([(Resource::Graph(graph), true)]).collect();
         }
         let mut used = Vec::new();
-        if !matches!(call.kind, Kind::Barrier | Kind::GroupBarrier) {
+        if self.moves(call) {
             let both = matches!(call.kind, Kind::Atomic(_));
             used.push((Resource::Buffer(call.from.buffer), both));
             used.push((Resource::Buffer(call.to.buffer), true));
@@ -639,21 +704,28 @@ impl Place {
             self.act(&Act::Stream, None, fresh);
         }
         let two = self.streams[1];
-        let mut sides = [(one, Vec::new()), (two, Vec::new())];
+        let mut sides = [one, two].map(|stream| Side {
+            stream,
+            calls: Vec::new(),
+            read: None,
+        });
         let mut used: Vec<(Resource, bool)> = Vec::new();
-        for ((stream, calls), operations) in sides.iter_mut().zip([first, second]) {
+        for (side, operations) in sides.iter_mut().zip([first, second]) {
             let mut own = Vec::new();
             let resolved = operations.iter().filter_map(|one| self.resolve(one));
             for call in resolved.collect::<Vec<_>>() {
                 let resources = self.resources(&call);
                 let apart = !Usage::conflict(&used, &resources);
-                if apart && self.order(*stream, &resources) {
+                if apart && self.order(side.stream, &resources) {
                     self.memory.apply(&call);
                     own.extend(resources);
-                    calls.push(call);
+                    side.calls.push(call);
                 }
             }
             used.extend(own);
+            let moves = side.calls.iter().rfind(|call| self.moves(call));
+            let read = moves.map(|call| call.to.buffer);
+            side.read = read.map(|id| (id, self.memory.bytes[&id].clone()));
         }
         let buffer = pick(&self.buffers, dropped).map(|held| held.id);
         let buffer =

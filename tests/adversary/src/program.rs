@@ -122,6 +122,30 @@ pub enum Act {
         disagreement: Disagreement,
         rank: usize,
     },
+    /// A story with buffers of its own.
+    Scene {
+        scene: Scene,
+        stream: usize,
+    },
+}
+
+/// Stories with buffers of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Scene {
+    /// All-gather + GEMM, whose operation is dropped under its work.
+    Gemm {
+        m: usize,
+        n: usize,
+        k: usize,
+        algorithm: usize,
+    },
+    /// Memory of the application's.
+    Registered { length: usize },
+    /// A kernel of a module that is dropped under it.
+    Kernel { launches: usize },
+    /// A stream waits, while a buffer of the other communicator is dropped.
+    Blocked { dropped: usize },
 }
 
 /// The type of a buffer's elements.
@@ -249,7 +273,8 @@ pub enum Refusal {
     HostLength,
     /// A buffer on a stream of the other communicator.
     OtherCommunicator,
-    /// An exchange of the other communicator's, swapped with one of this.
+    /// The same in an exchange.
+    OtherExchange,
     EmptyWait,
     Algorithm,
 }

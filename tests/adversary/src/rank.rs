@@ -5,10 +5,11 @@ use crate::call::{Call, Id};
 use crate::counts::Counts;
 use crate::ending;
 use crate::enqueue::enqueue;
-use crate::plan::{Action, PhasePlan};
+use crate::plan::{Action, PhasePlan, Side};
 use crate::program::RANKS;
 use crate::reduce::same;
 use crate::refused;
+use crate::scenes;
 use crate::world::Meeting;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -265,6 +266,11 @@ impl Rank<'_> {
                 rank,
                 buffers,
             } => refused::disagree(self, on, *disagreement, *rank, *buffers)?,
+            Action::Scene {
+                scene,
+                stream,
+                dropped,
+            } => scenes::play(self, on, *scene, *stream, *dropped)?,
         }
         Ok(())
     }
@@ -297,20 +303,13 @@ impl Rank<'_> {
 
     fn read(&self, stream: Id, buffer: Id, at: usize, expected: &[u8]) -> Result<(), Failure> {
         let buffer = self.held.buffer(buffer);
-        let seen = buffer.read(&self.held.streams[&stream], at, expected.len());
-        let seen = seen.map_err(unexpected("read"))?;
-        self.counts.checked(expected.len());
-        let size = buffer.element().size();
-        match same(buffer.element(), expected, &seen) {
-            None => Ok(()),
-            Some(wrong) => Err(format!(
-                "wrong bytes: element {} of {} is {:?}, not {:?}",
-                at + wrong,
-                with_buffer!(buffer, buffer => buffer.len()),
-                &seen[wrong * size..(wrong + 1) * size],
-                &expected[wrong * size..(wrong + 1) * size],
-            )),
-        }
+        compare(
+            self.counts,
+            &self.held.streams[&stream],
+            buffer,
+            at,
+            expected,
+        )
     }
 
     fn host_all_gather(&self, on: usize, bytes: usize) -> Result<(), Failure> {
@@ -349,40 +348,89 @@ impl Rank<'_> {
     /// Enqueues on two streams from two threads, while this one drops a buffer and a graph.
     fn threads(
         &mut self,
-        first: &(Id, Vec<Call>),
-        second: &(Id, Vec<Call>),
+        first: &Side,
+        second: &Side,
         (buffer, graph): (Option<Id>, Option<Id>),
     ) -> Result<(), Failure> {
         let buffer = buffer.and_then(|id| self.held.buffers.remove(&id));
         let graph = graph.and_then(|id| self.held.graphs.remove(&id));
-        let rank = self.rank;
-        let streams = [first, second].map(|(id, calls)| {
-            calls.iter().for_each(|call| self.counts.call(call));
-            let stream = self.held.streams.remove(id);
-            (stream.expect("a plan's stream"), calls)
+        let streams = [first, second].map(|side| {
+            side.calls.iter().for_each(|call| self.counts.call(call));
+            let stream = self.held.streams.remove(&side.stream);
+            (stream.expect("a plan's stream"), side)
         });
-        let held = &self.held;
+        let here = Beside {
+            rank: self.rank,
+            counts: self.counts,
+            held: &self.held,
+        };
         let ended = std::thread::scope(|scope| {
-            let sides = streams.map(|(stream, calls)| {
+            let sides = streams.map(|(stream, side)| {
                 scope.spawn(move || {
-                    let mut each = calls.iter();
-                    let done = each
-                        .try_for_each(|call| enqueue(call, rank, &stream, held, DEADLINE))
-                        .and_then(|()| stream.synchronize());
+                    let done = here.side(&stream, side);
                     (stream, done)
                 })
             });
             drop(buffer);
             drop(graph);
-            sides.map(|side| side.join())
+            sides.map(std::thread::ScopedJoinHandle::join)
         });
         let mut outcome = Ok(());
-        for (side, (id, _)) in ended.into_iter().zip([first, second]) {
-            let (stream, done) = side.map_err(|_| "a thread panicked".to_owned())?;
-            self.held.streams.insert(*id, stream);
-            outcome = outcome.and(done.map_err(unexpected("a thread's calls")));
+        for (ended, side) in ended.into_iter().zip([first, second]) {
+            let (stream, done) = ended.map_err(|_| "a thread panicked".to_owned())?;
+            self.held.streams.insert(side.stream, stream);
+            outcome = outcome.and(done);
         }
         outcome
+    }
+}
+
+/// What a second thread of a rank needs.
+#[derive(Clone, Copy)]
+struct Beside<'a> {
+    rank: usize,
+    counts: &'a Counts,
+    held: &'a Held,
+}
+
+impl Beside<'_> {
+    fn side(self, stream: &Stream, side: &Side) -> Result<(), Failure> {
+        let mut calls = side.calls.iter();
+        calls
+            .try_for_each(|call| enqueue(call, self.rank, stream, self.held, DEADLINE))
+            .and_then(|()| stream.synchronize())
+            .map_err(unexpected("a thread's calls"))?;
+        match &side.read {
+            Some((buffer, bytes)) => {
+                let buffer = self.held.buffer(*buffer);
+                compare(self.counts, stream, buffer, 0, &bytes[self.rank])
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a buffer and compares it with the model.
+fn compare(
+    counts: &Counts,
+    stream: &Stream,
+    buffer: &Buffer,
+    at: usize,
+    expected: &[u8],
+) -> Result<(), Failure> {
+    let seen = buffer.read(stream, at, expected.len());
+    let seen = seen.map_err(unexpected("read"))?;
+    counts.checked(expected.len());
+    let size = buffer.element().size();
+    match same(buffer.element(), expected, &seen) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "wrong bytes: element {} of {} is {:?}, not {:?}",
+            at + wrong,
+            with_buffer!(buffer, buffer => buffer.len()),
+            &seen[wrong * size..(wrong + 1) * size],
+            &expected[wrong * size..(wrong + 1) * size],
+        )),
     }
 }
 

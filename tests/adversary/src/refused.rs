@@ -2,7 +2,7 @@
 
 use crate::buffer::{self, Buffer};
 use crate::call::Id;
-use crate::enqueue::foreign;
+use crate::enqueue::{foreign, foreign_exchange};
 use crate::program::{Disagreement, Element, Refusal};
 use crate::rank::{Failure, Rank};
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub fn refused(
         Refusal::Lengths => stream.put(0, one, three),
         Refusal::HostLength => stream.write(one, &[1, 2]),
         Refusal::OtherCommunicator => return other.map(|other| foreign(stream, other)),
+        Refusal::OtherExchange => return other.map(|other| foreign_exchange(stream, other)),
         Refusal::EmptyWait => stream.wait_all(one, 0, Condition::Equal, 0),
         Refusal::Algorithm => {
             let options = CollectiveOptions::new().algorithm(Algorithm::Swap);
