@@ -67,11 +67,21 @@ impl Over {
         }
     }
 
-    /// Returns the fake driver's library, and the name by which a backend looks it up.
-    fn driver(self) -> Option<(&'static str, &'static str)> {
+    /// Returns the fake driver's library, and the names by which a backend looks up that and cuBLASLt or hipBLASLt.
+    fn driver(self) -> Option<(&'static str, &'static str, &'static str)> {
+        let cuda = (
+            "libsymmem_fake_cuda.so",
+            "libcuda.so.1",
+            "libcublasLt.so.12",
+        );
+        let hip = (
+            "libsymmem_fake_hip.so",
+            "libamdhip64.so.7",
+            "libhipblaslt.so.1",
+        );
         match self {
-            Self::FakeCuda => Some(("libsymmem_fake_cuda.so", "libcuda.so.1")),
-            Self::FakeHip => Some(("libsymmem_fake_hip.so", "libamdhip64.so.7")),
+            Self::FakeCuda => Some(cuda),
+            Self::FakeHip => Some(hip),
             _ => None,
         }
     }
@@ -162,10 +172,15 @@ fn build(over: Over) -> Result<Program> {
         let mut command = Command::new(cargo);
         command.args(["build", "--quiet", "-p", "symmem-adversary"]);
         command.args(["-p", "symmem-fake-cuda", "-p", "symmem-fake-hip"]);
+        command.args(["-p", "symmem-fake-blaslt"]);
         tools::output(command.current_dir(root()))?;
         let built = root().join("target/debug");
-        let driver = over.driver().map(|(library, name)| {
+        let driver = over.driver().map(|(library, name, multiplies)| {
             let folder = root().join("target/adversary").join(over.name());
+            link(
+                &built.join("libsymmem_fake_blaslt.so"),
+                &folder.join(multiplies),
+            )?;
             link(&built.join(library), &folder.join(name))
         });
         return Ok(Program {
@@ -180,10 +195,13 @@ fn build(over: Over) -> Result<Program> {
     let mut command = Command::new("rustup");
     command.args(["run", &toolchain, "cargo", "build", "--quiet"]);
     command.args(["--target", &host, "--no-default-features"]);
-    command.args(["-p", "symmem-adversary"]);
-    if over == Over::HostTsan {
-        command.arg("-Zbuild-std=std");
-    }
+    command.args(["-p", "symmem-adversary", "--bin", "symmem-adversary"]);
+    match over {
+        Over::HostTsan => command.arg("-Zbuild-std=std"),
+        // Named too, so that both share what CI's step `sanitizer` has built: features of dependencies are those of
+        // all packages that a command names.
+        _ => command.args(["-p", "symmem-library-tests", "--test", "ownership"]),
+    };
     let folder = root().join("target").join(target);
     command.env("CARGO_TARGET_DIR", &folder);
     command.env("RUSTFLAGS", flags);
@@ -264,7 +282,7 @@ impl Program {
         );
         if let Some(last) = last {
             let mut command = self.command();
-            command.args(["--shrink", "--seed", &last.to_string()]);
+            command.args(["--shrink", "--times", "3", "--seed", &last.to_string()]);
             let (_, text) = watched(&mut command, SHRINK)?;
             println!("{text}");
         }

@@ -3,6 +3,10 @@
 use crate::program::{Atomic, Element, Kind};
 use crate::reduce::reduce;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Plants a fault in the model, to test that it is compared: a broadcast omits the last element.
+pub static WRONG: AtomicBool = AtomicBool::new(false);
 
 /// Names a buffer, stream, graph or group of one program.
 pub type Id = usize;
@@ -220,6 +224,9 @@ impl Memory {
                     let counts = call.counts(many);
                     let at = |m: usize| counts[..m].iter().sum();
                     parts(&|m| write(number, at(m), take(m, 0, counts[m])))
+                }
+                Kind::Broadcast if WRONG.load(Ordering::Relaxed) => {
+                    whole(take(root, 0, count.saturating_sub(1)))
                 }
                 Kind::Broadcast => whole(take(root, 0, count)),
                 Kind::AllToAll => {

@@ -232,3 +232,32 @@ fn ending() -> impl Strategy<Value = Ending> {
         1 => (0..RANKS, 0u8..20).prop_map(|(rank, delay)| Ending::ReceiveDropped { rank, delay }),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+
+    #[test]
+    fn a_seed_names_a_program_which_survives_its_file() {
+        for seed in 0..20 {
+            let program = tree(seed).current();
+            assert_eq!(program, tree(seed).current());
+            let text = serde_json::to_string(&program).unwrap();
+            assert_eq!(serde_json::from_str::<Program>(&text).unwrap(), program);
+        }
+        assert_ne!(tree(1).current(), tree(2).current());
+    }
+
+    #[test]
+    fn every_program_has_a_plan_also_a_shrunk_one() {
+        for seed in 0..200 {
+            let mut tree = tree(seed);
+            plan(&tree.current());
+            for _ in 0..20 {
+                tree.simplify();
+                plan(&tree.current());
+            }
+        }
+    }
+}

@@ -9,11 +9,13 @@ mod ending;
 mod enqueue;
 mod fake;
 mod generate;
+mod place;
 mod plan;
 mod program;
 mod rank;
 mod reduce;
 mod refused;
+mod resolve;
 mod scenes;
 mod shrink;
 mod usage;
@@ -42,13 +44,16 @@ struct Options {
     current: Option<PathBuf>,
     replay: Option<PathBuf>,
     shrink: bool,
+    /// How often a program runs before it counts as one that passes: a race shows now and then.
     times: u32,
+    wrong_model: bool,
 }
 
 const USAGE: &str = "usage: symmem-adversary [--backend NAME] [--fake FILE] [--seed S] [--seconds N] [--current FILE]
     runs the programs of seed S and after, for N seconds; 0 runs one
   symmem-adversary --replay FILE [--times N] ...   runs the program in FILE
-  symmem-adversary --shrink --seed S ...           finds a smaller program that fails like that of seed S";
+  symmem-adversary --shrink --seed S ...           finds a smaller program that fails like that of seed S
+  --wrong-model plants a fault in the model, to see that it is found";
 
 fn options() -> Result<Options, String> {
     let mut options = Options {
@@ -60,6 +65,7 @@ fn options() -> Result<Options, String> {
         replay: None,
         shrink: false,
         times: 1,
+        wrong_model: false,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
@@ -77,6 +83,7 @@ fn options() -> Result<Options, String> {
             "--current" => options.current = Some(value()?.into()),
             "--replay" => options.replay = Some(value()?.into()),
             "--shrink" => options.shrink = true,
+            "--wrong-model" => options.wrong_model = true,
             _ => return Err(format!("no option {name}\n{USAGE}")),
         }
     }
@@ -95,8 +102,9 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Result<ExitCode, String> {
     if options.shrink {
-        return shrink::shrink(options.seed, &options.backend, options.fake.as_deref());
+        return shrink::shrink(&options);
     }
+    call::WRONG.store(options.wrong_model, Ordering::Relaxed);
     world::note_panics();
     let fake = options.fake.as_deref().map(Fake::load).transpose()?;
     let runner = Runner::new(options.backend.clone(), fake);

@@ -138,7 +138,7 @@ fn registered(rank: &Rank<'_>, on: usize, stream: &Stream, length: usize) -> Out
             .collect::<Vec<u32>>()
     };
     let (own, world) = (rank.rank, rank.world);
-    let run = || -> Result<()> {
+    let mut run = || -> Result<()> {
         // SAFETY: the memory was allocated above, and outlives the buffer.
         let made = unsafe { communicator.register::<u32>(memory.address, &[length]) };
         let buffer = match made {

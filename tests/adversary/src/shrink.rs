@@ -1,18 +1,17 @@
 //! Finds a smaller program that fails. Each attempt is a process of its own, since it may crash or hang.
 
+use crate::Options;
 use crate::generate;
 use crate::program::Program;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long to go on, unless nothing smaller is left.
 const BUDGET: Duration = Duration::from_secs(240);
-/// How often a program runs before it counts as one that passes: a race shows now and then.
-const TIMES: u32 = 3;
 
 /// Prints the smallest failing program found from a seed's.
-pub fn shrink(seed: u64, backend: &str, fake: Option<&Path>) -> Result<ExitCode, String> {
+pub fn shrink(options: &Options) -> Result<ExitCode, String> {
+    let seed = options.seed;
     let file = std::env::temp_dir().join(format!("symmem-adversary-{}.json", std::process::id()));
     let mut tree = generate::tree(seed);
     let fails = |program: &Program| -> Result<Option<String>, String> {
@@ -21,9 +20,12 @@ pub fn shrink(seed: u64, backend: &str, fake: Option<&Path>) -> Result<ExitCode,
         command
             .arg("--replay")
             .arg(&file)
-            .args(["--backend", backend]);
-        command.args(["--times", &TIMES.to_string()]);
-        if let Some(fake) = fake {
+            .args(["--backend", &options.backend]);
+        command.args(["--times", &options.times.to_string()]);
+        if options.wrong_model {
+            command.arg("--wrong-model");
+        }
+        if let Some(fake) = &options.fake {
             command.arg("--fake").arg(fake);
         }
         let output = command.stdin(Stdio::null()).output();
@@ -37,7 +39,8 @@ pub fn shrink(seed: u64, backend: &str, fake: Option<&Path>) -> Result<ExitCode,
     };
     let Some(mut reason) = fails(&tree.current())? else {
         println!(
-            "the program of seed {seed} passed {TIMES} times; it fails only now and then:\n{}",
+            "the program of seed {seed} passed {} times; it fails only now and then:\n{}",
+            options.times,
             tree.current()
         );
         let _ = std::fs::remove_file(&file);
