@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Result<()> {
         .unwrap_or_else(|| now.map_or(1, |time| time.as_secs()));
     let seconds = (options.minutes * 60.0 / over.len() as f64).ceil() as u64;
     println!("seed {seed}, {seconds} s over each of {}", names(over));
-    let mut sums = BTreeMap::new();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     let mut failed = Vec::new();
     for &over in over {
         let program = build(over)?;

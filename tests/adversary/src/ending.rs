@@ -13,8 +13,9 @@ use symmem::{
 const MISSED: Duration = Duration::from_millis(250);
 /// When a rank at the latest knows that its communicator is poisoned. It takes 50 ms.
 const KNOWN: Duration = Duration::from_secs(20);
-/// Elements that are sent to a rank that drops their buffer.
+/// Elements that are sent to a rank that drops their buffer, and how often.
 const SENT: usize = 40_000;
+const TIMES: usize = 12;
 
 type Outcome = std::result::Result<(), Failure>;
 
@@ -274,7 +275,7 @@ fn receive_dropped(rank: &mut Rank<'_>, on: usize, odd: usize, delay: u8) -> Out
     let mut seen = vec![0; SENT];
     if rank.rank == odd {
         outcome = outcome
-            .and_then(|()| stream.send(receiver, &from))
+            .and_then(|()| (0..TIMES).try_for_each(|_| stream.send(receiver, &from)))
             .and_then(|()| stream.synchronize());
     } else if rank.rank == receiver {
         let other = communicator.stream().map_err(unexpected("stream"))?;
@@ -285,10 +286,12 @@ fn receive_dropped(rank: &mut Rank<'_>, on: usize, odd: usize, delay: u8) -> Out
                     together.wait();
                     std::thread::sleep(Duration::from_micros(u64::from(delay) * 20));
                     drop(from);
-                    (0..8).try_for_each(|_| other.synchronize())
+                    (0..64).try_for_each(|_| other.synchronize())
                 });
                 together.wait();
-                let received = stream.recv(odd, &to).and_then(|()| stream.synchronize());
+                let received = (0..TIMES)
+                    .try_for_each(|_| stream.recv(odd, &to))
+                    .and_then(|()| stream.synchronize());
                 let reclaimed = reclaim.join().expect("this closure does not panic");
                 received.and(reclaimed)
             })

@@ -45,16 +45,109 @@ fn phase() -> impl Strategy<Value = Phase> {
     (
         prop::bool::weighted(0.15),
         vec(beginning(), 0..7),
-        vec(step(), 0..40),
+        vec(steps(), 0..36),
         vec(ending(), 2),
         any::<u64>(),
     )
         .prop_map(|(checked, beginning, steps, endings, order)| Phase {
             checked,
-            steps: [beginning, steps].concat(),
+            steps: [beginning, steps.concat()].concat(),
             endings,
             order,
         })
+}
+
+/// One step, or a few that follow what once freed memory under work.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop_oneof![
+        16 => step().prop_map(|step| vec![step]),
+        1 => (0usize..2, motif()).prop_map(|(on, motif)| {
+            motif.into_iter().map(|act| Step { on, act }).collect()
+        }),
+        // What the other communicator has, this one blocks beside, or is offered.
+        1 => (0usize..2, scene(), refusal()).prop_map(|(on, scene, refusal)| {
+            let other = Step { on: 1 - on, act: allocate() };
+            let here = [
+                allocate(),
+                Act::Refused { refusal, stream: 0, buffer: LAST },
+                Act::Scene { scene, stream: 0 },
+            ];
+            let here = here.map(|act| Step { on, act });
+            [vec![other], here.to_vec()].concat()
+        }),
+    ]
+}
+
+fn allocate() -> Act {
+    Act::Allocate {
+        element: Element::U32,
+        length: 300,
+    }
+}
+
+/// A graph, perhaps in a graph, whose buffer is dropped or freed before it is launched.
+fn motif() -> impl Strategy<Value = Vec<Act>> {
+    (operation(), any::<bool>(), any::<bool>(), any::<u32>()).prop_map(
+        |(operation, nested, freed, pattern)| {
+            let used = Operation {
+                from: LAST + 1,
+                to: LAST,
+                count: 40 + operation.count,
+                in_place: false,
+                ..operation
+            };
+            let launch = Operation {
+                kind: Kind::Launch,
+                number: LAST,
+                ..Operation::plain()
+            };
+            let (stream, at, count) = (0, 0, 300);
+            let mut acts = vec![
+                allocate(),
+                allocate(),
+                Act::Write {
+                    stream,
+                    buffer: LAST + 1,
+                    at,
+                    count,
+                    pattern,
+                },
+                Act::Capture {
+                    stream,
+                    operations: vec![used],
+                },
+            ];
+            if nested {
+                acts.push(Act::Capture {
+                    stream,
+                    operations: vec![launch],
+                });
+                acts.push(Act::DropGraph { graph: LAST + 1 });
+            }
+            acts.push(if freed {
+                Act::Free { buffer: LAST + 1 }
+            } else {
+                Act::Drop {
+                    buffer: LAST + 1,
+                    ranks: 0xf,
+                }
+            });
+            acts.extend([
+                Act::Synchronize { stream },
+                Act::Launch {
+                    graph: LAST,
+                    stream,
+                },
+                Act::Read {
+                    stream,
+                    buffer: LAST,
+                    at,
+                    count,
+                },
+            ]);
+            acts
+        },
+    )
 }
 
 /// Buffers with something in them, so that most later steps have what they need.

@@ -39,9 +39,13 @@ pub struct Place {
     pub actions: Vec<Action>,
 }
 
-/// Returns the item of this number, modulo their number.
+/// Returns the item of this number, modulo their number; from [`LAST`] on, numbers count from the end.
 pub fn pick<T: Copy>(list: &[T], number: usize) -> Option<T> {
-    (!list.is_empty()).then(|| list[number % list.len()])
+    let last = list.len().checked_sub(1)?;
+    Some(match number.checked_sub(LAST) {
+        Some(back) => list[last - back % list.len()],
+        None => list[number % list.len()],
+    })
 }
 
 impl Place {
@@ -89,6 +93,21 @@ impl Place {
         true
     }
 
+    /// Waits until peers have received what they receive from buffers.
+    fn received(&mut self, buffer: impl Fn(Id) -> bool) {
+        let of = |resource| matches!(resource, Resource::Received(id) if buffer(id));
+        for stream in self.usage.users(of) {
+            self.actions.push(Action::Ordered { stream });
+            self.usage.done(stream);
+        }
+    }
+
+    /// Waits until peers have received what they receive by a graph, which alone keeps their memory.
+    fn received_by(&mut self, graph: Id) {
+        let used = self.uses(vec![graph]);
+        self.received(|id| used.contains(&id));
+    }
+
     pub fn act(&mut self, act: &Act, other: Option<Id>, fresh: &mut dyn FnMut() -> Id) {
         match *act {
             Act::Allocate { element, length } => {
@@ -103,6 +122,7 @@ impl Place {
             Act::Drop { buffer, ranks } => self.drop_buffer(buffer, ranks),
             Act::Free { buffer } => {
                 if let Some(held) = pick(&self.buffers, buffer) {
+                    self.received(|id| id == held.id);
                     self.buffers.retain(|other| other.id != held.id);
                     let used = self.used_by_graphs().contains(&held.id);
                     self.actions.push(Action::Free { id: held.id, used });
@@ -116,6 +136,7 @@ impl Place {
             Act::Stream => {}
             Act::DropStream { stream } => {
                 if let Some(id) = pick(&self.streams, stream) {
+                    self.received(|_| true);
                     self.streams.retain(|&other| other != id);
                     self.actions.push(Action::DropStream { id });
                 }
@@ -153,6 +174,7 @@ impl Place {
             }
             Act::DropGraph { graph } => {
                 if let Some(id) = pick(&self.graphs, graph) {
+                    self.received_by(id);
                     self.graphs.retain(|&other| other != id);
                     self.actions.push(Action::DropGraph { id });
                 }
@@ -285,6 +307,7 @@ impl Place {
     }
 
     fn give_up(&mut self, id: Id, ranks: u8) {
+        self.received(|other| other == id);
         let Some(at) = self.buffers.iter().position(|held| held.id == id) else {
             return;
         };
@@ -297,8 +320,11 @@ impl Place {
 
     /// Returns the buffers that live graphs use, those of graphs in graphs included.
     fn used_by_graphs(&self) -> BTreeSet<Id> {
+        self.uses(self.graphs.clone())
+    }
+
+    fn uses(&self, mut left: Vec<Id>) -> BTreeSet<Id> {
         let mut used = BTreeSet::new();
-        let mut left = self.graphs.clone();
         while let Some(graph) = left.pop() {
             for call in &self.memory.graphs[&graph] {
                 left.extend(call.graph);
@@ -352,6 +378,7 @@ impl Place {
 
     /// Reads every buffer, also those of which not all ranks have handles.
     pub fn read_all(&mut self, fresh: &mut dyn FnMut() -> Id) {
+        self.received(|_| true);
         let held: Vec<Held> = self.buffers.iter().chain(&self.halves).copied().collect();
         if held.is_empty() {
             return;
@@ -408,6 +435,9 @@ impl Place {
         let graph = graph.filter(|&id| !used.iter().any(|(used, _)| *used == Resource::Graph(id)));
         if let Some(id) = buffer {
             self.give_up(id, self.all());
+        }
+        if let Some(id) = graph {
+            self.received_by(id);
         }
         self.graphs.retain(|&other| Some(other) != graph);
         let [first, second] = sides;

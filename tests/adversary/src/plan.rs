@@ -163,6 +163,7 @@ fn of_phase(program: &Program, phase: &Phase, checked: Vec<bool>, next: &mut Id)
                 Scene::Blocked { dropped } => places[next].dropped(dropped),
                 _ => None,
             };
+            actions.extend(places[next].actions.drain(..).map(|action| (next, action)));
             places[on].scene(scene, stream, dropped, fresh);
             actions.extend(places[on].actions.drain(..).map(|action| (on, action)));
             continue;

@@ -9,6 +9,9 @@ use std::fmt;
 /// Most ranks of a world.
 pub const RANKS: usize = 4;
 
+/// The number of the newest buffer, stream or graph; [`LAST`]` + 1` is the one before.
+pub const LAST: usize = 100;
+
 /// What all ranks of one or two communicators do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {

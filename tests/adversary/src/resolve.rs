@@ -1,6 +1,6 @@
 //! Operations with every number resolved, and what each call uses.
 
-use crate::call::{Call, Range};
+use crate::call::{Call, Id, Range};
 use crate::place::{Held, Place, pick};
 use crate::program::*;
 use crate::usage::Resource;
@@ -25,6 +25,9 @@ impl Place {
             used.push((Resource::Buffer(call.from.buffer), both));
             used.push((Resource::Buffer(call.to.buffer), true));
         }
+        if receives(call) {
+            used.push((Resource::Received(call.from.buffer), false));
+        }
         match call.kind {
             Kind::Local => {}
             kind if kind.is_collective() => {
@@ -33,6 +36,15 @@ impl Place {
             _ => used.push((Resource::Barrier(call.channel), true)),
         }
         used
+    }
+
+    /// Whether every rank still has its handle of what a graph's peers receive from.
+    fn can_receive(&self, graph: Id) -> bool {
+        self.memory.graphs[&graph].iter().all(|call| {
+            let whole = self.buffers.iter().any(|held| held.id == call.from.buffer);
+            let inner = call.graph.is_none_or(|graph| self.can_receive(graph));
+            inner && (whole || !receives(call))
+        })
     }
 
     /// Resolves an operation with what there is; `None` if that does not allow it.
@@ -63,8 +75,9 @@ impl Place {
         };
         match kind {
             Kind::Launch => {
-                call.graph = Some(pick(&self.graphs, operation.number)?);
-                return Some(call);
+                let graph = pick(&self.graphs, operation.number)?;
+                call.graph = Some(graph);
+                return self.can_receive(graph).then_some(call);
             }
             Kind::Barrier | Kind::GroupBarrier => return Some(call),
             _ => {}
@@ -134,6 +147,14 @@ impl Place {
             at: place(first.1, room.1, used_to, operation.write_at),
         };
     }
+}
+
+/// Whether members read through the address table what others send.
+fn receives(call: &Call) -> bool {
+    matches!(
+        call.kind,
+        Kind::SendRecv | Kind::Exchange(_) | Kind::AllToAllV
+    )
 }
 
 fn can_be_in_place(kind: Kind) -> bool {

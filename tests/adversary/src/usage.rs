@@ -12,6 +12,8 @@ pub enum Resource {
     Channel(Option<Id>, u32),
     /// A channel of barriers and signals.
     Barrier(u32),
+    /// A buffer that peers receive from: a receiver that gives its handle up meanwhile is refused.
+    Received(Id),
     /// A graph, whose launches run one after the other.
     Graph(Id),
 }
@@ -41,6 +43,12 @@ impl Usage {
                 .any(|(other, changed)| other == resource && (*changes || *changed))
         };
         one.iter().any(meets)
+    }
+
+    /// Returns the streams that use one of these.
+    pub fn users(&self, wanted: impl Fn(Resource) -> bool) -> BTreeSet<Id> {
+        let used = self.0.iter().filter(|(resource, _)| wanted(**resource));
+        used.flat_map(|(_, users)| users.keys().copied()).collect()
     }
 
     /// Notes that a stream uses resources.
