@@ -102,6 +102,20 @@ impl Place {
         }
     }
 
+    /// Waits for all streams, as an application does before it frees memory by the driver; false if one is gone that
+    /// may still have work.
+    pub fn idle(&mut self) -> bool {
+        let users = self.usage.users(|_| true);
+        if users.iter().any(|user| !self.streams.contains(user)) {
+            return false;
+        }
+        for stream in users {
+            self.actions.push(Action::Ordered { stream });
+            self.usage.done(stream);
+        }
+        true
+    }
+
     /// Waits until peers have received what they receive by a graph, which alone keeps their memory.
     fn received_by(&mut self, graph: Id) {
         let used = self.uses(vec![graph]);

@@ -159,6 +159,16 @@ fn of_phase(program: &Program, phase: &Phase, checked: Vec<bool>, next: &mut Id)
         let on = step.on % program.communicators;
         if let Act::Scene { scene, stream } = step.act {
             let next = (on + 1) % program.communicators;
+            if matches!(scene, Scene::Registered { .. }) {
+                let mut idle = true;
+                for (on, place) in places.iter_mut().enumerate() {
+                    idle &= place.idle();
+                    actions.extend(place.actions.drain(..).map(|action| (on, action)));
+                }
+                if !idle {
+                    continue;
+                }
+            }
             let dropped = match scene {
                 Scene::Blocked { dropped } => places[next].dropped(dropped),
                 _ => None,
