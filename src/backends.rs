@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::{Failure, Tables, load};
+use symmem_core::backend::{Failure, TableError, Tables, WorldWritable, load};
 
 /// The backend to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,11 +168,16 @@ fn plugin_file(name: &str) -> Option<PathBuf> {
     plugin_directories()
         .into_iter()
         .map(|directory| directory.join(format!("libsymmem_{name}.so")))
-        .find(|path| path.is_file())
+        .find(|path| is_there(path))
 }
 
-/// Returns every plugin file in `SYMMEM_PLUGIN_PATH` with its backend's name. Of two files with one name, the
-/// first in the path counts.
+/// Returns whether anything has this name: what is no plugin file is reported, not passed over.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// Returns every plugin file in `SYMMEM_PLUGIN_PATH` with its backend's name, whatever the file is. Of two files with
+/// one name, the first in the path counts.
 fn listed_plugins() -> Vec<(String, PathBuf)> {
     let mut plugins: Vec<(String, PathBuf)> = Vec::new();
     for directory in listed_directories() {
@@ -183,7 +188,6 @@ fn listed_plugins() -> Vec<(String, PathBuf)> {
         for file in files {
             let name = name_of(&file).filter(|_| file.extension().is_some_and(|end| end == "so"));
             if let Some(name) = name.map(str::to_owned)
-                && file.is_file()
                 && plugins.iter().all(|(known, _)| *known != name)
             {
                 plugins.push((name, file));
@@ -202,7 +206,7 @@ pub fn probe_all() -> Vec<Probe> {
         // SAFETY: a linked backend's table is a static.
         probes.push(match unsafe { Tables::read(table) } {
             Ok(tables) => probe_tables(tables, Origin::Linked),
-            Err(error) => failed(table.name(), Origin::Linked, error.to_failure()),
+            Err(error) => failed(table.name(), Origin::Linked, bad_table(&error)),
         });
     }
     for (name, path) in listed_plugins() {
@@ -263,11 +267,32 @@ fn count_devices(tables: Tables) -> std::result::Result<u32, Failure> {
 
 fn probe_file(path: &Path, name: &str) -> Probe {
     let origin = Origin::File(path.into());
+    let world_writable = match world_writable() {
+        Ok(world_writable) => world_writable,
+        Err(bad) => {
+            let failure = Failure::new(Status::INVALID_ARGUMENT, "load", bad.to_string());
+            return failed(name.into(), origin, failure);
+        }
+    };
     // SAFETY: the user named the file or put it where plugins are looked for.
-    match unsafe { load(path, name) } {
+    match unsafe { load(path, name, world_writable) } {
         Ok(tables) => probe_tables(tables, origin),
         Err(error) => failed(name.into(), origin, error.to_failure()),
     }
+}
+
+/// Reads `SYMMEM_PLUGIN_WORLD_WRITABLE`.
+fn world_writable() -> std::result::Result<WorldWritable, BadVariable> {
+    let allowed = variables::PLUGIN_WORLD_WRITABLE.read(env::switch)?;
+    Ok(match allowed {
+        Some(true) => WorldWritable::Allow,
+        Some(false) | None => WorldWritable::Refuse,
+    })
+}
+
+/// Error for a linked backend whose table cannot be used.
+fn bad_table(error: &TableError) -> Failure {
+    Failure::new(Status::LIBRARY_MISSING, "load", error.to_string())
 }
 
 /// Error for a plugin file whose backend the program has built in.

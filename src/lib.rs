@@ -52,6 +52,9 @@ pub mod bootstrap;
 mod buffer;
 mod builder;
 mod collectives;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gemm;
 mod group;
 mod health;
@@ -119,6 +122,8 @@ mod book {
     struct Tasks;
     #[doc = include_str!("../docs/src/kernels.md")]
     struct Kernels;
+    #[doc = include_str!("../docs/src/concurrency.md")]
+    struct Concurrency;
     #[doc = include_str!("../docs/src/launching.md")]
     struct Launching;
     #[doc = include_str!("../docs/src/failures.md")]

@@ -299,8 +299,24 @@ fn mixed_calls_on_several_streams_pass_for_five_seconds() {
     let soak = Case::Soak(SoakCase {
         milliseconds: 5000,
         seed: SEED,
+        crowded: false,
     });
     run(part(Backend::Host, 4, false), &[soak]);
+}
+
+#[test]
+fn large_calls_on_all_channels_and_two_groups_pass_beside_a_users_kernel() {
+    let soak = |milliseconds| {
+        Case::Soak(SoakCase {
+            milliseconds,
+            seed: SEED,
+            crowded: true,
+        })
+    };
+    run(part(Backend::Host, 4, false), &[soak(1000)]);
+    // One burst each: the fakes do the work of whole devices.
+    run(part(Backend::Linked, 2, false), &[soak(1)]);
+    run(part(Backend::HipLinked, 2, false), &[soak(1)]);
 }
 
 /// Not a test: the main function of a process of this file that was started as a rank.

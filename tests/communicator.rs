@@ -242,6 +242,16 @@ fn deadlines_that_no_clock_can_express_are_as_good_as_none() {
 }
 
 #[test]
+fn a_rebuild_whose_deadline_no_clock_can_express_succeeds() {
+    let mut configuration = configuration(0, 1, "communicator-rebuild");
+    configuration.launch = LaunchEnvironment::alone().expect("random bytes");
+    configuration.setup_deadline = Duration::MAX;
+    let communicator = Communicator::open(&BackendSource::Host, configuration).expect("opened");
+    let rebuilt = communicator.rebuild().expect("alone");
+    assert!(rebuilt.finalize().expect("finalized").is_empty());
+}
+
+#[test]
 fn a_stream_is_captured_once_at_a_time() {
     for result in world(1, |communicator| {
         let mut stream = communicator.stream()?;

@@ -346,6 +346,23 @@ fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
     world.finish().unwrap();
 }
 
+#[test]
+fn a_world_whose_rank_dies_instead_of_joining_says_so_long_before_the_deadline() {
+    let mut options = options(Backend::Host, 3, false, "dead-on-arrival");
+    let script = "[ $SYMMEM_RANK = 1 ] && kill -9 $$; exec \"$0\" \"$@\"";
+    let program = std::mem::replace(&mut options.program, "/bin/sh".into());
+    let rank = [program.into_os_string()]
+        .into_iter()
+        .chain(options.arguments);
+    let shell = ["-c", script].map(std::ffi::OsString::from);
+    options.arguments = shell.into_iter().chain(rank).collect();
+    let (start, deadline) = (std::time::Instant::now(), options.deadline);
+    let error = World::launch(options).err().expect("a rank is dead");
+    assert!(start.elapsed() < deadline, "{:?}", start.elapsed());
+    let said = error.to_string();
+    assert!(said.contains("rank 1: signal: 9 (SIGKILL)"), "{said}");
+}
+
 /// Returns a case that the host backend skips.
 fn skipped_case() -> Case {
     let is_skipped = |case: &&TransferCase| case.engine.method == MethodName::CopyEngine;

@@ -15,7 +15,7 @@ use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::backends::Selection;
 use symmem::{
     Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment, Queue,
-    ReduceOp, SymmetricBuffer,
+    ReduceOp, SignalPlacement, SymmetricBuffer,
 };
 
 const RANKS: u32 = 2;
@@ -69,9 +69,16 @@ fn hip_ranks() {
     ranks("hip");
 }
 
-/// Runs ranks as threads, each of which counts its own allocations.
+/// Runs ranks as threads, each of which counts its own allocations, wherever signals live.
 fn ranks(backend: &str) {
-    let job = format!("no-allocation-{}-{backend}", std::process::id());
+    for placement in [SignalPlacement::Device, SignalPlacement::Host] {
+        ranks_with(backend, placement);
+    }
+}
+
+fn ranks_with(backend: &str, placement: SignalPlacement) {
+    let process = std::process::id();
+    let job = format!("no-allocation-{process}-{backend}-{placement:?}");
     std::thread::scope(|scope| {
         for rank in 0..RANKS {
             let job = job.clone();
@@ -79,6 +86,7 @@ fn ranks(backend: &str) {
                 let communicator = Builder::new()
                     .launch(LaunchEnvironment::local(rank, RANKS, job).unwrap())
                     .backend(Selection::Named(backend.into()))
+                    .signal_placement(placement)
                     .deadline(Duration::from_secs(20))
                     .build()
                     .unwrap();

@@ -63,6 +63,11 @@ fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_sign
         let stream = communicator.stream().unwrap();
         let buffer = communicator.allocate::<u64>(&[10]).unwrap();
         let handle = buffer.handle_within(CHANNEL, SHORT).unwrap();
+        assert_eq!(
+            (handle.size, handle.version),
+            (Handle::SIZE, Handle::VERSION)
+        );
+        assert_eq!(Handle::SIZE as usize, size_of::<Handle>());
         assert_eq!((handle.rank, handle.world), (rank as u32, 2));
         assert_eq!((handle.channel, handle.bytes), (CHANNEL, 80));
         assert_eq!(handle.watch.deadline_ns, SHORT.as_nanos() as u64);
@@ -86,6 +91,7 @@ fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_sign
         assert_eq!(word(handle.signals[rank], from), waited as u32);
         let raised = rank as u64 * SIGNAL_STRIDE;
         assert_eq!(word(handle.signals[peer], raised), given as u32);
+        assert_eq!(word(handle.watch.aborted, 0), 0);
         assert_eq!(word(handle.arrivals, to), 0);
         assert_eq!(word(handle.departures, to), 0);
         // Another channel has other counters.
@@ -374,6 +380,72 @@ fn device_code_that_does_not_load_is_an_error_and_no_more() {
     communicator.finalize().unwrap();
 }
 
+/// Returns the examples' code with another name for the kernel that tells the version of the headers.
+fn code_with_marker(communicator: &Communicator, name: &str) -> Vec<u8> {
+    let marker = Handle::marker(Handle::VERSION).into_bytes();
+    assert_eq!(
+        marker.len(),
+        name.len(),
+        "places in the file stay as they are"
+    );
+    let mut code = code(communicator).to_vec();
+    let mut found = 0;
+    for start in 0..code.len() - marker.len() {
+        if code[start..].starts_with(&marker) {
+            code[start..start + marker.len()].copy_from_slice(name.as_bytes());
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the headers leave their version in the code");
+    code
+}
+
+#[test]
+#[ignore = "run by over_a_fake_runtime"]
+fn device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle() {
+    const KERNEL: &str = "symmem_example_ring";
+    let communicator = builder(0, 1, &job()).build().unwrap();
+    let stream = communicator.stream().unwrap();
+    let buffer = communicator.allocate::<u64>(&[10]).unwrap();
+    let own = Handle::marker(Handle::VERSION);
+    let later = Handle::VERSION + 1;
+    for (name, version) in [
+        (Handle::marker(later), Some(later)),
+        // Of headers that had no version yet, or of code that does not include them.
+        (own.replace("version", "nothing"), None),
+    ] {
+        let code = code_with_marker(&communicator, &name);
+        // SAFETY: the code is the examples', under other names.
+        let module = unsafe { communicator.load_module(&code) }.unwrap();
+        let error = match version {
+            Some(_) => module.function(KERNEL).unwrap_err(),
+            None => {
+                let function = module.function(KERNEL).unwrap();
+                let handle = buffer.handle(0).unwrap();
+                // SAFETY: it is refused before it begins.
+                unsafe { stream.launch(&function, &GEOMETRY, &handle) }.unwrap_err()
+            }
+        };
+        let Error::HandleVersion {
+            rank: 0,
+            ref kernel,
+            found,
+            expected: Handle::VERSION,
+        } = error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!((kernel.as_str(), found), (KERNEL, version), "{error}");
+        assert!(error.to_string().contains("plain_function"), "{error}");
+        // The caller may know that a kernel takes no handle.
+        module.plain_function(KERNEL).unwrap();
+    }
+    // Nothing has poisoned the communicator, and code of these headers is taken.
+    load(&communicator);
+    drop(buffer);
+    communicator.finalize().unwrap();
+}
+
 #[rstest]
 fn over_a_fake_runtime(#[values("cuda", "hip")] backend: &str) {
     let libraries = match backend {
@@ -388,6 +460,7 @@ fn over_a_fake_runtime(#[values("cuda", "hip")] backend: &str) {
         "device_a_kernel_and_a_stream_take_each_others_signals",
         "device_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel",
         "device_code_that_does_not_load_is_an_error_and_no_more",
+        "device_a_kernel_of_other_headers_is_refused_before_it_gets_a_handle",
     ] {
         let (report, log) = (directory.join("report"), directory.join("log"));
         let _ = std::fs::remove_file(&report);

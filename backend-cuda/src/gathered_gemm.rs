@@ -1,5 +1,6 @@
 //! All-gather + GEMM kernels for Hopper: warpgroup MMA, fed by tensor copies (TMA).
 
+use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
 use crate::split_gemm;
 use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, TensorGemmArguments};
@@ -9,10 +10,9 @@ use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
-/// Tile of `C` that a block computes, and the block's threads (`kernels-ptx/src/gathered_gemm`).
+/// Tile of `C` that a block computes (`kernels-ptx/src/gathered_gemm`).
 const TILE_ROWS: u32 = 128;
 const TILE_COLUMNS: u32 = 256;
-const THREADS: u32 = 384;
 /// Columns of a TMA box of `B`: half of a tile. In a cluster of two, each block loads one half for both.
 const BOX_COLUMNS: u32 = 128;
 /// Measured on H200 (`2026-11-21-gathered-gemm-2xh200`).
@@ -50,32 +50,36 @@ pub fn limits(
     let state = backend.state();
     let kernel = kernel_name(shape).and_then(|name| state.kernels.by_name(name.as_bytes()).ok());
     let launches = backend.driver.table.cuLaunchKernelEx.is_some();
-    let units = state.description.compute_units;
+    let blocks = backend.clusters.gathered;
     let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
-    if kernel.is_none() || !launches || !room || !encodes || !fits(shape, sharding, shard) {
+    if kernel.is_none()
+        || blocks == 0
+        || !launches
+        || !room
+        || !encodes
+        || !fits(shape, sharding, shard)
+    {
         return GatheredLimits::default();
     }
     let known = |name: &str| state.kernels.by_name(name.as_bytes()).is_ok();
-    let at_once = split_gemm::Grid::new(shape, units)
-        .and_then(|grid| grid.kernel_name(shape))
-        .is_some_and(known)
-        && state.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
-    let at_once = if at_once {
-        GatherMode::PUSH_AT_ONCE.bit()
-    } else {
-        0
-    };
+    let at_once = split_gemm::Grid::new(shape, &backend.clusters.split)
+        .filter(|grid| grid.kernel_name(shape).is_some_and(known))
+        .filter(|_| state.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY);
+    let at_once_mode = at_once.map_or(0, |_| GatherMode::PUSH_AT_ONCE.bit());
     GatheredLimits {
-        // Its shared memory leaves room for one block per SM.
-        blocks: units,
+        blocks,
         threads: THREADS,
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         chunk_alignment: TILE_ROWS,
-        movers: RATES.movers(shape, sharding, shard, units),
-        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit() | at_once,
+        movers: RATES.movers(shape, sharding, shard, blocks),
+        modes: GatherMode::WAIT.bit()
+            | GatherMode::PULL.bit()
+            | GatherMode::PUSH.bit()
+            | at_once_mode,
         alignment: ALIGNMENT as u32,
+        at_once_blocks: at_once.map_or(0, |grid| grid.blocks),
     }
 }
 
@@ -114,8 +118,8 @@ pub unsafe fn launch(
     };
     // In a cluster of two, the blocks' tiles lie below each other and share `B`. All multiplying blocks, and
     // all moving ones, must form pairs.
-    let pairs = blocks.is_multiple_of(2) && arguments.movers.is_multiple_of(2);
-    let cluster = if pairs { 2 } else { 1 };
+    let pairs = blocks.is_multiple_of(CLUSTER) && arguments.movers.is_multiple_of(CLUSTER);
+    let cluster = if pairs { CLUSTER } else { 1 };
     // SAFETY: the kernel's argument is a `TensorGemmArguments`. The caller upholds the rest of the contract.
     unsafe { backend.launch_clusters(kernel, grid, cluster, argument, on) }
 }

@@ -1,5 +1,6 @@
 //! Opening a device.
 
+use crate::clusters::Clusters;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::driver::constants::device_attribute::*;
@@ -12,13 +13,14 @@ use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::PreparedGemms;
-use symmem_gpu::{GpuState, OpenGpu, SharedMemory, Sharing};
+use symmem_gpu::{Current, GpuState, OpenGpu, SharedMemory, Sharing};
 
 /// The CUDA backend: one device, opened for one rank.
 ///
 /// A process may have several open, on one device or on several. They share the device's primary context and
 /// nothing else. Fields are dropped in order.
 pub struct CudaBackend {
+    pub(crate) clusters: Clusters,
     pub(crate) objects: Objects,
     pub(crate) state: GpuState<Kernel, CudaSharing>,
     /// Keeps the kernels loaded.
@@ -59,6 +61,10 @@ impl Implementation for CudaBackend {
             shared_bytes,
             multicast.0,
         )?;
+        let clusters = {
+            let _entered = context.enter()?;
+            Clusters::ask(driver, &kernels, description.compute_units, shared_bytes)?
+        };
         let bulk = kernels.copy_bulk.is_some();
         let tables = tuning::transfers(description.architecture, bulk);
         let capabilities = Capabilities {
@@ -73,6 +79,7 @@ impl Implementation for CudaBackend {
             reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
         Ok(OpenGpu(Self {
+            clusters,
             objects: Objects::new(multicast),
             state: GpuState {
                 nccl: OnceLock::new(),

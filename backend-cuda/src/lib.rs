@@ -7,13 +7,14 @@
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
 //! - `context`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits from which `symmem_gpu` builds the others;
-//! - `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
+//! - `clusters`, `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
 //! - `nccl`, `cublaslt`: NCCL and cuBLASLt, if they are installed;
 //! - `tuning`: data, which method and geometry to use for which size.
 //!
 //! Dangers: a free, an unload or a first launch may wait for an idle device, so none may happen while a kernel waits
 //! for a peer. The launch path neither allocates nor locks. Every call restores the caller's current context.
 
+mod clusters;
 mod context;
 mod cublaslt;
 mod describe;

@@ -1,6 +1,7 @@
 //! The all-gather + GEMM kernel for few rows. It does the whole call, and the blocks of a cluster split `K`
 //! among them.
 
+use crate::clusters::{PARTS, Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
 use crate::tensor_maps::TensorGemmArguments;
 use symmem_core::backend::CallResult;
@@ -13,7 +14,6 @@ use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 /// kernel's name has the rows.
 const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
-const THREADS: u32 = 384;
 /// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
 /// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
 /// small `B`, four are good (`2026-11-22-ag-gemm-whole-tiles-2xh200`: 1024³).
@@ -24,10 +24,6 @@ const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
 const SMALL_B: u64 = 16 << 20;
 /// Largest `A` in bytes, because each block pushes a part of a shard before it multiplies.
 const MOST_BYTES_OF_A: u64 = 16 << 20;
-/// Cluster sizes in blocks, largest first. Eight is the largest that every device supports (CUDA Programming
-/// Guide, "Thread Block Clusters").
-const PARTS: [u32; 4] = [8, 4, 2, 1];
-
 /// Grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -35,13 +31,13 @@ pub(crate) struct Grid {
     rows: u32,
     /// Blocks of a cluster, among which `K` is split.
     parts: u32,
-    blocks: u32,
+    /// Blocks of the grid.
+    pub(crate) blocks: u32,
 }
 
 impl Grid {
-    /// Chooses the grid for a shape on a device of `units` SMs; `None` if no grid is co-resident, or the shape
-    /// is too large for this kernel.
-    pub(crate) fn new(shape: &GemmLayout, units: u32) -> Option<Self> {
+    /// Chooses the grid for a shape; `None` if no grid is co-resident, or the shape is too large for this kernel.
+    pub(crate) fn new(shape: &GemmLayout, room: &Room) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
             SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
@@ -50,15 +46,12 @@ impl Grid {
         let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
         let row_tiles = shape.m.div_ceil(rows.into());
         let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
-        // A cluster does not span GPCs: of 132 SMs, clusters of four or eight can use 120, clusters of two all
-        // (H200: `2026-11-22-split-gemm-2xh200`).
-        let room = |parts: u32| u64::from(if parts > 2 { units - units / 11 } else { units });
         let steps = shape.k.div_ceil(DEPTH);
-        let fits = |parts: &u32| {
+        let fits = |(parts, room): &(u32, u32)| {
             let divided = u64::from(*parts);
-            tiles.saturating_mul(divided) <= room(*parts) && divided <= steps.max(1)
+            tiles.saturating_mul(divided) <= u64::from(*room) && divided <= steps.max(1)
         };
-        let parts = PARTS.into_iter().find(fits)?;
+        let (parts, _) = PARTS.into_iter().zip(room.blocks).find(fits)?;
         let blocks = u32::try_from(tiles).ok()? * parts;
         let bytes = |lines: u64| lines.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
         let most_row_tiles = match bytes(shape.n) <= SMALL_B {
@@ -102,14 +95,14 @@ pub(crate) unsafe fn launch(
 ) -> CallResult<()> {
     let state = backend.state();
     let shape = &arguments.shape;
-    let grid = Grid::new(shape, state.description.compute_units).ok_or_else(unsupported)?;
+    let grid = Grid::new(shape, &backend.clusters.split).ok_or_else(unsupported)?;
     let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = state.kernels.by_name(kernel.as_bytes())?;
     let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
     let blocks = symmem_gpu::Grid {
         blocks: grid.blocks,
-        threads: THREADS,
+        threads: SPLIT_THREADS,
         shared_memory: SPLIT_GEMM_SHARED_MEMORY,
     };
     // SAFETY: the kernel's argument is a `TensorGemmArguments`, and it waits for its predecessor before it
@@ -121,6 +114,11 @@ pub(crate) unsafe fn launch(
 mod tests {
     use super::*;
 
+    /// An H200, with its largest clusters in GPCs of 16 and 18 SMs.
+    fn room() -> Room {
+        Room::new(132, [16, 32, 66, 132])
+    }
+
     fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
         let shape = GemmLayout {
             m,
@@ -128,7 +126,7 @@ mod tests {
             k,
             ..GemmLayout::default()
         };
-        Grid::new(&shape, 132).map(|grid| (grid.rows, grid.parts, grid.blocks))
+        Grid::new(&shape, &room()).map(|grid| (grid.rows, grid.parts, grid.blocks))
     }
 
     #[test]
@@ -155,7 +153,7 @@ mod tests {
                 b_order,
                 ..GemmLayout::default()
             };
-            Grid::new(&shape, 132).and_then(|grid| grid.kernel_name(&shape))
+            Grid::new(&shape, &room()).and_then(|grid| grid.kernel_name(&shape))
         };
         let (f16, bf16) = (ElementTypeCode::F16, ElementTypeCode::BF16);
         let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
@@ -173,6 +171,22 @@ mod tests {
             Some("symmem_split_gemm_bf16_columns_64")
         );
         assert_eq!(name(ElementTypeCode::F32, rows, 1), None);
+    }
+
+    #[test]
+    fn a_device_on_which_fewer_clusters_are_resident_divides_k_less() {
+        let shape = GemmLayout {
+            m: 1,
+            n: 3584,
+            k: 8192,
+            ..GemmLayout::default()
+        };
+        let blocks =
+            |clusters| Grid::new(&shape, &Room::new(132, clusters)).map(|grid| grid.blocks);
+        assert_eq!(blocks([16, 32, 66, 132]), Some(4 * 28));
+        assert_eq!(blocks([12, 27, 66, 132]), Some(2 * 28));
+        assert_eq!(blocks([0, 0, 20, 132]), Some(28));
+        assert_eq!(blocks([0; 4]), None);
     }
 
     #[test]

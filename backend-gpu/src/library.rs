@@ -144,7 +144,9 @@ pub fn python_packages() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].map(|name| variable(name).map(PathBuf::from));
     let path = variable("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).find(|directory| directory.join("python3").exists());
+    // An empty element of a search path is ignored: it does not stand for the working directory.
+    let found = std::env::split_paths(&path)
+        .find(|directory| !directory.as_os_str().is_empty() && directory.join("python3").exists());
     let user = variable("HOME").map(|home| Path::new(&home).join(".local"));
     let prefixes = active
         .into_iter()

@@ -53,6 +53,7 @@ pub fn limits(
         // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         alignment: 1,
+        at_once_blocks: 0,
     }
 }
 

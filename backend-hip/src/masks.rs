@@ -89,7 +89,10 @@ fn listed(text: &str) -> Option<u32> {
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         last.checked_sub(first)?.checked_add(1)
     });
-    entries.sum()
+    // Ranges may overlap, so together they may have more numbers than there are.
+    entries
+        .into_iter()
+        .try_fold(0u32, |sum, count| sum.checked_add(count?))
 }
 
 #[cfg(test)]
@@ -109,6 +112,8 @@ mod tests {
             ("gpu:0-3", None),
             ("0:7-3", None),
             ("0:0x0", None),
+            ("0:0-4294967294,0-4294967294", None),
+            ("0:0-4294967295", None),
         ] {
             assert_eq!(of_devices(value), left, "{value}");
         }

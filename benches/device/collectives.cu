@@ -86,7 +86,7 @@ struct Gpu {
   uint8* input;
   uint8* output;
   uint8* slots;
-  uint8* words;  // signals from each rank at 0, barrier words at 16 KiB, counters at 32 KiB
+  uint8* words;  // signals from each rank at 0, barrier words at 16 KiB, counters at 32 KiB, aborted at 48 KiB
   unsigned long long* wrong;
 };
 
@@ -94,7 +94,7 @@ std::vector<Gpu> gpus;
 WaitRecord* record;
 uint32* abort_word;
 uint64 packet_bytes = 1 << 20;
-constexpr uint64 barrier_words = 16 << 10, counters = 32 << 10;
+constexpr uint64 barrier_words = 16 << 10, counters = 32 << 10, aborted_word = 48 << 10;
 
 template <class T>
 uint64 address(T* pointer) {
@@ -103,7 +103,9 @@ uint64 address(T* pointer) {
 
 uint32 world() { return static_cast<uint32>(gpus.size()); }
 
-Watch watch_of(uint32 rank) { return Watch{address(abort_word), address(record), 3000000000ull, rank, 0}; }
+Watch watch_of(uint32 rank) {
+  return Watch{address(abort_word), address(record), address(gpus[rank].words + aborted_word), 3000000000ull, rank, 0};
+}
 
 CollectiveGroup group_of(uint32 rank) {
   CollectiveGroup group{};

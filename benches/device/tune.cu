@@ -342,8 +342,10 @@ void section_check() {
 WaitRecord* record;
 uint32* abort_word;
 
+constexpr uint64 aborted_word = 768;  // in each mailbox
+
 Watch watch_of(uint32 rank, uint64 deadline_ns) {
-  return Watch{address(abort_word), address(record), deadline_ns, rank, 0};
+  return Watch{address(abort_word), address(record), address(gpus[rank].mailbox + aborted_word), deadline_ns, rank, 0};
 }
 
 void expect(bool condition, const char* what) {
@@ -430,6 +432,7 @@ void section_protocol() {
   CHECK(cudaStreamSynchronize(gpus[0].stream));
   const double microseconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - set).count() * 1e6;
   *abort_word = 0;
+  CHECK(cudaMemset(gpus[0].mailbox + aborted_word, 0, 4));
   char what[80];
   std::snprintf(what, sizeof what, "the abort word ends a wait (%.0f us until the stream is idle)", microseconds);
   expect(waiting && record->state == 2 && record->reason == 2, what);

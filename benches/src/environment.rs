@@ -8,7 +8,7 @@ use symmem::BackendSource;
 use symmem::backends::Chosen;
 
 /// Variables that influence measurements. Secrets and a rank's place in its job are left out.
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 21] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
@@ -16,6 +16,7 @@ const VARIABLES: [&str; 20] = [
     "CUDA_LAUNCH_BLOCKING",
     "SYMMEM_BACKEND",
     "SYMMEM_PLUGIN_PATH",
+    "SYMMEM_PLUGIN_WORLD_WRITABLE",
     "SYMMEM_LIBRARY_PATH",
     "SYMMEM_CHECK",
     "SYMMEM_LOG",

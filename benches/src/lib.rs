@@ -19,6 +19,9 @@ pub mod environment;
 mod error;
 mod event;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod latency;
 mod matrix;
 mod outcome;

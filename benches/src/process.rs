@@ -4,12 +4,16 @@
 
 use super::{BenchError, Result};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Time limit of an answer. The programs' own watchdogs give up a little earlier.
 const ANSWER: Duration = Duration::from_secs(70);
+/// Time limit of the exit of a process that has closed its output, and of the last answers of one that has ended.
+const END: Duration = Duration::from_secs(1);
+/// Interval at which a process that has not answered is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit of the exit after `quit`; then the process is killed.
 const LEAVE: Duration = Duration::from_secs(3);
 
@@ -84,17 +88,50 @@ impl Process {
 
     /// Returns the first word and the rest of the next answer. Blocks, at most [`ANSWER`].
     pub(super) fn answer(&mut self) -> Result<(String, String)> {
-        let line = match self.answers.recv_timeout(ANSWER) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => {
-                return Err(self.failed(format!("no answer within {ANSWER:?}")));
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(self.failed("exited without an answer; see its standard error"));
-            }
-        };
+        let line = self.next_line()?;
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         Ok((word.to_owned(), rest.trim().to_owned()))
+    }
+
+    /// Returns the next line. Looks at the process while it waits: one that has ended may have left another that holds
+    /// its output open.
+    fn next_line(&mut self) -> Result<String> {
+        let start = Instant::now();
+        let mut ended: Option<Instant> = None;
+        loop {
+            match self.answers.recv_timeout(LOOK_INTERVAL) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if ended.is_none() && self.end(Duration::ZERO).is_some() {
+                ended = Some(Instant::now());
+            }
+            if ended.is_some_and(|ended| ended.elapsed() > END) {
+                break;
+            }
+            if start.elapsed() > ANSWER {
+                return Err(self.failed(format!("no answer within {ANSWER:?}")));
+            }
+        }
+        let how = match self.end(END) {
+            Some(status) => format!("ended ({status}) without an answer"),
+            None => "closed its output without an answer".into(),
+        };
+        Err(self.failed(format!("{how}; see its standard error")))
+    }
+
+    /// Returns how the process ended. Blocks until it has, at most for `limit`; `None` if it still runs.
+    fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if start.elapsed() < limit => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                ended => return ended.ok().flatten(),
+            }
+        }
     }
 
     /// Returns the rest of the next answer, which must begin with `word`. Blocks, at most [`ANSWER`].
@@ -125,14 +162,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         // The process exits by itself if its peers do too; otherwise it is killed.
         let _ = self.tell("quit");
-        let start = Instant::now();
-        while start.elapsed() < LEAVE {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if self.end(LEAVE).is_none() {
+            // An error means that it has ended.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -4,6 +4,7 @@
 //! ends with it. Clippy denies `println!` and its relatives in this crate.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -11,13 +12,27 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A failed write to standard output or standard error.
 #[derive(Debug, thiserror::Error)]
-#[error("writing to {stream}: {error}{}", advice(error))]
+#[error("writing to {}: {error}{}", stream.name(), advice(error))]
 pub(crate) struct OutputError {
-    stream: &'static str,
+    stream: Stream,
     error: io::Error,
 }
 
 impl OutputError {
+    pub(crate) fn new(stream: Stream, error: io::Error) -> Self {
+        Self { stream, error }
+    }
+
+    /// Returns the stream that could not be written.
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Returns the system's error.
+    pub(crate) fn cause(&self) -> &io::Error {
+        &self.error
+    }
+
     /// Returns whether the reader of a pipe has closed it, as `head` does.
     pub(crate) fn is_closed(&self) -> bool {
         self.error.kind() == ErrorKind::BrokenPipe
@@ -40,7 +55,7 @@ fn advice(error: &io::Error) -> &'static str {
 pub(crate) type Result = std::result::Result<(), OutputError>;
 
 /// Standard output or standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stream {
     Output,
     Error,
@@ -56,7 +71,7 @@ impl Stream {
             }
             Self::Error => io::stderr().lock().write_all(bytes),
         };
-        written.map_err(|error| self.failed(error))
+        written.map_err(|error| OutputError::new(self, error))
     }
 
     /// Returns the error of a closed pipe if this stream is a pipe without a reader.
@@ -68,15 +83,14 @@ impl Stream {
         }];
         poll(&mut polled, Some(&Timespec::default())).ok()?;
         let is_lost = polled[0].revents().contains(PollFlags::ERR);
-        is_lost.then(|| self.failed(ErrorKind::BrokenPipe.into()))
+        is_lost.then(|| OutputError::new(self, ErrorKind::BrokenPipe.into()))
     }
 
-    fn failed(self, error: io::Error) -> OutputError {
-        let stream = match self {
+    fn name(self) -> &'static str {
+        match self {
             Self::Output => "standard output",
             Self::Error => "standard error",
-        };
-        OutputError { stream, error }
+        }
     }
 
     /// Returns whether the stream is a terminal.

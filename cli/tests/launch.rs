@@ -1,15 +1,18 @@
 //! Tests the launcher as a process, with `/bin/sh` as ranks.
 //!
 //! The launcher takes over signals and children of its process, so each test runs it in a separate process: this test
-//! binary, in which only `driver` runs.
+//! binary, in which only `driver` runs. The launcher starts the binary once more, in which only `supervisor` runs.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use symmem_cli::launch::{RunOptions, run};
+use symmem_cli::launch::{RunOptions, run, supervise};
 
 /// Runs the launcher in the processes that [`launcher`] starts; does nothing in the test run itself.
 #[test]
@@ -26,8 +29,10 @@ fn driver() {
     options.arguments = vec!["-c".into(), std::env::var_os("SYMMEM_TEST_SCRIPT").unwrap()];
     options.environment = vec![("ADDED".into(), "yes".into())];
     options.prefix = std::env::var_os("SYMMEM_TEST_PLAIN").is_none();
-    options.grace = Duration::from_millis(500);
+    let grace = std::env::var("SYMMEM_TEST_GRACE").map_or(500, |text| text.parse().unwrap());
+    options.grace = Duration::from_millis(grace);
     options.asks_to_end = std::env::var_os("SYMMEM_TEST_UNASKED").is_none();
+    options.supervisor = arguments("supervisor").map(OsString::from).into();
     let error = match run(options) {
         Ok(_) if std::env::var_os("SYMMEM_TEST_AFTERWARDS").is_some() => {
             println!("[launcher] pid {}", std::process::id());
@@ -42,6 +47,22 @@ fn driver() {
     std::process::exit(250);
 }
 
+/// Supervises the ranks of [`driver`]; does nothing in the test run itself.
+#[test]
+fn supervisor() {
+    if std::env::var_os("SYMMEM_TEST_RANKS").is_some() {
+        // As above.
+        println!();
+        supervise().unwrap();
+        std::process::exit(0);
+    }
+}
+
+/// Returns the arguments that make this binary run only this test.
+fn arguments(test: &str) -> [&str; 4] {
+    [test, "--exact", "--nocapture", "--test-threads=1"]
+}
+
 fn exit(code: std::process::ExitCode) -> ! {
     for number in 0..=255u8 {
         if format!("{:?}", std::process::ExitCode::from(number)) == format!("{code:?}") {
@@ -54,7 +75,7 @@ fn exit(code: std::process::ExitCode) -> ! {
 fn command(ranks: u32, script: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["driver", "--exact", "--nocapture", "--test-threads=1"])
+        .args(arguments("driver"))
         .env("SYMMEM_TEST_RANKS", ranks.to_string())
         .env("SYMMEM_TEST_PROGRAM", "/bin/sh")
         .env("SYMMEM_TEST_SCRIPT", script)
@@ -79,9 +100,38 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
+/// A launcher that does not outlive its test.
+struct Launcher(Child);
+
+impl std::ops::Deref for Launcher {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Launcher {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // It has usually ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Returns a launcher whose ranks have each printed a line `pid <number>`, those numbers, and the rest of its output.
-fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>, BufReader<ChildStdout>) {
-    let mut child = command(ranks, script).spawn().unwrap();
+fn running(ranks: u32, script: &str) -> (Launcher, Vec<Pid>, BufReader<ChildStdout>) {
+    started(command(ranks, script), ranks)
+}
+
+fn started(mut command: Command, ranks: u32) -> (Launcher, Vec<Pid>, BufReader<ChildStdout>) {
+    let mut child = Launcher(command.spawn().unwrap());
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let pids = output
         .by_ref()
@@ -102,10 +152,12 @@ fn assert_gone(pids: &[Pid]) {
         test_kill_process(*pid).is_ok() && !stat.is_ok_and(|stat| stat.contains(") Z "))
     };
     while pids.iter().any(is_there) {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "ranks are left: {pids:?}"
-        );
+        if start.elapsed() > Duration::from_secs(10) {
+            for &pid in pids {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            panic!("ranks are left: {pids:?}");
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -322,6 +374,226 @@ fn no_rank_outlives_a_launcher_that_is_killed() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_gone(&pids);
+}
+
+#[rstest]
+#[case::behind_a_shell("/bin/sh -c \"$LOOP\"; exit $?")]
+#[case::in_another_session("setsid /bin/sh -c \"$LOOP\"; exit $?")]
+#[case::left_behind("(setsid /bin/sh -c \"$LOOP\" &); sleep 60")]
+fn what_runs_behind_a_rank_dies_with_the_launcher_and_with_the_job(
+    #[case] script: &str,
+    #[values(false, true)] kill: bool,
+) {
+    let looping = "echo pid $$; while :; do sleep 0.02; done";
+    let (mut child, pids, _output) = running(2, &format!("LOOP='{looping}'; {script}"));
+    let signal = if kill { Signal::KILL } else { Signal::TERM };
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child.wait().unwrap();
+    assert_gone(&pids);
+}
+
+/// Returns the launcher's own line about the first failure.
+fn told(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    let line = error.lines().find(|line| line.starts_with("symmem: rank "));
+    line.unwrap_or_else(|| panic!("no failure is told of: {error}"))
+        .to_owned()
+}
+
+/// Shell functions for scripts: `put` tells the other ranks a process by a file, `ended` waits without starting a
+/// process until the process that a rank has told of has ended.
+const TOLD: &str = "put() { echo $2 >\"$MARK.$1.new\"; mv \"$MARK.$1.new\" \"$MARK.$1\"; }; \
+    ended() { until [ -e \"$MARK.$1\" ]; do :; done; read process <\"$MARK.$1\"; state=; \
+              until [ \"$state\" = Z ] || [ ! -e /proc/$process ]; do \
+              read line </proc/$process/stat; line=${line##*\") \"}; state=${line%% *}; done; }; ";
+
+/// Runs ranks whose scripts use the functions of [`TOLD`].
+fn launcher_of(name: &str, ranks: u32, script: &str) -> Output {
+    let mark =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let mut command = command(ranks, &format!("{TOLD}{script}"));
+    let output = command.env("MARK", &mark).output().unwrap();
+    for rank in 0..ranks {
+        let _ = std::fs::remove_file(format!("{}.{rank}", mark.display()));
+    }
+    output
+}
+
+#[test]
+fn of_ranks_that_are_killed_the_first_is_named() {
+    for first in [0, 2] {
+        let script =
+            format!("[ $SYMMEM_RANK = {first} ] && put {first} $$ || ended {first}; kill -9 $$");
+        let output = launcher_of(&format!("first-{first}"), 3, &script);
+        assert_eq!(output.status.code(), Some(137), "{output:?}");
+        let expected = format!("symmem: rank {first} was killed (SIGKILL)");
+        assert!(told(&output).starts_with(&expected), "{output:?}");
+    }
+}
+
+#[test]
+fn a_rank_killed_behind_a_shell_is_named_with_its_signal_though_a_survivor_ends_before_the_shell() {
+    let script = "case $SYMMEM_RANK in \
+        0) put 0 $$; ended 1; exit 1;; \
+        1) sh -c 'kill -9 $$' & child=$!; put 1 $child; ended 0; wait $child; exit $?;; \
+        esac";
+    let output = launcher_of("behind-a-shell", 2, script);
+    assert_eq!(output.status.code(), Some(137), "{output:?}");
+    let expected = "symmem: rank 1 exited with code 137 (SIGKILL)";
+    assert!(told(&output).starts_with(expected), "{output:?}");
+}
+
+#[test]
+fn the_processes_of_a_rank_whose_shell_is_killed_end_though_the_other_ranks_go_on() {
+    let script = "if [ $SYMMEM_RANK = 1 ]; then sh -c 'echo pid $$; while :; do sleep 0.02; done' & \
+                  sleep 0.3; kill -9 $$; fi; \
+                  trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.02; done";
+    let mut command = command(2, script);
+    command.env("SYMMEM_TEST_GRACE", "60000");
+    let (mut child, pids, _output) = started(command, 2);
+    let is_behind =
+        |pid: &Pid| rustix::process::getpgid(Some(*pid)).is_ok_and(|group| group != *pid);
+    let behind: Vec<Pid> = pids.iter().copied().filter(is_behind).collect();
+    assert_eq!(behind.len(), 1, "one process runs behind a shell");
+    assert_gone(&behind);
+    assert!(child.try_wait().unwrap().is_none(), "the job ended");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_stopped_rank_ends_when_it_is_asked_to_like_any_other() {
+    let script = "[ $SYMMEM_RANK = 0 ] && { sleep 0.3; exit 3; }; trap 'echo asked; exit 5' TERM; kill -STOP $$; \
+                  while :; do sleep 0.02; done";
+    let output = command(2, script)
+        .env("SYMMEM_TEST_GRACE", "20000")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(lines(&output.stdout), ["[1] asked"]);
+}
+
+#[rstest]
+#[case::behind_a_shell("/bin/sh -c \"$LOOP\"; exit $?")]
+#[case::left_behind_without_a_variable_of_the_job(
+    "(env -i LOOP=\"$LOOP\" setsid /bin/sh -c \"$LOOP\" &); sleep 60"
+)]
+fn ranks_and_what_runs_behind_them_do_not_outlive_the_supervisor(#[case] script: &str) {
+    let looping = "echo pid $$; while :; do sleep 0.02; done";
+    let (mut child, pids, _output) = running(2, &format!("LOOP='{looping}'; {script}"));
+    let supervisor = children_of(Pid::from_child(&child));
+    assert_eq!(supervisor.len(), 1, "the launcher's only child");
+    kill_process(supervisor[0], Signal::KILL).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert_gone(&pids);
+}
+
+#[rstest]
+fn a_job_within_a_job_dies_with_the_launcher_or_the_supervisor_of_the_outer_one(
+    #[values(false, true)] kills_supervisor: bool,
+) {
+    let inner = format!(
+        "SYMMEM_TEST_RANKS=2 SYMMEM_TEST_SCRIPT='/bin/sh -c \"$LOOP\"; exit $?' exec '{}' {}",
+        std::env::current_exe().unwrap().display(),
+        arguments("driver").join(" ")
+    );
+    let mut command = command(2, &inner);
+    command.env("LOOP", "echo pid $$; while :; do sleep 0.02; done");
+    let (mut child, pids, _output) = started(command, 4);
+    let launcher = Pid::from_child(&child);
+    let target = match kills_supervisor {
+        true => children_of(launcher)[0],
+        false => launcher,
+    };
+    kill_process(target, Signal::KILL).unwrap();
+    child.wait().unwrap();
+    assert_gone(&pids);
+}
+
+#[test]
+fn no_terminal_stops_the_supervisor_or_a_rank() {
+    let (mut child, pids, _output) = running(1, "echo pid $$; while :; do sleep 0.02; done");
+    let supervisor = children_of(Pid::from_child(&child))[0];
+    for pid in [supervisor, pids[0]] {
+        // A session without a terminal.
+        assert_eq!(rustix::process::getsid(Some(pid)), Ok(supervisor));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_reader_of_messages_that_pauses_does_not_keep_ranks_from_their_end() {
+    let script =
+        "trap '' TERM; [ $SYMMEM_RANK = 0 ] && { sleep 0.5; exit 3; }; seq 200000 >&2; sleep 60";
+    let mut child = Launcher(command(2, script).spawn().unwrap());
+    let start = Instant::now();
+    // Its pipe for standard error is full, and nobody reads it.
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_job_that_was_started_to_ignore_a_hangup_goes_on() {
+    let script = "echo pid $$; until [ -e \"$MARK\" ]; do sleep 0.02; done; echo went on";
+    let mark = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nohup-{}", std::process::id()));
+    let launcher = command(1, script);
+    // As nohup does, which replaces an output that is a terminal, too.
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(launcher.get_program())
+        .args(launcher.get_args())
+        .envs((launcher.get_envs()).filter_map(|(name, value)| Some((name, value?))))
+        .env("MARK", &mark)
+        .stdout(Stdio::piped());
+    let (mut child, pids, mut output) = started(shell, 1);
+    for pid in [Pid::from_child(&child), pids[0]] {
+        kill_process(pid, Signal::HUP).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(&mark, "").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    std::fs::remove_file(&mark).unwrap();
+    assert_eq!(lines(rest.as_bytes()), ["[0] went on"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn orphans_that_have_ended_are_reaped_while_the_job_runs() {
+    let script =
+        "for i in 1 2 3 4 5; do (sleep 0.01 &); done; echo pid $$; while :; do sleep 0.02; done";
+    let (mut child, pids, _output) = running(1, script);
+    let supervisor = children_of(Pid::from_child(&child))[0];
+    let start = Instant::now();
+    while children_of(supervisor) != pids {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "zombies are left: {:?}",
+            children_of(supervisor)
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
+/// Returns the processes whose parent is `parent`.
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+        let parent_field = fields.and_then(|fields| fields.split(' ').nth(1)?.parse::<i32>().ok());
+        parent_field == Some(parent.as_raw_nonzero().get())
+    };
+    pids.filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
 #[test]

@@ -83,6 +83,9 @@ pub struct SelftestOptions {
     pub share: Option<Share>,
     /// Run mixed collectives for this time instead of cases; the worlds divide the time equally.
     pub soak: Option<Duration>,
+    /// Whether the mixed collectives have grids as large as the device has room for, beside a user's kernel
+    /// ([`SoakCase::crowded`]).
+    pub crowded: bool,
     /// Seed of the sample and of the data.
     pub seed: u64,
     /// The program that runs as a rank when given `arguments`; `None` for the current executable.
@@ -106,6 +109,7 @@ impl Default for SelftestOptions {
             only: None,
             share: None,
             soak: None,
+            crowded: false,
             seed: plan::SEED,
             program: None,
             arguments: vec![RANK_ARGUMENT.into()],
@@ -230,7 +234,7 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
     let mut cases = vec![Vec::new(); worlds];
     if let Some(time) = options.soak {
         for cases in &mut cases {
-            *cases = soak(time / worlds as u32, options.seed);
+            *cases = soak(time / worlds as u32, options);
         }
         return cases;
     }
@@ -307,13 +311,14 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
 }
 
 /// Returns soak cases for `time`, each short enough for the world's time limit per case.
-fn soak(time: Duration, seed: u64) -> Vec<Case> {
+fn soak(time: Duration, options: &SelftestOptions) -> Vec<Case> {
     const STRETCH: u64 = 5000;
     let milliseconds = time.as_millis() as u64;
     let stretches = (0..milliseconds).step_by(STRETCH as usize).map(|begin| {
         Case::Soak(SoakCase {
             milliseconds: STRETCH.min(milliseconds - begin),
-            seed: seed.wrapping_add(begin),
+            seed: options.seed.wrapping_add(begin),
+            crowded: options.crowded,
         })
     });
     stretches.collect()

@@ -3,8 +3,8 @@
 use super::buffers::{Memory, Side, allocate};
 use super::case::Case;
 use super::collectives::{
-    self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
-    refusals as collective_refusals, soak,
+    self, AlgorithmName, CollectiveCase, Lane, Members, Neighbor, RefusalCase, Site, SoakCase,
+    StreamOwner, refusals as collective_refusals, soak,
 };
 use super::context::{Context, STREAMS};
 use super::dtype::Dtype;
@@ -20,6 +20,9 @@ use symmem::{Communicator, Error, Group, MulticastSupport, Result, Stream};
 /// Default time limit of each wait for a peer.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Name of the failed operation if the device has no room for as many collectives at once as a case has.
+const ALLOWING: &str = "allow_concurrent_collectives";
+
 /// Name of the failed operation if the buffers of a case are not bound to the multicast object.
 const BINDING: &str = "binding its buffers";
 
@@ -32,6 +35,8 @@ pub struct Session<'a> {
     buffers: Vec<Box<dyn Memory>>,
     /// The groups made so far; `None` if this rank is not a member.
     groups: Vec<(Members, Option<Group>)>,
+    /// The user's kernel of crowded soaks: `None` until loaded, then the kernel if the device can run it.
+    neighbor: Option<Option<Neighbor>>,
     /// NCCL or RCCL without and with symmetric windows: `None` until opened, then the result.
     vendors: [Option<std::result::Result<(), String>>; 2],
     deadline: Duration,
@@ -84,6 +89,7 @@ impl<'a> Session<'a> {
             callers,
             buffers: Vec::new(),
             groups: Vec::new(),
+            neighbor: None,
             vendors: [None, None],
             deadline: CASE_DEADLINE,
             usable: true,
@@ -108,17 +114,31 @@ impl<'a> Session<'a> {
     pub fn run(&mut self, case: &Case) -> Outcome {
         let outcome = match self.missing(case) {
             Some(reason) => Outcome::Skipped(reason),
-            None => match self.findings(case) {
+            None => match self.allow(case).and_then(|()| self.findings(case)) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
                 // The message says what is not supported, for example an element type.
                 Err(Error::Unsupported {
                     message, operation, ..
-                }) if may_be_missing(case) || operation == BINDING => Outcome::Skipped(message),
+                }) if may_be_missing(case) || [BINDING, ALLOWING].contains(&operation) => {
+                    Outcome::Skipped(message)
+                }
                 Err(error) => Outcome::Failed(error.to_string()),
             },
         };
         self.agree(outcome)
+    }
+
+    /// Sets how many collectives are under way at once: only cases with several have less than the whole device.
+    /// What earlier cases used is no longer in use. Collective.
+    fn allow(&self, case: &Case) -> Result<()> {
+        let at_once = match case {
+            Case::Collective(case) => collectives::lanes(case),
+            Case::Soak(case) => case.streams(),
+            Case::Transfer(_) | Case::Refusal(_) | Case::AllGatherGemm(_) => 1,
+        };
+        self.communicator
+            .allow_concurrent_collectives(at_once as u32)
     }
 
     /// Returns why the ranks cannot run a case; `None` if they can. Collective.
@@ -198,6 +218,9 @@ impl<'a> Session<'a> {
     /// If a stream does not finish in time or cannot be destroyed, or as any collective call.
     pub fn close(self) -> Result<()> {
         let communicator = self.communicator;
+        if let Some(Some(neighbor)) = self.neighbor {
+            neighbor.free()?;
+        }
         for stream in self.callers {
             stream.synchronize_within(self.deadline)?;
             let raw = RawStream(stream.raw());
@@ -277,6 +300,12 @@ impl<'a> Session<'a> {
 
     fn soak(&mut self, case: &SoakCase) -> Result<Findings> {
         let communicator = self.communicator;
+        while self.streams.len() < case.streams() {
+            self.streams.push(communicator.stream()?);
+        }
+        if case.crowded && self.neighbor.is_none() {
+            self.neighbor = Some(Neighbor::load(communicator)?);
+        }
         soak::repeat(communicator, case, |number| self.burst(case, number))
     }
 
@@ -284,13 +313,7 @@ impl<'a> Session<'a> {
         let communicator = self.communicator;
         let planned = {
             let multicast = self.no_multicast().is_none();
-            soak::burst(
-                case,
-                number,
-                STREAMS,
-                communicator.capabilities(),
-                multicast,
-            )
+            soak::burst(case, number, communicator.capabilities(), multicast)
         };
         let mut buffers = Vec::new();
         for soak::Planned { case, .. } in &planned {
@@ -305,7 +328,10 @@ impl<'a> Session<'a> {
                 .map(|site| Lane::new(site, case, at, memory, stream));
             lanes.push(lane.transpose()?);
         }
-        let findings = soak::run(communicator, &planned, &lanes, &mut self.streams);
+        let neighbor = self.neighbor.as_mut().filter(|_| case.crowded);
+        let neighbor = neighbor.and_then(Option::as_mut);
+        let streams = &mut self.streams[..case.streams()];
+        let findings = soak::run(communicator, &planned, &lanes, streams, neighbor);
         drop(lanes);
         self.buffers.append(&mut buffers);
         findings

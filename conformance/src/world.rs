@@ -16,6 +16,12 @@ use symmem::backends::Selection;
 
 use super::session::CASE_DEADLINE;
 
+/// Time in which rank 0 may report what the end of a rank means, before the launcher does without its answer.
+const REACTION: Duration = Duration::from_secs(1);
+
+/// Interval at which the launcher checks whether its ranks run.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Number of times that a lost world is replaced; after that, the remaining cases fail.
 const MOST_LOST: usize = 3;
 
@@ -85,6 +91,11 @@ pub enum WorldError {
     /// Rank 0 did not answer within the time limit.
     #[error("rank 0 did not answer within {0:?}")]
     Silent(Duration),
+    /// A rank did not exit within the time limit after rank 0 had answered for the last time.
+    #[error(
+        "rank {0} still runs {1:?} after the end of its world; the driver of its device may be stuck"
+    )]
+    Remains(usize, Duration),
     /// Buffers were not freed at the end.
     #[error("{0} buffers were not freed when the world ended")]
     Leaked(usize),
@@ -223,7 +234,8 @@ impl World {
                 written
             }));
             for case in cases {
-                let (mut outcome, nanoseconds, usable) = match answers.recv_timeout(limit) {
+                let answer = next_answer(answers, children, limit);
+                let (mut outcome, nanoseconds, usable) = match answer {
                     Ok(Answer::Done {
                         outcome,
                         nanoseconds,
@@ -235,13 +247,12 @@ impl World {
                         0,
                         false,
                     ),
-                    Err(RecvTimeoutError::Disconnected) => {
-                        let how = WorldError::Ended(ended(children)).to_string();
-                        (Outcome::Failed(how), 0, false)
-                    }
-                    Err(RecvTimeoutError::Timeout) => {
-                        let how = WorldError::Silent(limit).to_string();
-                        (Outcome::Failed(how), limit.as_nanos() as u64, false)
+                    Err(error) => {
+                        let waited = match error {
+                            WorldError::Silent(limit) => limit.as_nanos() as u64,
+                            _ => 0,
+                        };
+                        (Outcome::Failed(error.to_string()), waited, false)
                     }
                 };
                 if ends_at_failure && !usable && outcome == Outcome::Passed {
@@ -281,22 +292,24 @@ impl World {
     pub fn finish(mut self) -> Result<(), WorldError> {
         self.ranks.inputs.clear();
         let limit = self.options.deadline * 3;
-        match self.ranks.answers.recv_timeout(limit) {
-            Ok(Answer::Ended { leaked: 0 }) => {}
-            Ok(Answer::Ended { leaked }) => return Err(WorldError::Leaked(leaked)),
-            Ok(Answer::Failed(reason)) => return Err(WorldError::Open(reason)),
-            Ok(_) => return Err(WorldError::Open("rank 0 answered out of turn".into())),
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(WorldError::Ended(ended(&mut self.ranks.children)));
-            }
-            Err(RecvTimeoutError::Timeout) => return Err(WorldError::Silent(limit)),
+        let Ranks {
+            answers, children, ..
+        } = &mut self.ranks;
+        match next_answer(answers, children, limit)? {
+            Answer::Ended { leaked: 0 } => {}
+            Answer::Ended { leaked } => return Err(WorldError::Leaked(leaked)),
+            Answer::Failed(reason) => return Err(WorldError::Open(reason)),
+            _ => return Err(WorldError::Open("rank 0 answered out of turn".into())),
         }
-        for child in &mut self.ranks.children {
-            match child.wait() {
-                Ok(status) if status.success() => {}
-                Ok(status) => return Err(WorldError::Ended(status.to_string())),
-                Err(error) => return Err(WorldError::Ended(error.to_string())),
+        let start = Instant::now();
+        while let Some(rank) = children.iter_mut().position(is_running) {
+            if start.elapsed() > limit {
+                return Err(WorldError::Remains(rank, limit));
             }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        if children.iter_mut().any(has_failed) {
+            return Err(WorldError::Ended(ended(children)));
         }
         Ok(())
     }
@@ -306,8 +319,7 @@ impl World {
 fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
-    let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-    while start.elapsed() < grace && children.iter_mut().any(runs) {
+    while start.elapsed() < grace && children.iter_mut().any(is_running) {
         meanwhile();
         std::thread::sleep(PAUSE);
     }
@@ -315,6 +327,47 @@ fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
         // An error means that the child has already exited.
         let _ = child.kill();
     }
+}
+
+/// Returns rank 0's next answer. Blocks for at most `limit`, and once a rank has failed for at most [`REACTION`] more.
+fn next_answer(
+    answers: &Receiver<Answer>,
+    children: &mut [Child],
+    limit: Duration,
+) -> Result<Answer, WorldError> {
+    let start = Instant::now();
+    let mut failed_at = None;
+    loop {
+        match answers.recv_timeout(LOOK_INTERVAL) {
+            Ok(answer) => return Ok(answer),
+            // Rank 0 has closed its output, and ends.
+            Err(RecvTimeoutError::Disconnected) => {
+                let closed = Instant::now();
+                while closed.elapsed() < REACTION && children.iter_mut().take(1).any(is_running) {
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
+                return Err(WorldError::Ended(ended(children)));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if failed_at.is_none() && children.iter_mut().any(has_failed) {
+            failed_at = Some(Instant::now());
+        }
+        if failed_at.is_some_and(|at: Instant| at.elapsed() > REACTION) {
+            return Err(WorldError::Ended(ended(children)));
+        }
+        if start.elapsed() > limit {
+            return Err(WorldError::Silent(limit));
+        }
+    }
+}
+
+fn is_running(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
+}
+
+fn has_failed(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(Some(status)) if !status.success())
 }
 
 /// Returns the exit status of each rank that has exited.
@@ -363,7 +416,11 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
         let (input, output) = (child.stdin.take(), child.stdout.take());
         ranks.children.push(child);
         if let Some(mut input) = input {
-            writeln!(input, "{setup}").map_err(failed)?;
+            match writeln!(input, "{setup}") {
+                // It is dead already, which its exit status says below.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                written => written.map_err(failed)?,
+            }
             ranks.inputs.push(input);
         }
         if let (0, Some(output)) = (rank, output) {
@@ -382,12 +439,10 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
         }
     }
     drop(sender);
-    match ranks.answers.recv_timeout(limit) {
-        Ok(Answer::Up(about)) => Ok((ranks, about)),
-        Ok(Answer::Failed(reason)) => Err(WorldError::Open(reason)),
-        Ok(_) => Err(WorldError::Open("rank 0 answered out of turn".into())),
-        Err(RecvTimeoutError::Disconnected) => Err(WorldError::Ended(ended(&mut ranks.children))),
-        Err(RecvTimeoutError::Timeout) => Err(WorldError::Silent(limit)),
+    match next_answer(&ranks.answers, &mut ranks.children, limit)? {
+        Answer::Up(about) => Ok((ranks, about)),
+        Answer::Failed(reason) => Err(WorldError::Open(reason)),
+        _ => Err(WorldError::Open("rank 0 answered out of turn".into())),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod backend;
 pub mod epoch;
 pub mod float;
 pub mod host;
+pub mod slots;
 pub mod tickets;
 
 // Must come after the traits: enum_dispatch emits the implementations at the trait or the enum, whichever is last.

@@ -48,7 +48,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         Geometry { blocks, threads, shared_memory }
         Transfer { destination, source, bytes, signal, direction, row }
         SignalTarget { word, epoch, arrivals, value, reserved }
-        Watch { abort, record, deadline_ns, rank, reserved }
+        Watch { abort, record, aborted, deadline_ns, rank, reserved }
         SignalWait { word, epoch, watch, value, peer, slot, reserved }
         StepArguments { target, wait }
         Barrier { watch, epoch, own, peers, world, slot }
@@ -77,8 +77,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         WordOperation { word, result, operand, compare, update, bits }
         WordWait { words, stride, value, index, watch, count, condition, any, bits }
         Handle {
-            watch, bases, signals, given, waited, arrivals, departures, bytes, rank, world,
-            channel, reserved
+            size, version, watch, bases, signals, given, waited, arrivals, departures, bytes, rank,
+            world, channel, reserved
         }
         WaitRecord { state, kind, rank, peer, slot, expected, seen, reason, elapsed_ns }
         CollectiveRow { operation, world, bytes, algorithm, blocks, threads, concurrent }
@@ -89,7 +89,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
         GatheredLimits {
-            blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment
+            blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment,
+            at_once_blocks
         }
         GatheredGemmArguments {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,

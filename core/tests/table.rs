@@ -8,12 +8,16 @@ use std::any::Any;
 use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    ABI_MAJOR, BackendTable, CollectiveKernels, Device, DeviceTable, Gemm, LoadError, Multicast,
-    NcclCollectives, PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
+    ABI_MAJOR, ABI_MINOR, BackendTable, CollectiveKernels, Device, DeviceTable, Gemm, Multicast,
+    NcclCollectives, PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory,
+    TableError, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
 
 static TABLE: BackendTable = BackendTable::of::<Tiny>();
+
+/// Stands for an older minor version, whose tables may be shorter: ABI 1.0 has none.
+const OTHER_MINOR: u32 = ABI_MINOR + 1;
 
 fn options(ordinal: u32) -> OpenOptions {
     OpenOptions {
@@ -25,7 +29,7 @@ fn options(ordinal: u32) -> OpenOptions {
     }
 }
 
-fn read(table: &'static BackendTable) -> Result<Tables, LoadError> {
+fn read(table: &'static BackendTable) -> Result<Tables, TableError> {
     // SAFETY: the table is whole and lives as long as the program.
     unsafe { Tables::read(table) }
 }
@@ -187,20 +191,20 @@ fn table_turns_a_panic_into_a_failure() {
 fn table_of_another_kind_or_version_is_refused_with_both_numbers() {
     // SAFETY: null is allowed.
     let none = unsafe { Tables::read(std::ptr::null()) };
-    assert!(matches!(none, Err(LoadError::NoTable)));
+    assert!(matches!(none, Err(TableError::Null)));
     let other = read(changed(|table| table.magic = *b"symmemA\0"));
-    assert!(matches!(other, Err(LoadError::WrongMagic { found }) if &found == b"symmemA\0"));
+    assert!(matches!(other, Err(TableError::WrongMagic { found }) if &found == b"symmemA\0"));
     let newer = read(changed(|table| table.abi_major = ABI_MAJOR + 1))
         .map(drop)
         .unwrap_err();
-    assert!(matches!(newer, LoadError::WrongMajor { .. }));
+    assert!(matches!(newer, TableError::WrongMajor { .. }));
     let text = newer.to_string();
     assert!(text.contains(&ABI_MAJOR.to_string()) && text.contains(&(ABI_MAJOR + 1).to_string()));
     let short = read(changed(|table| table.size = 100))
         .map(drop)
         .unwrap_err();
     assert!(
-        matches!(short, LoadError::Truncated { found: 100, .. }),
+        matches!(short, TableError::Truncated { found: 100, .. }),
         "{short}"
     );
 }
@@ -208,6 +212,7 @@ fn table_of_another_kind_or_version_is_refused_with_both_numbers() {
 #[test]
 fn table_without_an_entry_says_that_the_plugin_is_older() {
     let older = read(changed(|table| {
+        table.abi_minor = OTHER_MINOR;
         table.describe_libraries = None;
         // SAFETY: the pointer is to a whole table.
         let mut device: DeviceTable = unsafe { *table.device };
@@ -276,21 +281,63 @@ fn table_shorter_than_that_of_the_first_release_is_refused() {
     let short = read(changed(|table| table.size -= 8))
         .map(drop)
         .unwrap_err();
-    assert!(matches!(short, LoadError::Truncated { .. }), "{short}");
+    assert!(matches!(short, TableError::Truncated { .. }), "{short}");
 }
 
 #[test]
-fn table_that_ends_inside_an_entry_does_not_have_it() {
-    let cut = read(changed(|table| {
-        // SAFETY: the pointer is to a whole table.
-        let mut device: DeviceTable = unsafe { *table.device };
-        device.size = std::mem::offset_of!(DeviceTable, memory_information) as u64 + 4;
-        table.device = keep(device);
-    }));
-    let backend = cut.expect("a good head").open(&options(0)).expect("opens");
-    assert!(backend.description().is_ok());
-    let failure = backend.memory_information().unwrap_err();
-    assert_eq!(failure.status, Status::UNSUPPORTED);
+fn table_of_a_size_that_no_build_of_its_version_has_is_refused_with_both_sizes() {
+    let whole = size_of::<BackendTable>() as u64;
+    let longer = read(changed(|table| table.size += 8))
+        .map(drop)
+        .unwrap_err();
+    let expected = TableError::OtherSize {
+        part: "backend",
+        found: whole + 8,
+        expected: whole,
+    };
+    assert_eq!(longer, expected);
+    // A newer minor version may have more entries, which this program does not read.
+    let newer = changed(|table| {
+        table.abi_minor = OTHER_MINOR;
+        table.size += 8;
+    });
+    assert!(read(newer).is_ok());
+}
+
+#[test]
+fn table_of_a_trait_with_another_size_is_refused_by_its_name() {
+    let with = |minor: u32, size: u64| {
+        read(changed(|table| {
+            table.abi_minor = minor;
+            // SAFETY: the pointer is to a whole table.
+            let mut device: DeviceTable = unsafe { *table.device };
+            device.size = size;
+            table.device = keep(device);
+        }))
+        .map(drop)
+    };
+    let whole = size_of::<DeviceTable>() as u64;
+    let truncated = TableError::Truncated {
+        part: "device",
+        found: 7,
+        least: 8,
+    };
+    assert_eq!(with(OTHER_MINOR, 7), Err(truncated));
+    // Half an entry is in no version.
+    for (minor, size) in [
+        (ABI_MINOR, whole - 8),
+        (ABI_MINOR, whole + 8),
+        (OTHER_MINOR, whole - 4),
+    ] {
+        let other = TableError::OtherSize {
+            part: "device",
+            found: size,
+            expected: whole,
+        };
+        assert_eq!(with(minor, size), Err(other));
+    }
+    assert_eq!(with(ABI_MINOR, whole), Ok(()));
+    assert_eq!(with(OTHER_MINOR, whole - 8), Ok(()));
 }
 
 #[test]

@@ -367,6 +367,13 @@ void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name,
                record.reason == (aborts ? 2u : 1u),
            std::string(name) + (aborts ? " leaves when the host aborts" : " gives up at its deadline") +
                ", and the record tells who waited for what");
+    expect(world.aborted[0] == aborts && world.aborted[1] == 0, "the device of the rank that saw the abort knows of it");
+    if (!aborts) continue;
+    // The next call does not read the abort word again, or it would wait for a minute.
+    world.abort = 0;
+    world.record = {};
+    world.launch(kernel, arguments);
+    expect(world.record.state == 0, std::string(name) + " after an abort leaves at once, without a record");
   }
 }
 

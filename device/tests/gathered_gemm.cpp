@@ -307,6 +307,15 @@ void waits_end() {
                record.reason == (aborts ? 2u : 1u),
            std::string("a product ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
                ", and the record tells who waited for what");
+    expect(world.aborted[0] == aborts, "the device of the rank that saw the abort knows of it");
+    if (!aborts) continue;
+    // The next GEMM neither waits nor computes.
+    world.abort = 0;
+    world.record = {};
+    constexpr uint16 mark = 0x1234;
+    product.c[0].set(0, 0, mark);
+    arch::launch(2, gemm_threads, gemm_shared_bytes, [&] { multiply(arguments); });
+    expect(world.record.state == 0 && product.c[0].get(0, 0) == mark, "a product after an abort leaves at once");
   }
 }
 

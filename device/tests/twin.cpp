@@ -103,9 +103,10 @@ constexpr uint64 second = 1000000000;
 
 struct HostWords {
   uint32 abort = 0;
+  uint32 aborted = 0;
   WaitRecord record = {};
   Watch watch(uint32 rank, uint64 deadline_ns) {
-    return Watch{address(&abort), address(&record), deadline_ns, rank, 0};
+    return Watch{address(&abort), address(&record), address(&aborted), deadline_ns, rank, 0};
   }
 };
 
@@ -166,6 +167,11 @@ void waits_end() {
   expect(!wait_for(6, 60 * second), "the abort word ends a wait");
   setter.join();
   expect(record.state == 2 && record.reason == 2, "the record says that it was the abort word");
+  expect(host.aborted == 1, "the wait that saw the abort word tells its device");
+  host.abort = 0;
+  host.record = {};
+  expect(!wait_for(6, 60 * second) && host.record.state == 0, "a later wait leaves by that, without a record");
+  expect(wait_for(5, 60 * second), "an epoch that was reached does not wait, after an abort either");
 }
 
 void barriers(uint32 world, uint32 threads) {

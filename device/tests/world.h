@@ -36,12 +36,13 @@ struct World {
   uint32 push_slots, piece_bytes, channels = 8;
   std::vector<std::vector<arch::Vector16>> inboxes;
   uint32 abort = 0;
+  std::vector<uint32> aborted;
   WaitRecord record = {};
 
   // `first` is the initial value of all epochs and flags.
   World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first, uint32 push_slots = 2,
         uint32 piece_bytes = 48)
-      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes), push_slots(push_slots), piece_bytes(piece_bytes) {
+      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes), push_slots(push_slots), piece_bytes(piece_bytes), aborted(ranks) {
     for (uint32 rank = 0; rank < ranks; ++rank) {
       inboxes.emplace_back(channels * channel_bytes() / 16);
       for (uint32 channel = 0; channel < channels; ++channel) {
@@ -69,7 +70,7 @@ struct World {
 
   CollectiveGroup group(uint32 rank) {
     CollectiveGroup group{};
-    group.watch = Watch{address(&abort), address(&record), deadline, rank + 10, 0};
+    group.watch = Watch{address(&abort), address(&record), address(&aborted[rank]), deadline, rank + 10, 0};
     for (uint32 member = 0; member < ranks; ++member) {
       group.slots[member] = address(slots[member].data());
       group.members[member] = static_cast<uint8>(member + 10);

@@ -137,13 +137,13 @@ const fn entry(name: &'static str, argument_bytes: u32, threads: u32) -> Entry {
 
 const TRANSFER_ARGUMENTS: u32 = 64;
 const SIGNAL_TARGET: u32 = 32;
-const SIGNAL_WAIT: u32 = 64;
+const SIGNAL_WAIT: u32 = 72;
 const STEP_ARGUMENTS: u32 = SIGNAL_TARGET + SIGNAL_WAIT;
 const WORD_OPERATION: u32 = 40;
-const WORD_WAIT: u32 = 80;
-const BARRIER: u32 = 632;
-const LATENCY_ARGUMENTS: u32 = 80;
-const GROUP: u32 = 704;
+const WORD_WAIT: u32 = 88;
+const BARRIER: u32 = 640;
+const LATENCY_ARGUMENTS: u32 = 88;
+const GROUP: u32 = 712;
 const ADDRESSES: u32 = 576;
 const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;

@@ -133,13 +133,13 @@ const fn dependent<const COUNT: usize>(mut entries: [Entry; COUNT]) -> [Entry; C
 
 const TRANSFER_ARGUMENTS: u32 = 64;
 const SIGNAL_TARGET: u32 = 32;
-const SIGNAL_WAIT: u32 = 64;
+const SIGNAL_WAIT: u32 = 72;
 const STEP_ARGUMENTS: u32 = SIGNAL_TARGET + SIGNAL_WAIT;
 const WORD_OPERATION: u32 = 40;
-const WORD_WAIT: u32 = 80;
-const BARRIER: u32 = 632;
-const LATENCY_ARGUMENTS: u32 = 80;
-const GROUP: u32 = 704;
+const WORD_WAIT: u32 = 88;
+const BARRIER: u32 = 640;
+const LATENCY_ARGUMENTS: u32 = 88;
+const GROUP: u32 = 712;
 const ADDRESSES: u32 = 576;
 const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
@@ -350,8 +350,8 @@ static MODULES: [Module; 19] = [
 ];
 
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
-/// operands, its barriers, and room to align it.
-pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 1024;
+/// operands, its barriers, a word about aborts, and room to align it.
+pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 + 1024;
 
 /// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.

@@ -89,22 +89,51 @@ pub enum BootstrapError {
         /// The address requested.
         address: String,
     },
-    /// The process that listens at the rendezvous is not this job's rank 0: it does not know the secret or the
-    /// job.
+    /// The user's secret file, by which ranks without `SYMMEM_SECRET` meet, exists and cannot be used.
     #[error(
-        "rank {rank}: the listener at {address} is not rank 0 of this job; another job uses the address, or \
-         SYMMEM_SECRET differs between ranks"
+        "rank {rank}: the secret file {path} cannot be used; make it a file of your own with mode 0600 and 64 \
+         hexadecimal digits, or remove it so that the next rank makes it anew, or set SYMMEM_SECRET"
+    )]
+    SecretFile {
+        /// This rank.
+        rank: u32,
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: io::Error,
+    },
+    /// The process that listens at the rendezvous is not this job's rank 0: it does not know the secret or the
+    /// job. Over TCP, the handshake may have been altered on its way instead.
+    #[error(
+        "rank {rank}: the listener at {address} did not prove to be rank 0 of this job; another job uses the \
+         address, SYMMEM_SECRET differs between ranks, or something between them altered the handshake"
     )]
     WrongSecret {
         /// This rank.
         rank: u32,
-        /// The address it connected to.
+        /// The address it connected to; over TCP, both ends of the connection too.
         address: String,
+    },
+    /// A connection over TCP by which a rank reached rank 0 was cut or altered. Anyone on its way can do that, so no rank
+    /// is to blame; nothing that was altered has been used.
+    #[error(
+        "rank {rank}: the connection {connection}, by which a rank reached rank 0, {reason}; see the output of the other \
+         ranks for one that ended, and check what carries the connection"
+    )]
+    ConnectionLost {
+        /// This rank, which may be at neither end.
+        rank: u32,
+        /// The addresses of the connection's ends, as the rank that noticed sees them.
+        connection: String,
+        /// What happened to it.
+        reason: String,
     },
     /// The rendezvous belongs to another user.
     #[error(
         "rank {rank}: the listener at {address} belongs to another user (ID {uid}); run all ranks as one user, or \
-         choose another SYMMEM_JOB"
+         choose another SYMMEM_JOB, or set XDG_RUNTIME_DIR to a folder of your own, whose secret file makes a name \
+         that no other user can take first"
     )]
     ForeignUser {
         /// This rank.
@@ -232,6 +261,18 @@ pub enum BootstrapError {
         /// This rank.
         rank: u32,
     },
+    /// This process is a fork of the one that met the other ranks.
+    #[error(
+        "rank {rank}: process {} is a fork of process {owner}, and only process {owner} can use its connection to the \
+         other ranks; fork before you connect, or start a program in the fork",
+        std::process::id()
+    )]
+    Forked {
+        /// The rank of the process that connected.
+        rank: u32,
+        /// The number of that process.
+        owner: u32,
+    },
     /// More bytes than a message can carry.
     #[error(
         "rank {rank}: {what} of {size} bytes exceeds the limit of {limit} bytes; shorten it, or divide data among \
@@ -315,6 +356,7 @@ impl BootstrapError {
             | Self::MissingVariable { .. }
             | Self::RankOutsideWorld { .. }
             | Self::JobUnknown { .. }
+            | Self::SecretFile { .. }
             | Self::SecretMissing { .. } => ErrorKind::Environment,
             Self::SeveralHosts { .. } | Self::OtherHost { .. } | Self::TcpNotBuilt { .. } => {
                 ErrorKind::Unsupported
@@ -323,6 +365,7 @@ impl BootstrapError {
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::PeerLeft { .. } => ErrorKind::PeerLeft,
+            Self::Forked { .. } => ErrorKind::Forked,
             Self::TagMismatch { .. }
             | Self::WorldMismatch { .. }
             | Self::VersionMismatch { .. }
@@ -330,6 +373,7 @@ impl BootstrapError {
             Self::TooLarge { .. } | Self::NotACounter { .. } => ErrorKind::InvalidArgument,
             Self::System { .. } => ErrorKind::System,
             Self::WrongSecret { .. }
+            | Self::ConnectionLost { .. }
             | Self::ForeignUser { .. }
             | Self::RankTaken { .. }
             | Self::CalledOff { .. }
@@ -342,11 +386,14 @@ impl BootstrapError {
     pub fn rank(&self) -> Option<usize> {
         match self {
             Self::RankOutsideWorld { rank, .. }
+            | Self::SecretFile { rank, .. }
             | Self::WrongSecret { rank, .. }
+            | Self::ConnectionLost { rank, .. }
             | Self::ForeignUser { rank, .. }
             | Self::Timeout { rank, .. }
             | Self::TagMismatch { rank, .. }
             | Self::CalledOff { rank }
+            | Self::Forked { rank, .. }
             | Self::TooLarge { rank, .. }
             | Self::NotACounter { rank, .. }
             | Self::Malformed { rank, .. }

@@ -140,9 +140,12 @@ pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
         .collect()
 }
 
-/// Parses directories separated by colons.
+/// Parses directories separated by colons. An empty element, as in `/plugins:`, does not stand for the working
+/// directory: it is left out.
 pub(crate) fn directories(value: &OsStr) -> Vec<PathBuf> {
-    std::env::split_paths(value).collect()
+    std::env::split_paths(value)
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .collect()
 }
 
 #[cfg(test)]

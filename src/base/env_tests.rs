@@ -192,6 +192,13 @@ fn a_value_that_is_no_text_is_refused_as_far_as_it_can_be_shown() {
 }
 
 #[test]
+fn an_empty_element_of_a_search_path_is_not_the_working_directory() {
+    let found = directories(OsStr::new(":/a::/b c:"));
+    assert_eq!(found, ["/a", "/b c"].map(std::path::PathBuf::from));
+    assert!(directories(OsStr::new(":")).is_empty());
+}
+
+#[test]
 fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
     let kinds = share_kinds("legacy_ipc, VMM_FILE_DESCRIPTOR,").unwrap();
     assert_eq!(kinds, [ShareKind::LegacyIpc, ShareKind::VmmFileDescriptor]);

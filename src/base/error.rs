@@ -158,6 +158,18 @@ pub enum Error {
         /// This rank.
         rank: usize,
     },
+    /// This process is a fork of the one that built the communicator.
+    #[error(
+        "rank {rank}: process {} is a fork of process {owner}, and only process {owner} can use its communicator; fork \
+         before you build the communicator, or start a program in the fork",
+        std::process::id()
+    )]
+    Forked {
+        /// The rank of the process that built the communicator.
+        rank: usize,
+        /// The number of that process.
+        owner: u32,
+    },
     /// A range outside of its buffer.
     #[error(
         "rank {rank}: elements {offset}..{} are out of range for a buffer of {length} elements",
@@ -204,6 +216,23 @@ pub enum Error {
         bytes: u64,
         /// The reason, and what to do.
         reason: String,
+    },
+    /// A module's code expects another [`crate::Handle`] than this version of symmem makes.
+    #[error(
+        "kernel {kernel} (rank {rank}): its code {}, and this version of symmem makes handles of version {expected}; \
+         compile it with this version's headers, or use `plain_function` for a kernel that takes no handle",
+        compiled(*found)
+    )]
+    HandleVersion {
+        /// This rank.
+        rank: usize,
+        /// The kernel requested.
+        kernel: String,
+        /// The version of the headers that the code was compiled with; `None` if it does not include
+        /// `symmem/handle.h`, or one that is older than handles' versions.
+        found: Option<u32>,
+        /// The version of the handles that this library makes.
+        expected: u32,
     },
     /// No strategy of sharing memory works between these two devices.
     #[error("rank {rank}: cannot access the memory of rank {peer}: {reason}")]
@@ -256,6 +285,13 @@ fn after(waited: Option<Duration>) -> String {
     })
 }
 
+fn compiled(found: Option<u32>) -> String {
+    match found {
+        Some(version) => format!("takes handles of version {version}"),
+        None => "was compiled without symmem/handle.h, or with one that had no version".into(),
+    }
+}
+
 fn concerned(rank: usize, peer: Option<usize>, bytes: Option<u64>) -> String {
     match (peer, bytes) {
         (Some(peer), Some(bytes)) => format!("rank {rank}, peer {peer}, {bytes} bytes"),
@@ -278,10 +314,11 @@ impl Error {
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::Aborted { .. } => ErrorKind::Aborted,
+            Self::Forked { .. } => ErrorKind::Forked,
             Self::OutOfRange { .. } | Self::InvalidArgument { .. } | Self::BadSelection(_) => {
                 ErrorKind::InvalidArgument
             }
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Unsupported { .. } | Self::HandleVersion { .. } => ErrorKind::Unsupported,
             Self::NotShareable { .. } => ErrorKind::NotShareable,
             Self::PeerUnreachable { .. } => ErrorKind::PeerUnreachable,
             Self::NoSuchDevice { .. } => ErrorKind::NoSuchDevice,
@@ -304,9 +341,11 @@ impl Error {
             | Self::PeerDied { rank, .. }
             | Self::PeerFailed { rank, .. }
             | Self::Aborted { rank }
+            | Self::Forked { rank, .. }
             | Self::OutOfRange { rank, .. }
             | Self::InvalidArgument { rank, .. }
             | Self::Unsupported { rank, .. }
+            | Self::HandleVersion { rank, .. }
             | Self::NotShareable { rank, .. }
             | Self::PeerUnreachable { rank, .. }
             | Self::NoSuchDevice { rank, .. }
@@ -386,7 +425,7 @@ impl Error {
 }
 
 impl From<BootstrapError> for Error {
-    /// A bad variable is the same variant, whichever code reads it.
+    /// A bad variable or a fork is the same variant, whichever code notices it.
     fn from(error: BootstrapError) -> Self {
         match error {
             BootstrapError::BadVariable {
@@ -394,6 +433,10 @@ impl From<BootstrapError> for Error {
                 value,
                 expected,
             } => BadVariable::new(name, value, expected).into(),
+            BootstrapError::Forked { rank, owner } => Self::Forked {
+                rank: rank as usize,
+                owner,
+            },
             error => Self::Bootstrap(Arc::new(error)),
         }
     }

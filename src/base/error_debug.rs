@@ -35,9 +35,11 @@ impl fmt::Debug for Fields<'_> {
             PeerDied { rank, peer }
             PeerFailed { rank, peer, reason }
             Aborted { rank }
+            Forked { rank, owner }
             OutOfRange { rank, offset, count, length }
             InvalidArgument { rank, operation, message }
             Unsupported { rank, operation, message }
+            HandleVersion { rank, kernel, found, expected }
             NotShareable { rank, address, bytes, reason }
             PeerUnreachable { rank, peer, reason }
             NoSuchDevice { rank, message }

@@ -20,6 +20,8 @@ pub enum ErrorKind {
     PeerLeft,
     /// This rank called [`crate::Communicator::abort`].
     Aborted,
+    /// This process is a fork of the one that built the communicator, which it cannot use.
+    Forked,
     /// An invalid argument.
     InvalidArgument,
     /// The device, the backend or this version does not support the operation.

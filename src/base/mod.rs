@@ -3,11 +3,13 @@
 
 pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;
+pub(crate) mod deadline;
 pub(crate) mod element;
 pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod error_debug;
 pub(crate) mod error_kind;
+pub(crate) mod fork_mark;
 pub(crate) mod gemm_names;
 pub(crate) mod gemm_row;
 pub(crate) mod gemm_shape;

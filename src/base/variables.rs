@@ -21,7 +21,7 @@ const NUMBER: &str = "a whole number from 0 up";
 const TASKS: &str = "a list of tasks per node such as 8 or 4(x2),3";
 const ANY_TEXT: &str = "any text";
 const DIRECTORY: &str = "a directory";
-const FROM_LAUNCHER: &str = "another launcher's variables, or else a world of one rank";
+pub(super) const FROM_LAUNCHER: &str = "another launcher's variables, or else a world of one rank";
 const NOT_FORBIDDEN: &str = "does not forbid multicast";
 pub(super) const SYMMEM: &str = "symmem";
 
@@ -70,9 +70,18 @@ pub(crate) const BACKEND: Variable = own(
 /// Search path of plugins.
 pub(crate) const PLUGIN_PATH: Variable = own(
     "SYMMEM_PLUGIN_PATH",
-    "directories separated by colons",
+    "directories separated by colons; empty elements are ignored",
     "the executable's directory, which is always searched last",
     "Lists the directories to search for libsymmem_NAME.so",
+);
+
+/// Whether plugin files that every user may write are loaded.
+pub(crate) const PLUGIN_WORLD_WRITABLE: Variable = own(
+    "SYMMEM_PLUGIN_WORLD_WRITABLE",
+    "1 or 0",
+    "0",
+    "Makes symmem load (1) or refuse (0) a plugin file that every user of the machine may write, or whose directory \
+     every user may write",
 );
 
 /// Strategies of sharing memory to try.
@@ -105,6 +114,7 @@ pub(crate) const TUNING: Variable = own(
 pub static VARIABLES: &[Variable] = &[
     BACKEND,
     PLUGIN_PATH,
+    PLUGIN_WORLD_WRITABLE,
     SHARE,
     CHECK,
     TUNING,
@@ -152,7 +162,7 @@ pub static VARIABLES: &[Variable] = &[
         name: "SYMMEM_LIBRARY_PATH",
         owner: SYMMEM,
         read_by: &["symmem-gpu"],
-        accepts: "directories separated by colons",
+        accepts: "directories separated by colons; empty elements are ignored",
         default: "none: the dynamic loader's search path comes first",
         about: "Lists the directories to search first for driver, NCCL, RCCL, cuBLASLt and hipBLASLt",
     },
@@ -223,10 +233,19 @@ pub static VARIABLES: &[Variable] = &[
     Variable {
         name: "HOME",
         owner: "POSIX",
-        read_by: &["symmem-gpu"],
+        read_by: &[SYMMEM, "symmem-gpu"],
         accepts: DIRECTORY,
-        default: "the user's own packages are not searched",
-        about: "Locates the user's own Python packages, which are searched for the vendors' libraries",
+        default: "the user's own packages are not searched, and no secret file is kept there",
+        about: "Locates the user's own Python packages, which are searched for the vendors' libraries, and the user's \
+            secret file (`.symmem-secret`) if XDG_RUNTIME_DIR is not a folder of the user's own",
+    },
+    Variable {
+        name: "XDG_RUNTIME_DIR",
+        owner: "XDG",
+        read_by: &[SYMMEM],
+        accepts: DIRECTORY,
+        default: "/run/user/UID",
+        about: "Locates the user's secret file (`symmem-secret`), under which ranks without SYMMEM_SECRET meet",
     },
     own(
         "SYMMEM_RANK",
@@ -261,7 +280,7 @@ pub static VARIABLES: &[Variable] = &[
     own(
         "SYMMEM_SECRET",
         "64 hexadecimal digits",
-        "none; the job's name takes its place, on an abstract Unix socket only",
+        "the secret in the user's secret file, on an abstract Unix socket only",
         "Sets the secret with which a process proves that it is a rank of the job; must be the same on all ranks",
     ),
     own(

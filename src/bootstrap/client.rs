@@ -27,11 +27,11 @@ const VERDICT_GRACE: Duration = Duration::from_millis(500);
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Returns whether a rendezvous is still wanted.
+/// Returns whether a call is still wanted.
 pub(super) type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Interval at which that is checked.
-const WANTED_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which a rank checks whether a rendezvous is still wanted.
+pub(super) const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection on which one request at a time waits for its answer.
 #[derive(Debug)]
@@ -54,6 +54,8 @@ struct Inbox {
     request: u64,
     /// The reason why no call can succeed any more.
     failure: Option<Failure>,
+    /// Whether the connection ended without such a reason from the store.
+    ended: bool,
 }
 
 impl Inbox {
@@ -65,6 +67,7 @@ impl Inbox {
             batches: VecDeque::new(),
             request: 0,
             failure: None,
+            ended: false,
         }
     }
 }
@@ -94,6 +97,11 @@ impl Client {
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
     }
 
+    /// Returns whether the store's process ended without a word. Blocks while another thread is in a call.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.inbox).ended
+    }
+
     /// Returns the error of every later call, if it is known. Does not block; while another thread is in a
     /// call, that call reports the failure, and this one returns `Ok`.
     pub(super) fn check(&self) -> Result<(), BootstrapError> {
@@ -113,14 +121,14 @@ impl Client {
     }
 
     /// Sends `request` and waits for its answer until `deadline` and a grace time, and only while it is
-    /// `wanted`.
+    /// `wanted`, which is checked at the interval beside.
     pub(super) fn call(
         &self,
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
         awaited: &str,
         deadline: Duration,
-        wanted: Option<StillWanted<'_>>,
+        wanted: Option<(StillWanted<'_>, Duration)>,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());
@@ -137,7 +145,7 @@ impl Client {
                 // Part of a frame may have been sent: nothing valid can follow it.
                 let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
                 inbox.failure = Some(Failure::Failed { rank: 0, reason });
-                return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                return Err(failed(self.unanswered(start.elapsed())));
             }
             // The reason, if rank 0 gave one, is still to be read.
             Err(Errno::PIPE | Errno::CONNRESET) => {}
@@ -159,13 +167,13 @@ impl Client {
             if self.receive(&mut inbox) {
                 continue;
             }
-            let wake = wanted.map_or(until, |_| until.min(Instant::now() + WANTED_INTERVAL));
+            let wake = wanted.map_or(until, |(_, every)| until.min(Instant::now() + every));
             match self.stream.wait(PollFlags::IN, wake) {
                 Ok(true) => {}
                 Ok(false) if Instant::now() >= until => {
-                    return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                    return Err(failed(self.unanswered(start.elapsed())));
                 }
-                Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
+                Ok(false) if wanted.is_none_or(|(wanted, _)| wanted()) => {}
                 Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
                 Err(error) => return Err(self.system("waiting for the store", error)),
             }
@@ -245,10 +253,31 @@ impl Client {
                 true
             }
             Err(Errno::AGAIN) => false,
-            Ok(_) | Err(_) => {
-                inbox.failure.get_or_insert(Failure::Died { rank: 0 });
+            result => {
+                if inbox.failure.is_none() {
+                    let connection = self.stream.connection();
+                    // What is cut over TCP says nothing about rank 0.
+                    inbox.ended = connection.is_none();
+                    inbox.failure = Some(match connection {
+                        None => Failure::Died { rank: 0 },
+                        Some(connection) => Failure::of_connection(connection, result.err()),
+                    });
+                }
                 false
             }
+        }
+    }
+
+    /// Returns why there is no answer after `elapsed`: over TCP, the question or the answer may have got lost.
+    fn unanswered(&self, elapsed: Duration) -> Failure {
+        match self.stream.connection() {
+            // Its own store did not get to say who is missing: too many threads want to run.
+            None if self.rank == 0 => Failure::TimedOut { missing: vec![] },
+            None => Failure::TimedOut { missing: vec![0] },
+            Some(connection) => Failure::ConnectionLost {
+                connection,
+                reason: format!("brought no answer within {elapsed:?}"),
+            },
         }
     }
 

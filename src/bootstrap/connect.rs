@@ -20,7 +20,13 @@ pub struct Bootstrap {
 
 impl Bootstrap {
     /// Meets the other ranks. Blocks until all have come, for at most `deadline`, and half a second more if rank 0
-    /// does not answer. The lookup of a host name for a rendezvous by TCP has no deadline.
+    /// does not answer. After a failure, one rank blocks for up to 0.8 s to tell the ranks that come late: rank 0 or,
+    /// if it has died, the first survivor. The lookup of a host name for a rendezvous by TCP has no deadline.
+    ///
+    /// Ranks of a job without a secret meet under the user's own, which the first of them that finds none writes to
+    /// `XDG_RUNTIME_DIR/symmem-secret` (`/run/user/UID` if the variable is not set) or, if that folder is not the user's
+    /// own or cannot hold it, to `HOME/.symmem-secret`. If neither folder can, the job's name takes its place. Ranks that
+    /// find different files never meet; their errors name the files.
     ///
     /// Ranks may be processes or threads. One job can meet again under the same environment once a
     /// rendezvous is complete, if all its ranks do so in the same order.
@@ -30,9 +36,12 @@ impl Bootstrap {
     /// - [`BootstrapError::RankTaken`], [`BootstrapError::WorldMismatch`],
     ///   [`BootstrapError::VersionMismatch`], [`BootstrapError::GenerationMismatch`],
     ///   [`BootstrapError::OtherHost`], [`BootstrapError::PeerDied`]: on every rank that has come or
-    ///   comes within a second.
+    ///   comes within 0.8 s.
     /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: another process than this job's rank
     ///   0 listens there.
+    /// - [`BootstrapError::ConnectionLost`] names a connection over TCP that was cut or altered: on every rank, if rank
+    ///   0 noticed it.
+    /// - [`BootstrapError::SecretFile`] if the user's secret file cannot be used.
     /// - [`BootstrapError::JobUnknown`], [`BootstrapError::SecretMissing`] and those of
     ///   [`LaunchEnvironment::from_variables`].
     pub fn connect(

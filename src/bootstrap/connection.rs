@@ -13,8 +13,8 @@ use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, MAX_BODY};
 use crate::bootstrap::handshake::verdict::{Step, Verdict};
+use crate::bootstrap::handshake::verifier::Verifier;
 use crate::bootstrap::handshake::{HANDSHAKE_DEADLINE, Handshake};
-use crate::bootstrap::key::Key;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::stream::Stream;
 
@@ -39,7 +39,7 @@ struct Outgoing {
 pub(super) struct Connection {
     stream: Stream,
     phase: Phase,
-    /// Time at which it is closed unless it has joined.
+    /// Time at which it is closed unless it has completed its handshake.
     deadline: Option<Instant>,
     incoming: Vec<u8>,
     batches: VecDeque<Batch>,
@@ -50,10 +50,23 @@ pub(super) struct Connection {
 
 /// The reason why a connection ends.
 pub(super) enum End {
-    /// The other side closed it, or it broke.
-    Closed,
+    /// The other side closed it, or it broke with this error.
+    Closed(Option<Errno>),
+    /// It did not complete the handshake.
+    Refused(&'static str),
     /// It sent something that no rank sends.
     Violation(String),
+}
+
+/// How far a connection has come in proving to be a rank's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has shown nothing.
+    Stranger,
+    /// It has shown something that only a rank can have made, if perhaps long ago, and may believe that it is in.
+    Answered,
+    /// It is a rank's.
+    Proved,
 }
 
 impl Connection {
@@ -86,19 +99,23 @@ impl Connection {
         self.stream.carries_descriptors()
     }
 
-    /// Returns whether it has not joined.
-    pub(super) fn is_stranger(&self) -> bool {
-        self.deadline.is_some()
+    /// Returns how far it has come in proving to be a rank's.
+    pub(super) fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Greeting(handshake) if handshake.is_answered() => Standing::Answered,
+            Phase::Greeting(_) => Standing::Stranger,
+            Phase::Trusted => Standing::Proved,
+        }
     }
 
-    /// Returns whether its time to join has passed at `now`.
+    /// Returns the addresses of both ends of a connection over TCP; see [`Stream::connection`].
+    pub(super) fn name(&self) -> Option<String> {
+        self.stream.connection()
+    }
+
+    /// Returns whether its time for the handshake has passed at `now`.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-
-    /// Marks it as a rank's, which lifts its deadline.
-    pub(super) fn has_joined(&mut self) {
-        self.deadline = None;
     }
 
     /// Returns when something is due even if no bytes arrive.
@@ -128,7 +145,7 @@ impl Connection {
 
     /// Hands the queue to the kernel. Blocks until `until` at most.
     pub(super) fn flush(&mut self, until: Instant) {
-        while self.send_queued().is_ok() && !self.outgoing.is_empty() {
+        while self.send_queued().is_ok() && !self.is_sent() {
             if self.paused.take().is_some() {
                 std::thread::sleep(DESCRIPTORS_IN_FLIGHT_PAUSE);
             }
@@ -141,22 +158,27 @@ impl Connection {
 
     /// Returns the events to poll for.
     pub(super) fn events(&self) -> PollFlags {
-        if self.outgoing.is_empty() || self.paused.is_some() {
+        if self.is_sent() || self.paused.is_some() {
             PollFlags::IN
         } else {
             PollFlags::IN | PollFlags::OUT
         }
     }
 
+    /// Returns whether the kernel has all of the queue.
+    fn is_sent(&self) -> bool {
+        self.outgoing.is_empty() && self.stream.is_flushed()
+    }
+
     /// Reads the available bytes that the phase allows: no byte of a message before the handshake is complete.
-    pub(super) fn read(&mut self, key: &Key, scratch: &mut [u8]) -> Result<(), End> {
+    pub(super) fn read(&mut self, verifier: &mut Verifier, scratch: &mut [u8]) -> Result<(), End> {
         // At most one message's bytes at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
                 Phase::Greeting(handshake) => {
                     let received = self.stream.receive(handshake.space());
                     if let Ok(count @ 1..) = received {
-                        let Step { answer, verdict } = handshake.advance(count, key);
+                        let Step { answer, verdict } = handshake.advance(count, verifier);
                         self.answer(answer, verdict)?;
                     }
                     received
@@ -164,14 +186,14 @@ impl Connection {
                 Phase::Trusted => self.receive_message_bytes(scratch),
             };
             match received {
-                Ok(0) => return Err(End::Closed),
+                Ok(0) => return Err(End::Closed(None)),
                 // There is rarely more, and poll reports it.
                 Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
                     return Ok(());
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
-                Err(_) => return Err(End::Closed),
+                Err(error) => return Err(End::Closed(Some(error))),
             }
         }
         Ok(())
@@ -189,10 +211,16 @@ impl Connection {
         let sent = self.send_queued();
         match verdict {
             Verdict::Pending => {}
-            Verdict::Trusted => self.phase = Phase::Trusted,
-            Verdict::Refused(reason) => return Err(End::Violation(reason.into())),
+            Verdict::Trusted => {
+                if let Phase::Greeting(handshake) = &mut self.phase {
+                    handshake.seal(&mut self.stream);
+                }
+                self.phase = Phase::Trusted;
+                self.deadline = None;
+            }
+            Verdict::Refused(reason) => return Err(End::Refused(reason)),
         }
-        sent.map_err(|_| End::Closed)
+        sent.map_err(|error| End::Closed(Some(error)))
     }
 
     fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
@@ -269,7 +297,7 @@ impl Connection {
                 self.outgoing.pop_front();
             }
         }
-        Ok(())
+        self.stream.flush().map(drop)
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) mod action;
 mod gather;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::UNSOLICITED;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
-use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::request::{Request, VERSION, payload_limit};
 
-/// Time for which rank 0 delays its own notice of a failed rendezvous, so that ranks that come late receive the
-/// reason too before the store ends with rank 0.
-pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+/// Most time for which a rank delays its own notice of a failed rendezvous, so that ranks that come late receive the
+/// reason too. Below a second: within that time every rank is to know, this one too.
+pub(super) const FAREWELL: Duration = Duration::from_millis(800);
 
 struct Member {
     token: Token,
@@ -42,8 +42,10 @@ pub(super) struct Coordinator {
     ranks: HashMap<Token, u32>,
     complete: bool,
     failure: Option<Failure>,
-    /// Number of ranks that were notified of the failure of the rendezvous, or are dead.
-    told: u32,
+    /// The largest world size that a rank has claimed: so many ranks may come.
+    widest: u32,
+    /// Ranks that were notified of the failure of the rendezvous, or are dead.
+    told: BTreeSet<u32>,
     /// Time at which rank 0 itself is notified of the failure of the rendezvous.
     farewell: Option<Instant>,
     values: Values,
@@ -61,11 +63,25 @@ impl Coordinator {
             ranks: HashMap::new(),
             complete: false,
             failure: None,
-            told: 0,
+            widest: world,
+            told: BTreeSet::new(),
             farewell: None,
             values: Values::default(),
             gathers: Gathers::new(world),
             actions: Vec::new(),
+        }
+    }
+
+    /// Makes the coordinator of a rendezvous that has failed: every rank that comes is notified of `failure`.
+    pub(super) fn of_failed(
+        world: u32,
+        generation: u64,
+        boot_id: String,
+        failure: Failure,
+    ) -> Self {
+        Self {
+            failure: Some(failure),
+            ..Self::new(world, generation, boot_id)
         }
     }
 
@@ -91,9 +107,6 @@ impl Coordinator {
 
     /// Handles the deadlines that have passed.
     pub(super) fn expire(&mut self, now: Instant) {
-        if self.farewell.is_some_and(|at| at <= now) {
-            self.tell_rank_0();
-        }
         if self.is_gathering()
             && self
                 .members
@@ -105,6 +118,9 @@ impl Coordinator {
                 .filter(|&rank| self.members[rank as usize].is_none())
                 .collect();
             self.fail(Failure::TimedOut { missing }, now);
+        }
+        if self.farewell.is_some_and(|at| at <= now) {
+            self.tell_rank_0();
         }
         self.gathers.expire(now, &mut self.actions);
         self.values.expire(now, &mut self.actions);
@@ -163,6 +179,9 @@ impl Coordinator {
                 payload,
                 deadline,
             } => {
+                if payload.len() > payload_limit(self.world) {
+                    return Err("a payload over the limit of this world size");
+                }
                 if let SentDescriptor::Lost = beside {
                     self.fail(Failure::DescriptorLost { rank }, now);
                     return Ok(());
@@ -204,12 +223,19 @@ impl Coordinator {
         {
             return;
         }
-        self.told += 1;
+        self.told.insert(rank);
         let failure = match reason {
             Some(reason) => Failure::Failed { rank, reason },
             None => Failure::Died { rank },
         };
         self.fail(failure, now);
+    }
+
+    /// Fails the rendezvous for all ranks, if it is not over: a rank that had yet to join cannot any more.
+    pub(super) fn fail_rendezvous(&mut self, failure: Failure, now: Instant) {
+        if self.is_gathering() {
+            self.fail(failure, now);
+        }
     }
 
     /// Returns whether ranks are still awaited.
@@ -225,8 +251,14 @@ impl Coordinator {
         message: Request,
         now: Instant,
     ) {
+        let (rank, world) = match &message {
+            Request::Join { peer, world, .. } => (peer.rank, *world),
+            Request::ForeignJoin { rank, .. } => (*rank, self.world),
+            _ => return,
+        };
+        self.widest = self.widest.max(world);
         if let Err(failure) = self.admit(token, onward, request, message, now) {
-            self.told += 1;
+            self.told.insert(rank);
             self.actions.push(Action::reply(
                 token,
                 UNSOLICITED,
@@ -338,14 +370,13 @@ impl Coordinator {
         self.failure = Some(failure.clone());
         self.gathers.clear();
         self.values.forget_getters();
-        let is_over = matches!(failure, Failure::TimedOut { .. });
         let notice = Reply::Failure(failure);
-        for (&token, _) in self.ranks.iter().filter(|(_, rank)| **rank != 0) {
+        for (&token, &rank) in self.ranks.iter().filter(|(_, rank)| **rank != 0) {
             self.actions
                 .push(Action::reply(token, UNSOLICITED, &notice));
-            self.told += 1;
+            self.told.insert(rank);
         }
-        if self.complete || is_over {
+        if self.complete {
             self.tell_rank_0();
         } else {
             self.schedule_farewell(now);
@@ -360,8 +391,10 @@ impl Coordinator {
         }
     }
 
+    /// Notifies rank 0 if no other rank can come any more.
     fn hasten_farewell(&mut self) {
-        if self.told + 1 >= self.world && self.farewell.is_some() {
+        let all_know = (1..self.widest).all(|rank| self.told.contains(&rank));
+        if self.farewell.is_some() && all_know {
             self.tell_rank_0();
         }
     }

@@ -4,13 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-/// The longest deadline, a century: in effect none, and every clock can represent it.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-/// Returns the instant `deadline` after `start`, at most a century.
-pub(super) fn after(start: Instant, deadline: Duration) -> Instant {
-    start + deadline.min(FOREVER)
-}
+pub(super) use crate::base::deadline::after;
 
 /// Returns the time left until `instant` as `poll` takes it; a day if there is no instant.
 pub(super) fn time_until(instant: Option<Instant>) -> Timespec {

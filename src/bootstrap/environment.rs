@@ -27,7 +27,8 @@ pub struct LaunchEnvironment {
     /// `host:port` where rank 0 listens; needs the feature `tcp`. `None`, the default, is an abstract Unix
     /// socket named after the job, where the kernel vouches for the user at the other end.
     pub address: Option<String>,
-    /// The secret that makes a process a rank of this job. Required with `address`.
+    /// The secret that makes a process a rank of this job. Required with `address`. `None`, the default, is the secret in
+    /// the user's secret file (see [`Bootstrap::connect`](crate::bootstrap::Bootstrap::connect)), with the job's name.
     pub secret: Option<Secret>,
     /// The job's name, which tells it apart from the user's other jobs on the host. Not required with `secret`.
     pub job: Option<String>,
@@ -60,7 +61,15 @@ impl LaunchEnvironment {
     /// # Errors
     /// [`BootstrapError::System`] if the kernel has no random bytes.
     pub fn alone() -> Result<Self, BootstrapError> {
-        Self::local(0, 1, random_job(0)?)
+        let secret = Secret::random().map_err(|source| BootstrapError::System {
+            rank: 0,
+            call: "getrandom",
+            source,
+        })?;
+        Ok(Self {
+            secret: Some(secret),
+            ..Self::local(0, 1, random_job(0)?)?
+        })
     }
 
     /// Returns the environment of rank `rank` of `world` on this host, which meets under the name `job`:
@@ -410,7 +419,8 @@ fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
             None => (item.trim(), 1usize),
         };
         let count = count.parse().ok()?;
-        first += repeat;
+        // A list may claim more nodes than numbers can count.
+        first = repeat.checked_add(first)?;
         if node < first {
             return Some(count);
         }

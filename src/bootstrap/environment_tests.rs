@@ -115,6 +115,13 @@ fn launchers_come_in_order_and_the_meeting_place_is_ours_to_set() {
 }
 
 #[test]
+fn a_list_of_more_nodes_than_numbers_can_count_is_a_wrong_variable() {
+    let list = "5,4(x18446744073709551615),3";
+    assert_eq!(tasks_of_node(list, 0), Some(5));
+    assert_eq!(tasks_of_node(list, 1), None);
+}
+
+#[test]
 fn a_slurm_batch_script_is_not_a_rank() {
     assert_eq!(
         read(&[

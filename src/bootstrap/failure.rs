@@ -1,6 +1,9 @@
 //! Failures of the store, as they travel from rank 0 to the others.
 
+use std::io;
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
 use crate::bootstrap::codec::{Reader, Writer};
@@ -52,9 +55,24 @@ pub(super) enum Failure {
     DescriptorLost {
         rank: u32,
     },
+    ConnectionLost {
+        connection: String,
+        reason: String,
+    },
 }
 
 impl Failure {
+    /// Returns what an end of `connection`, over TCP, or `error` of it means. Anyone in between can cut and alter it, so
+    /// the rank at the other end is not to blame.
+    pub(super) fn of_connection(connection: String, error: Option<Errno>) -> Self {
+        let reason = match error {
+            Some(Errno::BADMSG) => "carried bytes that its other end did not send".into(),
+            None | Some(Errno::CONNRESET | Errno::PIPE) => "was cut before its time".into(),
+            Some(error) => format!("failed ({})", io::Error::from(error)),
+        };
+        Self::ConnectionLost { connection, reason }
+    }
+
     pub(super) fn encode(&self, body: &mut Writer) {
         match self {
             Self::Died { rank } => body.u8(1).u32(*rank),
@@ -84,6 +102,9 @@ impl Failure {
             Self::OtherHost { rank } => body.u8(10).u32(*rank),
             Self::NotACounter { key } => body.u8(11).text(key),
             Self::DescriptorLost { rank } => body.u8(12).u32(*rank),
+            Self::ConnectionLost { connection, reason } => {
+                body.u8(13).text(connection).text(reason)
+            }
         };
     }
 
@@ -132,6 +153,10 @@ impl Failure {
             },
             12 => Self::DescriptorLost {
                 rank: reader.u32()?,
+            },
+            13 => Self::ConnectionLost {
+                connection: reader.text()?,
+                reason: reader.text()?,
             },
             _ => return None,
         })
@@ -192,6 +217,11 @@ impl Failure {
             Self::DescriptorLost { rank: owner } => {
                 BootstrapError::DescriptorLost { owner, receiver: 0 }
             }
+            Self::ConnectionLost { connection, reason } => BootstrapError::ConnectionLost {
+                rank,
+                connection,
+                reason,
+            },
         }
     }
 }

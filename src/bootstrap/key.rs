@@ -1,19 +1,25 @@
 //! The key that makes a process a rank of one job and no other, and the socket's name derived from it.
 
+use std::borrow::Cow;
 use std::hint::black_box;
 
 use crate::bootstrap::secret::{SECRET_BYTES, Secret, hex};
 use crate::bootstrap::siphash::siphash;
 
-/// Most bytes of the job's name, if ranks meet without a secret.
+/// Most bytes of the job's name, if ranks meet without a secret of the job's own.
 pub(super) const MAX_JOB: usize = 4096;
+
+/// Most bytes of a key, as it is shown.
+pub(super) const MAX_KEY: usize = SECRET_BYTES + MAX_JOB;
 
 /// The key of a job, which all its ranks have.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
-    /// The launcher's secret.
+    /// The job's secret, from its launcher.
     Secret(Secret),
-    /// The job's name, if no launcher set a secret. It can be guessed, so it is valid only on sockets where the
+    /// The secret in the user's secret file, and the job's name, which tells the user's jobs apart.
+    User { secret: Secret, job: String },
+    /// The job's name, if there is neither. It can be guessed, so it is valid only on sockets where the
     /// kernel vouches for the peer's user: it turns away a stray rank of another job.
     Job(String),
 }
@@ -24,14 +30,16 @@ impl Key {
         match self {
             Self::Secret(_) => 1,
             Self::Job(_) => 2,
+            Self::User { .. } => 3,
         }
     }
 
     /// Returns the bytes to show to a peer that may see them.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> Cow<'_, [u8]> {
         match self {
-            Self::Secret(secret) => secret.bytes(),
-            Self::Job(job) => job.as_bytes(),
+            Self::Secret(secret) => Cow::Borrowed(secret.bytes()),
+            Self::User { secret, job } => [secret.bytes(), job.as_bytes()].concat().into(),
+            Self::Job(job) => Cow::Borrowed(job.as_bytes()),
         }
     }
 
@@ -49,24 +57,24 @@ impl Key {
         }) == 0
     }
 
-    /// Returns the secret, which every connection over TCP must prove to know.
+    /// Returns the job's secret, which every connection over TCP must prove to know.
     #[cfg(feature = "tcp")]
     pub(super) fn secret(&self) -> Option<&Secret> {
         match self {
             Self::Secret(secret) => Some(secret),
-            Self::Job(_) => None,
+            Self::User { .. } | Self::Job(_) => None,
         }
     }
 
     /// Returns the name of the abstract Unix socket on which the ranks of `job` meet.
     ///
-    /// Every process of the host can list these names (`/proc/net/unix`). With a secret, the name is a hash
-    /// keyed with it: it reveals nothing of the secret, and no process without the secret can take the name of the
-    /// next generation first. If the names of two jobs collide, the greeting tells them apart, since it compares the
-    /// keys themselves.
+    /// Every process of the host can list these names (`/proc/net/unix`). With a secret, the job's or the user's, the
+    /// name is a hash keyed with it: it reveals nothing of the secret, and no process without the secret can take the
+    /// name first. If the names of two jobs collide, the greeting tells them apart, since it compares the keys
+    /// themselves.
     pub(super) fn socket_name(&self, uid: u32, job: &str, generation: u64) -> String {
         let (low, high) = match self {
-            Self::Secret(secret) => halves(secret.bytes()),
+            Self::Secret(secret) | Self::User { secret, .. } => halves(secret.bytes()),
             Self::Job(_) => ([0; 16], [1; 16]),
         };
         let message = [
@@ -94,6 +102,11 @@ mod tests {
         Key::Secret(Secret::from_hex(&digit.repeat(64)).unwrap())
     }
 
+    fn user(digit: &str, job: &str) -> Key {
+        let (secret, job) = (Secret::from_hex(&digit.repeat(64)).unwrap(), job.into());
+        Key::User { secret, job }
+    }
+
     #[test]
     fn a_key_is_itself_and_no_other() {
         let job = |name: &str| Key::Job(name.into());
@@ -104,10 +117,14 @@ mod tests {
             job("b"),
             job("ab"),
             job(""),
+            user("a", "a"),
+            user("a", "ab"),
+            user("b", "a"),
+            user("a", ""),
         ];
         for (index, one) in keys.iter().enumerate() {
             for (other, shown) in keys.iter().enumerate() {
-                assert_eq!(one.is(shown.kind(), shown.bytes()), index == other);
+                assert_eq!(one.is(shown.kind(), &shown.bytes()), index == other);
             }
         }
     }
@@ -120,6 +137,7 @@ mod tests {
         let text = String::from_utf8(vec![b'a'; SECRET_BYTES]).unwrap();
         assert!(!Key::Job(text.clone()).is(secret("a").kind(), text.as_bytes()));
         assert!(!Key::Secret(known).is(Key::Job(text.clone()).kind(), text.as_bytes()));
+        assert!(!secret("a").is(user("a", "").kind(), &user("a", "").bytes()));
     }
 
     #[test]
@@ -133,6 +151,9 @@ mod tests {
             job("job").socket_name(0, "job", 1),
             job("jobs").socket_name(0, "jobs", 0),
             secret("a").socket_name(0, "job", 1),
+            user("d", "job").socket_name(0, "job", 0),
+            user("e", "job").socket_name(0, "job", 0),
+            user("d", "jobs").socket_name(0, "jobs", 0),
         ];
         // The first half of a secret is one key, the second half the other.
         for part in [0..32, 32..64] {

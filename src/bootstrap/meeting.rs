@@ -1,18 +1,20 @@
 //! A rendezvous: how one rank reaches the store, or runs it, and joins.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::StillWanted;
-use crate::bootstrap::coordinator::Coordinator;
+use crate::bootstrap::client::{StillWanted, WANTED_INTERVAL};
+use crate::bootstrap::coordinator::{Coordinator, FAREWELL};
 use crate::bootstrap::deadline;
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::environment::LaunchEnvironment;
 #[cfg(feature = "tcp")]
 use crate::bootstrap::environment::random_job;
+use crate::bootstrap::failure::Failure;
 use crate::bootstrap::handshake;
 use crate::bootstrap::handshake::HANDSHAKE_DEADLINE;
 use crate::bootstrap::key::{Key, MAX_JOB};
@@ -20,6 +22,8 @@ use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::secret_file;
+use crate::bootstrap::secret_file::{Unusable, UserSecret};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::store::Store;
 use crate::bootstrap::stream::{Address, Listener, Stream};
@@ -29,6 +33,8 @@ pub(super) struct Meeting<'a> {
     environment: &'a LaunchEnvironment,
     pub(super) address: Address,
     pub(super) key: Key,
+    /// The user's secret file, if the key comes from there.
+    secret_file: Option<PathBuf>,
     pub(super) peer: PeerInformation,
     start: Instant,
     pub(super) until: Instant,
@@ -52,6 +58,7 @@ impl<'a> Meeting<'a> {
         } = *environment;
         let uid = rustix::process::geteuid().as_raw();
         let address = address.as_deref().map(tcp_address).transpose()?;
+        let mut secret_file = None;
         let key = match (secret, &address, job) {
             (Some(secret), _, _) => Key::Secret(secret.clone()),
             (None, Some(address), _) => {
@@ -67,7 +74,16 @@ impl<'a> Meeting<'a> {
                     limit: MAX_JOB,
                 });
             }
-            (None, None, Some(job)) => Key::Job(job.clone()),
+            (None, None, Some(job)) => {
+                let job = job.clone();
+                match secret_file::of_user(uid).map_err(|file| unusable(rank, file))? {
+                    Some(UserSecret { secret, path }) => {
+                        secret_file = Some(path);
+                        Key::User { secret, job }
+                    }
+                    None => Key::Job(job),
+                }
+            }
             (None, None, None) => return Err(BootstrapError::JobUnknown { origin }),
         };
         let address = address.unwrap_or_else(|| {
@@ -90,6 +106,7 @@ impl<'a> Meeting<'a> {
             environment,
             address,
             key,
+            secret_file,
             peer,
             start,
             until,
@@ -124,7 +141,7 @@ impl<'a> Meeting<'a> {
             world, generation, ..
         } = *self.environment;
         let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone());
-        ServerThread::start(listeners, self.key.clone(), name, coordinator)
+        ServerThread::start(listeners, self.key.clone(), name, world, coordinator)
             .map(Some)
             .map_err(self.system("starting the store's thread"))
     }
@@ -136,8 +153,8 @@ impl<'a> Meeting<'a> {
         stream: Stream,
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
-        let reply = store.join(&self.request(), self.left(), self.wanted)?;
-        self.welcomed(store, reply)
+        let joined = store.join(&self.request(), self.left(), self.wanted);
+        self.welcomed(store, joined.map_err(|error| self.explained(error))?)
     }
 
     /// Joins the store at `address`, or at the address to which it redirects this rank.
@@ -147,12 +164,64 @@ impl<'a> Meeting<'a> {
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let stream = self.reach(&address)?;
         let store = Store::new(self.peer.rank, self.environment.world, stream, None);
-        match store.join(&self.request(), self.left(), self.wanted)? {
-            Reply::Redirect { name } if !matches!(address, Address::Unix(_)) => {
+        let reply = match store.join(&self.request(), self.left(), self.wanted) {
+            Ok(reply) => reply,
+            Err(error) => {
+                let has_ended = store.has_ended();
+                drop(store);
+                if has_ended {
+                    self.stand_in();
+                }
+                return Err(self.explained(error));
+            }
+        };
+        match (address, reply) {
+            (Address::Unix(_), reply) => self.welcomed(store, reply),
+            #[cfg(feature = "tcp")]
+            (Address::Tcp(_), Reply::Redirect { name }) => {
+                // With a farewell, so that the store does not take the end for a cut.
+                drop(store);
                 self.join(Address::Unix(name))
             }
-            reply => self.welcomed(store, reply),
+            #[cfg(feature = "tcp")]
+            (Address::Tcp(_), other) => Err(self.unexpected(&other)),
         }
+    }
+
+    /// Listens in place of rank 0, which died, to tell the ranks that come late: else they would wait for it until
+    /// their deadline. The first survivor to listen blocks for [`FAREWELL`]; the others return at once.
+    fn stand_in(&self) {
+        let is_wanted = || self.wanted.is_none_or(|wanted| wanted());
+        // Of two ranks, none is left to come.
+        if self.environment.world <= 2 || !is_wanted() {
+            return;
+        }
+        // A failure leaves the late ranks to their deadline. Usually another rank listens: a survivor, or rank 0 of
+        // the next attempt.
+        let Ok(listener) = Listener::bind(&self.address) else {
+            return;
+        };
+        let LaunchEnvironment {
+            world, generation, ..
+        } = *self.environment;
+        let failure = Failure::Died { rank: 0 };
+        let boot_id = self.peer.boot_id.clone();
+        let coordinator = Coordinator::of_failed(world, generation, boot_id, failure);
+        // No rank is redirected, so there is no socket to name.
+        let (key, name) = (self.key.clone(), String::new());
+        let started = ServerThread::start(vec![listener], key, name, world, coordinator);
+        let Ok((server, stream)) = started else {
+            return;
+        };
+        let until = self.until.min(Instant::now() + FAREWELL);
+        while Instant::now() < until && is_wanted() {
+            std::thread::sleep(
+                WANTED_INTERVAL.min(until.saturating_duration_since(Instant::now())),
+            );
+        }
+        // Its end is the server's.
+        drop(stream);
+        drop(server);
     }
 
     fn welcomed(
@@ -162,11 +231,15 @@ impl<'a> Meeting<'a> {
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let world = self.environment.world as usize;
         match reply {
-            Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
-            other => Err(BootstrapError::Malformed {
-                rank: self.peer.rank,
-                reason: format!("a reply that does not match the request: {other:?}"),
-            }),
+            Reply::Welcome { peers } if peers.len() == world => Ok((store.among(&peers), peers)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> BootstrapError {
+        BootstrapError::Malformed {
+            rank: self.peer.rank,
+            reason: format!("a reply that does not match the request: {reply:?}"),
         }
     }
 
@@ -184,29 +257,34 @@ impl<'a> Meeting<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Returns a connection that has completed the handshake. Waits for rank 0 to listen.
+    /// Returns a connection that has completed the handshake. Waits for rank 0 to listen, unless it is where rank 0
+    /// redirected this rank: if nobody listens there, rank 0 has died.
     pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
         let rank = self.environment.rank;
         let mut pause = Duration::from_micros(500);
         loop {
-            match Stream::connect(address, self.until) {
-                Ok(stream) => match self.greet(&stream, address)? {
-                    true => return Ok(stream),
-                    false => drop(stream),
+            let obstacle = match Stream::connect(address, self.until) {
+                Ok(stream) => match self.greet(stream, address)? {
+                    Ok(stream) => return Ok(stream),
+                    Err(obstacle) => obstacle,
                 },
-                Err(error) if is_not_yet(&error) => {}
+                // Rank 0 listened there when it redirected this rank.
+                Err(error)
+                    if *address != self.address
+                        && error.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    self.stand_in();
+                    let awaited = format!("rank 0 to listen at {address}");
+                    return Err(BootstrapError::PeerDied { peer: 0, awaited });
+                }
+                Err(error) if is_not_yet(&error) => Obstacle::NotConnected(error),
                 Err(error) => return Err(self.system("connecting to the rendezvous")(error)),
-            }
+            };
             if self.wanted.is_some_and(|wanted| !wanted()) {
                 return Err(BootstrapError::CalledOff { rank });
             }
             if Instant::now() >= self.until {
-                return Err(BootstrapError::Timeout {
-                    rank,
-                    awaited: format!("rank 0 to listen at {address}"),
-                    missing: vec![0],
-                    elapsed: self.start.elapsed(),
-                });
+                return Err(self.given_up(address, obstacle));
             }
             // There is no notification of a new listener: try again soon, then less often.
             std::thread::sleep(pause.min(self.until.saturating_duration_since(Instant::now())));
@@ -214,8 +292,12 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Makes the handshake with the listener; returns `false` if the other end closed and may come back.
-    fn greet(&self, stream: &Stream, address: &Address) -> Result<bool, BootstrapError> {
+    /// Makes the handshake with the listener. Returns the obstacle if another attempt may succeed.
+    fn greet(
+        &self,
+        mut stream: Stream,
+        address: &Address,
+    ) -> Result<Result<Stream, Obstacle>, BootstrapError> {
         let rank = self.environment.rank;
         // Checked before anything is sent: over a Unix socket the key itself travels.
         let own = rustix::process::geteuid().as_raw();
@@ -229,26 +311,100 @@ impl<'a> Meeting<'a> {
                 uid,
             });
         }
-        let start = Instant::now();
-        match handshake::greet(
-            stream,
-            &self.key,
-            self.until.min(start + HANDSHAKE_DEADLINE),
-        ) {
-            Ok(true) => Ok(true),
+        let until = self.until.min(Instant::now() + HANDSHAKE_DEADLINE);
+        match handshake::greet(&mut stream, &self.key, until) {
+            Ok(true) => Ok(Ok(stream)),
             Ok(false) => Err(BootstrapError::WrongSecret {
                 rank,
-                address: address.to_string(),
+                address: match stream.connection() {
+                    None => address.to_string(),
+                    Some(connection) => format!("{address} (the connection {connection})"),
+                },
             }),
-            Err(Errno::CONNRESET | Errno::PIPE) => Ok(false),
-            Err(Errno::TIMEDOUT) => Err(BootstrapError::Timeout {
-                rank,
-                awaited: format!("the handshake with {address}"),
-                missing: vec![0],
-                elapsed: start.elapsed(),
-            }),
+            // The store closes connections that it has no place for, and all when a rendezvous is over; and it does not
+            // answer while its process is stopped.
+            Err(error @ (Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT)) => {
+                Ok(Err(Obstacle::NotGreeted(stream.connection(), error)))
+            }
             Err(error) => Err(self.system("the handshake with rank 0")(error.into())),
         }
+    }
+
+    /// Returns the error of a rank that met `obstacle` at its last attempt.
+    fn given_up(&self, address: &Address, obstacle: Obstacle) -> BootstrapError {
+        let elapsed = self.start.elapsed();
+        let (awaited, failure) = match obstacle {
+            Obstacle::NotGreeted(Some(connection), Errno::TIMEDOUT) => {
+                let reason = "brought no answer to the greeting".into();
+                let failure = Failure::ConnectionLost { connection, reason };
+                (String::new(), failure)
+            }
+            Obstacle::NotGreeted(Some(connection), error) => {
+                let failure = Failure::of_connection(connection, Some(error));
+                (String::new(), failure)
+            }
+            Obstacle::NotGreeted(None, _) => {
+                let awaited = format!("the handshake with {address}");
+                (awaited, Failure::TimedOut { missing: vec![0] })
+            }
+            Obstacle::NotConnected(error) => {
+                let named = self.named(address);
+                let awaited = match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        format!("the listener at {named} to accept a connection")
+                    }
+                    _ => format!("rank 0 to listen at {named}"),
+                };
+                (awaited, Failure::TimedOut { missing: vec![0] })
+            }
+        };
+        failure.into_error(self.environment.rank, &awaited, elapsed)
+    }
+
+    /// Returns `error`, and if ranks are missing, why they may wait elsewhere.
+    fn explained(&self, mut error: BootstrapError) -> BootstrapError {
+        if let BootstrapError::Timeout { awaited, .. } = &mut error {
+            *awaited = format!("{awaited} at {}", self.named(&self.address));
+        }
+        error
+    }
+
+    /// Returns `address`, and why a rank that looks elsewhere may wait in vain.
+    fn named(&self, address: &Address) -> String {
+        if *address != self.address {
+            return format!(
+                "{address}, to which rank 0 redirected this rank and which only processes of its network namespace \
+                 can reach"
+            );
+        }
+        match (&self.key, &self.secret_file) {
+            (_, Some(path)) => format!(
+                "{address}, whose name follows from the job's name and the secret in {}: ranks that use another file, \
+                 by XDG_RUNTIME_DIR or HOME, need the same SYMMEM_SECRET",
+                path.display()
+            ),
+            (Key::Job(_), None) => format!(
+                "{address}, whose name follows from the job's name alone, since neither XDG_RUNTIME_DIR nor HOME is a \
+                 folder of this user's own that can hold a secret file: ranks that use one need the same SYMMEM_SECRET"
+            ),
+            _ => address.to_string(),
+        }
+    }
+}
+
+/// The reason why an attempt to reach the store did not succeed, and another may.
+enum Obstacle {
+    /// No process listens, or the listener's queue is full.
+    NotConnected(io::Error),
+    /// The handshake on this connection, if it is over TCP, was not completed.
+    NotGreeted(Option<String>, Errno),
+}
+
+fn unusable(rank: u32, Unusable { path, source }: Unusable) -> BootstrapError {
+    BootstrapError::SecretFile {
+        rank,
+        path: path.display().to_string(),
+        source,
     }
 }
 
@@ -265,14 +421,40 @@ fn tcp_address(address: &str) -> Result<Address, BootstrapError> {
     })
 }
 
-/// Returns whether a failed connection means that rank 0 does not listen yet, or has a full queue.
+/// Returns whether a failed connection means that rank 0 does not listen yet, or that many others connect.
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionRefused
             | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            // All ports are taken, until the connections of others end.
+            | io::ErrorKind::AddrNotAvailable
             | io::ErrorKind::WouldBlock
             | io::ErrorKind::TimedOut
             | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(all(test, feature = "tcp"))]
+mod tests {
+    use super::*;
+    use crate::bootstrap::secret::Secret;
+
+    #[test]
+    fn a_rank_learns_that_rank_0_died_after_it_redirected_it() {
+        let mut environment = LaunchEnvironment::local(1, 2, "a job").unwrap();
+        environment.address = Some("127.0.0.1:1".into());
+        environment.secret = Some(Secret::random().unwrap());
+        let deadline = Duration::from_secs(60);
+        let meeting = Meeting::of(&environment, deadline, None).unwrap();
+        let start = Instant::now();
+        let name = format!("symmem-{}", random_job(1).unwrap());
+        let result = meeting.reach(&Address::Unix(name)).map(drop);
+        assert!(
+            matches!(result, Err(BootstrapError::PeerDied { peer: 0, .. })),
+            "{result:?}"
+        );
+        assert!(start.elapsed() < deadline / 2);
+    }
 }

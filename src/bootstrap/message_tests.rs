@@ -8,11 +8,12 @@ use super::frame::{Frame, HEADER_BYTES, MAX_BODY, MessageError, frame};
 use super::handshake::Handshake;
 use super::handshake::unix::hello;
 use super::handshake::verdict::Verdict;
-use super::key::{Key, MAX_JOB};
+use super::handshake::verifier::Verifier;
+use super::key::{Key, MAX_KEY};
 use super::peer::PeerInformation;
 use super::process::ProcessIdentity;
 use super::reply::{Part, Reply};
-use super::request::{MAX_NAME, Request, VERSION, payload_limit};
+use super::request::{MAX_NAME, MAX_REASON, MAX_VALUE, Request, VERSION, payload_limit};
 use super::secret::Secret;
 use super::stream::Transport;
 
@@ -97,6 +98,8 @@ fn failure() -> impl Strategy<Value = Failure> {
         any::<u32>().prop_map(|rank| Failure::OtherHost { rank }),
         ".{0,40}".prop_map(|key| Failure::NotACounter { key }),
         any::<u32>().prop_map(|rank| Failure::DescriptorLost { rank }),
+        (".{0,40}", ".{0,40}")
+            .prop_map(|(connection, reason)| Failure::ConnectionLost { connection, reason }),
     ]
 }
 
@@ -118,8 +121,12 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn key() -> impl Strategy<Value = Key> {
-    let secret = "[0-9a-f]{64}".prop_map(|text| Key::Secret(Secret::from_hex(&text).unwrap()));
-    prop_oneof![secret, ".{0,40}".prop_map(Key::Job)]
+    let secret = || "[0-9a-f]{64}".prop_map(|text| Secret::from_hex(&text).unwrap());
+    prop_oneof![
+        secret().prop_map(Key::Secret),
+        (secret(), ".{0,40}").prop_map(|(secret, job)| Key::User { secret, job }),
+        ".{0,40}".prop_map(Key::Job),
+    ]
 }
 
 /// Hands `bytes` to the store's side in pieces of `pieces` bytes, in turn. Returns the answers, the verdict and how
@@ -130,6 +137,7 @@ fn hear(
     bytes: &[u8],
     pieces: &[usize],
 ) -> (Vec<u8>, Verdict, usize) {
+    let mut verifier = Verifier::new(key.clone());
     let mut pieces = pieces.iter().cycle();
     let (mut answers, mut taken) = (Vec::new(), 0);
     while taken < bytes.len() {
@@ -144,7 +152,7 @@ fn hear(
             .min(*pieces.next().unwrap());
         space[..count].copy_from_slice(&bytes[taken..][..count]);
         taken += count;
-        let step = handshake.advance(count, key);
+        let step = handshake.advance(count, &mut verifier);
         answers.extend(step.answer);
         if step.verdict != Verdict::Pending {
             return (answers, step.verdict, taken);
@@ -214,7 +222,7 @@ proptest! {
         prop_assert_eq!(hear(unix(), &own, &more, &pieces), welcome);
         let half = &greeting[..greeting.len() - 1];
         prop_assert_eq!(hear(unix(), &own, half, &pieces), (Vec::new(), Verdict::Pending, half.len()));
-        prop_assume!(!own.is(shown.kind(), shown.bytes()));
+        prop_assume!(!own.is(shown.kind(), &shown.bytes()));
         let (answer, verdict, _) = hear(unix(), &own, &hello(&shown), &pieces);
         prop_assert_eq!(answer, b"refused\n");
         prop_assert!(matches!(verdict, Verdict::Refused(_)));
@@ -222,7 +230,7 @@ proptest! {
 
     #[test]
     fn a_forged_greeting_is_refused_with_no_more_room_than_the_limit(
-        mut bytes in vec(any::<u8>(), 12..400), has_magic: bool, kind in 0u8..4, own in key()
+        mut bytes in vec(any::<u8>(), 12..400), has_magic: bool, kind in 0u8..5, own in key()
     ) {
         if has_magic {
             bytes[..8].copy_from_slice(b"symmem\0@");
@@ -230,11 +238,11 @@ proptest! {
         }
         let mut handshake = Handshake::new(Transport::Unix);
         handshake.space().copy_from_slice(&bytes[..11]);
-        let step = handshake.advance(11, &own);
+        let step = handshake.advance(11, &mut Verifier::new(own.clone()));
         prop_assert!(step.verdict != Verdict::Trusted);
         if step.verdict == Verdict::Pending {
             let length = handshake.space().len();
-            prop_assert!(has_magic && length <= MAX_JOB && length == usize::from(u16::from_le_bytes([bytes[9], bytes[10]])));
+            prop_assert!(has_magic && length <= MAX_KEY && length == usize::from(u16::from_le_bytes([bytes[9], bytes[10]])));
         }
         let (_, verdict, _) = hear(Handshake::new(Transport::Unix), &own, &bytes, &[7]);
         let length = usize::from(u16::from_le_bytes([bytes[9], bytes[10]]));
@@ -243,18 +251,18 @@ proptest! {
         prop_assert_eq!(verdict == Verdict::Trusted, allowed);
     }
 
-    // Miri does not support getrandom, the source of the store's nonce.
+    // Miri does not support getrandom, the source of the store's keys.
     #[cfg(feature = "tcp")]
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn no_bytes_are_a_proof(mut bytes in vec(any::<u8>(), 40..200), has_magic: bool, own in key()) {
+    fn no_bytes_are_a_proof(mut bytes in vec(any::<u8>(), 56..200), has_magic: bool, own in key()) {
         if has_magic {
-            bytes[..8].copy_from_slice(b"symmem\0\n");
+            bytes[..8].copy_from_slice(b"symmem\0N");
         }
         let (answer, verdict, _) = hear(Handshake::new(Transport::Tcp), &own, &bytes, &[9, 1, 40]);
         prop_assert!(verdict != Verdict::Trusted);
-        let challenged = has_magic && own.secret().is_some();
-        prop_assert_eq!(answer.len(), if challenged { 64 } else { 0 });
+        let is_greeting = has_magic && own.secret().is_some();
+        prop_assert_eq!(answer, if is_greeting { b"refused\n".as_slice() } else { b"" });
     }
 
     #[test]
@@ -309,5 +317,60 @@ fn the_largest_gather_is_still_a_message() {
             request.encode(1, 1).len() <= HEADER_BYTES + MAX_BODY,
             "{world}"
         );
+    }
+}
+
+#[test]
+fn names_values_and_reasons_that_no_rank_sends_are_refused() {
+    let text = |bytes| "t".repeat(bytes);
+    let set = |key, value| Request::Set {
+        key: text(key),
+        value: vec![0; value],
+    };
+    let get = |key| Request::Get {
+        key: text(key),
+        deadline: 1,
+    };
+    let add = |key| Request::Add {
+        key: text(key),
+        amount: 1,
+    };
+    let gather = |tag| Request::AllGather {
+        tag: text(tag),
+        payload: Vec::new(),
+        deadline: 1,
+    };
+    let fail = |reason| Request::Fail {
+        reason: text(reason),
+    };
+    let (name, longer) = (MAX_NAME, MAX_NAME + 1);
+    for (kept, refused) in [
+        (set(name, 1), set(longer, 1)),
+        (set(1, MAX_VALUE), set(1, MAX_VALUE + 1)),
+        (get(name), get(longer)),
+        (add(name), add(longer)),
+        (gather(name), gather(longer)),
+        (fail(MAX_REASON), fail(MAX_REASON + 1)),
+    ] {
+        let parse = |request: &Request| {
+            let bytes = request.encode(1, 0);
+            let frame = Frame::parse(&bytes).unwrap().unwrap();
+            Request::parse(frame.kind, frame.body)
+        };
+        assert_eq!(parse(&kept), Ok(kept));
+        assert!(matches!(parse(&refused), Err(MessageError::BadBody(_))));
+    }
+}
+
+#[test]
+fn what_the_store_repeats_of_a_request_is_still_a_message() {
+    let (reason, tag) = ("r".repeat(MAX_REASON), "t".repeat(MAX_NAME));
+    let bytes = vec![0; MAX_VALUE];
+    for reply in [
+        Reply::Failure(Failure::Failed { rank: 1, reason }),
+        Reply::Failure(Failure::TagMismatch { rank: 1, tag }),
+        Reply::Value { bytes },
+    ] {
+        assert!(reply.encode(1, 0).len() <= HEADER_BYTES + MAX_BODY);
     }
 }

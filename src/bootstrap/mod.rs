@@ -5,10 +5,11 @@
 //! of each.
 //!
 //! Rank 0 runs the store in a thread. By default it listens on an abstract Unix socket whose name is derived
-//! from job, user and generation: there is no port to agree on and no file to leave behind, and the kernel
+//! from secret, job, user and generation: there is no port to agree on and no file to leave behind, and the kernel
 //! tells each end the other's user. A rank shows the job's key before any message is read. With the feature
-//! `tcp`, the rendezvous may be `host:port`: a rank that connects by TCP proves that it knows the secret and is
-//! redirected to the Unix socket, the only transport for file descriptors.
+//! `tcp`, the rendezvous may be `host:port`: a rank that connects by TCP proves that it knows the secret, and is
+//! redirected, over the connection that the secret now protects, to the Unix socket, the only transport for file
+//! descriptors.
 
 mod client;
 mod codec;
@@ -20,6 +21,8 @@ mod descriptors;
 mod environment;
 mod failure;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod key;
 mod meeting;
@@ -28,9 +31,11 @@ mod process;
 mod reply;
 mod request;
 mod secret;
+mod secret_file;
 mod server;
 mod siphash;
 mod store;
+mod strangers;
 mod stream;
 
 pub use crate::base::bootstrap_error::BootstrapError;

@@ -73,6 +73,14 @@ impl ProcessIdentity {
         }
     }
 
+    /// Returns whether the process is stopped, by a signal or a debugger. Does not block; `false` if this process cannot
+    /// tell.
+    pub(super) fn is_stopped(&self) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let stat = Stat::parse(&stat).filter(|stat| stat.start_time == self.start_time);
+        self.namespace == own_namespace() && stat.is_some_and(|stat| stat.is_stopped())
+    }
+
     /// Blocks until the process has ended and released all it held (memory, mappings, devices), or until
     /// `until`. Returns whether it has.
     ///
@@ -138,6 +146,10 @@ impl Stat {
             flags,
             start_time,
         })
+    }
+
+    fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
     }
 
     fn is_exiting(&self) -> bool {
@@ -213,6 +225,25 @@ mod tests {
             }
             .is_alive()
         );
+    }
+
+    #[test]
+    fn a_stopped_child_is_alive_and_stopped_until_it_continues() {
+        use rustix::process::{Signal, kill_process};
+        let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(!identity.is_stopped());
+        for (signal, stopped) in [(Signal::STOP, true), (Signal::CONT, false)] {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            let start = Instant::now();
+            while identity.is_stopped() != stopped {
+                assert!(start.elapsed() < Duration::from_secs(5));
+                std::thread::yield_now();
+            }
+            assert!(identity.is_alive());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -4,9 +4,9 @@ use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous. Version 2 has another handshake and other names of
-/// Unix sockets, so it meets version 1 over TCP only.
-pub(super) const VERSION: u32 = 2;
+/// Version of this protocol; compared at the rendezvous. Version 3 has another handshake over TCP, and other names of Unix
+/// sockets for jobs without a secret of their own: so it meets version 2 only at the Unix socket of a job with a secret.
+pub(super) const VERSION: u32 = 3;
 
 /// Returns the most bytes that each of `world` ranks may contribute to one all-gather, so that the result fits
 /// in a message.
@@ -18,6 +18,12 @@ pub(super) fn payload_limit(world: u32) -> usize {
 
 /// Most bytes of a tag or a key.
 pub(super) const MAX_NAME: usize = 512;
+
+/// Most bytes of a value.
+pub(super) const MAX_VALUE: usize = MAX_BODY - 1024;
+
+/// Most bytes of the reason why a rank cannot continue.
+pub(super) const MAX_REASON: usize = 64 * 1024;
 
 /// A request to the store. Deadlines are microseconds from the arrival of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +150,21 @@ impl Request {
             _ => return Err(MessageError::UnknownKind(kind)),
         };
         request
-            .filter(|_| reader.0.is_empty())
+            .filter(|request| reader.0.is_empty() && request.keeps_limits())
             .ok_or(MessageError::BadBody(kind))
+    }
+
+    /// Returns whether every part is as short as a rank makes it. The store's replies repeat names and reasons, and
+    /// must fit in a message too. [`payload_limit`], which depends on the world size, is checked by the store.
+    fn keeps_limits(&self) -> bool {
+        match self {
+            Self::Set { key, value } => key.len() <= MAX_NAME && value.len() <= MAX_VALUE,
+            Self::Get { key: name, .. }
+            | Self::Add { key: name, .. }
+            | Self::AllGather { tag: name, .. } => name.len() <= MAX_NAME,
+            Self::Fail { reason } => reason.len() <= MAX_REASON,
+            Self::Join { .. } | Self::ForeignJoin { .. } | Self::Leave => true,
+        }
     }
 
     fn parse_join(reader: &mut Reader<'_>) -> Option<Self> {

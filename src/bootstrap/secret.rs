@@ -3,15 +3,16 @@
 use std::fmt;
 use std::io;
 
-/// Bytes of a secret, of a nonce and of a proof.
+/// Bytes of a secret.
 pub(super) const SECRET_BYTES: usize = 32;
 
 /// The secret of a job, known to its ranks only: 32 bytes.
 ///
 /// Over a Unix socket a rank shows it to rank 0, after the kernel has confirmed that rank 0 runs as the same
-/// user. Over TCP it never travels: both ends prove that they know it ([HMAC-SHA-256] of fresh nonces).
+/// user. Over TCP it never travels: it is the pre-shared key of a [Noise] handshake, whose keys authenticate and
+/// encrypt all that follows.
 ///
-/// [HMAC-SHA-256]: https://www.rfc-editor.org/rfc/rfc2104
+/// [Noise]: https://noiseprotocol.org/noise.html
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
@@ -56,9 +57,15 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns random bytes for nonces, names and secrets.
+/// Returns random bytes for names and secrets.
 pub(super) fn random_bytes() -> io::Result<[u8; SECRET_BYTES]> {
     let mut bytes = [0; SECRET_BYTES];
+    fill_random(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills `bytes` from the kernel's random source.
+pub(super) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         let rest = &mut bytes[filled..];
@@ -66,7 +73,7 @@ pub(super) fn random_bytes() -> io::Result<[u8; SECRET_BYTES]> {
             rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
         })?;
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Returns `bytes` as lower-case hexadecimal digits.

@@ -1,20 +1,25 @@
 //! A rank's connection to the store of its job.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
-use crate::bootstrap::client::{Client, StillWanted};
+use crate::base::fork_mark::ForkMark;
+use crate::bootstrap::client::{Client, StillWanted, WANTED_INTERVAL};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
-use crate::bootstrap::frame::MAX_BODY;
+use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
-use crate::bootstrap::request::{MAX_NAME, Request, payload_limit};
+use crate::bootstrap::request::{MAX_NAME, MAX_REASON, MAX_VALUE, Request, payload_limit};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::stream::Stream;
 
 /// Time to notify the store that this rank leaves or fails.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Interval at which a rank that waits in a collective checks whether its peers' processes run.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A rank's contribution to an all-gather.
 #[derive(Debug)]
@@ -30,11 +35,16 @@ pub struct Contribution {
 /// All ranks must call the collectives in the same order, from one thread of a rank at a time: a second thread
 /// waits for the first. Every call returns by its deadline (at most half a second later, if rank 0 does not
 /// answer). Once a rank has died or failed, or rank 0 has left, all calls of all ranks fail at once with that
-/// reason.
+/// reason; if rank 0 is stopped, collectives fail within 0.1 s of a death, and other calls at their deadline.
+///
+/// In a fork of the process that connected, every call is [`BootstrapError::Forked`], and the drop does nothing.
 #[derive(Debug)]
 pub struct Store {
     client: Client,
+    process: Arc<ForkMark>,
     world: u32,
+    /// All ranks, once they have met.
+    peers: Vec<PeerInformation>,
     /// The store's thread, on rank 0 only.
     server: Option<ServerThread>,
 }
@@ -43,9 +53,17 @@ impl Store {
     pub(super) fn new(rank: u32, world: u32, stream: Stream, server: Option<ServerThread>) -> Self {
         Self {
             client: Client::new(rank, stream),
+            process: Arc::new(ForkMark::new()),
             world,
+            peers: Vec::new(),
             server,
         }
+    }
+
+    /// Makes collectives end when the process of one of `peers` has.
+    pub(super) fn among(mut self, peers: &[PeerInformation]) -> Self {
+        self.peers = peers.to_vec();
+        self
     }
 
     /// Returns this rank.
@@ -56,6 +74,22 @@ impl Store {
     /// Returns the number of ranks in the job.
     pub fn world(&self) -> u32 {
         self.world
+    }
+
+    /// Returns the mark of the process that connected.
+    pub(crate) fn process(&self) -> &Arc<ForkMark> {
+        &self.process
+    }
+
+    /// Refuses a call in a fork, which shares the socket with its parent: each would read the other's answers.
+    fn check_process(&self) -> Result<(), BootstrapError> {
+        match self.process.is_fork() {
+            false => Ok(()),
+            true => Err(BootstrapError::Forked {
+                rank: self.client.rank(),
+                owner: self.process.owner(),
+            }),
+        }
     }
 
     /// Returns the most bytes that a rank can contribute to one all-gather: all ranks share 1 MiB.
@@ -104,7 +138,7 @@ impl Store {
             deadline: microseconds(deadline),
         };
         let awaited = format!("collective {tag:?}");
-        let (reply, batch) = self.call(&request, descriptor, &awaited, deadline)?;
+        let (reply, batch) = self.call_all(&request, descriptor, awaited, deadline)?;
         let Reply::Gathered { parts } = reply else {
             return Err(self.unexpected(&reply));
         };
@@ -150,7 +184,7 @@ impl Store {
     /// [`BootstrapError::TooLarge`], [`BootstrapError::Timeout`], and those of a failed job.
     pub fn set(&self, key: &str, value: &[u8], deadline: Duration) -> Result<(), BootstrapError> {
         self.check_size("a key", key.len(), MAX_NAME)?;
-        self.check_size("a value", value.len(), MAX_BODY - 1024)?;
+        self.check_size("a value", value.len(), MAX_VALUE)?;
         let request = Request::Set {
             key: key.to_owned(),
             value: value.to_owned(),
@@ -221,7 +255,8 @@ impl Store {
     /// # Errors
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
     pub fn fail(&self, reason: &str) -> Result<(), BootstrapError> {
-        let end = (0..=reason.len().min(64 * 1024))
+        self.check_process()?;
+        let end = (0..=reason.len().min(MAX_REASON))
             .rev()
             .find(|&end| reason.is_char_boundary(end))
             .unwrap_or(0);
@@ -240,6 +275,7 @@ impl Store {
     /// # Errors
     /// The error of every later call of this rank.
     pub fn check(&self) -> Result<(), BootstrapError> {
+        self.check_process()?;
         self.client.check()
     }
 
@@ -251,7 +287,35 @@ impl Store {
         awaited: &str,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        self.check_process()?;
         (self.client).call(request, descriptor, awaited, deadline, None)
+    }
+
+    /// Calls as [`Store::call`] does, for a collective, which cannot complete once a peer's process has ended. Rank 0
+    /// learns of that end by itself and answers with the reason, unless it is stopped.
+    fn call_all(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+        awaited: String,
+        deadline: Duration,
+    ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        self.check_process()?;
+        let dead = OnceLock::new();
+        let can_complete = || {
+            let mut peers = self.peers.iter();
+            let rank_0 = peers.next().filter(|rank_0| rank_0.process.is_stopped());
+            let ended = rank_0.and_then(|_| peers.find(|peer| !peer.process.is_alive()));
+            ended.is_none_or(|peer| dead.set(peer.rank).is_err())
+        };
+        let watch = Some((&can_complete as StillWanted<'_>, LOOK_INTERVAL));
+        let called = (self.client).call(request, descriptor, &awaited, deadline, watch);
+        match (called, dead.get()) {
+            (Err(BootstrapError::CalledOff { .. }), Some(&peer)) => {
+                Err(BootstrapError::PeerDied { peer, awaited })
+            }
+            (called, _) => called,
+        }
     }
 
     fn check_size(
@@ -277,6 +341,11 @@ impl Store {
         ))
     }
 
+    /// Returns whether rank 0's process ended without a word.
+    pub(super) fn has_ended(&self) -> bool {
+        self.client.has_ended()
+    }
+
     /// Joins the store and waits for all other ranks.
     pub(super) fn join(
         &self,
@@ -284,6 +353,7 @@ impl Store {
         deadline: Duration,
         wanted: Option<StillWanted<'_>>,
     ) -> Result<Reply, BootstrapError> {
+        let wanted = wanted.map(|wanted| (wanted, WANTED_INTERVAL));
         (self.client)
             .call(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)
@@ -297,9 +367,13 @@ impl AsFd for Store {
 }
 
 /// Leaves the job. On rank 0 this ends the store, within a second. A rank that is panicking does not leave: it
-/// counts as dead.
+/// counts as dead. A fork does nothing: the socket is its parent's, and the store's thread does not run in it.
 impl Drop for Store {
     fn drop(&mut self) {
+        if self.process.is_fork() {
+            std::mem::forget(self.server.take());
+            return;
+        }
         if !std::thread::panicking() {
             // A store that is gone needs no notice.
             let _ = (self.client).tell(&Request::Leave, Instant::now() + FAREWELL_DEADLINE);

@@ -1,5 +1,8 @@
 //! Addresses, listeners and connections of the rendezvous, all non-blocking underneath.
 
+mod raw;
+#[cfg(feature = "tcp")]
+mod sealed;
 #[cfg(feature = "tcp")]
 mod tcp;
 
@@ -12,9 +15,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::bootstrap::deadline::time_until;
+#[cfg(feature = "tcp")]
+use crate::bootstrap::stream::sealed::Sealed;
 
 /// Address at which rank 0 listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +66,11 @@ impl Listener {
     pub(super) fn accept(&self) -> io::Result<Stream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = retry_on_intr(|| rustix::net::accept_with(&self.socket, flags))?;
-        Stream::new(socket, self.transport)
+        match self.transport {
+            Transport::Unix => Ok(Stream::unix(socket)),
+            #[cfg(feature = "tcp")]
+            Transport::Tcp => Stream::tcp(socket.into(), tcp::Side::Accepted),
+        }
     }
 }
 
@@ -81,28 +90,50 @@ pub(super) enum Transport {
     Tcp,
 }
 
-/// A connection between a rank and the store.
+/// A connection between a rank and the store. Over TCP it is sealed once the handshake is over: whoever reads and writes
+/// messages here need not know.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: OwnedFd,
     pub(super) transport: Transport,
+    /// The addresses of both ends, of a connection that others than the kernel carry.
+    #[cfg(feature = "tcp")]
+    ends: Option<tcp::Ends>,
+    #[cfg(feature = "tcp")]
+    sealed: Option<Box<Sealed>>,
 }
 
 impl Stream {
-    fn new(socket: OwnedFd, transport: Transport) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        #[cfg(feature = "tcp")]
-        if transport == Transport::Tcp {
-            sockopt::set_tcp_nodelay(&socket, true)?;
+    /// Makes a stream of a non-blocking Unix socket.
+    fn unix(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            transport: Transport::Unix,
+            #[cfg(feature = "tcp")]
+            ends: None,
+            #[cfg(feature = "tcp")]
+            sealed: None,
         }
-        Ok(Self { socket, transport })
+    }
+
+    #[cfg(feature = "tcp")]
+    fn tcp(socket: std::net::TcpStream, side: tcp::Side) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            ends: Some(tcp::Ends::of(&socket, side)?),
+            socket: socket.into(),
+            transport: Transport::Tcp,
+            sealed: None,
+        })
     }
 
     /// Makes both ends of a connection within this process.
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let (left, right) = UnixStream::pair()?;
-        let [left, right] = [left, right].map(|end| Self::new(end.into(), Transport::Unix));
-        Ok((left?, right?))
+        left.set_nonblocking(true)?;
+        right.set_nonblocking(true)?;
+        Ok((Self::unix(left.into()), Self::unix(right.into())))
     }
 
     /// Connects once. `ConnectionRefused` or `WouldBlock` mean that no process listens there yet, or that the
@@ -123,10 +154,10 @@ impl Stream {
                 let name = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes())?;
                 // Non-blocking: a full queue returns EAGAIN instead of waiting without a deadline.
                 retry_on_intr(|| rustix::net::connect(&socket, &name))?;
-                Self::new(socket, Transport::Unix)
+                Ok(Self::unix(socket))
             }
             #[cfg(feature = "tcp")]
-            Address::Tcp(address) => Self::new(tcp::connect(address, until)?, Transport::Tcp),
+            Address::Tcp(address) => Self::tcp(tcp::connect(address, until)?, tcp::Side::Connected),
         }
     }
 
@@ -144,21 +175,59 @@ impl Stream {
         }
     }
 
-    /// Receives what is there; the kernel drops descriptors beside it. 0 is the end.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        retry_on_intr(|| rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT))
-            .map(|(count, _)| count)
+    /// Returns the addresses of both ends of a connection over TCP, which others can cut or alter; `None` for a Unix
+    /// socket, which ends only if the process at the other end closes it or dies.
+    pub(super) fn connection(&self) -> Option<String> {
+        #[cfg(feature = "tcp")]
+        if let Some(ends) = &self.ends {
+            return Some(ends.to_string());
+        }
+        None
     }
 
-    /// Sends what fits.
+    /// Authenticates and encrypts with `keys` all that is sent and received from now on.
+    #[cfg(feature = "tcp")]
+    pub(super) fn seal(&mut self, keys: snow::TransportState) {
+        self.sealed = Some(Box::new(Sealed::new(keys)));
+    }
+
+    /// Receives what is there, at most `buffer.len()` bytes; the kernel drops descriptors beside it. 0 is the end. `AGAIN`
+    /// if nothing is there; `BADMSG` if something is that the other end did not send.
+    ///
+    /// `poll` does not report the rest of a sealed record of which a buffer under 16 KiB took a part.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        #[cfg(feature = "tcp")]
+        if let Some(sealed) = &self.sealed {
+            return sealed.receive(self.socket.as_fd(), buffer);
+        }
+        raw::receive(self.socket.as_fd(), buffer)
+    }
+
+    /// Takes what fits of `bytes`, and sends it now or with [`Stream::flush`].
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        retry_on_intr(|| {
-            rustix::net::send(
-                &self.socket,
-                bytes,
-                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-            )
-        })
+        #[cfg(feature = "tcp")]
+        if let Some(sealed) = &self.sealed {
+            return sealed.send(self.socket.as_fd(), bytes);
+        }
+        raw::send(self.socket.as_fd(), bytes)
+    }
+
+    /// Hands the kernel what [`Stream::send`] took and the kernel did not. Returns whether nothing is left.
+    pub(super) fn flush(&self) -> Result<bool, Errno> {
+        #[cfg(feature = "tcp")]
+        if let Some(sealed) = &self.sealed {
+            return sealed.flush(self.socket.as_fd());
+        }
+        Ok(true)
+    }
+
+    /// Returns whether the kernel has all that [`Stream::send`] took.
+    pub(super) fn is_flushed(&self) -> bool {
+        #[cfg(feature = "tcp")]
+        if let Some(sealed) = &self.sealed {
+            return sealed.is_flushed();
+        }
+        true
     }
 
     /// Waits until the stream is ready for `events`, closed or broken; returns `false` if `until` comes first.
@@ -174,19 +243,33 @@ impl Stream {
         }
     }
 
+    /// Repeats `step` whenever the stream is ready for `events`, until it returns something else than `AGAIN`.
+    /// `TIMEDOUT` at `until`.
+    fn repeat<T>(
+        &self,
+        events: PollFlags,
+        until: Instant,
+        mut step: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        loop {
+            match step() {
+                Err(Errno::AGAIN) => {
+                    if !self.wait(events, until)? {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Fills `buffer`. `TIMEDOUT` at `until`, `CONNRESET` if the stream ends before.
     pub(super) fn receive_exact(&self, buffer: &mut [u8], until: Instant) -> Result<(), Errno> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.receive(&mut buffer[filled..]) {
-                Ok(0) => return Err(Errno::CONNRESET),
-                Ok(count) => filled += count,
-                Err(Errno::AGAIN) => {
-                    if !self.wait(PollFlags::IN, until)? {
-                        return Err(Errno::TIMEDOUT);
-                    }
-                }
-                Err(error) => return Err(error),
+            match self.repeat(PollFlags::IN, until, || self.receive(&mut buffer[filled..]))? {
+                0 => return Err(Errno::CONNRESET),
+                count => filled += count,
             }
         }
         Ok(())
@@ -195,17 +278,13 @@ impl Stream {
     /// Sends all of `bytes`. `TIMEDOUT` at `until`.
     pub(super) fn send_all(&self, mut bytes: &[u8], until: Instant) -> Result<(), Errno> {
         while !bytes.is_empty() {
-            match self.send(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(Errno::AGAIN) => {
-                    if !self.wait(PollFlags::OUT, until)? {
-                        return Err(Errno::TIMEDOUT);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+            let count = self.repeat(PollFlags::OUT, until, || self.send(bytes))?;
+            bytes = &bytes[count..];
         }
-        Ok(())
+        self.repeat(PollFlags::OUT, until, || match self.flush()? {
+            true => Ok(()),
+            false => Err(Errno::AGAIN),
+        })
     }
 }
 

@@ -73,7 +73,12 @@ fn on_ranks<T: Send>(world: u32, work: impl Fn(&Bootstrap) -> T + Sync) -> Vec<T
 
 /// Starts this test binary again, to run only the test `name` with `role` in the environment.
 fn child(name: &str, role: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    command(name, role).spawn().unwrap()
+}
+
+fn command(name: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args([
             &format!("bootstrap::tests::{name}"),
             "--exact",
@@ -81,9 +86,8 @@ fn child(name: &str, role: &str) -> Child {
             "--test-threads=1",
         ])
         .env("SYMMEM_TEST_ROLE", role)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stdout(Stdio::piped());
+    command
 }
 
 fn role() -> Option<String> {
@@ -256,7 +260,8 @@ fn different_collectives_at_the_same_time_are_an_error_at_once() {
 
 #[test]
 fn two_of_one_rank_are_an_error_on_all() {
-    for taken in [0, 1].repeat(20) {
+    // Rank 2 never comes, so rank 0 stays for the whole farewell each time.
+    for taken in [0, 1].repeat(4) {
         let job = job();
         let ranks = vec![place(0, 3, &job), place(1, 3, &job), place(taken, 3, &job)];
         for result in connect_all(ranks, LONG) {

@@ -32,7 +32,7 @@ impl<T: Element> SymmetricBuffer<T> {
         let (shared, operation) = (self.world(), "handle");
         shared.health.check()?;
         check_channel(channel, CHANNELS).map_err(|message| shared.invalid(operation, message))?;
-        let watch = shared.health.watch(deadline);
+        let watch = shared.watch(deadline);
         let Some(mut handle) = shared.pad.handle(channel, watch) else {
             return Err(Error::Unsupported {
                 rank: shared.rank,

@@ -325,7 +325,7 @@ impl<'c> Call<'c> {
             nccl: library.is_some(),
         };
         let choice = choose(world, name, &query, options)?;
-        Ok(Self {
+        let call = Self {
             queue,
             name,
             operation,
@@ -333,7 +333,12 @@ impl<'c> Call<'c> {
             options,
             choice,
             library: library.filter(|_| choice.algorithm == AlgorithmCode::VENDOR),
-        })
+        };
+        // A rank that sends only to itself copies.
+        if membership.world() > 1 {
+            queue.admit(name, membership.sequence(options.channel))?;
+        }
+        Ok(call)
     }
 
     fn by_library<'e>(&self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
@@ -341,6 +346,8 @@ impl<'c> Call<'c> {
             return Ok(());
         };
         let submit = self.queue.submit(self.name);
+        // NCCL chooses its own grid.
+        submit.follow(self.membership.sequence(self.options.channel), u32::MAX);
         let rank = submit.rank();
         let messages = entries.map(|entry| {
             let address = submit.address(&entry.operand, rank);
@@ -372,7 +379,8 @@ impl<'c> Call<'c> {
                 self.name,
                 format!(
                     "an exchange of {world} ranks needs {blocks} blocks of {threads} threads, but only {most} can \
-                     be co-resident; use fewer threads"
+                     be co-resident on this device{}; use fewer threads",
+                    selector.residency().because_shared()
                 ),
             ));
         }
@@ -382,6 +390,10 @@ impl<'c> Call<'c> {
         let grid = geometry(blocks, threads);
         let submit = self.queue.submit(self.name);
         submit.hold(slots.allocation());
+        submit.follow(
+            membership.sequence(self.options.channel),
+            selector.residency().fits(blocks),
+        );
         let everyone = &shared.collectives.everyone.slots;
         submit.hold(everyone.allocation());
         let mut arguments = ExchangeArguments {

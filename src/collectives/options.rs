@@ -46,7 +46,9 @@ impl<'a> CollectiveOptions<'a> {
     }
 
     /// Sets the number of blocks of the grid, for example to leave compute units to other kernels. `None`
-    /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks.
+    /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks, or if
+    /// they are more than a collective's share of the device
+    /// ([`crate::Communicator::allow_concurrent_collectives`]).
     /// The host backend has no grids.
     #[must_use]
     pub fn blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
@@ -74,9 +76,9 @@ impl<'a> CollectiveOptions<'a> {
     }
 
     /// Sets the channel, 0 by default; a call on a channel that does not exist is refused. Collectives that may
-    /// be under way at once need different channels. Their grids must be co-resident, which the library does
-    /// not check: otherwise ranks that started different collectives wait for each other until the deadline.
-    /// Use fewer blocks then. While a capture records copy-engine calls on a channel, no other capture may do
+    /// be under way at once need different channels and streams, and
+    /// [`crate::Communicator::allow_concurrent_collectives`], which divides the device among their grids; without
+    /// it, the call is refused. While a capture records copy-engine calls on a channel, no other capture may do
     /// so.
     #[must_use]
     pub fn channel(mut self, channel: u32) -> Self {

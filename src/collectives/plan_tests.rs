@@ -307,6 +307,7 @@ fn header() -> Header<'static> {
         watch: Watch {
             abort: DeviceAddress::NULL,
             record: DeviceAddress::NULL,
+            aborted: DeviceAddress::NULL,
             deadline_ns: 0,
             rank: 0,
             reserved: 0,

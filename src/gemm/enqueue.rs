@@ -31,8 +31,10 @@ impl Queue {
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if matrices do not have the shape that the operation was made for, or
-    /// overlap what is written; the backend's errors; the error that poisoned the communicator. If a peer dies
-    /// or does not come within the deadline, [`crate::Stream::synchronize`] returns the error.
+    /// overlap what is written, or if more collectives than the operation's grid has room for could be under way at
+    /// once ([`crate::Communicator::allow_concurrent_collectives`]); the backend's errors; the error that poisoned
+    /// the communicator. If a peer dies or does not come within the deadline, [`crate::Stream::synchronize`] returns
+    /// the error.
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
         operation: &AllGatherGemm<T>,
@@ -46,14 +48,34 @@ impl Queue {
             call.gather()?;
             steps = rest;
         }
+        if let Some(fits) = operation.fits {
+            call.admit(fits)?;
+        }
         let submit = self.submit(NAME);
         call.hold(&submit);
+        if let Some(fits) = operation.fits {
+            submit.follow(&operation.workspace().sequence, fits);
+        }
         let enqueued = call.submit(&submit, steps);
         submit.end(enqueued)
     }
 }
 
 impl<T: GemmElement> Call<'_, T> {
+    /// Admits the call to run beside the collectives of other streams.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] if the operation's grid was chosen when fewer collectives were allowed at
+    /// once, or if more than allowed could be under way.
+    fn admit(&self, fits: u32) -> Result<()> {
+        let (queue, operation) = (self.queue, self.operation);
+        let residency = queue.world().collectives.selector.residency();
+        residency
+            .check_room(fits, "the operation's grid has", "make the operation again")
+            .map_err(|message| queue.invalid(NAME, message))?;
+        queue.admit(NAME, &operation.workspace().sequence)
+    }
+
     /// Enqueues the steps. Joins all forked streams even after a failure: a capture cannot end while one is not
     /// joined.
     fn submit(&self, submit: &Submit<'_>, steps: &[GemmStep]) -> CallResult<()> {
@@ -64,9 +86,7 @@ impl<T: GemmElement> Call<'_, T> {
         let captured = unsafe { backend.stream_capturing(main) }?;
         let workspace = operation.workspace();
         let deadline = operation.options.deadline;
-        let watch = shared
-            .health
-            .watch(deadline.unwrap_or(shared.deadlines.wait));
+        let watch = shared.watch(deadline.unwrap_or(shared.deadlines.wait));
         let run = Run {
             call: self,
             submit,

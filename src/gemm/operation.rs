@@ -18,6 +18,7 @@ use crate::gemm::words::Words;
 use crate::gemm::workspace::Workspace;
 use crate::gemm::{chunk, tuning};
 use crate::group::provider::Provider;
+use crate::group::residency::Residency;
 use crate::memory::sharing::{self, Origin};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
@@ -55,6 +56,9 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) problem: Problem,
     pub(super) steps: Vec<GemmStep>,
     pub(super) limits: GatheredLimits,
+    /// The most collectives that may be under way at once, so that the grid of a call has room; `None` if no grid
+    /// of a call waits for peers.
+    pub(super) fits: Option<u32>,
     pub(super) words: Words,
     /// `None` only during the drop.
     workspace: Option<Arc<Workspace>>,
@@ -111,6 +115,7 @@ impl Communicator {
             shape: *shape,
             options: *options,
             problem,
+            fits: fits(shared, options, &limits, &steps),
             steps,
             limits,
             words,
@@ -119,6 +124,51 @@ impl Communicator {
             elements: PhantomData,
         })
     }
+}
+
+/// Returns the limits that a rank's share of the device leaves of a kernel's.
+fn share(residency: &Residency, mut limits: GatheredLimits) -> GatheredLimits {
+    if residency.sharers() > 1 {
+        // Copies within a device may need room beside a grid that waits for them.
+        limits.modes &= !GatherMode::WAIT.bit();
+    }
+    let blocks = residency.limit(limits.blocks);
+    if blocks < limits.blocks {
+        limits.blocks = blocks;
+        limits.movers = limits.movers.min(blocks / 2).max(1);
+    }
+    let at_once = limits.at_once_blocks;
+    if residency.sharers() > 1 || residency.limit(at_once) < at_once {
+        limits.modes &= !GatherMode::PUSH_AT_ONCE.bit();
+        limits.at_once_blocks = 0;
+    }
+    // One block cannot both move `A` and multiply.
+    match limits.blocks {
+        0 | 1 if residency.at_once() > 1 => GatheredLimits::default(),
+        _ => limits,
+    }
+}
+
+/// Returns the most collectives that may be under way at once, so that the grid of an operation has room; `None` if
+/// none of its grids waits for peers.
+fn fits(
+    shared: &World,
+    options: &GemmOptions,
+    limits: &GatheredLimits,
+    steps: &[GemmStep],
+) -> Option<u32> {
+    let blocks = steps.iter().filter_map(|step| match step {
+        GemmStep::Gathered {
+            mode: GatherMode::PUSH_AT_ONCE,
+        } => Some(limits.at_once_blocks),
+        GemmStep::Gathered { .. } => Some(options.blocks.unwrap_or(limits.blocks)),
+        // NCCL chooses its own grid.
+        GemmStep::Exchange { .. } => Some(1),
+        // A collective, which is admitted as such; waits of one block; what waits for no peer.
+        _ => None,
+    });
+    let residency = shared.collectives.selector.residency();
+    blocks.max().map(|blocks| residency.fits(blocks))
 }
 
 /// The steps, and the stored heuristic candidates.
@@ -172,13 +222,8 @@ impl Preparation<'_> {
             .ok()
             .flatten()
             .unwrap_or_default();
-        let selector = &shared.collectives.selector;
-        if selector.sharers() > 1 && selector.has_grids() {
-            // Grids that wait for each other must be co-resident on the shared device, and copies within a
-            // device may need room beside a grid that waits for them.
-            limits.blocks /= selector.sharers();
-            limits.movers = limits.movers.min(limits.blocks / 2).max(1);
-            limits.modes &= !(GatherMode::WAIT.bit() | GatherMode::PUSH_AT_ONCE.bit());
+        if shared.collectives.selector.has_grids() {
+            limits = share(shared.collectives.selector.residency(), limits);
         }
         let library = backend.gemm_library();
         let support = DeviceSupport {
@@ -218,8 +263,10 @@ impl Preparation<'_> {
             let kernel = matches!(chosen.0, GemmAlgorithm::Pull | GemmAlgorithm::Push);
             if kernel && world > 1 && blocks > limits.blocks {
                 let most = limits.blocks;
-                let message =
-                    format!("{blocks} blocks, but at most {most} can be co-resident; use fewer");
+                let because = shared.collectives.selector.residency().because_shared();
+                let message = format!(
+                    "{blocks} blocks, but at most {most} can be co-resident on this device{because}; use fewer"
+                );
                 return Err(self.invalid(message));
             }
             let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
@@ -254,6 +301,10 @@ impl Preparation<'_> {
             chunks: division.rows(0).div_ceil(chunk) as u32,
         };
         round.compare(&[
+            (
+                "the limits of the gathering kernel on this device",
+                format!("{limits:?}"),
+            ),
             ("the algorithm", format!("{algorithm:?}")),
             ("the transport", format!("{transport:?}")),
             ("whether the kernel is its own barrier", at_once.to_string()),

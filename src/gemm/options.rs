@@ -26,9 +26,9 @@ pub struct GemmOptions {
     /// small M, which has chunks of its own, is not used.
     pub chunk_rows: Option<usize>,
     /// Blocks of the gathering kernel, for example to leave compute units to others; `None` for as many as can
-    /// be co-resident. Kernels of several operations under way at once must be co-resident, as grids of
-    /// collectives must: use fewer blocks then. If blocks are set, the fused kernel for small M is not used:
-    /// its grid nearly fills the device.
+    /// be co-resident in the operation's share of the device
+    /// ([`crate::Communicator::allow_concurrent_collectives`]). If blocks are set, the fused kernel for small M is
+    /// not used: its grid nearly fills the device.
     pub blocks: Option<u32>,
     /// Whether the caller provides a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
     /// stays; otherwise the operation allocates one.

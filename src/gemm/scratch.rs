@@ -33,6 +33,7 @@ impl Scratch {
             raw: stream,
             owned: true,
             event: None,
+            admitted: 0,
         });
         self.stream = Some(stream);
         let lines = match whole.b_order {

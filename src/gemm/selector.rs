@@ -210,6 +210,7 @@ mod tests {
             movers: 0,
             modes: 0b1110,
             alignment: 1,
+            at_once_blocks: 0,
         },
         library: true,
         collectives: true,

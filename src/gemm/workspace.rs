@@ -13,6 +13,7 @@ use crate::gemm::scratch::Scratch;
 use crate::rank::allocation::Allocation;
 use crate::rank::driver::Driver;
 use crate::rank::release::{Held, Progress, Resource};
+use crate::rank::sequence::Sequence;
 use crate::rank::side::SideStream;
 use std::sync::Arc;
 
@@ -74,6 +75,8 @@ pub(crate) struct Workspace {
     /// For eager and for captured calls.
     pub(super) streams: [StreamsAndEvents; 2],
     pub(super) prepared: Vec<Prepared>,
+    /// The sequence of the operation's calls.
+    pub(super) sequence: Arc<Sequence>,
     /// The resources of a timing that was broken off, which may still be in use.
     pub(super) scratch: Option<Scratch>,
 }

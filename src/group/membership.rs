@@ -1,8 +1,11 @@
 //! Members of a group.
 
+use crate::base::limits::COLLECTIVE_CHANNELS;
 use crate::group::compared::Compared;
 use crate::group::lanes::Lanes;
 use crate::group::slots::Slots;
+use crate::rank::sequence::Sequence;
+use std::sync::Arc;
 
 /// The members of a group, and the memory with which they synchronize.
 pub struct Membership {
@@ -16,6 +19,8 @@ pub struct Membership {
     pub slots: Slots,
     /// This rank's side streams.
     pub lanes: Lanes,
+    /// The sequence of each channel's collectives.
+    pub sequences: [Arc<Sequence>; COLLECTIVE_CHANNELS as usize],
     /// The numbers of calls compared in debug mode.
     pub compared: Compared,
 }
@@ -29,8 +34,14 @@ impl Membership {
             whole,
             slots,
             lanes,
+            sequences: Default::default(),
             compared: Compared::default(),
         }
+    }
+
+    /// Returns the sequence of a channel's collectives.
+    pub fn sequence(&self, channel: u32) -> &Arc<Sequence> {
+        &self.sequences[channel as usize]
     }
 
     /// Returns the number of members.

@@ -16,6 +16,7 @@ use crate::group::operations::{
     reduces, tuning_sources, without_multicast,
 };
 use crate::group::provider::Provider;
+use crate::group::residency::Residency;
 use crate::memory::multicast::object::MulticastStatus;
 
 /// Threads of a block are a multiple of this (a warp, or half a wavefront).
@@ -43,19 +44,18 @@ pub struct Selector {
     copy_engine: bool,
     /// Bytes of each rank's inbox; 0 if pushed reductions need none.
     inbox_bytes: u64,
-    /// Most ranks that share a device.
-    sharers: u32,
+    residency: Residency,
     multicast: MulticastStatus,
 }
 
 impl Selector {
-    /// Reads the backend's table; `rows` take precedence over it.
+    /// Reads the backend's table; `rows` take precedence over it. `units`: SMs or compute units of the device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an invalid row; the backend's errors.
     pub fn read(
         backend: &Backend,
-        capabilities: &Capabilities,
+        (capabilities, units): (&Capabilities, u32),
         rows: &[CollectiveRow],
         rank: usize,
     ) -> Result<Self> {
@@ -77,7 +77,7 @@ impl Selector {
             grids,
             copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
             inbox_bytes: capabilities.reduce_inbox_bytes.into(),
-            sharers: 1,
+            residency: Residency::new(if grids { units } else { 0 }),
             multicast: MulticastStatus::default(),
         };
         for index in 0..MOST_ROWS {
@@ -105,7 +105,13 @@ impl Selector {
 
     /// Sets the largest number of ranks that share a device, the same on all ranks.
     pub fn share_device(&mut self, sharers: u32) {
-        self.sharers = sharers.max(1);
+        self.residency.share_device(sharers);
+    }
+
+    /// Returns the budget of blocks that wait for peers.
+    #[inline]
+    pub fn residency(&self) -> &Residency {
+        &self.residency
     }
 
     /// Returns whether multicast may be chosen without being named: only with a real switch.
@@ -118,11 +124,6 @@ impl Selector {
         self.multicast = status;
     }
 
-    /// Returns the largest number of ranks that share a device.
-    pub fn sharers(&self) -> u32 {
-        self.sharers
-    }
-
     /// Returns whether kernels run as grids; on the host backend one thread does all.
     pub fn has_grids(&self) -> bool {
         self.grids
@@ -133,8 +134,11 @@ impl Selector {
     pub fn describe(&self) -> String {
         let resident = self.resident_of(|kernel| !families::is_multicast(kernel));
         format!(
-            "{:?}{resident:?}{}{}",
-            self.rows, self.copy_engine, self.inbox_bytes
+            "{:?}{resident:?}{} {} {}",
+            self.rows,
+            self.copy_engine,
+            self.inbox_bytes,
+            self.residency.units()
         )
     }
 
@@ -238,14 +242,14 @@ impl Selector {
                 "a block of {threads} threads of {} cannot be resident on this device{}; use fewer threads, or \
                  another algorithm",
                 kernel.name(),
-                self.because_shared()
+                self.residency.because_shared()
             ));
         }
         if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > most) {
             return Err(format!(
                 "{blocks} blocks of {threads} threads wait for each other, but only {most} can be co-resident on \
                  this device{}; use fewer",
-                self.because_shared()
+                self.residency.because_shared()
             ));
         }
         choice.threads = threads;
@@ -253,14 +257,7 @@ impl Selector {
         Ok(choice)
     }
 
-    fn because_shared(&self) -> String {
-        if self.sharers == 1 {
-            return String::new();
-        }
-        format!(", which {} ranks share", self.sharers)
-    }
-
-    /// Returns the most co-resident blocks of a grid whose blocks wait for peers.
+    /// Returns the most blocks of a grid whose blocks wait for peers: its share of the device.
     pub fn most_resident(
         &self,
         kernel: CollectiveKernel,
@@ -270,7 +267,7 @@ impl Selector {
         let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
         let resident =
             families::index(kernel, element).map_or(0, |family| self.resident[family][step]);
-        (resident / self.sharers).min(most_blocks(kernel))
+        self.residency.limit(resident).min(most_blocks(kernel))
     }
 
     /// Returns the row that applies to a call.

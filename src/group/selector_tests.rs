@@ -28,7 +28,7 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
         grids: true,
         copy_engine: true,
         inbox_bytes: 64 << 20,
-        sharers: 1,
+        residency: Residency::new(132),
         multicast: MulticastStatus::default(),
     }
 }
@@ -511,4 +511,50 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
     };
     let chosen = selector.choose(&moved, &Constraints::default()).unwrap();
     assert_eq!(chosen.algorithm, A::MULTICAST);
+}
+
+#[test]
+fn one_collective_at_a_time_has_the_grids_that_it_had_before_there_was_a_budget() {
+    for sharers in [1, 2, 3] {
+        let mut selector = selector(&[]);
+        selector.share_device(sharers);
+        for (kernel, element) in families::all() {
+            for threads in (THREAD_STEP..=MOST_THREADS).step_by(THREAD_STEP as usize) {
+                let alone = if threads <= 512 { 100 } else { 50 };
+                let expected = (alone / sharers).min(most_blocks(kernel));
+                assert_eq!(selector.most_resident(kernel, element, threads), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn collectives_at_once_have_together_as_many_blocks_as_the_device_has_units() {
+    for (sharers, at_once) in [(1, 2), (1, 3), (1, 8), (2, 2), (3, 4)] {
+        let mut selector = selector(&[]);
+        selector.share_device(sharers);
+        selector.residency().divide(at_once);
+        let (most, residency) = (selector.residency().units(), selector.residency());
+        for (kernel, element) in families::all() {
+            for threads in [128, 512, 1024] {
+                let blocks = selector.most_resident(kernel, element, threads);
+                assert!(blocks > 0 && sharers * at_once * blocks <= most);
+                assert!(
+                    residency.fits(blocks) >= at_once,
+                    "a graph of it stays valid"
+                );
+            }
+        }
+        assert!(
+            residency
+                .because_shared()
+                .contains(&format!("where {at_once} collectives"))
+        );
+    }
+    let without_grids = Residency::new(0);
+    without_grids.divide(4);
+    assert_eq!(
+        (without_grids.limit(1), without_grids.fits(1)),
+        (1, u32::MAX)
+    );
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod control;
 pub(crate) mod heartbeat;
+pub(crate) mod host_waits;
 pub(crate) mod record;
 pub(crate) mod watcher;

@@ -7,44 +7,30 @@
 
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
 use crate::base::error::{Error, Result, translate};
+use crate::base::fork_mark::ForkMark;
 use crate::base::limits::WATCH_INTERVAL;
 use crate::base::lock::lock;
 use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
+use crate::health::host_waits::{HostWait, HostWaits};
 use crate::health::record::error_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A stream's hardware wait that only a store to its word can end.
-pub struct HostWait {
-    /// The word, in host memory mapped while the communicator lives.
-    pub word: *const AtomicU32,
-    /// The value that satisfies the wait.
-    pub value: u32,
-    /// The rank that should signal.
-    pub peer: usize,
-    /// The channel.
-    pub channel: u32,
-    /// The time at which the wait was enqueued.
-    pub since: Instant,
-    /// Its deadline, from then on.
-    pub limit: Duration,
-}
-
-// SAFETY: the word is shared memory accessed atomically.
-unsafe impl Send for HostWait {}
-
 /// The health state that calls, streams and the watcher share.
 pub struct Health {
     rank: usize,
+    /// The process that built the communicator. A fork of it touches neither the words nor the control page: the
+    /// driver may not have mapped them there, and what it writes its parent and the peers would see.
+    process: Arc<ForkMark>,
     bootstrap: Arc<Bootstrap>,
     control: ControlBlock,
     words: HostMemory,
     cause: OnceLock<Error>,
-    host_waits: Mutex<Vec<HostWait>>,
+    host_waits: HostWaits,
     heartbeats: Heartbeats,
     /// Hooks that the watcher runs once the communicator is poisoned.
     on_poison: Mutex<Vec<Hook>>,
@@ -70,22 +56,24 @@ impl Health {
         let world = bootstrap.world() as usize;
         Self {
             rank: bootstrap.rank() as usize,
+            process: bootstrap.store().process().clone(),
             heartbeats: Heartbeats::new(world, Instant::now()),
             bootstrap,
             control,
             words,
             cause: OnceLock::new(),
-            host_waits: Mutex::new(Vec::new()),
+            host_waits: HostWaits::new(),
             on_poison: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
     }
 
-    /// Returns what a kernel that waits at most `deadline` watches.
+    /// Returns what a kernel that waits at most `deadline` watches, without the word in device memory.
     pub fn watch(&self, deadline: Duration) -> Watch {
         Watch {
             abort: self.words.device,
             record: DeviceAddress(self.words.device.0 + SIGNAL_STRIDE),
+            aborted: DeviceAddress::NULL,
             deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             rank: self.rank as u32,
             reserved: 0,
@@ -102,8 +90,30 @@ impl Health {
         unsafe { AtomicU32::from_ptr(self.words.host as *mut u32) }
     }
 
-    /// Returns the cause if the communicator is poisoned. Does not block: one atomic load.
+    /// Returns whether this process is a fork of the one that built the communicator. Does not block.
+    #[inline]
+    pub fn is_fork(&self) -> bool {
+        self.process.is_fork()
+    }
+
+    /// Refuses the use of the communicator in a fork. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        match self.is_fork() {
+            false => Ok(()),
+            true => Err(Error::Forked {
+                rank: self.rank,
+                owner: self.process.owner(),
+            }),
+        }
+    }
+
+    /// Returns the cause if the communicator is poisoned, or [`Error::Forked`]. Does not block: two atomic loads.
     pub fn check(&self) -> Result<()> {
+        self.check_process()?;
         match self.cause.get() {
             None => Ok(()),
             Some(cause) => Err(cause.clone()),
@@ -132,6 +142,7 @@ impl Health {
 
     /// Checks as [`Health::check`] does, after reading the wait record.
     pub fn look(&self) -> Result<()> {
+        self.check_process()?;
         if let Some(error) = self.take_record() {
             self.poison(error);
         }
@@ -139,14 +150,15 @@ impl Health {
     }
 
     /// Poisons the communicator; the first cause is kept. Blocks for a message to rank 0, for at most a second
-    /// if rank 0 is stopped.
+    /// if rank 0 is stopped. Does nothing in a fork.
     pub fn poison(&self, cause: Error) {
+        if self.is_fork() {
+            return;
+        }
         let words = cause.to_string();
         let first = self.cause.set(cause).is_ok();
         self.abort_word().store(1, Ordering::SeqCst);
-        for wait in lock(&self.host_waits).drain(..) {
-            release(&wait);
-        }
+        self.host_waits.release_all();
         if first {
             tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
             self.control
@@ -186,16 +198,10 @@ impl Health {
         Some(error)
     }
 
-    /// Makes the watcher release a hardware wait at its deadline, or at once if the communicator is poisoned.
+    /// Makes the watcher release a hardware wait at its deadline, or at once if the communicator is poisoned. Neither
+    /// locks nor allocates, except beyond the number of waits of [`HostWaits::add`].
     pub fn guard(&self, wait: HostWait) {
-        let mut waits = lock(&self.host_waits);
-        // Waits that were satisfied need no guard any more.
-        waits.retain(|wait| !satisfied(wait));
-        if self.cause.get().is_some() {
-            release(&wait);
-        } else {
-            waits.push(wait);
-        }
+        self.host_waits.add(wait);
     }
 
     /// Returns whether a rank has left or died, and takes part in nothing any more.
@@ -262,8 +268,11 @@ impl Health {
         }
     }
 
-    /// Makes one round of the watcher.
+    /// Makes one round of the watcher; none in a fork.
     pub fn watch_once(&self) {
+        if self.is_fork() {
+            return;
+        }
         self.control.beat(self.rank);
         self.heartbeats.look(&self.control, Instant::now());
         if let Some(error) = self.take_record() {
@@ -305,27 +314,17 @@ impl Health {
         {
             self.poison(error);
         }
-        let expired = {
-            let mut waits = lock(&self.host_waits);
-            waits.retain(|wait| !satisfied(wait));
-            let position = waits
-                .iter()
-                .position(|wait| wait.since.elapsed() > wait.limit);
-            position.map(|position| waits.swap_remove(position))
-        };
-        if let Some(wait) = expired {
-            // SAFETY: the word is mapped while the communicator lives.
-            let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
+        if let Some(wait) = self.host_waits.expired() {
             self.poison_once(|| Error::Timeout {
                 rank: self.rank,
                 peer: wait.peer,
                 operation: "wait_signal",
                 channel: wait.channel,
                 expected: wait.value,
-                seen,
+                seen: wait.seen(),
                 waited: Some(wait.since.elapsed()),
             });
-            release(&wait);
+            wait.release();
         }
     }
 
@@ -360,18 +359,5 @@ impl Health {
         let _ = watcher.join();
         // The hooks hold the resources that they would end.
         lock(&self.on_poison).clear();
-    }
-}
-
-fn satisfied(wait: &HostWait) -> bool {
-    // SAFETY: the word is mapped while the communicator lives.
-    let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
-    symmem_core::epoch::reached(seen, wait.value)
-}
-
-fn release(wait: &HostWait) {
-    if !satisfied(wait) {
-        // SAFETY: as above.
-        unsafe { &*wait.word }.store(wait.value, Ordering::SeqCst);
     }
 }

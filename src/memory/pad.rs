@@ -8,6 +8,7 @@
 //! waited    [channel][peer]    counter: signals this rank has waited for        (likewise)
 //! arrivals  [channel][peer]    by which the blocks of a put find the last       (likewise)
 //! departures [channel][peer]   by which the blocks of a waiting grid do         (likewise)
+//! aborted                      set by the first wait that sees an abort         (likewise)
 //! ```
 //!
 //! The first [`CHANNELS`] channels are for signals, the [`BARRIER_CHANNELS`] after them for barriers,
@@ -44,7 +45,7 @@ impl SignalPad {
     /// Returns the bytes of the device allocation.
     pub fn bytes(world: usize) -> u64 {
         let world = world as u64;
-        ALL * world * (SIGNAL_STRIDE + 4 * 4)
+        Self::aborted_offset(world) + 4
     }
 
     /// Makes a pad in `allocation`, which is zeroed.
@@ -60,6 +61,18 @@ impl SignalPad {
             allocation,
             host,
         }
+    }
+
+    /// Returns the offset of the word about aborts, in a cache line of its own: waits read it while kernels count.
+    fn aborted_offset(world: u64) -> u64 {
+        (ALL * world * (SIGNAL_STRIDE + 4 * 4)).next_multiple_of(SIGNAL_STRIDE)
+    }
+
+    /// Returns the address of [`Watch::aborted`] on this rank. The pad is new and zeroed in each communicator, a rebuilt
+    /// one included, so no communicator sees the abort of another.
+    pub fn aborted(&self) -> DeviceAddress {
+        let offset = Self::aborted_offset(self.world);
+        self.allocation.at(self.rank as usize, offset)
     }
 
     fn word(&self, at: u64, channel: u64, giver: u64) -> DeviceAddress {
@@ -165,6 +178,8 @@ impl SignalPad {
             signals[peer as usize] = self.word(peer, index, 0);
         }
         Some(Handle {
+            size: Handle::SIZE,
+            version: Handle::VERSION,
             watch,
             bases: [DeviceAddress::NULL; MAX_RANKS],
             signals,

@@ -257,9 +257,10 @@ impl Drop for Unmapping<'_> {
 }
 
 /// Bytes of an encoded handle.
-const HANDLE_BYTES: usize = 96;
+pub(crate) const HANDLE_BYTES: usize = 96;
 
-fn encode(handle: &ExportedHandle) -> Vec<u8> {
+/// Encodes a handle, without the descriptor, which travels beside it.
+pub(crate) fn encode(handle: &ExportedHandle) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HANDLE_BYTES);
     bytes.extend_from_slice(&handle.kind.0.to_le_bytes());
     bytes.extend_from_slice(&handle.device.to_le_bytes());
@@ -270,7 +271,8 @@ fn encode(handle: &ExportedHandle) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
+/// Decodes a handle and ignores what follows it; `None` if it is too short.
+pub(crate) fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     Some(ExportedHandle {

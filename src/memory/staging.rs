@@ -133,14 +133,18 @@ impl Staging {
         source: DeviceAddress,
         bytes: usize,
     ) -> Result<()> {
+        const NAME: &str = "host copy";
         // After a failure an earlier copy may still use the staging memory.
         driver.health.check()?;
         let bytes = bytes as u64;
         let transfer = Transfer::by_engine(destination, source, bytes);
         // SAFETY: the caller names live memory; the copy is waited for, so both ranges stay live.
-        unsafe { driver.backend.transfer(&transfer, stream) }
-            .map_err(|failure| driver.failed("host copy", failure).about(None, bytes))?;
-        driver.wait_idle(stream, self.deadline)
+        let enqueue = || unsafe { driver.backend.transfer(&transfer, stream) };
+        driver
+            .outside_captures(stream, enqueue)
+            .map_err(|failure| driver.failed(NAME, failure).about(None, bytes))?
+            .ok_or_else(|| driver.captured(NAME))?;
+        driver.wait_through_captures(stream, self.deadline)
     }
 }
 

@@ -36,7 +36,8 @@ const FAILED: u8 = 1;
 /// One collective call on the control plane.
 pub struct Round<'a> {
     agreement: &'a Agreement,
-    number: MutexGuard<'a, u64>,
+    /// `None` in a fork, where a thread that is not there may hold the lock.
+    number: Option<MutexGuard<'a, u64>>,
     operation: &'static str,
 }
 
@@ -100,9 +101,10 @@ impl Agreement {
 
     /// Begins a collective call. Threads of a rank take turns.
     pub fn begin(&self, operation: &'static str) -> Round<'_> {
+        let forked = self.bootstrap.store().process().is_fork();
         Round {
             agreement: self,
-            number: lock(&self.number),
+            number: (!forked).then(|| lock(&self.number)),
             operation,
         }
     }
@@ -115,7 +117,7 @@ impl Round<'_> {
 
     /// Returns the number of the step, the same on all ranks.
     pub fn number(&self) -> u64 {
-        *self.number
+        self.number.as_deref().copied().unwrap_or_default()
     }
 
     /// Exchanges bytes: returns every rank's bytes in rank order. Blocks until all ranks have come.
@@ -141,8 +143,10 @@ impl Round<'_> {
             // The rank that poisoned it has told the others; this check also reports a wait that just gave up.
             health.look()?;
         }
-        *self.number += 1;
-        let tag = format!("agreement/{}", *self.number);
+        if let Some(number) = &mut self.number {
+            **number += 1;
+        }
+        let tag = format!("agreement/{}", self.number());
         let mut message = Vec::with_capacity(1 + self.operation.len() + payload.len());
         message.push(self.operation.len() as u8);
         message.extend_from_slice(self.operation.as_bytes());

@@ -116,8 +116,13 @@ impl Context {
         lock(&self.closing).push(closing);
     }
 
-    /// Takes a resource whose handle is gone, and releases the resources that are no longer used.
+    /// Takes a resource whose handle is gone, and releases the resources that are no longer used. In a fork the
+    /// resource is its parent's, and nothing happens.
     pub fn give_up(&self, held: Held) {
+        if self.health.is_fork() {
+            std::mem::forget(held);
+            return;
+        }
         self.released.push(held);
         self.reclaim();
     }
@@ -135,9 +140,11 @@ impl Context {
 }
 
 impl ContextState {
-    /// Releases resources that were given up and are no longer used. Costs one atomic load if there are none.
+    /// Releases resources that were given up and are no longer used. Costs two atomic loads if there are none.
     pub fn reclaim(&self) {
-        self.released.reclaim(&self.driver);
+        if !self.health.is_fork() {
+            self.released.reclaim(&self.driver);
+        }
     }
 }
 
@@ -161,8 +168,12 @@ impl Deref for ContextState {
 
 impl Drop for Context {
     /// Releases everything, on a thread that is abandoned if a call of the driver never returns. Takes at most
-    /// [`TEARDOWN`], and the farewell to the other ranks.
+    /// [`TEARDOWN`], and the farewell to the other ranks. Does nothing in a fork, which has neither the threads of
+    /// the backend nor the right to release what its parent uses.
     fn drop(&mut self) {
+        if self.health.is_fork() {
+            return;
+        }
         let rank = self.rank;
         // SAFETY: taken once, here, where `self` ends.
         let state = unsafe { ManuallyDrop::take(&mut self.state) };

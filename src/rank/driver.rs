@@ -145,7 +145,10 @@ impl Driver {
     /// Registers a stream, so that nothing it may use is released while it has work. A caller's stream may be
     /// registered more than once.
     pub fn add_stream(&self, stream: KnownStream) {
-        self.streams.known().push(stream);
+        // In a fork a thread that is not there may hold the lock.
+        if !self.health.is_fork() {
+            self.streams.known().push(stream);
+        }
     }
 
     /// Removes one entry of a stream, if it has no work. A stream made here may also be registered as the
@@ -155,7 +158,7 @@ impl Driver {
         let index = streams
             .iter()
             .position(|known| known.raw == raw && known.owned == owned)?;
-        matches!(self.is_idle(raw), Ok(true)).then(|| streams.swap_remove(index))
+        matches!(self.is_idle(&self.streams, raw), Ok(true)).then(|| streams.swap_remove(index))
     }
 
     /// Takes the streams that are left, to be destroyed: from here on nobody asks them for work.
@@ -163,15 +166,77 @@ impl Driver {
         std::mem::take(&mut *self.streams.known())
     }
 
+    /// Makes a call on a stream that a capture forbids, or that a capture would record, unless the stream is being
+    /// captured: then the call is not made, and the result is `None`. This communicator begins no capture meanwhile.
+    ///
+    /// # Errors
+    /// The failure of the call.
+    pub fn outside_captures<R>(
+        &self,
+        stream: RawStream,
+        call: impl FnOnce() -> CallResult<R>,
+    ) -> CallResult<Option<R>> {
+        self.outside_captures_of(&self.streams, stream, call)
+    }
+
+    /// Makes a call as [`Driver::outside_captures`] does, on a stream of the communicator that has `owner`.
+    fn outside_captures_of<R>(
+        &self,
+        owner: &Streams,
+        stream: RawStream,
+        call: impl FnOnce() -> CallResult<R>,
+    ) -> CallResult<Option<R>> {
+        let _held = owner.hold_captures();
+        // SAFETY: every stream that reaches this is live.
+        let captured = || unsafe { self.backend.stream_capturing(stream) };
+        if captured()? {
+            return Ok(None);
+        }
+        match call() {
+            // A capture through the driver's own API may have begun between the two calls.
+            Err(_) if matches!(captured(), Ok(true)) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    /// Makes the error of `operation` on a stream that is being captured.
+    pub fn captured(&self, operation: &'static str) -> Error {
+        self.invalid(
+            operation,
+            "the stream is being captured; end the capture first",
+        )
+    }
+
     /// Waits until a stream is idle, the deadline passes or the communicator is poisoned. Once it is poisoned,
     /// waits until the stream has drained, since waiting kernels leave by the abort word.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] once another thread captures the stream, whose earlier work may still run: that
+    /// poisons nothing. [`Error::HostTimeout`], and the error that poisoned the communicator.
     pub fn wait_idle(&self, stream: RawStream, deadline: Duration) -> Result<()> {
+        self.wait(stream, deadline, false)
+    }
+
+    /// Waits as [`Driver::wait_idle`] does, and also while another thread captures the stream: for callers that must
+    /// not return before their work is done.
+    ///
+    /// # Errors
+    /// As [`Driver::wait_idle`], except for a capture.
+    pub fn wait_through_captures(&self, stream: RawStream, deadline: Duration) -> Result<()> {
+        self.wait(stream, deadline, true)
+    }
+
+    fn wait(&self, stream: RawStream, deadline: Duration, through_captures: bool) -> Result<()> {
+        self.health.check_process()?;
         let mut budget = WaitBudget::new(deadline.saturating_add(VERDICT_GRACE));
         loop {
             // SAFETY: every stream that reaches this is live.
-            match unsafe { self.backend.stream_idle(stream) } {
-                Ok(false) => {}
-                Ok(true) => return self.health.look(),
+            let idle = || unsafe { self.backend.stream_idle(stream) };
+            match self.outside_captures(stream, idle) {
+                Ok(Some(false)) => {}
+                Ok(Some(true)) => return self.health.look(),
+                Ok(None) if through_captures => {}
+                Ok(None) => return Err(self.captured("synchronize")),
                 Err(failure) => {
                     let lost = failure.status == Status::CONTEXT_LOST;
                     self.health.poison(self.failed("synchronize", failure));
@@ -195,26 +260,25 @@ impl Driver {
         }
     }
 
-    /// Returns whether a stream has no work. A query during a capture would invalidate the capture, so it is an
-    /// error.
-    pub fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
+    /// Returns whether a stream of the communicator that has `owner` is without work. A query during a capture would
+    /// invalidate the capture, so it is an error.
+    fn is_idle(&self, owner: &Streams, stream: RawStream) -> CallResult<bool> {
         // SAFETY: known streams are live while their list is locked, as it is by the callers.
-        unsafe {
-            if self.backend.stream_capturing(stream)? {
-                return Err(Failure::new(
-                    Status::UNSUPPORTED,
-                    "stream_idle",
-                    "a stream is being captured; end the capture first",
-                ));
-            }
-            self.backend.stream_idle(stream)
-        }
+        let idle = || unsafe { self.backend.stream_idle(stream) };
+        let asked = self.outside_captures_of(owner, stream, idle);
+        asked?.ok_or_else(|| {
+            Failure::new(
+                Status::UNSUPPORTED,
+                "stream_idle",
+                "a stream is being captured; end the capture first",
+            )
+        })
     }
 
     /// Returns whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
         for stream in self.streams.known().iter() {
-            if !self.is_idle(stream.raw)? {
+            if !self.is_idle(&self.streams, stream.raw)? {
                 return Ok(false);
             }
         }
@@ -231,12 +295,14 @@ impl Driver {
         self.streams.neighbors().iter().all(|other| {
             // A stream of the same device can be asked by any backend that has opened it.
             other.tickets.none_out()
-                && (other.known().iter()).all(|stream| self.is_idle(stream.raw).unwrap_or(false))
+                && (other.known().iter())
+                    .all(|stream| self.is_idle(other, stream.raw).unwrap_or(false))
         })
     }
 
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
+        self.health.check_process()?;
         let mut budget = WaitBudget::new(deadline);
         while !self
             .idle_now()

@@ -1,7 +1,7 @@
 //! One rank: its device, its allocations, its enqueued work, and the release of resources that it gave up.
 //!
-//! Bottom up: `streams`; `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
-//! `teardown`.
+//! Bottom up: `streams`; `driver`; `release`; `sequence`, `side`, `allocation`; `operand`; `submit`; `agreement`;
+//! `context`; `teardown`.
 
 pub(crate) mod agreement;
 pub(crate) mod allocation;
@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod operand;
 pub(crate) mod release;
+pub(crate) mod sequence;
 pub(crate) mod side;
 pub(crate) mod streams;
 pub(crate) mod submit;

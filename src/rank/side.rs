@@ -37,6 +37,7 @@ impl SideStream {
             raw,
             owned: true,
             event: Some(event),
+            admitted: 0,
         });
         Ok(Self { raw, event })
     }

@@ -7,7 +7,9 @@
 
 use crate::backend::abi::{DeviceDescription, RawEvent, RawStream};
 use crate::base::lock::lock;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use symmem_core::tickets::Tickets;
 
 /// A stream that may use memory of this rank.
@@ -19,6 +21,8 @@ pub struct KnownStream {
     pub owned: bool,
     /// The event of a side stream, destroyed with it.
     pub event: Option<RawEvent>,
+    /// The period in which it last had a collective; 0 for never. See [`crate::rank::sequence::Admission`].
+    pub admitted: u32,
 }
 
 /// The streams of one rank.
@@ -28,6 +32,8 @@ pub struct Streams {
     /// The device that frees wait for; `None` on the host, where no free waits.
     device: Option<[u8; 16]>,
     known: Mutex<Vec<KnownStream>>,
+    /// Held exclusively while a capture begins, and shared by calls that would invalidate a capture.
+    captures: RwLock<()>,
 }
 
 /// The streams of all communicators of this process.
@@ -42,6 +48,7 @@ impl Streams {
             tickets: Tickets::default(),
             device: on_gpu.then_some(device.uuid),
             known: Mutex::default(),
+            captures: RwLock::default(),
         });
         let mut process = lock(&PROCESS);
         process.retain(|other| other.strong_count() > 0);
@@ -52,6 +59,46 @@ impl Streams {
     /// Returns the locked list of streams: they stay live while it is locked.
     pub fn known(&self) -> MutexGuard<'_, Vec<KnownStream>> {
         lock(&self.known)
+    }
+
+    /// Keeps this communicator from beginning captures while the guard lives. A thread holds one guard at a time, and
+    /// only for a call that does not wait.
+    pub fn hold_captures(&self) -> RwLockReadGuard<'_, ()> {
+        // The lock guards no data that a panic could leave half changed.
+        self.captures.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the guards of [`Streams::hold_captures`], and keeps others waiting while a capture begins.
+    pub fn begin_capture(&self) -> RwLockWriteGuard<'_, ()> {
+        self.captures
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a stream to collectives in `period`, if `allowed` of the number of admitted streams, with this one,
+    /// returns true.
+    ///
+    /// # Errors
+    /// That number, if it is not allowed.
+    pub fn admit(
+        &self,
+        raw: RawStream,
+        period: u32,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Result<(), usize> {
+        let mut known = self.known();
+        // A stream may be registered more than once, and its entries may be removed one by one.
+        let admitted = known.iter().filter(|one| one.admitted == period);
+        let mut admitted: Vec<u64> = admitted.map(|one| one.raw.0).chain([raw.0]).collect();
+        admitted.sort_unstable();
+        admitted.dedup();
+        if !allowed(admitted.len()) {
+            return Err(admitted.len());
+        }
+        for one in known.iter_mut().filter(|one| one.raw == raw) {
+            one.admitted = period;
+        }
+        Ok(())
     }
 
     /// Returns the streams of the process's other communicators on the same device; none on the host backend.

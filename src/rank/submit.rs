@@ -7,25 +7,56 @@ use crate::base::lock::{into_inner, lock};
 use crate::rank::driver::Driver;
 use crate::rank::operand::Operand;
 use crate::rank::release::{Held, Resource};
+use crate::rank::sequence::Sequence;
 use std::sync::{Arc, Mutex};
 use symmem_core::tickets::Ticket;
 
 /// The resources that recorded work uses, collected while a stream is captured.
 #[derive(Default)]
-pub struct Recording(Mutex<Vec<Held>>);
+pub struct Recording {
+    held: Mutex<Vec<Held>>,
+    collectives: Mutex<Collectives>,
+}
+
+/// The collectives in recorded work.
+pub struct Collectives {
+    /// Their sequences, each once.
+    pub sequences: Vec<Arc<Sequence>>,
+    /// The most collectives that may be under way at once, so that the largest of their grids has room.
+    pub fits: u32,
+}
+
+impl Default for Collectives {
+    fn default() -> Self {
+        Self {
+            sequences: Vec::new(),
+            fits: u32::MAX,
+        }
+    }
+}
 
 impl Recording {
     fn keep<R: Resource + 'static>(&self, resource: &Arc<R>) {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.held);
         let same = |known: &Held| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(resource));
         if !held.iter().any(same) {
             held.push(resource.clone());
         }
     }
 
-    /// Returns all resources.
-    pub fn finish(self) -> Vec<Held> {
-        into_inner(self.0)
+    fn follow(&self, sequence: &Arc<Sequence>, fits: u32) {
+        self.keep(sequence);
+        let mut collectives = lock(&self.collectives);
+        collectives.fits = collectives.fits.min(fits);
+        let known = &mut collectives.sequences;
+        if !known.iter().any(|known| Arc::ptr_eq(known, sequence)) {
+            known.push(sequence.clone());
+        }
+    }
+
+    /// Returns all resources, and the collectives.
+    pub fn finish(self) -> (Vec<Held>, Collectives) {
+        (into_inner(self.held), into_inner(self.collectives))
     }
 }
 
@@ -97,6 +128,15 @@ impl<'q> Submit<'q> {
     pub fn hold<R: Resource + 'static>(&self, resource: &Arc<R>) {
         if let Some(recording) = self.recording {
             recording.keep(resource);
+        }
+    }
+
+    /// Makes the recorded graph, if there is one, run collectives of `sequence`. Its grids have room if at most
+    /// `fits` collectives may be under way at once.
+    #[inline]
+    pub fn follow(&self, sequence: &Arc<Sequence>, fits: u32) {
+        if let Some(recording) = self.recording {
+            recording.follow(sequence, fits);
         }
     }
 

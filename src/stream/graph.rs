@@ -5,7 +5,7 @@ use crate::backend::abi::{RawGraphExec, RawStream};
 use crate::base::error::Result;
 use crate::rank::driver::Driver;
 use crate::rank::release::{Held, Progress, Resource};
-use crate::rank::submit::Recording;
+use crate::rank::submit::Collectives;
 use crate::stream::queue::{Queue, Stream};
 use crate::world::world::World;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub struct Graph {
 /// A graph on the device, and the resources that its work uses.
 struct Recorded {
     exec: RawGraphExec,
+    collectives: Collectives,
     _uses: Vec<Held>,
 }
 
@@ -74,20 +75,39 @@ impl Queue {
     /// this one alive.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] for a graph of another communicator; the backend's errors; the error
-    /// that poisoned the communicator.
+    /// [`crate::Error::InvalidArgument`] for a graph of another communicator, for a graph whose grids were chosen
+    /// before more collectives were allowed at once than they have room for, and if more collectives than allowed
+    /// could be under way at once ([`crate::Communicator::allow_concurrent_collectives`]); the backend's errors;
+    /// the error that poisoned the communicator.
     pub fn launch_graph(&self, graph: &Graph) -> Result<()> {
         self.check_same(&graph.world, "graph launch")?;
         self.world().health.check()?;
         let Some(recorded) = &graph.recorded else {
             return Ok(());
         };
+        self.admit_graph(&recorded.collectives)?;
         let submit = self.submit("graph launch");
         submit.hold(recorded);
+        let Collectives { sequences, fits } = &recorded.collectives;
+        for sequence in sequences {
+            submit.follow(sequence, *fits);
+        }
         let exec = recorded.exec;
         // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
         let enqueued = unsafe { submit.backend().graph_launch(exec, submit.stream()) };
         submit.end(enqueued)
+    }
+
+    /// Admits the collectives of a graph. Their grids were chosen at the capture: a graph with larger grids than
+    /// there is room for now is refused, since grids cannot be changed in it.
+    fn admit_graph(&self, Collectives { sequences, fits }: &Collectives) -> Result<()> {
+        const NAME: &str = "graph launch";
+        let residency = self.world().collectives.selector.residency();
+        residency
+            .check_room(*fits, "the graph's grids have", "capture it again")
+            .map_err(|message| self.invalid(NAME, message))?;
+        let mut sequences = sequences.iter();
+        sequences.try_for_each(|sequence| self.admit(NAME, sequence))
     }
 }
 
@@ -101,10 +121,12 @@ impl Capture {
     fn begin(stream: &Stream) -> Result<Self> {
         let world = stream.world();
         world.health.check()?;
+        let raw = stream.raw_handle();
+        // Another thread may be asking for the progress of this stream, which would invalidate the capture.
+        let _beginning = world.streams.begin_capture();
         // Another capture of this stream may be under way, through the driver's API or another value that wraps
         // the stream.
         stream.refuse_capture("capture")?;
-        let raw = stream.raw_handle();
         // SAFETY: the stream is live.
         unsafe { world.backend.capture_begin(raw) }
             .map_err(|failure| world.failed("capture", failure))?;
@@ -116,17 +138,22 @@ impl Capture {
 
     fn end(mut self) -> Result<Graph> {
         let (world, raw) = (self.queue.world().clone(), self.queue.raw_handle());
+        world.health.check_process()?;
         // SAFETY: the capture began in `begin`.
         let graph = unsafe { world.backend.capture_end(raw) }
             .map_err(|failure| world.failed("capture", failure))?;
         self.ended = true;
         let recording = self.queue.take_recording();
-        let uses = recording.map_or(Vec::new(), Recording::finish);
+        let (uses, collectives) = recording.unwrap_or_default().finish();
         // SAFETY: ended above; used only here.
         let exec = unsafe { world.backend.graph_instantiate(graph) }
             .map_err(|failure| world.failed("capture", failure))?;
         Ok(Graph {
-            recorded: Some(Arc::new(Recorded { exec, _uses: uses })),
+            recorded: Some(Arc::new(Recorded {
+                exec,
+                collectives,
+                _uses: uses,
+            })),
             world,
         })
     }
@@ -142,6 +169,10 @@ impl Drop for Capture {
 }
 
 fn end_capture(world: &World, raw: RawStream) {
+    if world.health.is_fork() {
+        // The capture is its parent's.
+        return;
+    }
     // SAFETY: the stream is live.
     if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(false)) {
         // An attempt to end the capture failed, and ended it.

@@ -4,8 +4,8 @@
 //! is loaded, with all its functions, only while this rank's streams are idle. It is unloaded once its handles
 //! are gone, no graph has its kernels and the streams are idle.
 
-use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, RawModule, Status};
-use crate::backend::{Device, Failure, argument_bytes};
+use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, Handle, RawFunction, RawModule, Status};
+use crate::backend::{CallResult, Device, Failure, argument_bytes};
 use crate::base::error::{Error, Result};
 use crate::rank::driver::Driver;
 use crate::rank::release::{Progress, Resource};
@@ -43,12 +43,17 @@ pub struct Module(Arc<Owner>);
 pub struct Function {
     raw: RawFunction,
     owner: Arc<Owner>,
+    name: Arc<str>,
+    /// Whether it may be launched with a [`Handle`], or with arguments large enough to hold one.
+    takes_handles: bool,
 }
 
 /// Gives the module up with the last handle.
 struct Owner {
     loaded: Option<Arc<Loaded>>,
     world: Arc<World>,
+    /// The version of [`Handle`] with which the code was compiled; `None` if it does not include the header.
+    handles: Option<u32>,
 }
 
 impl Owner {
@@ -56,6 +61,15 @@ impl Owner {
         self.loaded
             .as_ref()
             .expect("taken only by `drop`, which ends the value")
+    }
+
+    fn other_headers(&self, kernel: &str) -> Error {
+        Error::HandleVersion {
+            rank: self.world.rank,
+            kernel: kernel.into(),
+            found: self.handles,
+            expected: Handle::VERSION,
+        }
     }
 }
 
@@ -76,6 +90,9 @@ impl std::fmt::Debug for Owner {
 impl Communicator {
     /// Loads device code, in any form that the driver takes, with all its functions. Blocks until this rank's
     /// streams are idle, for at most the setup deadline. Load before you enqueue work that waits for peers.
+    ///
+    /// The code is looked through once for the version of `symmem/handle.h` with which it was compiled, which
+    /// [`Module::function`] and launches compare.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the backend launches no kernels (the host backend) or while a stream is being
@@ -98,11 +115,39 @@ impl Communicator {
         // SAFETY: the bytes are there; the caller vouches for the code.
         let raw = unsafe { world.backend.module_load(code) }
             .map_err(|failure| refused(world, operation, failure).about(None, bytes))?;
-        Ok(Module(Arc::new(Owner {
+        // Made first, so that the code is unloaded if the look-ups fail.
+        let mut owner = Owner {
             loaded: Some(Arc::new(Loaded(raw))),
             world: world.clone(),
-        })))
+            handles: None,
+        };
+        owner.handles =
+            handle_version(world, raw).map_err(|failure| refused(world, operation, failure))?;
+        Ok(Module(Arc::new(owner)))
     }
+}
+
+/// Versions of [`Handle`] after this one that are still recognized, to be named in an error.
+const LATER_VERSIONS: u32 = 4;
+
+/// Returns the version of [`Handle`] with which the module's code was compiled, by the marker that the device headers
+/// leave in it; `None` if there is none.
+fn handle_version(world: &World, module: RawModule) -> CallResult<Option<u32>> {
+    let earlier_and_later =
+        (1..=Handle::VERSION + LATER_VERSIONS).filter(|&version| version != Handle::VERSION);
+    for version in std::iter::once(Handle::VERSION).chain(earlier_and_later) {
+        // SAFETY: the module was loaded by the caller, and is live.
+        match unsafe {
+            world
+                .backend
+                .module_function(module, &Handle::marker(version))
+        } {
+            Ok(_) => return Ok(Some(version)),
+            Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Turns a failure to load into an error. Only a lost context counts as a fault of the device: other ranks do
@@ -119,8 +164,29 @@ impl Module {
     /// [`Communicator::load_module`] does.
     ///
     /// # Errors
-    /// The backend's error, which names the kernel; the error that poisoned the communicator.
+    /// [`Error::HandleVersion`] if the module was compiled with `symmem/handle.h` of another version of symmem, whose
+    /// handles have another layout; the backend's error, which names the kernel; the error that poisoned the
+    /// communicator.
     pub fn function(&self, name: &str) -> Result<Function> {
+        match self.0.handles {
+            Some(version) if version != Handle::VERSION => {
+                self.0.world.health.check()?;
+                Err(self.0.other_headers(name))
+            }
+            own_headers => self.find(name, own_headers.is_some()),
+        }
+    }
+
+    /// Returns the kernel of this name as [`Module::function`] does, from any code, for any arguments. The kernel must
+    /// take no [`Handle`].
+    ///
+    /// # Errors
+    /// The backend's error, which names the kernel; the error that poisoned the communicator.
+    pub fn plain_function(&self, name: &str) -> Result<Function> {
+        self.find(name, true)
+    }
+
+    fn find(&self, name: &str, takes_handles: bool) -> Result<Function> {
         let world = &self.0.world;
         world.health.check()?;
         world.wait_all_idle(world.deadlines.setup)?;
@@ -131,6 +197,8 @@ impl Module {
         Ok(Function {
             raw,
             owner: self.0.clone(),
+            name: name.into(),
+            takes_handles,
         })
     }
 }
@@ -141,11 +209,14 @@ impl Queue {
     /// is copied before the call returns.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a function of another communicator; the backend's errors, for example for
-    /// a geometry that the device or the kernel does not support; the error that poisoned the communicator.
+    /// [`Error::InvalidArgument`] for a function of another communicator; [`Error::HandleVersion`] for arguments
+    /// that are as large as a [`Handle`] if the code was compiled without this version's `symmem/handle.h` (unless
+    /// it comes from [`Module::plain_function`]); the backend's errors, for example for a
+    /// geometry that the device or the kernel does not support; the error that poisoned the communicator.
     ///
     /// # Safety
-    /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry.
+    /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry. It takes
+    ///   a [`Handle`] only if it comes from [`Module::function`].
     /// - The memory that the kernel accesses is live until the stream has passed this point, and in a capture
     ///   until the graph's last launch. So drop buffers whose [`crate::SymmetricBuffer::handle`] or address the
     ///   kernel takes only after that. (The library keeps a buffer that is dropped while the stream has work
@@ -165,6 +236,10 @@ impl Queue {
                 operation,
                 "function and stream belong to different communicators",
             ));
+        }
+        // Smaller arguments hold no handle.
+        if size_of::<A>() >= size_of::<Handle>() && !function.takes_handles {
+            return Err(function.owner.other_headers(&function.name));
         }
         let bytes = argument_bytes(arguments);
         let submit = self.submit(operation);

@@ -4,6 +4,7 @@ use crate::backend::Device;
 use crate::backend::abi::{RawStream, SignalPlacementCode};
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_channel;
+use crate::rank::sequence::{Admission, Sequence};
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
 use crate::rank::submit::{Recording, Submit};
@@ -15,8 +16,8 @@ use std::time::Duration;
 /// An ordered queue of device work: a [`Stream`], or the graph that [`Stream::capture`] records.
 ///
 /// Every method enqueues work and returns without waiting for it; [`Stream::synchronize`] waits. Outside of a
-/// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: a wait for a
-/// signal in host memory is registered with the watcher, and an [`crate::Exchange`] of more than 32 sends and
+/// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: more than 256 waits
+/// for signals in host memory at a time, and an [`crate::Exchange`] of more than 32 sends and
 /// receives allocates. Collectives that are compared ([`crate::Configuration::check_calls`]) do both, and block
 /// until the other ranks have made the call.
 ///
@@ -32,6 +33,8 @@ pub struct Queue {
     raw: RawStream,
     /// Resources that the recorded work uses; `None` outside of a capture.
     recording: Option<Recording>,
+    /// The period in which the stream has collectives.
+    admission: Admission,
 }
 
 impl Queue {
@@ -41,6 +44,7 @@ impl Queue {
             world,
             raw,
             recording: Some(Recording::default()),
+            admission: Admission::default(),
         }
     }
 
@@ -72,6 +76,22 @@ impl Queue {
     #[inline]
     pub(crate) fn submit(&self, operation: &'static str) -> Submit<'_> {
         Submit::begin(operation, &self.world, self.raw, self.recording.as_ref())
+    }
+
+    /// Admits a collective of `sequence` to run beside those of other streams. In a capture nothing runs; the
+    /// launch of the graph is admitted instead.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if more collectives could be under way at once than the ranks have agreed on.
+    #[inline]
+    pub(crate) fn admit(&self, operation: &'static str, sequence: &Arc<Sequence>) -> Result<()> {
+        if self.recording.is_some() {
+            return Ok(());
+        }
+        let residency = self.world.collectives.selector.residency();
+        residency
+            .admit(&self.world, sequence, (&self.admission, self.raw))
+            .map_err(|message| self.invalid(operation, message))
     }
 
     /// Refuses a resource of another communicator: its addresses are not valid here.
@@ -118,6 +138,7 @@ impl Queue {
     /// Asks the driver whether the stream is being captured, by this library or directly through the driver's
     /// API.
     pub(crate) fn query_capturing(&self, operation: &'static str) -> Result<bool> {
+        self.world.health.check_process()?;
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
             .map_err(|failure| self.world.failed(operation, failure))
@@ -125,10 +146,10 @@ impl Queue {
 
     /// Refuses queries of the stream's progress during a capture: a query would invalidate the capture.
     pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
-        if self.query_capturing(operation)? {
-            return Err(self.invalid(operation, "the stream is being captured"));
+        match self.query_capturing(operation)? {
+            true => Err(self.world.captured(operation)),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -183,11 +204,13 @@ impl Stream {
             raw,
             owned,
             event: None,
+            admitted: 0,
         });
         let queue = Queue {
             world,
             raw,
             recording: None,
+            admission: Admission::default(),
         };
         Self { queue, owned }
     }
@@ -197,7 +220,8 @@ impl Stream {
     /// # Errors
     /// Failures on the device or at a peer since the last call: [`Error::Timeout`] of a wait,
     /// [`Error::PeerDied`], the backend's errors; these poison the communicator. [`Error::HostTimeout`] at the
-    /// deadline; [`Error::InvalidArgument`] while the stream is being captured.
+    /// deadline. [`Error::InvalidArgument`] while the stream is being captured, or once another thread begins to
+    /// capture it: the communicator can still be used.
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_within(self.world.deadlines.wait)
     }
@@ -218,11 +242,15 @@ impl Stream {
     /// # Errors
     /// As [`Stream::synchronize`].
     pub fn is_idle(&self) -> Result<bool> {
-        self.world.health.look()?;
-        self.refuse_capture("is_idle")?;
+        const NAME: &str = "is_idle";
+        let world = &self.world;
+        world.health.look()?;
         // SAFETY: the stream is live.
-        unsafe { self.world.backend.stream_idle(self.raw) }
-            .map_err(|failure| self.world.failed("is_idle", failure))
+        let idle = || unsafe { world.backend.stream_idle(self.raw) };
+        world
+            .outside_captures(self.raw, idle)
+            .map_err(|failure| world.failed(NAME, failure))?
+            .ok_or_else(|| world.captured(NAME))
     }
 }
 

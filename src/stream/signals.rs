@@ -3,7 +3,7 @@
 use crate::backend::{CollectiveKernels, Signals};
 use crate::base::error::Result;
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
-use crate::health::watcher::HostWait;
+use crate::health::host_waits::HostWait;
 use crate::stream::queue::Queue;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Queue {
         self.check_channel("wait_signal", channel, CHANNELS)?;
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
-        let (wait, word) = pad.wait(channel, peer, world.health.watch(deadline));
+        let (wait, word) = pad.wait(channel, peer, world.watch(deadline));
         let submit = self.submit("wait_signal");
         let (backend, stream) = (submit.backend(), submit.stream());
         // SAFETY: the pad, the abort word and the record live as long as the world, which this queue holds and
@@ -92,7 +92,7 @@ impl Queue {
         let world = self.world();
         world.health.check()?;
         self.check_channel("barrier", channel, BARRIER_CHANNELS)?;
-        let barrier = world.pad.barrier(channel, world.health.watch(deadline));
+        let barrier = world.pad.barrier(channel, world.watch(deadline));
         let submit = self.submit("barrier");
         // SAFETY: as in `wait_signal_within`.
         let enqueued = unsafe { submit.backend().barrier(&barrier, submit.stream()) };

@@ -345,7 +345,7 @@ impl Queue {
             stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
             value: value.into(),
             index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
-            watch: world.health.watch(wait.deadline),
+            watch: world.watch(wait.deadline),
             count,
             condition: condition.into(),
             any: u32::from(wait.any),

@@ -23,6 +23,9 @@ use std::time::Duration;
 /// dies, or does not come within the setup deadline, poisons the communicator. All other methods concern this rank
 /// alone. `Communicator` can be shared between threads.
 ///
+/// A fork of the process cannot use it, nor anything made from it: every call there is [`Error::Forked`], and drops do
+/// nothing. Fork before you build the communicator, or start a program in the fork.
+///
 /// ```
 /// # fn main() -> symmem::Result<()> {
 /// let communicator = symmem::init()?;
@@ -151,6 +154,7 @@ impl Communicator {
     /// The backend's errors.
     pub fn memory_information(&self) -> Result<MemoryInformation> {
         let shared = &self.world;
+        shared.health.check_process()?;
         shared
             .backend
             .memory_information()
@@ -284,7 +288,7 @@ impl Communicator {
     /// Returns the values that a user's waiting kernel watches, so that it leaves when the communicator is
     /// aborted, and after `deadline` at the latest. Valid while the communicator lives.
     pub fn watch(&self, deadline: Duration) -> Watch {
-        self.world.health.watch(deadline)
+        self.world.watch(deadline)
     }
 
     /// Returns the time that the backend took to open this rank's device: the driver's part of the setup time.

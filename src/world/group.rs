@@ -52,9 +52,17 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(membership) = self.membership.take() {
+            if self.shared.health.is_fork() {
+                // Its parent's; the lists below may be locked by a thread that is not there.
+                std::mem::forget(membership);
+                return;
+            }
             let allocation = membership.slots.allocation().clone();
             for side in membership.lanes.closing() {
                 self.shared.released.push(side);
+            }
+            for sequence in &membership.sequences {
+                self.shared.released.push(sequence.clone());
             }
             drop(membership);
             self.shared.give_up(allocation);
@@ -146,9 +154,9 @@ impl Communicator {
 }
 
 /// A rank's arguments of [`Communicator::split`]: color and key.
-type SplitArguments = (Option<u32>, u32);
+pub(crate) type SplitArguments = (Option<u32>, u32);
 
-fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
+pub(crate) fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
     let mut bytes = [0; 9];
     bytes[0] = color.is_some().into();
     bytes[1..5].copy_from_slice(&color.unwrap_or(0).to_le_bytes());
@@ -156,14 +164,14 @@ fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<SplitArguments> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<SplitArguments> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let color = (*bytes.first()? != 0).then_some(word(1)?);
     Some((color, word(5)?))
 }
 
 /// Returns the members of `rank`'s group by the colors of all ranks, and its number there.
-fn members_of(colors: &[SplitArguments], rank: usize) -> Option<(Vec<usize>, usize)> {
+pub(crate) fn members_of(colors: &[SplitArguments], rank: usize) -> Option<(Vec<usize>, usize)> {
     let color = colors[rank].0?;
     let mut members: Vec<usize> = (0..colors.len())
         .filter(|&member| colors[member].0 == Some(color))

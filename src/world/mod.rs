@@ -1,6 +1,7 @@
 //! A world of ranks: its setup, the communicator, groups of ranks, and the rebuild among survivors.
 
 pub(crate) mod communicator;
+mod concurrency;
 pub(crate) mod configuration;
 pub(crate) mod group;
 mod opening;

@@ -9,6 +9,7 @@
 //! No rank continues alone: the last step of the setup is an exchange among all, which completes on every
 //! living rank or on none.
 
+use crate::base::deadline::after;
 use crate::base::error::{Error, Result};
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
 use crate::health::control::RankSet;
@@ -45,6 +46,7 @@ pub(crate) fn rebuild(old: &Previous<'_>) -> Result<Established> {
 
 fn rebuild_from(old: &Previous<'_>) -> Result<Established> {
     let shared = old.world;
+    shared.health.check_process()?;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
         // This rank had not been told yet. No rank waits for its old work any more.
@@ -124,7 +126,7 @@ fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
 /// Waits until the processes of dead ranks have ended and cannot write to memory any more.
 fn await_end(shared: &World, gone: RankSet) -> Result<()> {
     let rank = shared.rank;
-    let until = Instant::now() + shared.deadlines.setup;
+    let until = after(Instant::now(), shared.deadlines.setup);
     // A rank that left in good order, or as a thread of a living process, no longer uses any memory.
     let dead = gone.members(shared.world);
     for peer in dead.filter(|&peer| shared.health.is_dead(peer)) {

@@ -80,7 +80,12 @@ pub(crate) fn establish(
     let device = round.vote(device)?;
     let (capabilities, description) = (device.capabilities, device.description);
     let rows = &configuration.collective_rows;
-    let selector = Selector::read(&device.backend, &capabilities, rows, rank);
+    let selector = Selector::read(
+        &device.backend,
+        (&capabilities, description.compute_units),
+        rows,
+        rank,
+    );
     let mut selector = round.vote(selector)?;
     round.compare(&fields(
         &device.name,
@@ -91,8 +96,7 @@ pub(crate) fn establish(
     let kernels = fingerprint(selector.describe_multicast().as_bytes());
     let offer = RankSupport::of(&device.backend, kernels);
     let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
-    let sharers = most_on_one_device(&peers);
-    selector.share_device(sharers);
+    selector.share_device(most_on_one_device(&peers));
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
     let control = share_file(&mut round, rank, || {
         ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
@@ -128,6 +132,7 @@ pub(crate) fn establish(
         raw: stream,
         owned: true,
         event: None,
+        admitted: 0,
     });
     let staging = Arc::new(Staging::new(memory, stream, configuration.deadline));
     context.on_close(staging.clone());
@@ -187,7 +192,8 @@ fn complete(
     let pad = Arc::new(SignalPad::new(rank, context.world, allocation, host));
     context.on_close(pad.clone());
     outcome?;
-    let multicast = Multicast::join(&context, &mut round, offers, kind, selector.sharers())?;
+    let sharers = selector.residency().sharers();
+    let multicast = Multicast::join(&context, &mut round, offers, kind, sharers)?;
     let check_calls = configuration.check_calls;
     let mut collectives = State::open(
         allocator,

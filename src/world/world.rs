@@ -1,7 +1,7 @@
 //! The state that all handles of a communicator share: the rank's context, and above it the signal pad,
 //! multicast and the group of all ranks.
 
-use crate::backend::abi::ShareKindCode;
+use crate::backend::abi::{ShareKindCode, Watch};
 use crate::group::state::State;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::multicast::object::Multicast;
@@ -11,6 +11,7 @@ use crate::memory::staging::Staging;
 use crate::rank::context::Context;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A communicator's world after its setup, which runs from the context upwards.
 pub struct World {
@@ -31,6 +32,14 @@ pub struct World {
 }
 
 impl World {
+    /// Returns what a kernel that waits at most `deadline` watches.
+    pub fn watch(&self, deadline: Duration) -> Watch {
+        Watch {
+            aborted: self.pad.aborted(),
+            ..self.health.watch(deadline)
+        }
+    }
+
     /// Returns what a further symmetric allocation is made with.
     pub fn allocator(&self) -> Allocator<'_> {
         Allocator {

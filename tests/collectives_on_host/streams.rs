@@ -58,6 +58,7 @@ fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
 fn calls_on_different_channels_do_not_wait_for_each_other() {
     for result in world(2, |communicator| {
         let streams = [communicator.stream()?, communicator.stream()?];
+        communicator.allow_concurrent_collectives(2)?;
         let numbers = communicator.allocate::<i32>(&[10])?;
         let sums = communicator.allocate::<i32>(&[20])?;
         numbers.write(&streams[0], 0, &[1; 10])?;

@@ -11,8 +11,10 @@ mod built;
 mod abort;
 mod calls;
 mod collectives;
+mod drain;
 mod exporter;
 mod injection;
+mod local;
 mod memory;
 mod mismatch;
 mod multicast;
@@ -37,8 +39,10 @@ fn rank() {
     match theme {
         "abort" => abort::role(role, &member),
         "collectives" => collectives::role(role, &member),
+        "drain" => drain::role(role, &member),
         "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
+        "local" => local::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
         "multicast" => multicast::role(role, &member),

@@ -70,6 +70,76 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
     drop(dead);
 }
 
+/// Waits until a rendezvous that was not there `before` has this number of connections, and their messages have arrived.
+fn wait_for_connections(before: &[String], count: usize) {
+    let start = Instant::now();
+    loop {
+        let sockets = std::fs::read_to_string("/proc/net/unix").expect("/proc");
+        // State 03 is connected; the store's end of a connection has the name of its listener.
+        let connected = sockets.lines().filter_map(|line| {
+            let (fields, name) = line.rsplit_once(" @")?;
+            (fields.split_whitespace().nth(5) == Some("03")).then_some(name)
+        });
+        let mut names: Vec<&str> = connected
+            .filter(|name| !before.iter().any(|known| known == name))
+            .collect();
+        names.sort_unstable();
+        if names.chunk_by(PartialEq::eq).any(|one| one.len() == count) {
+            std::thread::sleep(Duration::from_millis(200));
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "not {count} connections");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Eight ranks, of which two come 0.3 s after a death: nobody waits for the setup's deadline, whichever rank died.
+#[test]
+fn ranks_that_come_after_a_death_are_told_of_it_however_many() {
+    // Rank 0 holds the store.
+    for victim in [1, 5, 0] {
+        late_ranks_are_told_of(victim);
+    }
+}
+
+fn late_ranks_are_told_of(victim: usize) {
+    let job = fresh_name("job");
+    let ranks = |absent: std::ops::Range<usize>| {
+        let plan = Plan::new("rendezvous/open", 8, Setting::Host).job(&job);
+        absent.fold(plan, Plan::without_rank).start()
+    };
+    let (mut early, mut late) = (ranks(6..8), ranks(0..6));
+    early.ready();
+    late.ready();
+    let before = meeting_places();
+    early.go();
+    wait_for_connections(&before, 5);
+    early.ranks[victim].kill();
+    let dead = early.ranks.remove(victim);
+    std::thread::sleep(Duration::from_millis(300));
+    late.go();
+    let gone = Instant::now();
+    let told: Vec<(usize, Duration, String)> = (early.ranks.iter_mut())
+        .chain(&mut late.ranks)
+        .map(|rank| {
+            let (at, error) = rank.expect("opened");
+            (rank.number, at.saturating_duration_since(gone), error)
+        })
+        .collect();
+    for (rank, after, error) in told {
+        println!("rank {rank} heard of rank {victim} {after:?} after the last came: {error}");
+        let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
+        assert!(named, "rank {rank}: {error}");
+        assert!(
+            after < crate::support::detection(),
+            "rank {rank}: {after:?}"
+        );
+    }
+    early.ends_well();
+    late.ends_well();
+    drop(dead);
+}
+
 #[rstest]
 fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: usize) {
     // The victim's driver is slow, so all ranks have met and the others wait for it.

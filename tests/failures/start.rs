@@ -4,6 +4,8 @@ use crate::built;
 use crate::built::hip::{Release, fake_hip, fake_hip_without, is_installed};
 use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem::DeviceChoice;
@@ -203,16 +205,24 @@ fn a_plugin_file_is_a_backend_like_any_other() {
 }
 
 #[rstest]
-#[case("null", "returned a null table")]
+#[case("null", "its table is null")]
+#[case("unreadable", "`backend` is not in readable memory")]
+#[case("misaligned", "not a multiple of 8")]
 #[case("magic", "magic bytes")]
 #[case("major", "ABI version 2")]
 #[case("truncated", "damaged")]
+#[case("size", "one of its ABI version has")]
+#[case("entry", "entry `open` of its table `backend` is no function")]
+#[case("part", "`signals` is not in readable memory")]
+#[case("part_size", "`device` has 1099511627776 bytes")]
+#[case("part_entry", "entry `launch` of its table `device` is no function")]
 fn a_plugin_with_a_bad_table_is_refused(#[case] fault: &str, #[case] words: &str) {
     let (error, mut world) = load(plugin(), ("FIXTURE_FAULT", fault));
     assert!(
         error.starts_with("NoBackend") && error.contains(words),
         "{error}"
     );
+    assert!(error.contains("libsymmem_tiny.so: "), "{error}");
     world.ends_well();
 }
 
@@ -303,34 +313,85 @@ fn a_file_that_is_no_plugin_is_refused_by_name() {
         std::fs::write(&path, bytes).expect("a file");
         path
     };
+    let mut foreign = good.clone();
+    // The machine in the ELF header; 243 is RISC-V.
+    foreign[18] = 243;
+    let folder = directory.join("libsymmem_folder.so");
+    std::fs::create_dir(&folder).expect("a directory");
+    let fifo = directory.join("libsymmem_fifo.so");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).expect("a FIFO");
     let cases = [
-        (directory.join("libsymmem_absent.so"), "libsymmem_absent.so"),
+        (directory.join("libsymmem_absent.so"), "os error 2"),
         (
             write("libsymmem_text.so", b"#!/bin/sh\n"),
-            "libsymmem_text.so",
+            "not an ELF file",
         ),
-        (
-            write("libsymmem_cut.so", &good[..good.len() / 3]),
-            "libsymmem_cut.so",
-        ),
-        (
-            write("libsymmem_head.so", &good[..100]),
-            "libsymmem_head.so",
-        ),
+        // The dynamic loader would map this one, and end the process with SIGBUS.
+        (write("libsymmem_cut.so", &good[..8192]), "truncated"),
+        (write("libsymmem_head.so", &good[..100]), "truncated"),
+        (write("libsymmem_empty.so", b""), "truncated"),
+        (write("libsymmem_foreign.so", &foreign), "RISC-V"),
+        (folder, "is a directory"),
+        (fifo, "is a FIFO"),
         // A valid file under another backend's name lacks that backend's symbol.
         (
             write("libsymmem_other.so", &good),
-            "symmem_backend_other_v1",
+            "undefined symbol: symmem_backend_other_v1",
         ),
         (write("other.so", &good), "libsymmem_NAME.so"),
     ];
     for (path, words) in cases {
         let (error, mut world) = load(&path, ("FIXTURE_FAULT", ""));
+        let file = path.display().to_string();
         assert!(
-            error.starts_with("NoBackend") && error.contains(words),
+            error.starts_with("NoBackend") && error.contains(words) && error.contains(&file),
             "{error}"
         );
         world.ends_well();
     }
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[test]
+fn what_is_no_plugin_in_the_plugin_path_is_listed_with_the_reason_and_empty_elements_are_ignored() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("odd-plugins"));
+    std::fs::create_dir_all(directory.join("libsymmem_folder.so")).expect("a directory");
+    let fifo = directory.join("libsymmem_fifo.so");
+    rustix::fs::mkfifoat(rustix::fs::CWD, fifo, 0o600.into()).expect("a FIFO");
+    std::os::unix::fs::symlink("nowhere", directory.join("libsymmem_link.so")).expect("a link");
+    std::fs::copy(plugin(), directory.join("libsymmem_tiny.so")).expect("a copy");
+    let plan = Plan::new("start/open", 1, Setting::Host).argument("probes");
+    let path = format!(":{}::", directory.display());
+    let mut world = plan.env("SYMMEM_PLUGIN_PATH", path).start();
+    let probes = world.expect("probes").remove(0);
+    for words in [
+        "libsymmem_folder.so is a directory",
+        "libsymmem_fifo.so is a FIFO",
+        "libsymmem_link.so: stat failed",
+        "tiny (from",
+    ] {
+        assert!(probes.contains(words), "{probes}");
+    }
+    world.ends_well();
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[rstest]
+#[case("", "is not loaded: every user may write")]
+#[case("0", "is not loaded: every user may write")]
+#[case("1", "ok")]
+#[case("yes", "SYMMEM_PLUGIN_WORLD_WRITABLE=`yes` is not 1 or 0")]
+fn a_plugin_that_every_user_may_write_is_refused_unless_the_user_allows_it(
+    #[case] value: &str,
+    #[case] words: &str,
+) {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("open-plugins"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("libsymmem_tiny.so");
+    std::fs::copy(plugin(), &file).expect("a copy");
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o777)).expect("its owner's");
+    let (told, mut world) = load(&file, ("SYMMEM_PLUGIN_WORLD_WRITABLE", value));
+    assert!(told.contains(words), "{told}");
+    world.ends_well();
     let _ = std::fs::remove_dir_all(directory);
 }

@@ -185,6 +185,39 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
     drop(dead);
 }
 
+/// Rank 0 holds the store, by which ranks that wait on the host hear of a death.
+#[rstest]
+fn a_kill_is_heard_of_within_a_second_though_rank_0_is_stopped(
+    #[values(Wait::HostBarrier, Wait::Allocate, Wait::Barrier)] wait: Wait,
+) {
+    let victim = 2;
+    let plan = Plan::new("waits/wait", WORLD, Setting::Host).argument(format!("{wait:?} {victim}"));
+    let mut world = plan.start();
+    world.ready();
+    world.ranks[0].stop();
+    world.go();
+    // Time to begin the wait.
+    std::thread::sleep(Duration::from_millis(60));
+    let killed = world.ranks[victim].kill();
+    let dead = world.ranks.remove(victim);
+    let (heard, error) = world.ranks[1].expect("done");
+    let detection = heard.saturating_duration_since(killed);
+    println!("{wait:?}: heard after {detection:?}: {error}");
+    let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
+    assert!(named, "{error}");
+    assert!(detection < crate::support::detection(), "{detection:?}");
+    world.ranks[0].resume();
+    let (_, error) = world.ranks[0].expect("done");
+    assert!(
+        error.contains("PeerDied") || error.contains("PeerFailed"),
+        "{error}"
+    );
+    for rank in &mut world.ranks {
+        rank.ends_well();
+    }
+    drop(dead);
+}
+
 #[rstest]
 fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     #[values(

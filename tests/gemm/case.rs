@@ -43,6 +43,10 @@ pub struct Case<'a, T: GemmFloat> {
 impl<'a, T: GemmFloat> Case<'a, T> {
     pub fn new(communicator: &'a Communicator, shape: GemmShape, options: &GemmOptions) -> Self {
         let GemmShape { m, n, k, .. } = shape;
+        // Operations of earlier cases, each with its own stream, are no longer in use.
+        communicator
+            .allow_concurrent_collectives(1)
+            .expect("nothing is under way");
         let operation = communicator
             .all_gather_gemm::<T>(&shape, options)
             .expect("made on every rank");

@@ -126,6 +126,9 @@ pub mod result {
     pub const SYSTEM_NOT_READY: u32 = 802;
     pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
     pub const COMPAT_NOT_SUPPORTED_ON_DEVICE: u32 = 804;
+    /// The first and the last code of calls that a capture forbids or that ended a capture.
+    pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
     pub const UNKNOWN: u32 = 999;
 }
 
@@ -221,6 +224,14 @@ mod tests {
                 E::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as u32,
             ),
             (result::LAUNCH_FAILED, E::CUDA_ERROR_LAUNCH_FAILED as u32),
+            (
+                result::STREAM_CAPTURE_UNSUPPORTED,
+                E::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32,
+            ),
+            (
+                result::STREAM_CAPTURE_WRONG_THREAD,
+                E::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as u32,
+            ),
             (
                 result::UNSUPPORTED_PTX_VERSION,
                 E::CUDA_ERROR_UNSUPPORTED_PTX_VERSION as u32,

@@ -15,6 +15,8 @@ fn status_of(code: Code) -> Status {
         STUB_LIBRARY => Status::LIBRARY_MISSING,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
+        // A call that does not fit a capture harms the capture, and neither the device nor other ranks.
+        STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => Status::INVALID_ARGUMENT,
         // After these errors every call on the context returns the same code.
         ECC_UNCORRECTABLE
         | NVLINK_UNCORRECTABLE
@@ -65,6 +67,9 @@ fn advice(code: Code) -> Option<&'static str> {
              from the search path"
         }
         DEINITIALIZED => "the program is ending and the driver has shut down",
+        STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => {
+            "a call does not fit a capture that is under way: make it before or after, and record the graph again"
+        }
         ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE => {
             "the hardware reported an error: check the kernel log for Xid messages"
         }
@@ -163,5 +168,9 @@ mod tests {
         assert_eq!(status_of(PEER_ACCESS_UNSUPPORTED), Status::PEER_UNREACHABLE);
         assert_eq!(status_of(INVALID_VALUE), Status::CALL_FAILED);
         assert_eq!(status_of(NOT_SUPPORTED), Status::UNSUPPORTED);
+        for capture in 900..=908 {
+            assert_eq!(status_of(capture), Status::INVALID_ARGUMENT);
+        }
+        assert_eq!(status_of(909), Status::CALL_FAILED);
     }
 }

@@ -112,6 +112,11 @@ symmem_gpu::symbol_table! {
                 parameters: *mut *mut c_void,
                 extra: *mut *mut c_void
             ) -> Code;
+            cuOccupancyMaxActiveClusters(
+                clusters: *mut c_int,
+                function: CUfunction,
+                configuration: *const LaunchConfiguration
+            ) -> Code;
             // From CUDA 12.0 on.
             cuTensorMapEncodeTiled(
                 map: *mut c_void,

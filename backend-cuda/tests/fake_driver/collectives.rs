@@ -105,6 +105,7 @@ impl Ranks {
         Watch {
             abort: DeviceAddress(control),
             record: DeviceAddress(control + 128),
+            aborted: DeviceAddress::NULL,
             deadline_ns: DEADLINE_NS,
             rank: rank as u32,
             reserved: 0,

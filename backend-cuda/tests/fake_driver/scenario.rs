@@ -152,6 +152,7 @@ fn connect(world: &mut World, kind: ShareKindCode) -> CallResult<[Side; 2]> {
             watch: Watch {
                 abort: control.device,
                 record: DeviceAddress(control.device.0 + 128),
+                aborted: DeviceAddress::NULL,
                 deadline_ns: DEADLINE_NS,
                 rank: rank as u32,
                 reserved: 0,

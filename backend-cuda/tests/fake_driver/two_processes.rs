@@ -110,6 +110,7 @@ fn talk(world: &World, link: &Link) -> CallResult<()> {
         watch: Watch {
             abort: control.device,
             record: DeviceAddress(control.device.0 + 128),
+            aborted: DeviceAddress::NULL,
             deadline_ns: 2_000_000_000,
             rank,
             reserved: 0,

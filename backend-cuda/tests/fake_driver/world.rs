@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     CallResult, Device, Failure, PluginBackend, RemoteAccess, SymmetricMemory, Tables,
+    WorldWritable, load,
 };
 
 /// Variable with a plugin file to use instead of the linked backend.
@@ -15,7 +16,8 @@ type Undo = Box<dyn FnOnce(&[PluginBackend]) -> CallResult<()>>;
 pub fn tables() -> Tables {
     if let Some(path) = std::env::var_os(PLUGIN) {
         // SAFETY: the parent built this file from the same source.
-        return unsafe { symmem_core::backend::load(path.as_ref(), "cuda") }.expect("a plugin");
+        let loaded = unsafe { load(path.as_ref(), "cuda", WorldWritable::Allow) };
+        return loaded.expect("a plugin");
     }
     // SAFETY: the table is a static of this program.
     unsafe { Tables::read(&raw const symmem_cuda::TABLE) }.expect("a table of this build")

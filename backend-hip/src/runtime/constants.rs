@@ -94,4 +94,7 @@ pub mod result {
     pub const ASSERT: u32 = 710;
     pub const LAUNCH_FAILURE: u32 = 719;
     pub const NOT_SUPPORTED: u32 = 801;
+    /// The first and the last code of calls that a capture forbids or that ended a capture.
+    pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
 }

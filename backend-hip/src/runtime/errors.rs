@@ -14,6 +14,8 @@ fn status_of(code: Code) -> Status {
         NO_DEVICE | INVALID_DEVICE => Status::NO_DEVICE,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
+        // A call that does not fit a capture harms the capture, and neither the device nor other ranks.
+        STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => Status::INVALID_ARGUMENT,
         ECC_NOT_CORRECTABLE | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | LAUNCH_FAILURE => {
             Status::CONTEXT_LOST
         }
@@ -29,6 +31,9 @@ fn advice(code: Code) -> Option<&'static str> {
              before 6.18 can also run out of addresses: MALLOC_MMAP_THRESHOLD_=131072 helps then"
         }
         DEINITIALIZED => "the program is ending and the runtime has shut down",
+        STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => {
+            "a call does not fit a capture that is under way: make it before or after, and record the graph again"
+        }
         INSUFFICIENT_DRIVER => "the amdgpu kernel module is too old for this ROCm: update it",
         NO_DEVICE | INVALID_DEVICE => {
             "there is no such device; check amd-smi, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
@@ -105,6 +110,9 @@ mod tests {
         assert_eq!(status_of(PEER_ACCESS_UNSUPPORTED), Status::PEER_UNREACHABLE);
         assert_eq!(status_of(NOT_SUPPORTED), Status::UNSUPPORTED);
         assert_eq!(status_of(INVALID_VALUE), Status::CALL_FAILED);
+        for capture in 900..=908 {
+            assert_eq!(status_of(capture), Status::INVALID_ARGUMENT);
+        }
         assert_eq!(status_of(CONTEXT_IS_DESTROYED), Status::CALL_FAILED);
     }
 

@@ -12,7 +12,7 @@
 //! `data` generates matrices and `reference` the expected C. `session` holds one rank's matrices, `calls` enqueues the
 //! contenders' calls on them. `library`, `windows` and `torch` call other libraries, `kernel` is symmem's GEMM kernel
 //! alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
-//! `rounds` the rounds. `options` says what to measure, and `measure` runs everything.
+//! `rounds` the rounds. `shapes` checks shapes, `options` says what to measure, and `measure` runs everything.
 
 mod calls;
 mod contender;
@@ -27,6 +27,7 @@ mod reference;
 mod rounds;
 mod run;
 mod session;
+pub mod shapes;
 mod side;
 mod torch;
 mod windows;

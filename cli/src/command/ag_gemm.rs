@@ -8,7 +8,7 @@ use clap::Args;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
-use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
+use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options, shapes};
 use symmem_bench::report::ag_gemm::{
     ALGORITHMS, AgGemmResults, GemmProblem, MatrixElement, MatrixOrder, Sharding,
 };
@@ -92,9 +92,6 @@ struct Shape {
     bias: bool,
 }
 
-/// The most bytes of a matrix; no device has so much memory.
-const MOST_BYTES: u128 = 1 << 40;
-
 /// Parses a number of rows or columns.
 fn extent(text: &str) -> std::result::Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number != 0);
@@ -126,7 +123,7 @@ impl Shape {
                 b_order: self.b_order.unwrap_or_default(),
                 bias: self.bias,
             };
-            return check(&problem)
+            return shapes::check(&problem)
                 .map(|()| Some(problem))
                 .map_err(CommandError::Said);
         }
@@ -149,27 +146,6 @@ impl Shape {
             absent.join(" ")
         )))
     }
-}
-
-/// Fails with a reason if the benchmark cannot make a shape.
-fn check(problem: &GemmProblem) -> std::result::Result<(), String> {
-    let shape = problem.shape();
-    let GemmProblem { m, n, k, .. } = *problem;
-    if m == 0 || n == 0 || k == 0 {
-        return Err(format!(
-            "{shape} has no elements; m, n and k must be at least 1"
-        ));
-    }
-    // Both types have two bytes.
-    let bytes = |rows: usize, columns: usize| 2 * rows as u128 * columns as u128;
-    for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
-        if bytes > MOST_BYTES {
-            return Err(format!(
-                "{shape}: {name} would have {bytes} bytes; a matrix can have at most {MOST_BYTES}"
-            ));
-        }
-    }
-    Ok(())
 }
 
 const ALL: &str = "all";
@@ -247,9 +223,6 @@ impl Arguments {
     }
 }
 
-/// A file of shapes.
-const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"#;
-
 /// Reads a file's list of shapes.
 fn read(file: &Path) -> Result<Vec<GemmProblem>> {
     let text = std::fs::read_to_string(file).map_err(|error| {
@@ -258,17 +231,7 @@ fn read(file: &Path) -> Result<Vec<GemmProblem>> {
             file.display()
         ))
     })?;
-    let wrong = |what: String| CommandError::Said(format!("{}: {what}", file.display()));
-    let problems: Vec<GemmProblem> = serde_json::from_str(&text).map_err(|error| {
-        wrong(format!(
-            "not a list of shapes: {error}; write as in {EXAMPLE}"
-        ))
-    })?;
-    if problems.is_empty() {
-        return Err(wrong("no shapes in the list; add at least one".into()));
-    }
-    problems.iter().try_for_each(check).map_err(wrong)?;
-    Ok(problems)
+    shapes::parse(&text).map_err(|what| CommandError::Said(format!("{}: {what}", file.display())))
 }
 
 /// Writes one JSON file per shape, and the page of all.

@@ -54,6 +54,9 @@ enum Command {
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem_conformance::RANK_ARGUMENT)]
     RankSelftest,
+    /// The process that starts the ranks of a command
+    #[command(hide = true, name = crate::launch::SUPERVISOR_ARGUMENT)]
+    Supervise,
     /// One rank that another command started
     #[command(hide = true)]
     Rank {
@@ -80,6 +83,7 @@ impl Arguments {
             #[cfg(feature = "cuda")]
             Some(Command::Doctor { what }) => doctor::doctor(what),
             Some(Command::RankSelftest) => Ok(symmem_conformance::rank_main()),
+            Some(Command::Supervise) => run::supervise(),
             Some(Command::Rank { task }) => rank::rank(&task),
         }
     }

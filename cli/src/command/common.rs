@@ -59,7 +59,7 @@ impl Backend {
     /// Fails if the selection names a plugin file that does not exist.
     pub fn check(selection: &Selection) -> Result<()> {
         match selection {
-            Selection::Plugin(file) if !file.is_file() => Err(CommandError::Said(format!(
+            Selection::Plugin(file) if !file.exists() => Err(CommandError::Said(format!(
                 "no plugin at {}; name a file: path:DIRECTORY/libsymmem_NAME.so",
                 file.display()
             ))),

@@ -2,8 +2,8 @@
 
 use super::common::{Backend, RANKS, ranks};
 use super::error::{CommandError, Result};
-use crate::launch::{self, REACTION, RunOptions};
-use crate::output::OutputError;
+use crate::launch::{self, REACTION, RunOptions, SUPERVISOR_ARGUMENT};
+use crate::output::{OutputError, color_argument};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub struct Options {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-    /// Time that the other ranks have to report errors after a rank has failed; then they are stopped [default: 1.5]
+    /// Time that the other ranks have to report errors after a rank has failed; then they are stopped [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     reaction: Option<Duration>,
     /// Do not prefix lines of output with the rank
@@ -81,13 +81,24 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 /// Starts the ranks and blocks until they have ended.
-pub fn launch(options: RunOptions) -> Result<ExitCode> {
+pub fn launch(mut options: RunOptions) -> Result<ExitCode> {
+    options.supervisor = vec![SUPERVISOR_ARGUMENT.into(), color_argument()];
     launch::run(options).map_err(|error| match error.downcast::<OutputError>() {
         Ok(error) => error.into(),
         Err(error) => CommandError::System {
             what: "symmem run".into(),
             error,
         },
+    })
+}
+
+/// Supervises the ranks of another process of this command; blocks until they have ended.
+pub fn supervise() -> Result<ExitCode> {
+    let done = launch::supervise().map(|()| ExitCode::SUCCESS);
+    done.map_err(|error| {
+        CommandError::Said(format!(
+            "`symmem {SUPERVISOR_ARGUMENT}` is for symmem itself; its input has no job: {error}"
+        ))
     })
 }
 

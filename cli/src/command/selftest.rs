@@ -36,6 +36,9 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full", "share"],
         value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = CASES)]
     soak: Option<u64>,
+    /// Soak with the largest grids on all channels and two groups, beside a kernel that fills the device
+    #[arg(long, requires = "soak", help_heading = CASES)]
+    crowded: bool,
     /// Write every case and its outcome as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
@@ -79,6 +82,7 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
         only: asked.only.map(Subject::from),
         share: asked.share,
         soak: asked.soak.map(Duration::from_secs),
+        crowded: asked.crowded,
         arguments: vec![symmem_conformance::RANK_ARGUMENT.into(), color_argument()],
         ..SelftestOptions::default()
     };

@@ -1,18 +1,24 @@
-//! The events that the launcher handles while ranks run.
+//! The events that the supervisor handles while ranks run.
 
 use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
 use signal_hook::low_level::signal_name;
 use std::fmt;
+use std::time::Instant;
 
 pub(super) enum Event {
     Ended {
         rank: usize,
         how: Ended,
+        at: Instant,
     },
     Signal(Signal),
     /// A rank's output could not be written.
     OutputLost(OutputError),
+    /// A child has ended: a rank, or a process that a rank has left.
+    ChildEnded,
+    /// The launcher has died.
+    LauncherGone,
 }
 
 /// How a rank ended.
@@ -47,6 +53,14 @@ impl Ended {
         matches!(self, Self::Signal(_))
     }
 
+    /// Returns the signal that killed the rank or, as a shell reports it by its code, the process behind it.
+    pub(super) fn signal(self) -> Option<i32> {
+        match self {
+            Self::Signal(signal) => Some(signal),
+            Self::Code(code) => Some(code - 128).filter(|&signal| signal_name(signal).is_some()),
+        }
+    }
+
     /// Returns whether SIGPIPE killed the rank: it wrote to a closed pipe.
     pub(super) fn is_broken_pipe(self) -> bool {
         self == Self::Signal(Signal::PIPE.as_raw())
@@ -56,7 +70,13 @@ impl Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Code(code) => write!(formatter, "exited with code {code}"),
+            Self::Code(code) => {
+                write!(formatter, "exited with code {code}")?;
+                match self.signal().and_then(signal_name) {
+                    Some(name) => write!(formatter, " ({name})"),
+                    None => Ok(()),
+                }
+            }
             Self::Signal(signal) => match signal_name(*signal) {
                 Some(name) => write!(formatter, "was killed ({name})"),
                 None => write!(formatter, "was killed (signal {signal})"),
@@ -84,6 +104,22 @@ mod tests {
         }
         let said = Ended::Signal(40).to_string();
         assert_eq!(said, "was killed (signal 40)");
+    }
+
+    #[test]
+    fn a_code_above_128_has_the_signal_that_a_shell_means() {
+        assert_eq!(
+            Ended::Code(137).to_string(),
+            "exited with code 137 (SIGKILL)"
+        );
+        assert_eq!(Ended::Code(139).signal(), Some(Signal::SEGV.as_raw()));
+        for code in [0, 1, 9, 128, 250, 255] {
+            assert_eq!(Ended::Code(code).signal(), None);
+            assert_eq!(
+                Ended::Code(code).to_string(),
+                format!("exited with code {code}")
+            );
+        }
     }
 
     #[test]

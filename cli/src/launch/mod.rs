@@ -1,12 +1,24 @@
 //! The launcher behind `symmem run`: starts the ranks of a job on this host and waits until all have ended.
+//!
+//! [`run`] starts a supervisor, a process that calls [`supervise`] and starts the ranks. The supervisor adopts the
+//! orphans among their descendants (`PR_SET_CHILD_SUBREAPER`), so that nothing a rank started escapes it, and it
+//! outlives a launcher that is killed.
 
 mod copier;
 mod event;
+mod exits;
+mod first_failure;
+mod job;
+mod link;
+mod messages;
 mod options;
+mod processes;
 mod rank;
 mod run;
 mod signals;
-mod supervise;
+mod state;
+mod supervisor;
 
-pub use options::{GRACE, REACTION, RunOptions};
+pub use options::{GRACE, REACTION, RunOptions, SUPERVISOR_ARGUMENT};
 pub use run::run;
+pub use supervisor::supervise;

@@ -1,17 +1,21 @@
 //! The options of a launch.
 
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::time::Duration;
 
+/// The argument that makes the `symmem` command a supervisor.
+pub const SUPERVISOR_ARGUMENT: &str = "supervise";
+
 /// Default time in which the other ranks may end by themselves after one has failed. A rank notices a dead peer within
-/// one second.
-pub const REACTION: Duration = Duration::from_millis(1500);
+/// 0.8 s while ranks meet, and within 0.1 s afterwards.
+pub const REACTION: Duration = Duration::from_secs(1);
 
 /// Default time between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The options of a launch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
     /// Number of ranks.
     pub ranks: u32,
@@ -33,10 +37,13 @@ pub struct RunOptions {
     pub reaction: Duration,
     /// Time before SIGKILL: after SIGTERM or, without SIGTERM, after the failure.
     pub grace: Duration,
+    /// Arguments that make the current executable call [`super::supervise`].
+    pub supervisor: Vec<OsString>,
 }
 
 impl RunOptions {
-    /// Returns options for `ranks` ranks of `program`, with prefixed output, [`REACTION`] and [`GRACE`].
+    /// Returns options for `ranks` ranks of `program`, with prefixed output, [`REACTION`], [`GRACE`] and
+    /// [`SUPERVISOR_ARGUMENT`].
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Self {
         Self {
             ranks,
@@ -48,6 +55,7 @@ impl RunOptions {
             asks_to_end: true,
             reaction: REACTION,
             grace: GRACE,
+            supervisor: vec![SUPERVISOR_ARGUMENT.into()],
         }
     }
 }

@@ -3,13 +3,10 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Sender;
 
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal};
 
-use super::event::{Ended, Event};
-use super::options::RunOptions;
+use super::link::Order;
 use symmem_conformance::spawn::spawn;
 
 /// A rank that was started and not yet reaped, so that the kernel cannot reuse its process ID.
@@ -20,12 +17,8 @@ pub(super) struct Rank {
 
 impl Rank {
     /// Starts rank `number` in a process group of its own.
-    pub(super) fn start(
-        options: &RunOptions,
-        number: u32,
-        job: &str,
-        secret: &str,
-    ) -> io::Result<Self> {
+    pub(super) fn start(order: &Order, number: u32) -> io::Result<Self> {
+        let options = &order.options;
         let mut command = Command::new(&options.program);
         command
             .args(&options.arguments)
@@ -39,8 +32,8 @@ impl Rank {
             .env("SYMMEM_WORLD", options.ranks.to_string())
             .env("SYMMEM_LOCAL_RANK", number.to_string())
             .env("SYMMEM_LOCAL_WORLD", options.ranks.to_string())
-            .env("SYMMEM_JOB", job)
-            .env("SYMMEM_SECRET", secret)
+            .env("SYMMEM_JOB", &order.job)
+            .env("SYMMEM_SECRET", &order.secret)
             // If this process is a rank of another job, its rendezvous does not apply to these ranks.
             .env_remove("SYMMEM_RENDEZVOUS")
             .env_remove("SYMMEM_GENERATION")
@@ -67,41 +60,15 @@ impl Rank {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
-    /// Sends an event when the rank ends, without reaping it.
-    pub(super) fn watch(&self, rank: usize, events: Sender<Event>) -> io::Result<()> {
-        let pid = self.pid;
-        let wait = move || {
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            let how = match retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
-                Ok(Some(status)) => Ended::of(&status),
-                // Another part of the process reaped it, so its exit status is unknown.
-                Ok(None) | Err(_) => Ended::Code(1),
-            };
-            // Nobody receives the event if the launcher has already returned.
-            let _ = events.send(Event::Ended { rank, how });
-        };
-        std::thread::Builder::new()
-            .name(format!("symmem-wait-{rank}"))
-            .spawn(wait)?;
-        Ok(())
+    /// Returns its process.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
     }
 
-    /// Returns how the rank ended, if it has. Does not block.
-    pub(super) fn end(&self) -> Option<Ended> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        let status = rustix::process::waitid(WaitId::Pid(self.pid), options);
-        status.ok().flatten().map(|status| Ended::of(&status))
-    }
-
-    /// Sends `signal` to the rank's process group.
+    /// Sends `signal` to the rank's process group. Stopped processes continue, since they are to end.
     pub(super) fn signal(&self, signal: Signal) {
         // ESRCH means that all have ended; signals to one's own children fail for no other reason.
         let _ = rustix::process::kill_process_group(self.pid, signal);
-    }
-
-    /// Waits for the rank's end and reaps it.
-    pub(super) fn reap(mut self) {
-        // Does not block for long: the rank has ended or was killed.
-        let _ = self.child.wait();
+        let _ = rustix::process::kill_process_group(self.pid, Signal::CONT);
     }
 }

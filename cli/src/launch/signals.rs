@@ -1,8 +1,7 @@
-//! Receives the signals that the launcher forwards to the ranks.
+//! Receives the signals that reach the ranks by the launcher and the supervisor.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -10,8 +9,6 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
-
-use super::event::Event;
 
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
@@ -21,7 +18,7 @@ static UNWATCHED: AtomicBool = AtomicBool::new(true);
 /// The number of [`SignalWatch`]es that exist; `None` before the first.
 static LIVING: Mutex<Option<usize>> = Mutex::new(None);
 
-/// Turns signals into events for as long as it exists.
+/// Receives signals for as long as it exists; SIGHUP only if it was not ignored before the first watch.
 ///
 /// Neither std nor rustix can receive a signal, hence signal-hook. Its handlers stay installed afterwards. They then
 /// end the process if the signal's action was the default before the first watch; an ignored signal stays ignored,
@@ -32,7 +29,8 @@ pub(super) struct SignalWatch {
 }
 
 impl SignalWatch {
-    pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
+    /// Starts a thread that calls `receive` with each signal.
+    pub(super) fn start(receive: impl Fn(Signal) + Send + 'static) -> io::Result<Self> {
         let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
         if living.is_none() {
             // Before the first handler is installed; afterwards no signal looks unhandled.
@@ -41,15 +39,16 @@ impl SignalWatch {
             }
             *living = Some(0);
         }
-        let mut signals = Signals::new(SIGNALS)?;
+        // nohup asks that the job outlive its terminal.
+        let is_heeded = |&signal: &i32| signal != SIGHUP || !is_in("SigIgn", signal);
+        let mut signals = Signals::new(SIGNALS.into_iter().filter(is_heeded))?;
         let handle = signals.handle();
         let thread = std::thread::Builder::new()
             .name("symmem-signals".into())
             .spawn(move || {
                 for number in signals.forever() {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        // Nobody receives the event if the launcher has already returned.
-                        let _ = events.send(Event::Signal(signal));
+                        receive(signal);
                     }
                 }
             })?;
@@ -77,11 +76,13 @@ impl Drop for SignalWatch {
 
 /// Returns whether this process neither ignores a signal, as under nohup, nor handles it.
 fn is_default(signal: i32) -> bool {
+    !is_in("SigIgn", signal) && !is_in("SigCgt", signal)
+}
+
+/// Returns whether a signal is in a set of `/proc/self/status`.
+fn is_in(set: &str, signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let is_in = |set: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(set));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-    };
-    !is_in("SigIgn:") && !is_in("SigCgt:")
+    let mask = status.lines().find_map(|line| line.strip_prefix(set));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim_matches([':', '\t']), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

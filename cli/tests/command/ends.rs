@@ -150,3 +150,50 @@ fn an_interrupted_command_ends_with_130_and_leaves_nothing(
     assert!(asked.elapsed() < Duration::from_secs(20));
     wait_until("no rank is left", || marked(&mark, "").is_empty());
 }
+
+#[rstest]
+#[case::run_behind_a_shell(&["run", "-n", "3", "--", "sh", "-c", "sleep 60; exit $?"])]
+#[case::transfers(&["bench", "p2p", "--backend", "host", "--full"])]
+#[case::selftest(&["selftest", "--backend", "host", "--full"])]
+fn a_command_that_is_killed_leaves_no_process(
+    #[case] arguments: &[&str],
+    #[values(0, 100, 1500)] milliseconds: u64,
+) {
+    let name = format!("killed-{}-{milliseconds}", arguments[0]);
+    let directory = directory(&name);
+    let mark = format!("{name}-{}", std::process::id());
+    let mut child = start(symmem(&directory, arguments), &mark);
+    wait_until("the command starts", || is_symmem(&child));
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("no process is left", || marked(&mark, "").is_empty());
+}
+
+#[rstest]
+fn a_selftest_whose_rank_is_killed_says_so_long_before_the_ranks_deadline(
+    #[values(0, 100, 1000)] milliseconds: u64,
+) {
+    let name = format!("selftest-killed-{milliseconds}");
+    let directory = directory(&name);
+    let mark = format!("{name}-{}", std::process::id());
+    let selftest = ["selftest", "--backend", "host", "-n", "3", "--soak", "4"];
+    let mut command = symmem(&directory, &selftest);
+    command.env(MARK, &mark).stdout(Stdio::piped());
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let rank = || marked(&mark, "SYMMEM_RANK=1").first().copied();
+    wait_until("rank 1 starts", || rank().is_some());
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    kill_process(rank().unwrap(), Signal::KILL).unwrap();
+    let killed = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("rank 1 died") || said.contains("rank 1: signal: 9 (SIGKILL)"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    // A rank waits 30 s for another.
+    assert!(killed.elapsed() < Duration::from_secs(25), "{said}");
+    wait_until("no rank is left", || marked(&mark, "").is_empty());
+}

@@ -198,6 +198,7 @@ fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
             "no-such-program",
         ),
         (&["rank", "{}"], "for symmem itself"),
+        (&["supervise"], "for symmem itself"),
         (&["bench", "collectives", "--op", "allreduce"], "all_reduce"),
         (&["bench", "collectives", "--baseline", "openmpi"], "nccl"),
         (&["bench", "collectives", "--type", "float8"], "e4m3"),

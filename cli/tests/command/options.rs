@@ -34,7 +34,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["bench", "enqueue"], "backend force json quick ranks")]
 #[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
 #[case(&["compare"], "force html")]
-#[case(&["selftest"], "backend force full json only quick ranks share soak")]
+#[case(&["selftest"], "backend crowded force full json only quick ranks share soak")]
 #[case(&["completions"], "")]
 fn a_command_has_the_options_that_it_honors(#[case] command: &[&str], #[case] expected: &str) {
     assert_eq!(options(command).join(" "), expected);
@@ -111,7 +111,9 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
     let directory = directory(&format!("completions-{shell}"));
     let script = text(&succeed(symmem(&directory, &["completions", shell])).stdout);
     assert!(script.contains(part) && script.contains("selftest"));
-    assert!(!script.contains("rank-selftest"), "it is hidden");
+    for hidden in ["rank-selftest", "supervise"] {
+        assert!(!script.contains(hidden), "{hidden} is hidden");
+    }
 }
 
 #[rstest]

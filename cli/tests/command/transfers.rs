@@ -1,6 +1,7 @@
 //! Benchmarks of put and get: on the host, on CUDA, and with NVSHMEM as a baseline.
 
 use super::*;
+use rstest::rstest;
 use symmem_bench::report::{Column, Direction, Traffic};
 
 /// Asserts that a report has every size, traffic and direction for these columns, with all timings.
@@ -236,4 +237,22 @@ fn a_baseline_that_breaks_off_is_an_error_that_names_it_and_leaves_no_process() 
         "{error}"
     );
     have_ended(&directory);
+}
+
+#[rstest]
+#[case::alone("kill -9 $$")]
+// As a wrapper does that is killed, and whose program goes on.
+#[case::that_leaves_a_process_with_its_output("sleep 60 & kill -9 $$")]
+fn a_baseline_that_is_killed_is_named_with_its_signal_at_once(#[case] end: &str) {
+    let directory = directory(&format!("baseline-killed-{}", end.len()));
+    let script = format!("#!/bin/sh\necho $$ >> pids\n{end}\n");
+    let baseline = format!("nvshmem={}", program(&directory, &script).display());
+    let arguments = ["bench", "p2p", "--quick", "--baseline", &baseline];
+    let command = on_fake_driver(&directory, 2, &arguments);
+    // Only now: the driver may have had to be built.
+    let start = std::time::Instant::now();
+    let error = fail(command);
+    assert!(error.contains("SIGKILL"), "{error}");
+    // Far below the time limit of an answer.
+    assert!(start.elapsed().as_secs() < 50, "{:?}", start.elapsed());
 }

@@ -316,10 +316,12 @@ pub enum Members {
     Halves,
     /// All ranks except rank 0, in reverse order; no rank in a world of one.
     RestReversed,
+    /// All ranks in reverse order.
+    Reversed,
 }
 
 impl Members {
-    /// All choices of members.
+    /// The choices of members that cases are generated for.
     pub const ALL: [Self; 3] = [Self::All, Self::Halves, Self::RestReversed];
 
     /// Returns the color and the key that `rank` passes to `split`.
@@ -328,6 +330,7 @@ impl Members {
             Self::All => (Some(0), rank as u32),
             Self::Halves => (Some(rank as u32 % 2), rank as u32),
             Self::RestReversed => ((rank > 0).then_some(7), (world - rank) as u32),
+            Self::Reversed => (Some(3), (world - rank) as u32),
         }
     }
 }

@@ -159,11 +159,13 @@ fn a_soak_stops_at_the_first_wrong_element() {
     let soak = Case::Soak(SoakCase {
         milliseconds: 200,
         seed: 9,
+        crowded: false,
     });
     assert_eq!(outcomes(&soak, None, 0), vec![Outcome::Passed; 3]);
     let long = Case::Soak(SoakCase {
         milliseconds: 60_000,
         seed: 9,
+        crowded: false,
     });
     let started = std::time::Instant::now();
     for outcome in outcomes(&long, Some(Fault::WrongByte), 1) {

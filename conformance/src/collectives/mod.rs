@@ -2,7 +2,7 @@
 //!
 //! `case` defines a case, `call` its expected results, `values` the data, and `plan` generates cases.
 //! `lane` is one call with its memory, and `enqueue` makes the call. `check` runs one case and `soak`
-//! many at once. `multicast` tells which cases run multicast kernels.
+//! many at once, beside the kernel of `neighbor`. `multicast` tells which cases run multicast kernels.
 
 mod call;
 mod case;
@@ -11,6 +11,7 @@ mod closeness;
 mod enqueue;
 mod lane;
 mod multicast;
+mod neighbor;
 pub mod plan;
 mod refusal_case;
 pub(super) mod refusals;
@@ -25,6 +26,7 @@ pub(super) use call::Call;
 pub(super) use check::{check, lanes};
 pub(super) use enqueue::enqueue;
 pub(super) use lane::{Lane, Site, sizes};
+pub(super) use neighbor::Neighbor;
 
 pub use case::{
     AlgorithmName, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,

@@ -3,9 +3,13 @@
 //! The calls come in bursts. In a burst, each stream repeats one random collective: any operation,
 //! algorithm, type, size and group, eager or captured. Every rank visits the streams in a different
 //! order, since channels do not wait for each other. After each burst, all memory is compared.
+//!
+//! A crowded soak makes large calls with the selector's grids, on all channels and two groups, while a user's kernel
+//! takes the device's units away. If the grids did not fit together, its ranks would wait for each other.
 
 use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
 use super::lane::Lane;
+use super::neighbor::Neighbor;
 use super::plan;
 use super::soak_case::SoakCase;
 use crate::covering::Random;
@@ -16,14 +20,36 @@ use std::time::{Duration, Instant};
 use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
 use symmem::{Communicator, Result, Stream};
 
-/// Number of bursts between two checks of the time.
-const BURSTS: u32 = 8;
+/// The extent of bursts.
+struct Extent {
+    /// Number of bursts between two checks of the time.
+    bursts: u64,
+    /// Maximum size of a call's longest range, in bytes.
+    bytes: usize,
+    /// Maximum number of times that this size is halved.
+    halvings: usize,
+    /// Maximum number of repetitions of a call in a burst.
+    calls: usize,
+}
 
-/// Maximum size of a call's longest range, in bytes.
-const MOST_BYTES: usize = 256 << 10;
-
-/// Maximum number of repetitions of a call in a burst.
-const MOST_CALLS: usize = 4;
+impl Extent {
+    const fn of(soak: &SoakCase) -> Self {
+        match soak.crowded {
+            false => Self {
+                bursts: 8,
+                bytes: 256 << 10,
+                halvings: 14,
+                calls: 4,
+            },
+            true => Self {
+                bursts: 1,
+                bytes: 8 << 20,
+                halvings: 4,
+                calls: 24,
+            },
+        }
+    }
+}
 
 /// The call of one stream in a burst.
 pub struct Planned {
@@ -32,11 +58,10 @@ pub struct Planned {
     pub calls: usize,
 }
 
-/// Returns the call of each of `streams` streams in burst `number`; the same on all ranks.
+/// Returns the call of each stream in burst `number`; the same on all ranks.
 pub fn burst(
     soak: &SoakCase,
     number: u64,
-    streams: usize,
     capabilities: &Capabilities,
     multicast: bool,
 ) -> Vec<Planned> {
@@ -47,16 +72,20 @@ pub fn burst(
         .filter(|variant| multicast || !variant.algorithm.is_multicast())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
+    let extent = Extent::of(soak);
     let mut planned = Vec::new();
-    while planned.len() < streams {
+    while planned.len() < soak.streams() {
         let variant = variants[random.below(variants.len())];
         let dtype = Dtype::ALL[random.below(Dtype::ALL.len())];
         let reduction = Reduction::ALL[random.below(Reduction::ALL.len())];
         let (dtype, reduction) = plan::reduced(variant, (dtype, reduction), &mut random);
         // Each power of two is equally likely, so that small calls are as frequent as large ones.
-        let most = MOST_BYTES >> random.below(15);
+        let most = extent.bytes >> random.below(extent.halvings + 1);
         let captured = has_graphs && random.below(3) == 0;
-        let members = Members::ALL[random.below(Members::ALL.len())];
+        let members = match soak.crowded {
+            true => [Members::All, Members::Reversed][planned.len() % 2],
+            false => Members::ALL[random.below(Members::ALL.len())],
+        };
         let case = CollectiveCase {
             variant,
             dtype,
@@ -73,15 +102,21 @@ pub fn burst(
             } else {
                 Mode::Eager
             },
-            members: plan::members(variant, members, &mut random),
+            members: match soak.crowded {
+                true => members,
+                false => plan::members(variant, members, &mut random),
+            },
             stream: StreamOwner::Library,
             channel: 0,
-            blocks: [0, 1, 2, 4][random.below(4)],
+            blocks: match soak.crowded {
+                true => 0,
+                false => [0, 1, 2, 4][random.below(4)],
+            },
             values: plan::values(variant, random.below(Values::EXACT.len())),
             seed: random.number(),
         };
         if case.missing(capabilities).is_none() {
-            let calls = 1 + random.below(MOST_CALLS);
+            let calls = 1 + random.below(extent.calls);
             planned.push(Planned { case, calls });
         }
     }
@@ -89,12 +124,13 @@ pub fn burst(
 }
 
 /// Makes the calls of a burst, each lane on its own stream, and compares the results. A lane is `None` if
-/// this rank is not a member.
+/// this rank is not a member. Launches `neighbor` between the calls.
 pub fn run(
     communicator: &Communicator,
     planned: &[Planned],
     lanes: &[Option<Lane<'_>>],
     streams: &mut [Stream],
+    mut neighbor: Option<&mut Neighbor>,
 ) -> Result<Findings> {
     let mut graphs = Vec::new();
     for ((planned, lane), stream) in planned.iter().zip(lanes).zip(&mut *streams) {
@@ -107,7 +143,11 @@ pub fn run(
         }
         graphs.push(graph);
     }
-    for call in 0..MOST_CALLS {
+    let most = planned.iter().map(|planned| planned.calls).max();
+    for call in 0..most.unwrap_or(0) {
+        if let Some(neighbor) = neighbor.as_mut() {
+            neighbor.launch()?;
+        }
         for turn in 0..lanes.len() {
             let number = (turn + communicator.rank()) % lanes.len();
             let (Some(lane), true) = (&lanes[number], call < planned[number].calls) else {
@@ -127,6 +167,9 @@ pub fn run(
             findings.push(format!("{}: {found}", planned.case));
         }
     }
+    if let Some(neighbor) = neighbor {
+        neighbor.compare(&mut findings)?;
+    }
     Ok(findings)
 }
 
@@ -141,7 +184,7 @@ pub fn repeat(
     let mut findings = Findings::new();
     for number in 0.. {
         findings.extend(burst(number)?);
-        if number % u64::from(BURSTS) != 0 {
+        if number % Extent::of(soak).bursts != 0 {
             continue;
         }
         // Stop if rank 0's time is over, or if any rank has findings.

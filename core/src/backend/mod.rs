@@ -31,10 +31,15 @@ mod loader;
 mod multicast;
 mod nccl_collectives;
 mod plugin;
+mod plugin_file;
+mod pointers;
 mod remote_access;
+mod shared_object;
 mod signals;
+mod symbol_kind;
 mod symmetric_memory;
 mod table;
+mod table_error;
 mod trait_tables;
 
 pub use crate::dispatch::Backend;
@@ -50,10 +55,13 @@ pub use loader::load;
 pub use multicast::{Multicast, WithoutMulticastObjects};
 pub use nccl_collectives::{NcclCollectives, WithoutNcclCollectives};
 pub use plugin::{PluginBackend, Tables};
+pub use plugin_file::WorldWritable;
 pub use remote_access::RemoteAccess;
+pub use shared_object::ObjectError;
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
 pub use table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
+pub use table_error::TableError;
 pub use trait_tables::{
     CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
     RemoteAccessTable, SignalsTable, SymmetricMemoryTable,

@@ -2,8 +2,9 @@
 
 use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
-use super::load_error::LoadError;
-use super::table::{ABI_MAJOR, BackendTable, MAGIC};
+use super::pointers::Pointers;
+use super::table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
+use super::table_error::TableError;
 use super::trait_tables::{
     CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
     RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
@@ -36,26 +37,50 @@ unsafe impl Send for PluginBackend {}
 unsafe impl Sync for PluginBackend {}
 
 impl Tables {
-    /// Checks a table and copies it, together with the tables that it points to.
+    /// Checks a linked backend's table and copies it, together with the tables that it points to.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that says what is wrong: null, the magic bytes, the major version or the size.
+    /// Returns a [`TableError`] that says what is wrong: null, the magic bytes, the major version or a size.
     ///
     /// # Safety
-    /// `table` is null or points to at least a table's first fields, and to a whole table of the size that it states
-    /// if the magic matches. The table and what it points to live as long as the program.
-    pub unsafe fn read(table: *const BackendTable) -> Result<Self, LoadError> {
+    /// `table` is null or points to a whole table of the size that it states, and so do the pointers in it. The table
+    /// and what it points to live as long as the program.
+    pub unsafe fn read(table: *const BackendTable) -> Result<Self, TableError> {
+        // SAFETY: this function's conditions allow every pointer to be followed.
+        unsafe { Self::read_checked(table, &Pointers::Trusted) }
+    }
+
+    /// Checks a table and its pointers, and copies it, together with the tables that it points to.
+    ///
+    /// # Errors
+    /// As [`Tables::read`], and if `pointers` does not allow an address.
+    ///
+    /// # Safety
+    /// What `pointers` allows can be read, and lives as long as the program if it is a table's.
+    pub(super) unsafe fn read_checked(
+        table: *const BackendTable,
+        pointers: &Pointers,
+    ) -> Result<Self, TableError> {
+        const PART: &str = "backend";
         if table.is_null() {
-            return Err(LoadError::NoTable);
+            return Err(TableError::Null);
         }
-        // SAFETY: the first fields exist, as this function requires.
-        let (magic, major, size) =
-            unsafe { ((*table).magic, (*table).abi_major, (*table).size as usize) };
+        // The fields up to the name are in every version.
+        pointers.readable(PART, table, offset_of!(BackendTable, name))?;
+        // SAFETY: these fields are readable.
+        let (magic, major, minor, size) = unsafe {
+            (
+                (*table).magic,
+                (*table).abi_major,
+                (*table).abi_minor,
+                (*table).size as usize,
+            )
+        };
         if magic != MAGIC {
-            return Err(LoadError::WrongMagic { found: magic });
+            return Err(TableError::WrongMagic { found: magic });
         }
         if major != ABI_MAJOR {
-            return Err(LoadError::WrongMajor {
+            return Err(TableError::WrongMajor {
                 found: major,
                 expected: ABI_MAJOR,
             });
@@ -63,27 +88,64 @@ impl Tables {
         // The whole table of ABI 1.0, of which `multicast` is the last field; no shorter one was released.
         let least = offset_of!(BackendTable, multicast) + size_of::<*const ()>();
         if size < least {
-            return Err(LoadError::Truncated { found: size, least });
+            return Err(TableError::Truncated {
+                part: PART,
+                found: size as u64,
+                least: least as u64,
+            });
         }
-        // SAFETY: the table has at least the fields of ABI 1.0. Fields that a later minor version appends read as
-        // null in a shorter table, which is valid for them. Each trait's table is copied by the size that it states.
-        unsafe {
+        let same_minor = minor == ABI_MINOR;
+        if same_minor && size != size_of::<BackendTable>() {
+            return Err(TableError::OtherSize {
+                part: PART,
+                found: size as u64,
+                expected: size_of::<BackendTable>() as u64,
+            });
+        }
+        pointers.readable(PART, table, size)?;
+        // SAFETY: the table is readable for the size that it states, which is at least that of ABI 1.0. Fields that a
+        // later minor version appends read as null in a shorter table, which is valid for them.
+        let root = unsafe {
             let mut root = MaybeUninit::<BackendTable>::zeroed();
             let bytes = size.min(size_of::<BackendTable>());
             root.as_mut_ptr()
                 .cast::<u8>()
                 .copy_from_nonoverlapping(table.cast(), bytes);
-            let root = root.assume_init();
+            root.assume_init()
+        };
+        for (entry, function) in [
+            ("device_count", root.device_count.map(|f| f as *const ())),
+            ("describe_device", root.describe_device.map(|f| f as _)),
+            (
+                "describe_libraries",
+                root.describe_libraries.map(|f| f as _),
+            ),
+            ("open", root.open.map(|f| f as _)),
+            ("close", root.close.map(|f| f as _)),
+            ("last_failure", root.last_failure.map(|f| f as _)),
+        ] {
+            pointers.executable(PART, entry, function)?;
+        }
+        // SAFETY: each trait's table is copied by the size that it states, after a check of its pointers.
+        unsafe {
             Ok(Self {
                 root,
-                device: DeviceTable::copy(root.device),
-                symmetric_memory: SymmetricMemoryTable::copy(root.symmetric_memory),
-                remote_access: RemoteAccessTable::copy(root.remote_access),
-                signals: SignalsTable::copy(root.signals),
-                collectives: CollectivesTable::copy(root.collectives),
-                nccl_collectives: NcclCollectivesTable::copy(root.nccl_collectives),
-                gemm: GemmTable::copy(root.gemm),
-                multicast: MulticastTable::copy(root.multicast),
+                device: DeviceTable::copy(root.device, pointers, same_minor)?,
+                symmetric_memory: SymmetricMemoryTable::copy(
+                    root.symmetric_memory,
+                    pointers,
+                    same_minor,
+                )?,
+                remote_access: RemoteAccessTable::copy(root.remote_access, pointers, same_minor)?,
+                signals: SignalsTable::copy(root.signals, pointers, same_minor)?,
+                collectives: CollectivesTable::copy(root.collectives, pointers, same_minor)?,
+                nccl_collectives: NcclCollectivesTable::copy(
+                    root.nccl_collectives,
+                    pointers,
+                    same_minor,
+                )?,
+                gemm: GemmTable::copy(root.gemm, pointers, same_minor)?,
+                multicast: MulticastTable::copy(root.multicast, pointers, same_minor)?,
             })
         }
     }

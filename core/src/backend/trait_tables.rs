@@ -4,6 +4,8 @@ use super::abi::*;
 use super::boundary::{TableEntry, answer};
 use super::cross::Cross;
 use super::implementation::Implementation;
+use super::pointers::Pointers;
+use super::table_error::TableError;
 use super::{
     CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals,
     SymmetricMemory,
@@ -178,27 +180,64 @@ macro_rules! tables {
                 Self { size: size_of::<Self>() as u64, $( $name: Some($name::<B>), )* }
             }
 
-            /// Copies a table whose build may be older or newer than this one.
+            /// Copies a table, after checking its address, its size and its entries. A null table is copied as one
+            /// without entries. `same_minor` is whether its build has this build's minor version, and so its size.
+            ///
+            /// # Errors
+            /// [`TableError`] with the first thing that is wrong.
             ///
             /// # Safety
-            /// `table` is null or points to a table of at least the size that it states.
-            pub(super) unsafe fn copy(table: *const Self) -> Self {
+            /// `table` is null, or `pointers` allows only tables that are wholly readable and live meanwhile.
+            pub(super) unsafe fn copy(
+                table: *const Self,
+                pointers: &Pointers,
+                same_minor: bool,
+            ) -> Result<Self, TableError> {
+                let part = stringify!($field);
                 let mut copy = Self { size: 0, $( $name: None, )* };
-                if !table.is_null() {
-                    // SAFETY: the size is the first field in every version.
-                    let bytes = unsafe { (*table).size as usize }.min(size_of::<Self>());
-                    // A size that ends inside an entry must not yield half a function pointer.
-                    let bytes = bytes - bytes % size_of::<TableEntry<fn()>>();
-                    // SAFETY: the table has these bytes, and every entry in it is null or a function pointer, both of
-                    // which are valid here.
-                    unsafe {
-                        (&raw mut copy).cast::<u8>().copy_from_nonoverlapping(table.cast(), bytes)
-                    };
+                if table.is_null() {
+                    return Ok(copy);
                 }
-                copy
+                pointers.readable(part, table, size_of::<u64>())?;
+                // SAFETY: the size is the first field in every version, and readable.
+                let size = unsafe { (*table).size };
+                check_size(part, size, size_of::<Self>() as u64, same_minor)?;
+                let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+                pointers.readable(part, table, bytes)?;
+                // SAFETY: the table has these bytes, and every entry in it is null or not: both are valid here, and an
+                // entry is called only if it passes the check below.
+                unsafe {
+                    (&raw mut copy)
+                        .cast::<u8>()
+                        .copy_from_nonoverlapping(table.cast(), bytes.min(size_of::<Self>()))
+                };
+                $( pointers.executable(
+                    part, stringify!($name), copy.$name.map(|entry| entry as *const ()))?; )*
+                Ok(copy)
             }
         }
     )*};
 }
 
 entries!(tables);
+
+/// Checks the size of a trait's table: whole entries, and in a build of the same minor version, this build's.
+fn check_size(
+    part: &'static str,
+    found: u64,
+    expected: u64,
+    same_minor: bool,
+) -> Result<(), TableError> {
+    let least = size_of::<u64>() as u64;
+    if found < least {
+        return Err(TableError::Truncated { part, found, least });
+    }
+    match !found.is_multiple_of(least) || (same_minor && found != expected) {
+        true => Err(TableError::OtherSize {
+            part,
+            found,
+            expected,
+        }),
+        false => Ok(()),
+    }
+}

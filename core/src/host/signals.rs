@@ -4,7 +4,6 @@ use super::progress::{Bounds, Pending, PollOutcome, SignalWord, Step, fill_recor
 use crate::backend::abi::*;
 use crate::epoch;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 const SIGNAL_WAIT: u32 = 1;
 const BARRIER: u32 = 2;
@@ -29,10 +28,10 @@ pub(crate) unsafe fn advance_wait(
     // A wait in host memory stands for a GPU stream's hardware wait, which has no deadline: the library's watcher
     // releases it. A deadline that is given still holds.
     let unbounded = placement == SignalPlacementCode::HOST && wait.watch.deadline_ns == 0;
-    let bounds = Bounds {
-        abort: wait.watch.abort,
-        deadline: (!unbounded).then(|| Duration::from_nanos(wait.watch.deadline_ns)),
-    };
+    let mut bounds = Bounds::of(&wait.watch);
+    if unbounded {
+        bounds.deadline = None;
+    }
     // SAFETY: the word and the abort word are live, as this function requires.
     match unsafe { look(wait.word, &bounds, pending) } {
         PollOutcome::Reached => Step::Done,
@@ -88,10 +87,7 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
         }
         Pending::new(expected)
     });
-    let bounds = Bounds {
-        abort: barrier.watch.abort,
-        deadline: Some(Duration::from_nanos(barrier.watch.deadline_ns)),
-    };
+    let bounds = Bounds::of(&barrier.watch);
     while pending.peer < barrier.world {
         let peer = pending.peer;
         if peer != me {

@@ -4,7 +4,8 @@
 //! wakes by itself to look again.
 
 use super::progress::{
-    ABORT_WORD_SET, DEADLINE_PASSED, Pending, Sleep, Step, fill_record, long_at, word_at,
+    ABORT_WORD_SET, DEADLINE_PASSED, Pending, Sleep, Step, fill_record, is_aborted, long_at,
+    word_at,
 };
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
@@ -191,9 +192,8 @@ pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>
         }
         return Step::Done;
     }
-    // SAFETY: the abort word is not null, and live, as this function requires.
-    let aborted = wait.watch.abort.0 != 0
-        && unsafe { word_at(wait.watch.abort) }.load(Ordering::Acquire) != 0;
+    // SAFETY: the watch's words are null or live, as this function requires.
+    let aborted = unsafe { is_aborted(&wait.watch) };
     let deadline = Duration::from_nanos(wait.watch.deadline_ns);
     let remaining = pending.left_of(deadline);
     if !aborted && !remaining.is_zero() {

@@ -5,6 +5,7 @@
 //   SYMMEM_DEVICE               an inlined function of device code
 //   SYMMEM_HOST_DEVICE          a function that the host program may call too
 //   SYMMEM_KERNEL(threads)      an entry point, launched with blocks of at most `threads` threads
+//   SYMMEM_ENTRY_POINT          an entry point without arguments; not defined on the host
 //   SYMMEM_UNROLL               before a loop to unroll completely
 //   SYMMEM_ROLLED               before a loop not to unroll
 //   SYMMEM_ARGUMENTS(T)         the type of a kernel's only argument, passed by value and read-only
@@ -27,9 +28,19 @@
 //                               bool
 //
 // Dependent launch: if the launch asked for it, the stream's next kernel may become resident while this one runs.
-// Otherwise, and on targets without it, both functions do nothing.
-//   start_dependents()          allows the stream's next kernel to start
+// Otherwise, and on targets without it, these functions do nothing.
 //   wait_for_prerequisites()    waits until the stream's previous kernels are complete and visible
+//   start_dependents()          allows the stream's next kernel to start once every block has called it, by any
+//                               thread, or has ended. Call it after wait_for_prerequisites and after the block's
+//                               last wait for a peer: the next kernel occupies compute units from then until this
+//                               grid ends. While this grid still needs a peer, they could be those that a kernel of
+//                               another stream needs to answer that peer. After the last wait the grid ends by
+//                               itself, so the next kernel holds nothing that a peer could be waiting for
+//   start_dependents_of_answered()   the same while the block still waits, once it has heard from every block that it
+//                               waits for. When all blocks of the grid have, the blocks that they still need are
+//                               resident, and need no more room to answer
+//   end_waits()                 waits for all threads of the block, then starts dependents. For kernels in which
+//                               some of the threads wait
 //
 // Data: plain accesses, ordered by the functions below; overloads for uint8, uint16, uint32, uint64 and Vector16
 //   load(pointer), store(pointer, value)

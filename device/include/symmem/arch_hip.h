@@ -19,6 +19,7 @@
 #define SYMMEM_ARGUMENTS(T) const T
 #endif
 
+#define SYMMEM_ENTRY_POINT __attribute__((global))
 #define SYMMEM_UNROLL _Pragma("unroll")
 #define SYMMEM_ROLLED _Pragma("unroll 1")
 #define SYMMEM_HAS_BULK 0
@@ -108,7 +109,9 @@ SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 // ---- dependent launch: there is none ----
 
 SYMMEM_DEVICE void start_dependents() {}
+SYMMEM_DEVICE void start_dependents_of_answered() {}
 SYMMEM_DEVICE void wait_for_prerequisites() {}
+SYMMEM_DEVICE void end_waits() {}
 
 // ---- data ----
 

@@ -237,7 +237,9 @@ SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
 // ---- dependent launch: a launch starts when its prerequisites have ended ----
 
 SYMMEM_DEVICE void start_dependents() {}
+SYMMEM_DEVICE void start_dependents_of_answered() {}
 SYMMEM_DEVICE void wait_for_prerequisites() {}
+SYMMEM_DEVICE void end_waits() {}
 
 // ---- data ----
 

@@ -12,11 +12,13 @@
 #define SYMMEM_HOST_DEVICE __host__ __device__
 #define SYMMEM_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, 1) void
 #define SYMMEM_ARGUMENTS(T) const __grid_constant__ T
+#define SYMMEM_ENTRY_POINT __global__
 #else  // clang without NVIDIA's headers
 #define SYMMEM_DEVICE inline __attribute__((device, always_inline))
 #define SYMMEM_HOST_DEVICE __attribute__((host, device))
 #define SYMMEM_KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads, 1))) void
 #define SYMMEM_ARGUMENTS(T) const __attribute__((grid_constant)) T
+#define SYMMEM_ENTRY_POINT __attribute__((global))
 #endif
 
 #define SYMMEM_UNROLL _Pragma("unroll")
@@ -137,6 +139,20 @@ SYMMEM_DEVICE void start_dependents() {
 SYMMEM_DEVICE void wait_for_prerequisites() {
 #if SYMMEM_HAS_BULK
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The lint finds the tag.
+SYMMEM_DEVICE void start_dependents_of_answered() {
+#if SYMMEM_HAS_BULK
+  asm volatile("griddepcontrol.launch_dependents; /* answered */" ::: "memory");
+#endif
+}
+
+SYMMEM_DEVICE void end_waits() {
+#if SYMMEM_HAS_BULK
+  block_barrier();
+  start_dependents();
 #endif
 }
 

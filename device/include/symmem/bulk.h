@@ -80,12 +80,13 @@ SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, ui
 // Copies with bulk copies, one span per block. Called by every thread of every block, with
 // bulk_shared_memory(stages, stage_bytes) bytes of dynamic shared memory. Falls back to ordinary accesses if the
 // addresses differ modulo 16, if stages <= pending, or if stage_bytes is not a positive multiple of 16. Waits for the
-// launch's prerequisites itself, after the setup that does not depend on them.
+// launch's prerequisites itself, after the setup that does not depend on them, and then allows the next kernel to start.
 template <int pending = 1>
 SYMMEM_DEVICE void copy_bulk(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
                              uint32 stage_bytes) {
   if (((destination - source) & 15) != 0 || stages <= pending || stage_bytes == 0 || (stage_bytes & 15) != 0) {
     arch::wait_for_prerequisites();
+    arch::start_dependents();
     copy_vector<4>(destination, source, bytes);
     return;
   }
@@ -106,6 +107,8 @@ SYMMEM_DEVICE void copy_bulk(uint64 destination, uint64 source, uint64 bytes, ui
     bulk_ring<pending>(destination + head + begin, source + head + begin, end - begin, stages, stage_bytes);
   }
   arch::wait_for_prerequisites();
+  // The first thread gets here last; the others are free to start the next kernel while it copies.
+  arch::start_dependents();
   copy_edges(destination, source, bytes, head, tail);
 }
 

@@ -130,6 +130,7 @@ SYMMEM_DEVICE void collective_exchange(const ExchangeArguments& arguments) {
   } else {
     exchange.send();
   }
+  arch::end_waits();
 }
 
 }  // namespace symmem

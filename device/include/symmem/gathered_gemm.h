@@ -6,6 +6,10 @@
 // arrival words, which copy engines or movers raise. Movers are co-resident with it or belong to a peer's grid, and
 // wait for nothing. In the mode GatherMode::push_at_once, the grid is the whole call: movers first wait until all
 // ranks' grids have begun, store, and then compute, too.
+//
+// A block whose wait gave up still computes its tiles, so that no other block waits for it. After an abort that would
+// be the whole time of each GEMM in a queue, so these kernels also ask on entry whether an earlier kernel has seen the
+// abort. (Not in push_at_once: those GEMMs take microseconds.)
 #pragma once
 
 #include "symmem/copy.h"

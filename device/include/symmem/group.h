@@ -6,12 +6,10 @@
 
 namespace symmem {
 
-// Waits for the stream's previous kernels, then allows the next kernel to start. Must come before any access to the
-// group's memory. In this order, at most two kernels of a stream are on the device at once.
-SYMMEM_DEVICE void enter_collective() {
-  arch::wait_for_prerequisites();
-  arch::start_dependents();
-}
+// Waits for the stream's previous kernels. Must come before any access to the group's memory. The stream's next kernel
+// may start once every block has heard from the blocks that it waits for: Members::barrier, packets and Members::leave
+// see to it. So at most one kernel of a stream lacks peers that are resident.
+SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
 // A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
 class Members {
@@ -72,7 +70,9 @@ class Members {
       arrived = waiter_.until_reached(pointer<const uint32>(own_ + slot_words + peer * 4), epoch, kind(),
                                       number(peer), group_.slot);
     }
-    return arch::block_all(arrived);
+    if (!arch::block_all(arrived)) return false;
+    arch::start_dependents_of_answered();
+    return true;
   }
 
   // Return the bytes of a packet inbox, and the address at member `at` of this block's inbox for packets from `from`.
@@ -93,8 +93,10 @@ class Members {
     return true;
   }
 
-  // Writes the counters back. Called by every thread at the end, after a block barrier.
+  // Writes the counters back and allows the stream's next kernel to start. Called by every thread at the end, after a
+  // block barrier that follows the last wait.
   SYMMEM_DEVICE void leave() {
+    arch::start_dependents();
     if (arch::thread_index() != 0) return;
     arch::store(pointer<uint64>(own_ + slot_counters), static_cast<uint64>(uses_) << 32 | barriers_);
   }

@@ -14,12 +14,24 @@
 // A wait spins on the device. All blocks that others wait for must be co-resident: launch no more than fit.
 //
 // word.h, included here, has fence, quiet and atomic operations on words at any rank.
+//
+// A module that includes this header also has an empty kernel, named after SYMMEM_HANDLE_VERSION. The library looks it
+// up before it hands out the module's kernels, and so refuses code from headers of another version: a kernel that takes
+// a Handle of another layout would use wrong addresses. (A kernel, since every driver finds kernels by name. Compilers
+// make variables of a whole program local, and reading one takes a copy from the device. A template, since linkers merge
+// its copies in several files.)
 #pragma once
 
 #include "symmem/copy.h"
 #include "symmem/signal.h"
 #include "symmem/wait.h"
 #include "symmem/word.h"
+
+#if defined(SYMMEM_ENTRY_POINT)  // not on the host
+template <unsigned version>
+SYMMEM_ENTRY_POINT void symmem_handle_version() {}
+template SYMMEM_ENTRY_POINT void symmem_handle_version<SYMMEM_HANDLE_VERSION>();
+#endif
 
 namespace symmem {
 

@@ -292,8 +292,7 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
   bool good = true;
   do {
     uint32 flag = 0;
-    good = members.take_uses(1, flag);
-    if (!good) break;
+    if (!members.take_uses(1, flag)) return;
     const PacketUse use(members, inbox_bytes, flag);
     SYMMEM_ROLLED
     for (PacketRounds::Walk walk = rounds.walk(); walk.more(); walk.next()) {
@@ -309,6 +308,8 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
     for (PacketRounds::Walk walk = rounds.walk(); good && walk.more(); walk.next()) {
       good = receive_unit(members, use, walk, destinations, receive_bytes);
     }
+    // The first thread has a packet from every peer's block; after the vote would be later by a barrier.
+    if (good && arch::thread_index() == 0) arch::start_dependents_of_answered();
     good = arch::block_all(good);
   } while (good && rounds.next());
   members.leave();

@@ -50,8 +50,7 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
   bool good = true;
   do {
     uint32 flag = 0;
-    good = members.take_uses(arch::anew(two_shot ? 2u : 1u), flag);
-    if (!good) break;
+    if (!members.take_uses(arch::anew(two_shot ? 2u : 1u), flag)) return;
     const PacketUse scatter(members, inbox_bytes, flag);
     const PacketUse gather(members, inbox_bytes, flag + 1);
     SYMMEM_ROLLED
@@ -102,6 +101,8 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
         good = receive_unit(members, gather, walk, destinations, bytes);
       }
     }
+    // As in collective_packets.
+    if (good && arch::thread_index() == 0) arch::start_dependents_of_answered();
     good = arch::block_all(good);
   } while (good && rounds.next());
   members.leave();

@@ -236,6 +236,8 @@ class TileProduct {
 // gemm_shared_bytes of dynamic shared memory. All sides of the matrices are below 2^31.
 template <ElementType type, MatrixOrder b_order>
 SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
+  // A vote, since another stream's kernel may see the abort just now.
+  if (!arch::block_all(!aborted_before(given.group.watch))) return;
   if (arch::block_index() < given.movers) {
     move_shards(given, CopyAnyRows{}, epoch_of(given));
     return;

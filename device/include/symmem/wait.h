@@ -1,5 +1,9 @@
 // Waits that end when the flag arrives, at a deadline, or when the host sets the abort word. A wait that gives up
 // writes a record and returns false, and its kernel returns early. A trap would destroy the context.
+//
+// The first wait that sees the abort word also sets Watch::aborted, a word in this device's memory, by which all other
+// waits of the communicator on this device give up at once. Otherwise each kernel of a queue would need up to
+// `abort_poll_ns` to notice the same abort.
 #pragma once
 
 #include "symmem/memory.h"
@@ -12,8 +16,20 @@ namespace symmem {
 constexpr uint64 abort_poll_ns = 10000000;
 constexpr uint64 abort_turn_ns = 100;
 constexpr uint64 abort_patience_ns = 100000;
-// Reads of the flag between two reads of the clock.
+// Reads of the flag between two reads of the clock and of Watch::aborted. A wait whose flag arrives sooner pays for
+// neither; any other pays for one more load from this device's L2 in 17. (A test on each kernel's entry would add a load
+// to every call, by all blocks from one cache line.)
 constexpr uint32 polls_per_clock = 16;
+
+// Returns the same values, to be read again here. Otherwise the compiler would keep them in scalar registers around every
+// waiting loop, and on AMD there are few.
+SYMMEM_DEVICE const Watch& read_anew(const Watch& watch) { return (&watch)[arch::anew(0u)]; }
+
+// Returns whether a wait on this device has seen the abort word.
+SYMMEM_DEVICE bool aborted_before(const Watch& watch) {
+  const uint64 aborted = read_anew(watch).aborted;
+  return aborted != 0 && arch::load_relaxed(pointer<uint32>(aborted)) != 0;
+}
 
 // One thread's waits in one kernel. The deadline counts from the construction, at the kernel's start.
 class Waiter {
@@ -62,10 +78,15 @@ class Waiter {
       record(kind, peer, slot, expected, seen, WaitReason::deadline, now);
       return true;
     }
-    if (watch_.abort != 0 && now >= look_) {
-      look_ = now + abort_poll_ns;
-      if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
-        record(kind, peer, slot, expected, seen, WaitReason::abort, now);
+    if (watch_.abort != 0) {
+      const uint64 aborted = arch::per_thread(read_anew(watch_).aborted);
+      const bool in_turn = now >= look_;
+      if (in_turn) look_ = now + abort_poll_ns;
+      if (arch::load_relaxed(pointer<uint32>(in_turn ? watch_.abort : aborted)) != 0) {
+        // One record is enough: each attempt to write it crosses the host's bus.
+        if (arch::compare_exchange(pointer<uint32>(aborted), 0, 1) == 0) {
+          record(kind, peer, slot, expected, seen, WaitReason::abort, now);
+        }
         return true;
       }
     }

@@ -50,6 +50,13 @@ SYMMEM_DEVICE void tensor_load_shared(uint32 shared, const TensorMap* map, uint3
       : "memory");
 }
 
+// Loads a word of a block's shared memory; the address is a cluster address.
+SYMMEM_DEVICE uint32 load_one(uint32 address) {
+  uint32 word;
+  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
 // Loads four floats of a block's shared memory; the address is a cluster address.
 SYMMEM_DEVICE void load_four(uint32 address, float (&numbers)[4]) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"

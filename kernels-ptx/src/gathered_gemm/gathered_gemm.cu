@@ -35,6 +35,8 @@ struct Ring {
   // Barriers: both operands of a stage have arrived; all warpgroups of the cluster are done with them.
   SYMMEM_DEVICE uint32 full(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
   SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full(stages) + stage * 8; }
+  // A word that is not 0 if an earlier kernel has seen an abort.
+  SYMMEM_DEVICE uint32 aborted() const { return empty(stages); }
 };
 
 // The blocks after the movers compute.
@@ -244,6 +246,7 @@ template <bool f16, bool b_rows>
 SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
   const GatheredGemmArguments& arguments = tensors.arguments;
   if (arch::block_index() < arguments.movers) {
+    if (!arch::block_all(!aborted_before(arguments.group.watch))) return;
     move_shards(arguments, CopyAlignedRows{}, epoch_of(arguments));
     return;
   }
@@ -254,10 +257,18 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
       barrier_initialise(ring.empty(stage), 2 * cluster_size());
     }
     barriers_initialised();
+    const uint32 aborted = aborted_before(arguments.group.watch);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(ring.aborted()), "r"(aborted) : "memory");
     arch::fence_async_proxy();
   }
   cluster_arrive();
   cluster_wait();
+  // The blocks of a cluster load for each other, so what the first one saw counts for all.
+  if (load_one(shared_at(ring.aborted(), 0)) != 0) {
+    cluster_arrive();
+    cluster_wait();
+    return;
+  }
   const uint32 warpgroup = arch::thread_index() / 128;
   if (warpgroup == 0) {
     give_registers<56>();

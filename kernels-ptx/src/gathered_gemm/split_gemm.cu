@@ -260,7 +260,6 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   }
   arch::block_barrier();
   arch::wait_for_prerequisites();
-  arch::start_dependents();
   const uint32 warpgroup = arch::thread_index() / 128;
   if (warpgroup == 0) {
     if (rows >= 256) give_registers<56>();
@@ -278,6 +277,8 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   }
   cluster_arrive();
   cluster_wait();
+  // No thread of the cluster waits for a peer any more.
+  arch::start_dependents();
   // Both threads' reads of the call counter are done, so it may change.
   if (arch::thread_index() == 0) {
     arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);

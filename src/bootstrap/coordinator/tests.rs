@@ -385,9 +385,76 @@ fn a_rank_that_does_not_fit_fails_the_rendezvous_for_all() {
         bench.join(HOST, 0, 3);
         bench.join(101, 1, 3);
         misfit(&mut bench);
-        let told = [HOST, 101, 200].map(|to| (to, UNSOLICITED, Reply::Failure(failure.clone())));
-        assert_eq!(bench.news(), told);
+        let told = |to| (to, UNSOLICITED, Reply::Failure(failure.clone()));
+        let mut news = bench.news();
+        // Rank 0 comes last, and waits for a rank that may still come.
+        bench.after(FAREWELL.as_millis() as u64);
+        news.extend(bench.news());
+        assert_eq!(news.len(), 3);
+        assert!(news.iter().all(|(to, ..)| [HOST, 101, 200].contains(to)));
+        assert!(news.iter().all(|one| *one == told(one.0)), "{news:?}");
     }
+}
+
+#[test]
+fn a_death_is_told_to_all_who_come_late_before_rank_0_ends_the_store() {
+    let mut bench = Bench::empty(8);
+    for rank in 0..6 {
+        bench.join(connection(rank), rank, 8);
+    }
+    bench.coordinator.disconnect(101, None, bench.now);
+    let died = Reply::Failure(Failure::Died { rank: 1 });
+    let told = |to: &[Token]| -> Vec<(Token, u64, Reply)> {
+        let all = to.iter().map(|&to| (to, UNSOLICITED, died.clone()));
+        all.collect()
+    };
+    assert_eq!(bench.news(), told(&[102, 103, 104, 105]));
+    // Each of them ends, which counts for no other rank.
+    for rank in 2..6 {
+        let token = connection(rank);
+        bench.coordinator.disconnect(token, None, bench.now);
+    }
+    bench.after(300);
+    bench.join(106, 6, 8);
+    assert_eq!(bench.news(), told(&[106]));
+    bench.join(107, 7, 8);
+    assert_eq!(bench.news(), told(&[HOST, 107]));
+}
+
+#[test]
+fn a_twin_counts_for_no_other_rank() {
+    let mut bench = Bench::empty(3);
+    bench.join(HOST, 0, 3);
+    bench.join(101, 1, 3);
+    bench.join(200, 1, 3);
+    let taken = |to: Token| {
+        (
+            to,
+            UNSOLICITED,
+            Reply::Failure(Failure::RankTaken { rank: 1 }),
+        )
+    };
+    assert_eq!(bench.news(), [taken(101), taken(200)]);
+    bench.join(102, 2, 3);
+    assert_eq!(bench.news(), [taken(HOST), taken(102)]);
+}
+
+#[test]
+fn ranks_of_the_larger_world_are_awaited_where_two_sizes_meet() {
+    let mut bench = Bench::empty(2);
+    bench.join(HOST, 0, 2);
+    let misfit = |to: Token| {
+        let failure = Failure::WorldMismatch {
+            rank: 1,
+            world: 3,
+            expected: 2,
+        };
+        (to, UNSOLICITED, Reply::Failure(failure))
+    };
+    bench.join(101, 1, 3);
+    assert_eq!(bench.news(), [misfit(101)]);
+    bench.join(102, 2, 3);
+    assert_eq!(bench.news(), [misfit(HOST), misfit(102)]);
 }
 
 #[test]
@@ -401,10 +468,11 @@ fn rank_0_holds_the_store_open_for_those_who_come_late() {
         expected: 4,
     });
     assert_eq!(bench.news(), [(101, UNSOLICITED, misfit.clone())]);
-    bench.after(500);
+    let half = FAREWELL.as_millis() as u64 / 2;
+    bench.after(half);
     bench.join(102, 2, 4);
     assert_eq!(bench.news(), [(102, UNSOLICITED, misfit.clone())]);
-    bench.after(500);
+    bench.after(half);
     assert_eq!(bench.news(), [(HOST, UNSOLICITED, misfit)]);
 }
 
@@ -415,6 +483,19 @@ fn a_rendezvous_ends_with_the_first_rank_that_gives_up() {
     bench.after(9_000);
     bench.join(HOST, 0, 3);
     bench.after(1_000);
+    let told = |to| (to, UNSOLICITED, timed_out(&[1]));
+    assert_eq!(bench.news(), [told(102)]);
+    // A rank that comes after that is told too, and nobody waits for another.
+    bench.join(101, 1, 3);
+    assert_eq!(bench.news(), [told(HOST), told(101)]);
+}
+
+#[test]
+fn rank_0_returns_at_its_own_deadline_whoever_may_still_come() {
+    let mut bench = Bench::empty(3);
+    bench.join(HOST, 0, 3);
+    bench.join(102, 2, 3);
+    bench.after(10_000);
     assert_eq!(
         bench.news(),
         [HOST, 102].map(|to| (to, UNSOLICITED, timed_out(&[1])))
@@ -462,4 +543,53 @@ fn nothing_is_answered_before_joining() {
         .coordinator
         .handle(HOST, None, 1, get, SentDescriptor::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
+}
+
+#[test]
+fn a_lost_connection_fails_the_rendezvous_for_all_and_nothing_afterwards() {
+    let lost = || Failure::ConnectionLost {
+        connection: "from a to b".into(),
+        reason: "was cut".into(),
+    };
+    let mut bench = Bench::empty(3);
+    bench.join(HOST, 0, 3);
+    bench.join(101, 1, 3);
+    bench.coordinator.fail_rendezvous(lost(), bench.now);
+    assert_eq!(
+        bench.news(),
+        [(101, UNSOLICITED, Reply::Failure(lost()))],
+        "rank 0 waits for rank 2, to tell it"
+    );
+    bench.join(102, 2, 3);
+    assert_eq!(
+        bench.news(),
+        [HOST, 102].map(|to| (to, UNSOLICITED, Reply::Failure(lost())))
+    );
+    let mut bench = Bench::joined(3);
+    bench.coordinator.fail_rendezvous(lost(), bench.now);
+    assert_eq!(bench.news(), []);
+    bench.gather(0, 2, "a");
+    bench.gather(1, 2, "a");
+    bench.gather(2, 2, "a");
+    assert_eq!(bench.news().len(), 3, "the job goes on");
+}
+
+#[test]
+fn a_payload_that_would_make_the_answer_too_long_is_refused() {
+    for world in [2, 3, 72] {
+        let mut bench = Bench::joined(world);
+        let mut give = |bytes| {
+            let gather = Request::AllGather {
+                tag: "a".into(),
+                payload: vec![0; bytes],
+                deadline: SECOND,
+            };
+            let (beside, now) = (SentDescriptor::Nothing, bench.now);
+            (bench.coordinator).handle(HOST, None, 2, gather, beside, now)
+        };
+        let most = payload_limit(world);
+        assert_eq!(give(most), Ok(()));
+        let refused = give(most + 1).unwrap_err();
+        assert_eq!(refused, "a payload over the limit of this world size");
+    }
 }

@@ -4,26 +4,19 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::bootstrap::handshake::verdict::{Step, Verdict};
-use crate::bootstrap::key::{Key, MAX_JOB};
+use crate::bootstrap::handshake::verdict::{Step, Verdict, WELCOME};
+use crate::bootstrap::key::{Key, MAX_KEY};
 use crate::bootstrap::stream::Stream;
 
 const MAGIC: [u8; 8] = *b"symmem\0@";
 /// Bytes before the key: magic, kind, length.
 const HEADER_BYTES: usize = 11;
-const WELCOME: [u8; 8] = *b"welcome\n";
-const REFUSED: [u8; 8] = *b"refused\n";
 
-/// Returns a rank's greeting. The key must not be longer than [`MAX_JOB`].
+/// Returns a rank's greeting. The key must not be longer than [`MAX_KEY`].
 pub(in crate::bootstrap) fn hello(key: &Key) -> Vec<u8> {
-    let length = key.bytes().len() as u16;
-    [
-        &MAGIC[..],
-        &[key.kind()],
-        &length.to_le_bytes(),
-        key.bytes(),
-    ]
-    .concat()
+    let shown = key.bytes();
+    let length = shown.len() as u16;
+    [&MAGIC[..], &[key.kind()], &length.to_le_bytes(), &shown].concat()
 }
 
 /// Makes the rank's side of the handshake; returns false if the store has another key. Blocks until `until` at
@@ -70,7 +63,7 @@ impl Hello {
             if magic != MAGIC {
                 return Step::silent(Verdict::Refused("its first bytes are not a greeting"));
             }
-            if length > MAX_JOB {
+            if length > MAX_KEY {
                 return Step::silent(Verdict::Refused("its key exceeds the limit"));
             }
             self.shown = vec![0; length];
@@ -84,9 +77,6 @@ impl Hello {
                 verdict: Verdict::Trusted,
             };
         }
-        Step {
-            answer: REFUSED.to_vec(),
-            verdict: Verdict::Refused("it belongs to another job or has another secret"),
-        }
+        Step::refused("it belongs to another job or has another secret")
     }
 }

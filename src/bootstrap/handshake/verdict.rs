@@ -1,5 +1,10 @@
 //! The store's verdict on the part of a handshake that has arrived.
 
+/// The store's first bytes in answer to a greeting with the job's key.
+pub(super) const WELCOME: [u8; 8] = *b"welcome\n";
+/// The store's answer to a greeting with another key.
+pub(super) const REFUSED: [u8; 8] = *b"refused\n";
+
 /// The store's answer to the bytes that have arrived, and what comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::bootstrap) struct Step {
@@ -25,6 +30,14 @@ impl Step {
         Self {
             answer: Vec::new(),
             verdict,
+        }
+    }
+
+    /// Makes the step that refuses a greeting with another key, and says so to the other end.
+    pub(super) fn refused(reason: &'static str) -> Self {
+        Self {
+            answer: REFUSED.to_vec(),
+            verdict: Verdict::Refused(reason),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use super::handshake::unix::hello;
-use super::key::{Key, MAX_JOB};
+use super::key::{Key, MAX_JOB, MAX_KEY};
 use super::*;
 
 /// A Unix greeting up to the key, with any length in it.
@@ -22,6 +22,13 @@ fn ends_with(mut refused: UnixStream, answer: &[u8]) {
     // A connection that is closed while it has unread bytes ends with an error.
     let _ = refused.read_to_end(&mut received);
     assert_eq!(received, answer);
+}
+
+/// Returns the secret under which the ranks of these tests meet, in the file of the user who runs them.
+fn secret_of_user() -> Secret {
+    let uid = rustix::process::geteuid().as_raw();
+    let found = secret_file::of_user(uid).unwrap();
+    found.expect("a home folder of the user's own").secret
 }
 
 fn raw(job: &str) -> UnixStream {
@@ -61,12 +68,18 @@ fn strangers_are_dropped_and_delay_nobody() {
         let mut garbage = raw(&job);
         garbage.write_all(&[0xff; 40]).unwrap();
         ends_with(garbage, b"");
+        let user = |secret: &Secret, job: &str| {
+            let (secret, job) = (secret.clone(), job.to_owned());
+            Key::User { secret, job }
+        };
+        let right = secret_of_user();
         let wrong = [
-            Key::Job("another".into()),
+            Key::Job(job.clone()),
             Key::Job(String::new()),
+            Key::Secret(right.clone()),
+            user(&Secret::random().unwrap(), &job),
             // Of the right length, and different in the last byte only.
-            Key::Job(format!("{}-", &job[..job.len() - 1])),
-            Key::Secret(Secret::random().unwrap()),
+            user(&right, &format!("{}-", &job[..job.len() - 1])),
         ];
         for key in wrong {
             let mut stranger = raw(&job);
@@ -121,7 +134,7 @@ fn half_a_greeting_is_waited_for_until_the_deadline_of_the_handshake() {
         let start = Instant::now();
         let halves = [
             b"symmem".to_vec(),
-            greeting(2, job.len()),
+            greeting(3, 32 + job.len()),
             hello(&Key::Job(job.clone()))[..20].to_vec(),
         ];
         let streams = halves.map(|half| {
@@ -149,7 +162,7 @@ fn a_jobs_name_over_the_limit_is_refused_on_both_sides() {
     std::thread::scope(|scope| {
         let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &longest), LONG));
         let mut stranger = raw(&longest);
-        stranger.write_all(&greeting(2, MAX_JOB + 1)).unwrap();
+        stranger.write_all(&greeting(3, MAX_KEY + 1)).unwrap();
         ends_with(stranger, b"");
         let rank_1 = Bootstrap::connect(place(1, 2, &longest), LONG).unwrap();
         drop((rank_1, rank_0.join().unwrap().unwrap()));
@@ -224,6 +237,41 @@ fn another_user_is_refused_on_both_sides() {
 }
 
 #[test]
+fn ranks_with_two_secret_files_are_told_of_the_file_and_what_gets_them_together() {
+    const NAME: &str =
+        "strangers::ranks_with_two_secret_files_are_told_of_the_file_and_what_gets_them_together";
+    if let Some(role) = role() {
+        let (rank, job) = role.split_once(' ').unwrap();
+        let ranks = connect_all(vec![place(rank.parse().unwrap(), 2, job)], SHORT);
+        println!("\ntold: {}", ranks[0].as_ref().unwrap_err());
+        return;
+    }
+    let job = job();
+    let told = |rank: u32, runtime: &std::path::Path| {
+        let mut command = command(NAME, &format!("{rank} {job}"));
+        let command = command.env("XDG_RUNTIME_DIR", runtime);
+        let output = command.env("HOME", "/nonexistent").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let told = text.lines().find_map(|line| line.strip_prefix("told: "));
+        told.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    for rank in [0, 1] {
+        let folder = std::env::temp_dir().join(format!("symmem-{}", super::job()));
+        std::fs::create_dir(&folder).unwrap();
+        let text = told(rank, &folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let file = folder.join("symmem-secret").display().to_string();
+        for part in [&file, "XDG_RUNTIME_DIR", "HOME", "SYMMEM_SECRET"] {
+            assert!(text.contains(part), "rank {rank}: {text}");
+        }
+        let text = told(rank, "/nonexistent".as_ref());
+        for part in ["the job's name alone", "XDG_RUNTIME_DIR", "SYMMEM_SECRET"] {
+            assert!(text.contains(part), "rank {rank}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_listener_of_another_user_is_shown_no_key() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can act as another user");
@@ -266,4 +314,119 @@ fn an_oversized_message_ends_its_sender_and_is_reported() {
         let named = matches!(&error, BootstrapError::PeerFailed { peer: 1, reason } if reason.contains("limit"));
         assert!(named, "{error}");
     }
+}
+
+/// Takes the name of the socket that ranks of `job` without any secret would meet at, as the user `nobody`.
+fn take_first(job: &str) -> UnixListener {
+    let uid = rustix::process::geteuid().as_raw();
+    let name = Key::Job(job.into()).socket_name(uid, job, 0);
+    let name = SocketAddr::from_abstract_name(name).unwrap();
+    // The system call changes the user of that thread only.
+    let squatter = std::thread::spawn(move || {
+        let (root, nobody) = (
+            rustix::process::Uid::ROOT,
+            rustix::process::Uid::from_raw(65534),
+        );
+        rustix::thread::set_thread_res_uid(root, nobody, root).unwrap();
+        UnixListener::bind_addr(&name).unwrap()
+    });
+    squatter.join().unwrap()
+}
+
+/// Both ranks of a job that a launcher other than symmem's started, with `SYMMEM_JOB` if it is set to `job`.
+fn slurm(job: Option<&str>) -> Vec<LaunchEnvironment> {
+    let rank = |rank: u32| {
+        let lookup = |name: &str| match name {
+            "SLURM_JOB_ID" => Some("900".to_owned()),
+            "SLURM_STEP_ID" => Some("0".to_owned()),
+            "SLURM_NTASKS" => Some("2".to_owned()),
+            "SLURM_PROCID" => Some(rank.to_string()),
+            "SYMMEM_JOB" => job.map(str::to_owned),
+            _ => None,
+        };
+        LaunchEnvironment::from_variables(lookup).unwrap().unwrap()
+    };
+    vec![rank(0), rank(1)]
+}
+
+#[test]
+fn a_name_that_another_user_took_first_is_reported_and_another_job_or_the_secret_file_gets_past_it()
+{
+    const NAME: &str = "strangers::a_name_that_another_user_took_first_is_reported_and_another_job_or_the_secret_file_gets_past_it";
+    match role().as_deref() {
+        None if !rustix::process::geteuid().is_root() => {
+            println!("skipped: only root can act as another user");
+        }
+        None => {
+            let folder = std::env::temp_dir().join(format!("symmem-{}", job()));
+            std::fs::create_dir(&folder).unwrap();
+            let run = |role: &str, runtime: &std::path::Path| {
+                let mut command = command(NAME, role);
+                command
+                    .env("XDG_RUNTIME_DIR", runtime)
+                    .env("HOME", "/nonexistent");
+                let output = command.output().unwrap();
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success(), "{role}:\n{text}");
+            };
+            run("no file", "/nonexistent".as_ref());
+            run("file", &folder);
+            let made = std::fs::read_dir(&folder).unwrap().count();
+            std::fs::remove_dir_all(&folder).unwrap();
+            assert_eq!(made, 1, "the secret file and nothing else");
+        }
+        Some(role) => {
+            let _squatter = take_first("slurm-900.0");
+            if role == "no file" {
+                for rank in connect_all(slurm(None), LONG) {
+                    let error = rank.unwrap_err();
+                    assert!(
+                        matches!(error, BootstrapError::ForeignUser { uid: 65534, .. }),
+                        "{error}"
+                    );
+                    let text = error.to_string();
+                    let ways = ["SYMMEM_JOB", "XDG_RUNTIME_DIR"];
+                    assert!(ways.iter().all(|way| text.contains(way)), "{text}");
+                }
+                let ranks = connect_all(slurm(Some("another")), LONG);
+                assert!(ranks.iter().all(Result::is_ok), "{ranks:?}");
+            } else {
+                let ranks = connect_all(slurm(None), LONG);
+                assert!(ranks.iter().all(Result::is_ok), "{ranks:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_proved_itself_is_not_closed_for_any_number_of_strangers() {
+    let job = job();
+    let environment = place(1, 2, &job);
+    std::thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &job), LONG));
+        let meeting = Meeting::of(&environment, LONG, None).unwrap();
+        let proved = meeting.reach(&meeting.address).unwrap();
+        let (mut held, start) = (std::collections::VecDeque::new(), Instant::now());
+        // More at once than the store keeps, and for longer than a stranger may stay.
+        let most = 50 + crate::bootstrap::strangers::limit(2);
+        for count in 0.. {
+            held.push_back(raw(&job));
+            if held.len() > most {
+                held.pop_front();
+            }
+            if count > 3 * most && start.elapsed() > handshake::HANDSHAKE_DEADLINE {
+                break;
+            }
+        }
+        let store = Store::new(1, 2, proved, None);
+        let join = Request::Join {
+            version: VERSION,
+            world: 2,
+            generation: 0,
+            peer: meeting.peer.clone(),
+            deadline: 60_000_000,
+        };
+        store.join(&join, LONG, None).unwrap();
+        drop((store, rank_0.join().unwrap().unwrap()));
+    });
 }

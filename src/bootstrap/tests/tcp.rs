@@ -1,16 +1,27 @@
 //! Tests of a rendezvous at `host:port`.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::key::Key;
 use super::*;
 
-/// A port that was free a moment ago.
+/// Returns an address that no process listens at. Its port is none that the kernel gives to those who connect: such a
+/// connection could take it before rank 0 does.
 fn tcp_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 1_000) as u16 * 10;
+    loop {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 6_000;
+        let address = format!("127.0.0.1:{port}");
+        if TcpListener::bind(&address).is_ok() {
+            return address;
+        }
+    }
 }
 
 fn tcp_place(rank: u32, world: u32, address: &str, secret: &Secret) -> LaunchEnvironment {
@@ -86,14 +97,14 @@ fn ranks_of_two_generations_at_one_tcp_address_are_told() {
 }
 
 #[test]
-fn a_rank_of_the_version_before_is_told_of_the_versions() {
+fn a_rank_of_the_next_version_is_told_of_the_versions() {
     let (address, secret) = (tcp_address(), Secret::random().unwrap());
     let environment = tcp_place(1, 2, &address, &secret);
     std::thread::scope(|scope| {
         let rank_0 = scope.spawn(|| Bootstrap::connect(tcp_place(0, 2, &address, &secret), LONG));
         let meeting = Meeting::of(&environment, LONG, None).unwrap();
         let store = Store::new(1, 2, meeting.reach(&meeting.address).unwrap(), None);
-        let (version, rank) = (VERSION - 1, 1);
+        let (version, rank) = (VERSION + 1, 1);
         let join = Request::ForeignJoin { version, rank };
         for error in [
             store.join(&join, LONG, None).unwrap_err(),
@@ -101,11 +112,7 @@ fn a_rank_of_the_version_before_is_told_of_the_versions() {
         ] {
             let named = matches!(
                 error,
-                BootstrapError::VersionMismatch {
-                    peer: 1,
-                    version: 1,
-                    ..
-                }
+                BootstrapError::VersionMismatch { peer: 1, version, .. } if version == VERSION + 1
             );
             assert!(named, "{error}");
         }
@@ -124,34 +131,202 @@ fn strangers_are_dropped_and_the_secret_itself_opens_nothing() {
             }
         }
     };
-    let ends = |mut refused: TcpStream| {
+    let ends_with = |mut refused: TcpStream, answer: &[u8]| {
         refused.set_read_timeout(Some(LONG)).unwrap();
         let mut received = Vec::new();
         let _ = refused.read_to_end(&mut received);
-        assert_eq!(received, b"", "not one byte in answer");
+        assert_eq!(received, answer);
     };
     std::thread::scope(|scope| {
         let rank_0 = scope.spawn(|| Bootstrap::connect(tcp_place(0, 2, &address, &secret), LONG));
         let mut garbage = raw();
-        garbage.write_all(&[0xff; 40]).unwrap();
-        ends(garbage);
+        garbage.write_all(&[0xff; 56]).unwrap();
+        ends_with(garbage, b"");
         let mut shown = raw();
         let hello = handshake::unix::hello(&Key::Secret(secret.clone()));
-        shown.write_all(&hello).unwrap();
-        ends(shown);
+        shown.write_all(&[hello, vec![0; 56]].concat()).unwrap();
+        ends_with(shown, b"");
         let mut false_proof = raw();
-        let hello = [b"symmem\0\n".as_slice(), &[1; 32]].concat();
+        let hello = [b"symmem\0N".as_slice(), &[1; 48]].concat();
         false_proof.write_all(&hello).unwrap();
-        false_proof.read_exact(&mut [0; 64]).unwrap();
-        // The bytes behind the proof would be a valid message; the store never reads them.
-        false_proof.write_all(&[2; 32]).unwrap();
+        // The bytes behind the greeting would be a valid message; the store never reads them.
         let join = Request::ForeignJoin {
             version: 9,
             rank: 1,
         };
         let _ = false_proof.write_all(&join.encode(1, 0));
-        ends(false_proof);
+        ends_with(false_proof, b"refused\n");
         let rank_1 = Bootstrap::connect(tcp_place(1, 2, &address, &secret), LONG).unwrap();
         drop((rank_1, rank_0.join().unwrap().unwrap()));
+    });
+}
+
+/// What becomes of a rank whose connections `listener` treats in this way.
+fn rank_1_at(listener: impl FnOnce(TcpListener) + Send + 'static) -> (String, String) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    std::thread::spawn(move || listener(socket));
+    let secret = Secret::random().unwrap();
+    let error = Bootstrap::connect(tcp_place(1, 2, &address, &secret), SHORT).unwrap_err();
+    let BootstrapError::ConnectionLost {
+        rank: 1,
+        ref connection,
+        ref reason,
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(error.peer(), None, "no rank is to blame");
+    assert!(connection.ends_with(&format!(" to {address}")), "{error}");
+    (connection.clone(), reason.clone())
+}
+
+#[test]
+fn a_listener_that_is_silent_or_closes_is_named_by_its_connection() {
+    let (_, reason) = rank_1_at(|listener| {
+        let _held = listener.accept().unwrap();
+        std::thread::sleep(LONG);
+    });
+    assert!(reason.contains("no answer"), "{reason}");
+    let (_, reason) = rank_1_at(|listener| {
+        while let Ok((stream, _)) = listener.accept() {
+            drop(stream);
+        }
+    });
+    assert!(reason.contains("cut"), "{reason}");
+}
+
+#[test]
+fn a_listener_that_cannot_prove_the_secret_is_refused() {
+    for answer in [
+        &b"refused\n"[..],
+        b"HTTP/1.1",
+        &[b"welcome\n".as_slice(), &[7; 48]].concat(),
+    ] {
+        let answer = answer.to_vec();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        let secret = Secret::random().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = socket.accept().unwrap();
+                stream.write_all(&answer).unwrap();
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            let error = Bootstrap::connect(tcp_place(1, 2, &address, &secret), LONG).unwrap_err();
+            let BootstrapError::WrongSecret { address: named, .. } = &error else {
+                panic!("{error}");
+            };
+            assert!(named.contains(&format!(" to {address}")), "{named}");
+        });
+    }
+}
+
+#[test]
+fn a_connection_that_is_cut_after_the_proof_fails_the_rendezvous_at_once_and_is_named() {
+    let (address, secret) = (tcp_address(), Secret::random().unwrap());
+    let places = [0, 1, 2].map(|rank| tcp_place(rank, 4, &address, &secret));
+    let [rank_0, rank_1, cut] = places;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let ranks = [rank_0, rank_1].map(|place| scope.spawn(|| Bootstrap::connect(place, LONG)));
+        let meeting = Meeting::of(&cut, LONG, None).unwrap();
+        let proved = meeting.reach(&meeting.address).unwrap();
+        let name = proved.connection().unwrap();
+        drop(proved);
+        for rank in ranks {
+            let error = rank.join().unwrap().unwrap_err();
+            assert_eq!(error.peer(), None, "{error}");
+            let named = matches!(&error, BootstrapError::ConnectionLost { connection, .. } if *connection == name);
+            assert!(named, "{error}");
+        }
+    });
+    assert!(start.elapsed() < AT_ONCE + coordinator::FAREWELL);
+}
+
+#[test]
+fn a_rank_that_gives_up_says_so_and_fails_nobody() {
+    let (address, secret) = (tcp_address(), Secret::random().unwrap());
+    std::thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| Bootstrap::connect(tcp_place(0, 2, &address, &secret), LONG));
+        let gives_up = tcp_place(1, 2, &address, &secret);
+        let meeting = Meeting::of(&gives_up, LONG, None).unwrap();
+        let stream = meeting.reach(&meeting.address).unwrap();
+        drop(Store::new(1, 2, stream, None));
+        let rank_1 = Bootstrap::connect(gives_up.clone(), LONG).unwrap();
+        drop((rank_1, rank_0.join().unwrap().unwrap()));
+    });
+}
+
+/// Carries a rank's connections to `store`. While the first is in the handshake, process `child` is stopped for longer
+/// than a handshake may take: after the store's answer, before the rank's confirmation has arrived.
+fn stop_in_the_handshake(listener: &TcpListener, store: &str, child: Pid) {
+    let mut is_first = true;
+    while let Ok((mut rank, _)) = listener.accept() {
+        let mut rank_0 = loop {
+            match TcpStream::connect(store) {
+                Ok(stream) => break stream,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        if std::mem::take(&mut is_first) {
+            let mut part = [0; 56];
+            rank.read_exact(&mut part).unwrap();
+            rank_0.write_all(&part).unwrap();
+            rank_0.read_exact(&mut part).unwrap();
+            kill_process(child, Signal::STOP).unwrap();
+            let identity = ProcessIdentity::of(child.as_raw_nonzero().get() as u32).unwrap();
+            while !identity.is_stopped() {
+                std::thread::yield_now();
+            }
+            rank.write_all(&part).unwrap();
+            std::thread::sleep(handshake::HANDSHAKE_DEADLINE + Duration::from_secs(1));
+            std::thread::spawn(move || {
+                std::thread::sleep(SHORT);
+                kill_process(child, Signal::CONT).unwrap();
+            });
+        }
+        let (mut from, mut to) = (rank.try_clone().unwrap(), rank_0.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut rank_0, &mut rank);
+            let _ = rank.shutdown(Shutdown::Write);
+        });
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_for_longer_than_a_handshake_may_take_is_in_nonetheless() {
+    const NAME: &str =
+        "tcp::a_process_that_is_stopped_for_longer_than_a_handshake_may_take_is_in_nonetheless";
+    if let Some(role) = role() {
+        let [rank, address, secret] = role.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let secret = Secret::from_hex(secret).unwrap();
+        let place = tcp_place(rank.parse().unwrap(), 2, address, &secret);
+        Bootstrap::connect(place, LONG).unwrap();
+        return;
+    }
+    let run = |stopped: u32| {
+        let (store, secret) = (tcp_address(), Secret::random().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = listener.local_addr().unwrap().to_string();
+        let addresses = [store.clone(), relay];
+        let address = |rank: u32| &addresses[rank as usize];
+        let role = format!("{stopped} {} {}", address(stopped), secret.to_hex());
+        let mut child = child(NAME, &role);
+        let pid = Pid::from_child(&child);
+        std::thread::spawn(move || stop_in_the_handshake(&listener, &store, pid));
+        let other = 1 - stopped;
+        let met = Bootstrap::connect(tcp_place(other, 2, address(other), &secret), LONG);
+        assert!(met.is_ok(), "rank {stopped} was stopped: {met:?}");
+        assert!(child.wait().unwrap().success(), "rank {stopped}");
+    };
+    std::thread::scope(|scope| {
+        for stopped in [0, 1] {
+            scope.spawn(move || run(stopped));
+        }
     });
 }

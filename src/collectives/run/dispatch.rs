@@ -26,9 +26,7 @@ use crate::world::world::World;
 
 /// Returns what the waits of a call's kernels watch: the abort word and the call's deadline.
 pub fn watch(world: &World, options: &CollectiveOptions<'_>) -> Watch {
-    world
-        .health
-        .watch(options.deadline.unwrap_or(world.deadlines.wait))
+    world.watch(options.deadline.unwrap_or(world.deadlines.wait))
 }
 
 impl Queue {
@@ -93,7 +91,16 @@ impl Queue {
             in_place,
             parts,
         };
+        // Copies by the copy engine alone wait with one block, which always has room.
+        let waits_as_grid = choice.algorithm == AlgorithmCode::VENDOR || choice.blocks > 0;
+        let sequence = membership.sequence(options.channel);
+        if waits_as_grid {
+            self.admit(request.name, sequence)?;
+        }
         let submit = self.submit(request.name);
+        if waits_as_grid {
+            submit.follow(sequence, state.selector.residency().fits(choice.blocks));
+        }
         let enqueued = run.submit(world, &submit);
         submit
             .end(enqueued)
@@ -138,8 +145,12 @@ impl Queue {
             if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
                 let meeting = multicast::meeting(&header, slots_of_all);
                 let grid = geometry(choice.blocks, choice.threads);
+                let sequence = membership.sequence(options.channel);
+                self.admit(NAME, sequence)?;
                 let submit = self.submit(NAME);
                 submit.hold(slots.allocation());
+                let residency = world.collectives.selector.residency();
+                submit.follow(sequence, residency.fits(choice.blocks));
                 let (backend, stream) = (submit.backend(), submit.stream());
                 // SAFETY: as in `Run::submit`.
                 let enqueued = unsafe { backend.collective_multicast(&meeting, &grid, stream) };

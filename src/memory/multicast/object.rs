@@ -14,6 +14,7 @@
 
 use crate::backend::abi::{DeviceAddress, MulticastSupportCode, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
+use crate::base::deadline::after;
 use crate::base::limits::DRAIN;
 use crate::base::lock::lock;
 use crate::base::names;
@@ -88,7 +89,7 @@ impl Multicast {
     /// Returns the phase of a setup step that begins now. Its deadline is shorter than the others' wait for
     /// this rank, so that they receive the reason.
     pub fn set_up(&self) -> Phase {
-        Phase::SetUp(Instant::now() + (self.deadline - self.deadline / 4))
+        Phase::SetUp(after(Instant::now(), self.deadline - self.deadline / 4))
     }
 
     /// Returns the phase of a release that begins now.
@@ -98,7 +99,7 @@ impl Multicast {
             true => self.deadline.min(DRAIN),
             false => self.deadline - self.deadline / 4,
         };
-        Phase::GiveBack(Instant::now() + limit)
+        Phase::GiveBack(after(Instant::now(), limit))
     }
 
     /// Disables multicast from here on, on all ranks alike, for this reason.

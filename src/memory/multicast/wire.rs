@@ -166,7 +166,7 @@ fn encode_parts(parts: &[Part]) -> Vec<u8> {
 }
 
 /// Decodes a peer's parts; leaves out damaged ones, and ones that exceed the address space.
-fn decode_parts(bytes: &[u8]) -> Vec<Part> {
+pub fn decode_parts(bytes: &[u8]) -> Vec<Part> {
     let (parts, _) = bytes.as_chunks::<16>();
     let number = |half: &[u8]| {
         half.iter()

@@ -177,7 +177,11 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
             !world.ranks[rank].wait().success(),
             "{what}: the rank survived"
         );
-        assert_eq!(complaints(&world, rank), [""; 0], "{what}");
+        let mut complaints = complaints(&world, rank);
+        // A rank that has not heard of the death yet may import the object after the others have released it. The
+        // import fails there, and the rank learns why.
+        complaints.retain(|complaint| !complaint.contains("released it before this import"));
+        assert_eq!(complaints, [""; 0], "{what}");
     });
 }
 

@@ -15,6 +15,7 @@ use fake_device::error::{Code, Result};
 struct Switches {
     stub: bool,
     mig: bool,
+    short_gpcs: Option<usize>,
     driver_version: i32,
     /// Compute capability, 90 for 9.0.
     architecture: u32,
@@ -25,6 +26,7 @@ fn switches() -> &'static Switches {
     static SWITCHES: LazyLock<Switches> = LazyLock::new(|| Switches {
         stub: number("FAKE_CUDA_STUB", 0) != 0,
         mig: number("FAKE_CUDA_MIG", 0) != 0,
+        short_gpcs: usize::try_from(number("FAKE_CUDA_SHORT_GPCS", u64::MAX)).ok(),
         driver_version: number("FAKE_CUDA_DRIVER_VERSION", 12080) as i32,
         architecture: number("FAKE_CUDA_ARCHITECTURE", 90) as u32,
         switch: (number("FAKE_CUDA_MULTICAST_HARDWARE", 0) != 0).then(|| Switch {
@@ -56,6 +58,7 @@ fn machine() -> Machine {
         visible: visible(),
         isolated: switches().mig,
         architecture: architecture() as c_int,
+        units: gpcs().sum(),
         shared: SharedMemory {
             by_default: 48 << 10,
             limit: shared_memory_limit(),
@@ -117,6 +120,20 @@ pub(crate) fn shared_memory_limit() -> u32 {
     }
 }
 
+/// Returns the device of which one SM in each GPC takes no clusters, if there is one.
+pub(crate) fn short_gpcs() -> Option<usize> {
+    switches().short_gpcs
+}
+
+/// Returns the SMs of each GPC: an H200's, or those of a MIG slice.
+pub(crate) fn gpcs() -> impl Iterator<Item = c_int> {
+    let gpcs: &[c_int] = match switches().mig {
+        true => &[16],
+        false => &[18, 18, 16, 16, 16, 16, 16, 16],
+    };
+    gpcs.iter().copied()
+}
+
 /// Returns a device attribute. The numbers are those of `CUdevice_attribute`.
 fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
     let architecture = architecture();
@@ -134,13 +151,7 @@ fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
         13 => 1_980_000,
         14 => 512,
         15 | 19 | 31 | 32 | 41 | 78..=80 | 83 | 90 => 1,
-        16 => {
-            if switches().mig {
-                16
-            } else {
-                132
-            }
-        }
+        16 => gpcs().sum(),
         17 | 18 | 20 | 35 | 84..=86 | 88 | 89 | 100 | 101 => 0,
         33 => 0x10 + physical(ordinal) as c_int,
         34 | 50 => 0,

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use fake_device::api;
-use fake_device::error::Code;
+use fake_device::error::{Code, Result};
 use fake_device::launch::{Grid, kernel};
 
 /// `CUlaunchConfig`.
@@ -38,6 +38,27 @@ const CLUSTERS: u32 = 4;
 /// The most blocks of a cluster that every device supports.
 const MOST_BLOCKS: u32 = 8;
 
+impl LaunchConfiguration {
+    fn attributes(&self) -> &[LaunchAttribute] {
+        match self.attribute_count {
+            0 => &[],
+            // SAFETY: the caller of the driver promises `count` attributes.
+            count => unsafe { std::slice::from_raw_parts(self.attributes, count as usize) },
+        }
+    }
+
+    /// Returns the blocks of a cluster, 1 without clusters; fails if the grid does not consist of whole ones of a
+    /// supported size.
+    pub fn cluster(&self) -> Result<u32> {
+        if !clusters_fit(self.attributes(), self.blocks) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut attributes = self.attributes().iter();
+        let cluster = attributes.find(|attribute| attribute.kind == CLUSTERS);
+        Ok(cluster.map_or(1, |cluster| cluster.value[..3].iter().product()))
+    }
+}
+
 /// Whether a grid consists of whole clusters of a supported size.
 fn clusters_fit(attributes: &[LaunchAttribute], blocks: [u32; 3]) -> bool {
     attributes
@@ -68,16 +89,8 @@ api! { unsafe;
         parameters: *const *const u8, extra: *const *const c_void,
     ) {
         let configuration = configuration.ok_or(Code::INVALID_VALUE)?;
-        let LaunchConfiguration { blocks, threads, shared, stream, attributes, attribute_count } =
-            *configuration;
-        let attributes = match attribute_count {
-            0 => &[],
-            // SAFETY: the caller promises `count` attributes.
-            count => unsafe { std::slice::from_raw_parts(attributes, count as usize) },
-        };
-        if !clusters_fit(attributes, blocks) {
-            return Err(Code::INVALID_VALUE);
-        }
+        configuration.cluster()?;
+        let LaunchConfiguration { blocks, threads, shared, stream, .. } = *configuration;
         // SAFETY: the caller promises arguments in a form that the driver accepts.
         unsafe { kernel(function, Grid { blocks, threads, shared }, stream, parameters, extra) }
     }

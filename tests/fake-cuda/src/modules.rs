@@ -2,9 +2,13 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use fake_device::call::put;
+use fake_device::error::Code;
 use fake_device::{api, modules};
 
+use crate::devices;
 use crate::image;
+use crate::launch::LaunchConfiguration;
 
 api! {
     fn [cuModuleUnload](module: u64) { modules::unload(module) }
@@ -20,6 +24,20 @@ api! {
         blocks: Option<&mut c_int>, function: u64, threads: c_int, dynamic_shared: usize,
     ) {
         modules::occupancy(blocks, function, threads, dynamic_shared)
+    }
+    fn [cuOccupancyMaxActiveClusters](
+        clusters: Option<&mut c_int>, function: u64, configuration: Option<&LaunchConfiguration>,
+    ) {
+        let configuration = configuration.ok_or(Code::INVALID_VALUE)?;
+        let cluster = configuration.cluster()?;
+        let LaunchConfiguration { threads, shared, .. } = *configuration;
+        let mut each = 0;
+        let threads = threads.iter().product::<u32>() as c_int;
+        modules::occupancy(Some(&mut each), function, threads, shared as usize)?;
+        let short = devices::short_gpcs() == Some(modules::device(function)?);
+        // A cluster lies in one GPC.
+        let of_gpc = |units: c_int| (units - c_int::from(short)) * each / cluster as c_int;
+        put(clusters, devices::gpcs().map(of_gpc).sum())
     }
 }
 api! { unsafe;

@@ -47,7 +47,8 @@ symbols! {
     graphs: cuGraphInstantiateWithFlags cuGraphUpload cuGraphLaunch cuGraphExecDestroy cuGraphDestroy
         cuGraphGetNodes;
     modules: cuModuleLoadData cuModuleLoadDataEx cuModuleGetFunction cuModuleUnload cuFuncSetAttribute
-        cuFuncGetAttribute cuFuncLoad cuFuncIsLoaded cuOccupancyMaxActiveBlocksPerMultiprocessor;
+        cuFuncGetAttribute cuFuncLoad cuFuncIsLoaded cuOccupancyMaxActiveBlocksPerMultiprocessor
+        cuOccupancyMaxActiveClusters;
     launch: cuLaunchKernel cuLaunchKernelEx;
     tensor_maps: cuTensorMapEncodeTiled;
     copies: cuMemcpy cuMemcpyHtoD_v2 cuMemcpyDtoH_v2 cuMemcpyDtoD_v2 cuMemcpyHtoDAsync_v2

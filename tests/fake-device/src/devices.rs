@@ -66,6 +66,8 @@ pub struct Machine {
     pub isolated: bool,
     /// The architecture's number in function attributes.
     pub architecture: c_int,
+    /// Multiprocessors or compute units of a device.
+    pub units: c_int,
     /// Sizes of shared memory.
     pub shared: SharedMemory,
     /// Whether loading a module also loads its functions onto the device.

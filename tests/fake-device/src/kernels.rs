@@ -17,9 +17,11 @@ use symmem_core::backend::abi::{
     WordWait,
 };
 
+use crate::devices::physical;
 use crate::driver::state;
 use crate::error::{Code, Result};
 use crate::report::violation;
+use crate::residency::{self, Grid};
 use crate::work::Runner;
 
 pub use products::TensorMap;
@@ -106,6 +108,8 @@ pub(crate) struct Launch {
     pub threads: [u32; 3],
     pub shared: u32,
     pub module: u64,
+    /// Most blocks of it that are resident if nothing else runs.
+    pub resident: u32,
 }
 
 impl Launch {
@@ -125,7 +129,17 @@ impl Launch {
             ));
             return Err(Code::ILLEGAL_ADDRESS);
         }
-        (self.kernel.run)(self, runner)
+        if !self.kernel.waits {
+            return (self.kernel.run)(self, runner);
+        }
+        let device = state().contexts.get(&runner.context).map(|c| c.device);
+        let grid = Grid {
+            name: self.kernel.name,
+            device: physical(device.ok_or(Code::INVALID_CONTEXT)?),
+            blocks: self.blocks.iter().product(),
+            resident: self.resident,
+        };
+        residency::during(&grid, || (self.kernel.run)(self, runner))
     }
 
     fn arguments<T: Plain>(&self) -> T {
@@ -262,6 +276,14 @@ static KERNELS: &[Kernel] = &[
         waits: true,
         ranges: examples::ring_ranges,
         run: examples::ring,
+    },
+    Kernel {
+        name: "symmem_soak_fill",
+        // The last has 64 bits, of which the kernel reads 32.
+        parameters: &[(8, 8), (8, 8), (8, 8)],
+        waits: false,
+        ranges: fill_ranges,
+        run: fill,
     },
     Kernel {
         name: "symmem_test_fill",

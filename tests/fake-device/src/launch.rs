@@ -1,6 +1,6 @@
 //! Kernel launches: geometry, arguments, and what a launch may wait for.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::call;
@@ -9,6 +9,7 @@ use crate::devices::{Preamble, machine};
 use crate::driver::{Driver, Kind, dangling, driver};
 use crate::error::{Code, Result};
 use crate::kernels::{self, Kernel, Launch};
+use crate::modules::of_multiprocessor;
 use crate::report::violation;
 use crate::streams::{self, usable};
 use crate::work::Work;
@@ -114,13 +115,17 @@ unsafe fn arguments(
     Ok(unsafe { std::slice::from_raw_parts(buffer, wanted) }.to_vec())
 }
 
+/// A function that can be launched.
+struct Prepared {
+    kernel: &'static Kernel,
+    module: u64,
+    preamble: Option<&'static Preamble>,
+    /// Most blocks of it that are resident on the device if nothing else runs.
+    resident: u32,
+}
+
 /// Returns the kernel of a function after the checks that the driver makes.
-fn prepare(
-    driver: &mut Driver,
-    handle: u64,
-    grid: &Grid,
-    stream: u64,
-) -> Result<(&'static Kernel, u64, Option<&'static Preamble>)> {
+fn prepare(driver: &mut Driver, handle: u64, grid: &Grid, stream: u64) -> Result<Prepared> {
     driver.current()?;
     let function = driver
         .functions
@@ -166,10 +171,17 @@ fn prepare(
         ));
     }
     let module = function.module;
+    let each = of_multiprocessor(function, threads as c_int, grid.shared as usize)?;
+    let resident = (each * machine()?.units) as u32;
     if let Some(function) = driver.functions.get_mut(&handle) {
         function.loaded = true;
     }
-    Ok((kernel, module, preamble))
+    Ok(Prepared {
+        kernel,
+        module,
+        preamble,
+        resident,
+    })
 }
 
 /// Launches a function. The arguments are a pointer to each parameter, or a list that names a buffer with all of them.
@@ -186,7 +198,12 @@ pub unsafe fn kernel(
 ) -> Result {
     callers::record();
     let mut driver = driver()?;
-    let (kernel, module, preamble) = prepare(&mut driver, function, &grid, stream)?;
+    let Prepared {
+        kernel,
+        module,
+        preamble,
+        resident,
+    } = prepare(&mut driver, function, &grid, stream)?;
     let ahead = preamble.map_or(0, |preamble| preamble.bytes);
     // SAFETY: this function's caller makes the promises that `arguments` asks for.
     let mut arguments = unsafe { arguments(kernel, ahead, parameters, extra) }?;
@@ -207,6 +224,7 @@ pub unsafe fn kernel(
         threads,
         shared,
         module,
+        resident,
     };
     streams::submit(&mut driver, stream, Work::Kernel(Arc::new(launch)))?;
     call::launched(kernel.name);

@@ -36,6 +36,7 @@ pub mod multicast;
 pub mod outstanding;
 mod physical;
 pub mod report;
+mod residency;
 pub mod streams;
 pub mod testing;
 pub mod vmm;

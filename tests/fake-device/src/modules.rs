@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::call::put;
 use crate::capture;
-use crate::devices::machine;
+use crate::devices::{machine, physical};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
 use crate::streams;
@@ -162,9 +162,29 @@ pub fn occupancy(
 ) -> Result {
     let mut driver = driver()?;
     let function = function(&mut driver, handle)?;
+    put(
+        blocks,
+        of_multiprocessor(function, threads, dynamic_shared)?,
+    )
+}
+
+/// Returns the physical device of a function's context.
+pub fn device(handle: u64) -> Result<usize> {
+    let mut driver = driver()?;
+    let context = function(&mut driver, handle)?.context;
+    let context = driver.contexts.get(&context);
+    Ok(physical(context.ok_or(Code::INVALID_CONTEXT)?.device))
+}
+
+/// Returns how many blocks of a function are co-resident on a multiprocessor.
+pub(crate) fn of_multiprocessor(
+    function: &Function,
+    threads: c_int,
+    dynamic_shared: usize,
+) -> Result<c_int> {
     let (most, used) = (function.dynamic_shared, function.entry.shared_bytes);
     if !(1..=1024).contains(&threads) || dynamic_shared > most as usize {
-        return put(blocks, 0);
+        return Ok(0);
     }
     // A multiprocessor runs at most 2048 threads and 32 blocks.
     let by_threads = 2048 / threads;
@@ -172,7 +192,7 @@ pub fn occupancy(
     let own = u64::from(shared.of_each_block) + u64::from(used);
     let wanted = (dynamic_shared as u64 + own).max(1);
     let by_shared = u64::from(shared.of_multiprocessor) / wanted;
-    put(blocks, by_threads.min(32).min(by_shared.min(32) as c_int))
+    Ok(by_threads.min(32).min(by_shared.min(32) as c_int))
 }
 
 /// Returns a function of a module by its name.

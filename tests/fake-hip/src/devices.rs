@@ -120,6 +120,7 @@ fn machine() -> Machine {
         visible: visible(),
         isolated: false,
         architecture: processor().compute_capability.0 * 10 + processor().compute_capability.1,
+        units: processor().units,
         shared: SharedMemory {
             by_default: shared,
             limit: shared,

@@ -159,6 +159,8 @@ pub fn numbers() -> Vec<Number> {
         result::ASSERT => hipError_t_hipErrorAssert,
         result::LAUNCH_FAILURE => hipError_t_hipErrorLaunchFailure,
         result::NOT_SUPPORTED => hipError_t_hipErrorNotSupported,
+        result::STREAM_CAPTURE_UNSUPPORTED => hipError_t_hipErrorStreamCaptureUnsupported,
+        result::STREAM_CAPTURE_WRONG_THREAD => hipError_t_hipErrorStreamCaptureWrongThread,
     );
     // Pointers that macros cast from numbers, and a constant of another library's header; no binding has them.
     let unbound = |name, header, ours| Number {

@@ -1,6 +1,6 @@
 //! Generates the book's table of environment variables.
 
-use super::variables::{SYMMEM, VARIABLES, Variable};
+use super::variables::{FROM_LAUNCHER, SYMMEM, VARIABLES, Variable};
 use std::fmt::Write;
 
 /// Variables that only the command and the benchmarks read: name, values, default, effect.
@@ -34,7 +34,7 @@ const OF_THE_COMMAND: [[&str; 4]; 4] = [
 /// Returns the four tables: variables of symmem, of other libraries, of launchers, and of the command.
 pub fn all() -> String {
     let own = |variable: &&Variable| variable.owner == SYMMEM;
-    let launcher = |variable: &&Variable| variable.read_by == [SYMMEM] && !own(variable);
+    let launcher = |variable: &&Variable| variable.default == FROM_LAUNCHER && !own(variable);
     let mut text = String::new();
     section(&mut text, "symmem", VARIABLES.iter().filter(own));
     let others = VARIABLES.iter().filter(|one| !own(one) && !launcher(one));

@@ -4,9 +4,9 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Meta, Token};
 
 /// Conditions that hold only in tests and checkers.
-const NEVER_SHIPPED: [&str; 5] = ["test", "loom", "miri", "doc", "doctest"];
+const NEVER_SHIPPED: [&str; 6] = ["test", "loom", "miri", "fuzzing", "doc", "doctest"];
 
-/// Returns false if the attributes confine their item to tests, loom, Miri or rustdoc.
+/// Returns false if the attributes confine their item to tests, fuzzers, loom, Miri or rustdoc.
 ///
 /// Any other condition, such as a feature or a platform, may hold, so its items count.
 pub fn ships(attributes: &[Attribute]) -> bool {
@@ -66,6 +66,7 @@ mod tests {
             ("loom", false),
             ("all(test, not(loom))", false),
             ("any(test, loom)", false),
+            ("any(test, fuzzing)", false),
             ("any(test, feature = \"cuda\")", true),
             ("not(test)", true),
             ("all(not(loom), unix)", true),

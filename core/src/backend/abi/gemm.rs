@@ -103,7 +103,8 @@ pub struct GemmOperands {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatheredLimits {
-    /// Maximum number of blocks that are co-resident if nothing else runs, which limits the grid. In the table, 0
+    /// Maximum number of blocks that are co-resident if nothing else runs, in the clusters in which the kernel is
+    /// launched; it limits the grid. In the table, 0
     /// means that there is no kernel for the shape.
     pub blocks: u32,
     /// Threads of a block.
@@ -120,6 +121,8 @@ pub struct GatheredLimits {
     pub modes: u32,
     /// Required alignment of `A`, its shards and `B`, in bytes; 0 and 1 mean any.
     pub alignment: u32,
+    /// Blocks of the grid that the kernel chooses in [`GatherMode::PUSH_AT_ONCE`]; 0 without that mode.
+    pub at_once_blocks: u32,
 }
 
 /// Arguments of a GEMM in one kernel that multiplies each chunk of `A` once it has arrived.

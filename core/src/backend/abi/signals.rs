@@ -83,6 +83,9 @@ pub struct Watch {
     pub abort: DeviceAddress,
     /// A [`WaitRecord`] in pinned host memory, filled by the first wait that gives up.
     pub record: DeviceAddress,
+    /// A 32-bit word in this rank's device memory, 0 at first. The first wait that sees the abort word sets it to 1,
+    /// and the device's other waits then give up at once, without a record. Null if and only if `abort` is null.
+    pub aborted: DeviceAddress,
     /// Nanoseconds from the kernel's start until a wait gives up.
     pub deadline_ns: u64,
     /// This rank.
@@ -192,6 +195,10 @@ pub struct WordWait {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
+    /// Size of this struct in bytes: [`Handle::SIZE`].
+    pub size: u32,
+    /// Version of this struct and of the functions that use it: [`Handle::VERSION`].
+    pub version: u32,
     /// Abort word, record and deadline.
     pub watch: Watch,
     /// First byte of the buffer at each rank as this device addresses it, this rank's own included.
@@ -216,6 +223,20 @@ pub struct Handle {
     pub channel: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+impl Handle {
+    /// Size of the struct in bytes, as kernels of this version expect it in [`Handle::size`].
+    pub const SIZE: u32 = size_of::<Self>() as u32;
+    /// `SYMMEM_HANDLE_VERSION` of the device headers of this version.
+    pub const VERSION: u32 = 2;
+
+    /// Returns the name of the empty kernel by which a module says that it was compiled with the device headers of a
+    /// version; see `symmem/handle.h`.
+    pub fn marker(version: u32) -> String {
+        // The mangled name of `symmem_handle_version<version>()`.
+        format!("_Z21symmem_handle_versionILj{version}EEvv")
+    }
 }
 
 /// The record of the first wait that gave up, written once; lives in host memory.

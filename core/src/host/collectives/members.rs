@@ -10,7 +10,6 @@ use crate::host::progress::{
     Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, look, wake, word_at,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// Offset of the words that members raise: one array for each of [`Words`].
 const WORDS: u64 = SLOT_BYTES;
@@ -190,10 +189,7 @@ impl<'a> Members<'a> {
     #[inline]
     pub(crate) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> WaitOutcome {
         let watch = &self.group.watch;
-        let bounds = Bounds {
-            abort: watch.abort,
-            deadline: Some(Duration::from_nanos(watch.deadline_ns)),
-        };
+        let bounds = Bounds::of(watch);
         // SAFETY: the word is within this rank's slots, which `new` requires to be live, as are the watch's words.
         match unsafe { look(self.word(words, self.rank(), member), &bounds, pending) } {
             PollOutcome::Reached => WaitOutcome::Go,

@@ -6,10 +6,9 @@ use super::product::{Panel, product};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, is_aborted, look, word_at,
 };
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Bytes per element of every type that can be multiplied.
 const ELEMENT: u64 = 2;
@@ -215,10 +214,7 @@ impl Call<'_> {
     ) -> Result<(), Step> {
         let group = &self.arguments.group;
         let watch = &group.watch;
-        let bounds = Bounds {
-            abort: watch.abort,
-            deadline: Some(Duration::from_nanos(watch.deadline_ns)),
-        };
+        let bounds = Bounds::of(watch);
         // SAFETY: the word and the watch's words are live, as this function requires.
         match unsafe { look(word, &bounds, pending) } {
             PollOutcome::Reached => Ok(()),
@@ -257,6 +253,11 @@ pub(crate) unsafe fn advance(
         world: arguments.group.world as usize,
     };
     if pending.is_none() {
+        // As the GPUs' kernels do, whose GEMMs would otherwise take their whole time each.
+        // SAFETY: the watch's words are null or live, as this function requires.
+        if unsafe { is_aborted(&arguments.group.watch) } {
+            return Step::Done;
+        }
         let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
         // SAFETY: the word is live. The barrier before has raised it, or, in `PUSH_AT_ONCE`, this call does.
         let word = unsafe { word_at(arguments.epoch) };

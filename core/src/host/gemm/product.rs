@@ -157,7 +157,12 @@ mod tests {
     }
 
     fn exact<F: HalfFormat>(element: ElementTypeCode) {
-        for (m, n, k) in [(1, 1, 1), (17, 65, 3), (16, 64, 5), (3, 130, 7)] {
+        // Miri takes a minute for the large ones.
+        let shapes: &[(u64, u64, u64)] = match cfg!(miri) {
+            true => &[(1, 1, 1), (17, 1, 3), (1, 65, 2)],
+            false => &[(1, 1, 1), (17, 65, 3), (16, 64, 5), (3, 130, 7)],
+        };
+        for &(m, n, k) in shapes {
             for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
                 let (a_stride, c_stride) = (k + 3, n + 1);
                 let b_stride = if b_order == MatrixOrderCode::ROWS {

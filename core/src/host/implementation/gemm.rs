@@ -90,6 +90,7 @@ impl Gemm for HostBackend {
                 | GatherMode::PUSH.bit()
                 | at_once,
             alignment: 1,
+            at_once_blocks: u32::from(at_once != 0),
         }))
     }
 

@@ -6,6 +6,7 @@ mod word;
 
 pub(crate) use policy::{GRACE, HELPED, Policy};
 pub(crate) use step::{
-    ABORT_WORD_SET, Bounds, DEADLINE_PASSED, Pending, PollOutcome, Step, fill_record, look,
+    ABORT_WORD_SET, Bounds, DEADLINE_PASSED, Pending, PollOutcome, Step, fill_record, is_aborted,
+    look,
 };
 pub(crate) use word::{SignalWord, Sleep, long_at, wake, word_at};

@@ -1,7 +1,7 @@
 //! One step of work: what it waits for, for how long, and the record that it leaves when it gives up.
 
 use super::word::{LONGEST_SLEEP, SignalWord, Sleep, long_at, word_at};
-use crate::backend::abi::{DeviceAddress, WaitRecord};
+use crate::backend::abi::{DeviceAddress, WaitRecord, Watch};
 use crate::epoch::{self, Outlook};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -139,10 +139,56 @@ impl Pending {
     }
 }
 
-/// The bounds of a wait. A null abort word is not read.
+/// The bounds of a wait. Null words are not used.
 pub(crate) struct Bounds {
     pub(crate) abort: DeviceAddress,
+    pub(crate) aborted: DeviceAddress,
     pub(crate) deadline: Option<Duration>,
+}
+
+impl Bounds {
+    /// The bounds of a wait that never gives up.
+    pub(crate) const NONE: Self = Self {
+        abort: DeviceAddress::NULL,
+        aborted: DeviceAddress::NULL,
+        deadline: None,
+    };
+
+    /// Returns the bounds of a wait with a deadline.
+    pub(crate) fn of(watch: &Watch) -> Self {
+        Self {
+            abort: watch.abort,
+            aborted: watch.aborted,
+            deadline: Some(Duration::from_nanos(watch.deadline_ns)),
+        }
+    }
+
+    /// Notes on the device that a wait has seen the abort word, for kernels of a GPU that share this word. Waits here
+    /// read the abort word itself, which is as near.
+    ///
+    /// # Safety
+    /// The word is null or live.
+    unsafe fn note_abort(&self) {
+        if self.aborted.0 != 0 {
+            // SAFETY: the word is live, as this function requires.
+            unsafe { word_at(self.aborted) }.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns whether the abort word is set, and notes it on the device.
+///
+/// # Safety
+/// The words of `watch` are null or live.
+pub(crate) unsafe fn is_aborted(watch: &Watch) -> bool {
+    // SAFETY: the abort word is not null, and live, as this function requires.
+    let aborted =
+        watch.abort.0 != 0 && unsafe { word_at(watch.abort) }.load(Ordering::Acquire) != 0;
+    if aborted {
+        // SAFETY: the word is null or live, as this function requires.
+        unsafe { Bounds::of(watch).note_abort() };
+    }
+    aborted
 }
 
 /// The outcome of a look at a word.
@@ -155,7 +201,7 @@ pub(crate) enum PollOutcome {
 /// Looks at a word once, and ends the sleep on it if the wait is over.
 ///
 /// # Safety
-/// The word is live, and the abort word is null or live.
+/// The word is live, and the bounds' words are null or live.
 #[inline]
 pub(crate) unsafe fn look(
     word: DeviceAddress,
@@ -168,10 +214,14 @@ pub(crate) unsafe fn look(
     let abort = (bounds.abort.0 != 0).then(|| unsafe { word_at(bounds.abort) });
     let look = match epoch::look(&signal.value, pending.expected, abort) {
         Outlook::Reached => PollOutcome::Reached,
-        Outlook::Aborted { seen } => PollOutcome::GaveUp {
-            seen,
-            reason: ABORT_WORD_SET,
-        },
+        Outlook::Aborted { seen } => {
+            // SAFETY: the bounds' words are null or live, as this function requires.
+            unsafe { bounds.note_abort() };
+            PollOutcome::GaveUp {
+                seen,
+                reason: ABORT_WORD_SET,
+            }
+        }
         Outlook::Waiting { seen } => {
             let limit = bounds
                 .deadline

@@ -91,12 +91,8 @@ impl Event {
     /// Advances a wait for the numbered record. The wait has no bounds of its own; the waits before that record have.
     pub(crate) fn advance_wait(&self, number: u32, pending: &mut Option<Pending>) -> Step {
         let pending = pending.get_or_insert_with(|| Pending::new(number));
-        let bounds = Bounds {
-            abort: DeviceAddress::NULL,
-            deadline: None,
-        };
-        // SAFETY: the event is live during this call, and the abort word is null.
-        match unsafe { look(self.address(), &bounds, pending) } {
+        // SAFETY: the event is live during this call, and the bounds have no words.
+        match unsafe { look(self.address(), &Bounds::NONE, pending) } {
             PollOutcome::Blocked(sleep) => Step::Blocked(sleep),
             PollOutcome::Reached | PollOutcome::GaveUp { .. } => Step::Done,
         }

@@ -55,6 +55,11 @@ fn the_abort_word_ends_waits_that_run_and_those_that_come() {
     }
     assert_eq!((me.record().expected, me.record().reason), (1, 2));
     me.synchronize(stream);
+    assert_eq!(
+        (read(me.mine(ABORTED)), read(ranks[1].mine(ABORTED))),
+        (1, 0),
+        "the rank whose wait saw it notes it"
+    );
     me.await_signal(1, LONG, stream);
     assert!(me.idle(stream), "later waits leave at once");
     assert_eq!(

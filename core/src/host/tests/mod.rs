@@ -31,6 +31,7 @@ pub(super) const GIVE_EPOCH: u64 = 4;
 pub(super) const WAIT_EPOCH: u64 = 8;
 pub(super) const ABORT: u64 = 128;
 pub(super) const RECORD: u64 = 256;
+pub(super) const ABORTED: u64 = 384;
 
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
@@ -129,6 +130,7 @@ impl Rank {
         Watch {
             abort: self.mine(ABORT),
             record: self.mine(RECORD),
+            aborted: self.mine(ABORTED),
             deadline_ns: deadline.as_nanos() as u64,
             rank: self.rank,
             reserved: 0,

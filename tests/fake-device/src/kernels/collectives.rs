@@ -82,7 +82,8 @@ impl<'a> Translation<'a> {
 
     pub(super) fn watch(&self, watch: &mut Watch) -> Result {
         self.change(&mut watch.abort, 4)?;
-        self.change(&mut watch.record, RECORD_BYTES)
+        self.change(&mut watch.record, RECORD_BYTES)?;
+        self.change(&mut watch.aborted, 4)
     }
 
     pub(super) fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {

@@ -55,6 +55,7 @@ pub(super) struct Bounded<'a> {
     runner: &'a Runner,
     watch: Watch,
     abort: Option<Word>,
+    aborted: Option<Word>,
     record: Option<[Word; 10]>,
     pub started: Instant,
     /// 1 is a signal wait, 2 a barrier.
@@ -66,6 +67,7 @@ impl<'a> Bounded<'a> {
     pub fn new(runner: &'a Runner, watch: Watch, kind: u32, slot: u32) -> Result<Self> {
         let word = |address: u64| (address != 0).then(|| runner.word(address)).transpose();
         let abort = word(watch.abort.0)?;
+        let aborted = word(watch.aborted.0)?;
         let record = match watch.record.0 {
             0 => None,
             base => {
@@ -81,6 +83,7 @@ impl<'a> Bounded<'a> {
             runner,
             watch,
             abort,
+            aborted,
             record,
             started: Instant::now(),
             kind,
@@ -108,6 +111,9 @@ impl<'a> Bounded<'a> {
                 .is_some_and(|w| w.atomic().load(Ordering::Acquire) != 0);
             let late = self.started.elapsed() >= Duration::from_nanos(self.watch.deadline_ns);
             if aborted || late {
+                if let (true, Some(noted)) = (aborted, &self.aborted) {
+                    noted.atomic().store(1, Ordering::Relaxed);
+                }
                 let reason = if aborted { 2 } else { 1 };
                 let elapsed = self.started.elapsed().as_nanos() as u64;
                 self.give_up([
@@ -214,5 +220,5 @@ pub(super) fn target_ranges(target: &SignalTarget) -> Vec<(u64, u64)> {
 }
 
 pub(super) fn watch_ranges(watch: &Watch) -> Vec<(u64, u64)> {
-    touched(&[watch.abort.0, watch.record.0]).collect()
+    touched(&[watch.abort.0, watch.record.0, watch.aborted.0]).collect()
 }

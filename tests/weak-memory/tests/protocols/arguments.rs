@@ -48,9 +48,9 @@ impl Arguments {
             .words(&how)
     }
 
-    /// Appends a `Watch`.
+    /// Appends a `Watch`, whose word in device memory is the abort word itself: no run aborts.
     pub fn watch(self, abort: u64, rank: usize) -> Self {
-        self.longs(&[abort, 0, DEADLINE_NS])
+        self.longs(&[abort, 0, abort, DEADLINE_NS])
             .words(&[rank as u32, 0])
     }
 

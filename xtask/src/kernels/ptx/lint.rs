@@ -6,6 +6,12 @@
 //!   acquire, since the stream's previous kernel may have been a wait.
 //! - A kernel that waits for its launch's prerequisites accesses no global memory before, and waits on every path.
 //!   Otherwise its successor could overtake the kernels that it did not wait for.
+//! - A kernel lets its dependents start only after it has waited for its own prerequisites and after all threads of the
+//!   block have ended their last wait for a peer. A dependent grid occupies multiprocessors from its start on, and until
+//!   this grid ends: if that depended on a peer, a grid of another stream could lack the multiprocessors with which it
+//!   would answer that peer. (The lint takes it that threads branch alike on the result of a vote.) Tagged as answered,
+//!   they may start while threads wait, but after a wait for a peer: the sources prove that all peers' blocks are
+//!   resident then.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
 //!   fence, since the members' own addresses access the same memory.
@@ -15,6 +21,7 @@ use std::path::Path;
 
 use super::compile::{MODULES, assemble};
 use super::text::{self, Function, Item, Statement};
+use super::waits::{self, Waits};
 use crate::error::{Result, at};
 use crate::kernels::family::Family;
 use crate::kernels::{flow, manifest, verdict};
@@ -25,6 +32,9 @@ const ALLOWED: [(&str, &[&str]); 1] = [
     // A counter of one grid's blocks, which no other device sees (arch::arrive).
     ("arrivals", &["atom", "fence"]),
 ];
+
+/// The tag of dependents that start once every peer's block has answered (arch::start_dependents_of_answered).
+const ANSWERED: &str = "answered";
 
 /// The tag of flags raised at all members that cover only stores to this device's memory, for which a release at device
 /// scope is enough (arch::multicast_raise).
@@ -82,18 +92,25 @@ fn target(text: &str) -> &str {
 pub fn ptx(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for function in text::parse(text) {
+        let waits = Waits::of(&function);
         let facts = flow::facts(
             function.items.len(),
-            entry_facts(&function),
-            |index, facts| function.step(index, facts, transfer),
+            entry_facts(&function, &waits),
+            |index, facts| {
+                function.step(index, facts, |statement, facts| {
+                    dependents_transfer(statement, waits.follow(index), transfer(statement, facts))
+                })
+            },
         );
-        for (item, facts) in function.items.iter().zip(facts) {
+        for (index, (item, facts)) in function.items.iter().zip(facts).enumerate() {
             let Item::Statement(statement) = item else {
                 continue;
             };
             let complaints = [
                 scope(statement),
                 facts.and_then(|facts| order(statement, facts)),
+                facts.and_then(|facts| dependents(statement, waits.at(index), facts)),
+                facts.and_then(|facts| answered(statement, waits.precede(index), facts)),
             ];
             found.extend(
                 complaints
@@ -189,12 +206,19 @@ const PREREQUISITES_PENDING: u8 = 8;
 /// Global memory was accessed; no alias proxy fence since.
 const ALIASES_UNFENCED: u8 = 16;
 
-fn entry_facts(function: &Function) -> u8 {
+/// Dependents may have started.
+const DEPENDENTS_STARTED: u8 = 32;
+/// Another thread of the block may be waiting for a peer.
+const PEERS_AWAITED: u8 = 64;
+
+fn entry_facts(function: &Function, peers: &Waits) -> u8 {
     let waits = function
         .items
         .iter()
         .any(|item| matches!(item, Item::Statement(statement) if is_prerequisite_wait(statement)));
-    GLOBAL_UNFENCED | ALIASES_UNFENCED | if waits { PREREQUISITES_PENDING } else { 0 }
+    let prerequisites = if waits { PREREQUISITES_PENDING } else { 0 };
+    let awaited = if peers.at_entry() { PEERS_AWAITED } else { 0 };
+    GLOBAL_UNFENCED | ALIASES_UNFENCED | prerequisites | awaited
 }
 
 fn is_prerequisite_wait(statement: &Statement) -> bool {
@@ -279,6 +303,55 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
         facts &= !STORES_INCOMPLETE;
     }
     facts
+}
+
+fn starts_dependents(statement: &Statement) -> bool {
+    statement.mnemonic == "griddepcontrol.launch_dependents" && !is_answered(statement)
+}
+
+fn is_answered(statement: &Statement) -> bool {
+    statement.tag.as_deref() == Some(ANSWERED)
+}
+
+/// Checks a start of dependents that is tagged as answered; `heard` says that a wait for a peer may come before it.
+fn answered(statement: &Statement, heard: bool, facts: u8) -> Option<&'static str> {
+    if !is_answered(statement) {
+        return None;
+    }
+    if facts & PREREQUISITES_PENDING != 0 {
+        return Some("dependents start before griddepcontrol.wait");
+    }
+    (!heard).then_some("dependents start as answered, before any wait for a peer")
+}
+
+/// Changes the facts about dependents; `awaits_next` says that a wait for a peer may follow before the next barrier.
+fn dependents_transfer(statement: &Statement, awaits_next: bool, mut facts: u8) -> u8 {
+    if starts_dependents(statement) {
+        facts |= DEPENDENTS_STARTED;
+    }
+    if waits::is_block_barrier(statement) {
+        if awaits_next && !waits::is_vote(statement) {
+            facts |= PEERS_AWAITED;
+        } else {
+            facts &= !PEERS_AWAITED;
+        }
+    }
+    facts
+}
+
+/// Checks the start of dependents against the waits for peers.
+fn dependents(statement: &Statement, awaits: bool, facts: u8) -> Option<&'static str> {
+    if awaits && facts & DEPENDENTS_STARTED != 0 {
+        return Some("a wait for a peer after dependents may have started");
+    }
+    if !starts_dependents(statement) {
+        return None;
+    }
+    if facts & PREREQUISITES_PENDING != 0 {
+        return Some("dependents start before griddepcontrol.wait");
+    }
+    (facts & PEERS_AWAITED != 0)
+        .then_some("dependents start while a thread of the block may wait for a peer")
 }
 
 /// Checks one instruction against the facts that may hold before it.
@@ -461,6 +534,71 @@ mod tests {
             "without griddepcontrol.wait",
         );
         assert!(complaints("ld.param.b64 %rd1, [kernel_param_0];\ngriddepcontrol.wait;\nst.global.b32 [%rd1], %r1;").is_empty());
+    }
+
+    /// A loop of one thread that waits for a peer's flag.
+    const POLL: &str = "@%p9 bra $OVER;\n$POLL:\nld.relaxed.sys.global.b32 %r9, [%rd9];\n@%p8 bra $POLL;\n$OVER:\n";
+    const START: &str = "griddepcontrol.launch_dependents;\n";
+    const VOTE: &str = "barrier.red.and.pred q, 0, p;\n";
+
+    #[test]
+    fn catches_dependents_that_start_before_a_wait_for_a_peer() {
+        let after = "a wait for a peer after dependents";
+        catches(&format!("{VOTE}{START}{POLL}"), after);
+        catches(&format!("{START}{VOTE}{POLL}"), after);
+        // On one of two paths.
+        catches(
+            &format!("{VOTE}@%p1 bra $L1;\n{START}$L1:\n{VOTE}{POLL}"),
+            after,
+        );
+        assert!(complaints(&format!("{POLL}{VOTE}{START}")).is_empty());
+        // A word that is read once is no wait.
+        assert!(complaints(&format!("{START}ld.relaxed.sys.global.b32 %r1, [%rd1];")).is_empty());
+        // Nor is a loop over shared memory.
+        assert!(complaints(&format!("{START}{}", POLL.replace("global", "shared"))).is_empty());
+    }
+
+    #[test]
+    fn takes_it_that_peers_have_answered_only_after_a_wait_for_one() {
+        let answered = "griddepcontrol.launch_dependents; /* answered */\n";
+        assert!(complaints(&format!("{POLL}{answered}{VOTE}{POLL}")).is_empty());
+        catches(
+            &format!("{answered}{VOTE}{POLL}"),
+            "as answered, before any wait",
+        );
+    }
+
+    #[test]
+    fn catches_dependents_that_start_while_another_thread_waits_for_a_peer() {
+        let waiting = "while a thread of the block may wait";
+        catches(&format!("{POLL}{START}"), waiting);
+        catches(&format!("barrier.sync 0;\n{POLL}{START}"), waiting);
+        catches(&format!("{POLL}barrier.sync 1, 256;\n{START}"), waiting);
+        catches(&format!("{POLL}@%p1 barrier.sync 0;\n{START}"), waiting);
+        assert!(complaints(&format!("{POLL}barrier.sync 0;\n{START}")).is_empty());
+        assert!(
+            complaints(&format!(
+                "{POLL}barrier.cluster.wait.acquire.aligned;\n{START}"
+            ))
+            .is_empty()
+        );
+        // All threads branch alike on the result of a vote: here to the next wait, or to the end.
+        assert!(
+            complaints(&format!(
+                "{POLL}{VOTE}@%q bra $END;\n{}{VOTE}$END:\n{START}",
+                POLL.replace("$POLL", "$AGAIN").replace("$OVER", "$DONE")
+            ))
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn catches_dependents_that_start_before_the_prerequisites_are_complete() {
+        catches(
+            &format!("{START}griddepcontrol.wait;"),
+            "before griddepcontrol.wait",
+        );
+        assert!(complaints(&format!("griddepcontrol.wait;\n{START}")).is_empty());
     }
 
     const RAISE: &str = "multimem.red.release.sys.global.add.u32 [%rd1], 1;\n";

@@ -4,6 +4,7 @@ pub mod compile;
 pub mod lint;
 pub mod multimem;
 mod text;
+mod waits;
 
 use std::path::Path;
 

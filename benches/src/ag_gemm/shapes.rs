@@ -1,0 +1,78 @@
+//! Shapes from a command line or a file, before any rank starts.
+
+use symmem::tuning::GemmProblem;
+
+/// The most bytes of a matrix; no device has so much memory.
+const MOST_BYTES: u128 = 1 << 40;
+
+/// A file of shapes.
+const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"#;
+
+/// Parses the text of a file: a JSON list of at least one shape.
+///
+/// # Errors
+/// The first fault, as text.
+pub fn parse(text: &str) -> Result<Vec<GemmProblem>, String> {
+    let problems: Vec<GemmProblem> = serde_json::from_str(text)
+        .map_err(|error| format!("not a list of shapes: {error}; write as in {EXAMPLE}"))?;
+    if problems.is_empty() {
+        return Err("no shapes in the list; add at least one".into());
+    }
+    problems.iter().try_for_each(check)?;
+    Ok(problems)
+}
+
+/// Checks that the benchmark can make a shape.
+///
+/// # Errors
+/// The reason why it cannot, as text.
+pub fn check(problem: &GemmProblem) -> Result<(), String> {
+    let shape = problem.shape();
+    let GemmProblem { m, n, k, .. } = *problem;
+    if m == 0 || n == 0 || k == 0 {
+        return Err(format!(
+            "{shape} has no elements; m, n and k must be at least 1"
+        ));
+    }
+    // Both types have two bytes.
+    let bytes = |rows: usize, columns: usize| (rows as u128 * columns as u128).saturating_mul(2);
+    for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
+        if bytes > MOST_BYTES {
+            return Err(format!(
+                "{shape}: {name} would have {bytes} bytes; a matrix can have at most {MOST_BYTES}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(m: &str) -> String {
+        format!(r#"[{{"m": {m}, "n": 1, "k": {m}, "dtype": "bfloat16"}}]"#)
+    }
+
+    #[test]
+    fn a_list_of_shapes_is_read_and_its_first_fault_is_told() {
+        assert_eq!(parse(&list("64")).unwrap()[0].shape(), "64x1x64");
+        for (text, told) in [
+            ("[]", "no shapes in the list"),
+            ("{}", "not a list of shapes"),
+            (&list("0"), "0x1x0 has no elements"),
+            (&list("1048576"), "A would have 2199023255552 bytes"),
+        ] {
+            let reason = parse(text).unwrap_err();
+            assert!(reason.contains(told), "{reason}");
+        }
+    }
+
+    #[test]
+    fn sizes_whose_product_no_number_can_hold_are_too_large() {
+        for m in ["9223372036854775808", "18446744073709551615"] {
+            let reason = parse(&list(m)).unwrap_err();
+            assert!(reason.contains("at most 1099511627776"), "{reason}");
+        }
+    }
+}
