@@ -56,6 +56,7 @@ pub fn end(rank: &mut Rank<'_>, on: usize, ending: Ending, order: u64, checked: 
             rebuilt.world_size()
         ));
     }
+    rank.share_device(&rebuilt)?;
     if let Some(order) = late {
         drop_all(rank, on, order, false)?;
     }

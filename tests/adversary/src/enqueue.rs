@@ -1,6 +1,6 @@
 //! Calls of the library that enqueue work.
 
-use crate::buffer::{Buffer, with_buffer, with_buffers};
+use crate::buffer::{Buffer, with_buffers};
 use crate::call::{Call, Id};
 use crate::program::{Atomic, Kind, Reduce};
 use crate::rank::Held;
@@ -81,22 +81,6 @@ pub fn enqueue(
             )
         }
     }
-}
-
-/// Enqueues a put of a buffer with the other communicator's, which must be refused.
-pub fn foreign(queue: &Queue, other: &Buffer) -> Result<()> {
-    with_buffer!(other, buffer => queue.put(0, buffer.slice(..0)?, buffer.slice(..0)?))
-}
-
-/// Enqueues an exchange of a buffer of the other communicator's, which must be refused.
-pub fn foreign_exchange(queue: &Queue, other: &Buffer) -> Result<()> {
-    with_buffer!(other, buffer => {
-        let mut exchange = queue.exchange();
-        let half = buffer.len() / 2;
-        exchange.send(0, buffer.slice(..half)?)?;
-        exchange.recv(0, buffer.slice(half..2 * half)?)?;
-        exchange.enqueue()
-    })
 }
 
 struct Enqueued<'a> {

@@ -31,7 +31,7 @@ pub fn tree(seed: u64) -> Tree {
 fn program() -> impl Strategy<Value = Program> {
     (
         prop_oneof![1 => Just(1usize), 4 => Just(2), 3 => Just(3), 3 => Just(RANKS)],
-        prop_oneof![3 => Just(1usize), 1 => Just(2)],
+        prop_oneof![2 => Just(1usize), 1 => Just(2)],
         vec(phase(), 1..3),
     )
         .prop_map(|(world, communicators, phases)| Program {
@@ -65,7 +65,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             motif.into_iter().map(|act| Step { on, act }).collect()
         }),
         // What the other communicator has, this one blocks beside, or is offered.
-        1 => (0usize..2, scene(), refusal()).prop_map(|(on, scene, refusal)| {
+        2 => (0usize..2, scene(), foreign_refusal()).prop_map(|(on, scene, refusal)| {
             let other = Step { on: 1 - on, act: allocate() };
             let here = [
                 allocate(),
@@ -208,7 +208,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 fn element() -> impl Strategy<Value = Element> {
     use Element::*;
-    select(vec![U8, U32, U32, U64, F32, Bf16])
+    // Elements of a byte may start and end anywhere.
+    select(vec![U8, U8, U32, U32, U64, F32, Bf16])
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -293,11 +294,13 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         HostLength,
         OtherCommunicator,
         OtherCommunicator,
-        OtherExchange,
-        OtherExchange,
         EmptyWait,
         Algorithm,
     ])
+}
+
+fn foreign_refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![Just(Refusal::OtherCommunicator), refusal()]
 }
 
 fn scene() -> impl Strategy<Value = Scene> {
@@ -307,6 +310,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         1 => (1usize..3000).prop_map(|length| Scene::Registered { length }),
         1 => (0usize..3).prop_map(|launches| Scene::Kernel { launches }),
         2 => (0usize..6).prop_map(|dropped| Scene::Blocked { dropped }),
+        2 => (1usize..20_000, 1usize..6).prop_map(|(length, times)| Scene::Copies { length, times }),
     ]
 }
 

@@ -44,6 +44,8 @@ struct Options {
     current: Option<PathBuf>,
     replay: Option<PathBuf>,
     shrink: bool,
+    /// How long to look for smaller programs, unless none is left.
+    shrink_for: Duration,
     /// How often a program runs before it counts as one that passes: a race shows now and then.
     times: u32,
     wrong_model: bool,
@@ -52,7 +54,8 @@ struct Options {
 const USAGE: &str = "usage: symmem-adversary [--backend NAME] [--fake FILE] [--seed S] [--seconds N] [--current FILE]
     runs the programs of seed S and after, for N seconds; 0 runs one
   symmem-adversary --replay FILE [--times N] ...   runs the program in FILE
-  symmem-adversary --shrink --seed S ...           finds a smaller program that fails like that of seed S
+  symmem-adversary --shrink --seed S [--shrink-seconds N] ...
+    finds a smaller program that fails like that of seed S
   --wrong-model plants a fault in the model, to see that it is found";
 
 fn options() -> Result<Options, String> {
@@ -64,6 +67,7 @@ fn options() -> Result<Options, String> {
         current: None,
         replay: None,
         shrink: false,
+        shrink_for: Duration::from_secs(240),
         times: 1,
         wrong_model: false,
     };
@@ -83,6 +87,7 @@ fn options() -> Result<Options, String> {
             "--current" => options.current = Some(value()?.into()),
             "--replay" => options.replay = Some(value()?.into()),
             "--shrink" => options.shrink = true,
+            "--shrink-seconds" => options.shrink_for = Duration::from_secs(number(value()?)?),
             "--wrong-model" => options.wrong_model = true,
             _ => return Err(format!("no option {name}\n{USAGE}")),
         }

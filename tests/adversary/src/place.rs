@@ -18,6 +18,11 @@ pub struct Held {
     pub ranks: u8,
 }
 
+/// Most streams that a communicator has at a time, those apart that were dropped.
+const LIVE: usize = 4;
+/// Most streams that a communicator ever has. Its ending needs two of them.
+pub const STREAMS: usize = 8;
+
 /// A group of each rank that has one.
 pub struct Division {
     pub id: Id,
@@ -32,6 +37,8 @@ pub struct Place {
     /// Buffers that some rank has dropped and another has not.
     halves: Vec<Held>,
     streams: Vec<Id>,
+    /// Number of streams made so far.
+    made: usize,
     pub graphs: Vec<Id>,
     pub groups: Vec<Division>,
     pub memory: Memory,
@@ -56,6 +63,7 @@ impl Place {
             buffers: Vec::new(),
             halves: Vec::new(),
             streams: Vec::new(),
+            made: 0,
             graphs: Vec::new(),
             groups: Vec::new(),
             memory: Memory::default(),
@@ -70,13 +78,20 @@ impl Place {
 
     /// Returns a stream, which it makes if there is none.
     fn stream(&mut self, number: usize, fresh: &mut dyn FnMut() -> Id) -> Id {
-        if let Some(stream) = pick(&self.streams, number) {
-            return stream;
-        }
+        pick(&self.streams, number).unwrap_or_else(|| self.make_stream(fresh))
+    }
+
+    fn make_stream(&mut self, fresh: &mut dyn FnMut() -> Id) -> Id {
         let id = fresh();
+        self.made += 1;
         self.streams.push(id);
         self.actions.push(Action::Stream { id });
         id
+    }
+
+    /// Whether there may be more streams.
+    fn has_room(&self) -> bool {
+        self.made + 2 < STREAMS
     }
 
     /// Adds waits so that `stream` may use `resources`; returns false if a stream that is gone may use them still.
@@ -142,14 +157,15 @@ impl Place {
                     self.actions.push(Action::Free { id: held.id, used });
                 }
             }
-            Act::Stream if self.streams.len() < 4 => {
-                let id = fresh();
-                self.streams.push(id);
-                self.actions.push(Action::Stream { id });
+            Act::Stream => {
+                if self.streams.len() < LIVE && self.has_room() {
+                    self.make_stream(fresh);
+                }
             }
-            Act::Stream => {}
             Act::DropStream { stream } => {
-                if let Some(id) = pick(&self.streams, stream) {
+                // The last stream is dropped only if another one can be made.
+                let left = self.streams.len() > 1 || self.has_room();
+                if let Some(id) = pick(&self.streams, stream).filter(|_| left) {
                     self.received(|_| true);
                     self.streams.retain(|&other| other != id);
                     self.actions.push(Action::DropStream { id });
@@ -253,6 +269,8 @@ impl Place {
                 if let Some(held) = pick(&self.buffers, buffer)
                     && held.length >= 4
                     && held.element == Element::U32
+                    // A rank alone copies, whatever algorithm is named.
+                    && (refusal != Refusal::Algorithm || self.world > 1)
                 {
                     self.actions.push(Action::Refused {
                         refusal,
@@ -418,7 +436,9 @@ impl Place {
         if self.streams.len() < 2 {
             self.act(&Act::Stream, None, fresh);
         }
-        let two = self.streams[1];
+        let &[_, two, ..] = &self.streams[..] else {
+            return;
+        };
         let mut sides = [one, two].map(|stream| Side {
             stream,
             calls: Vec::new(),

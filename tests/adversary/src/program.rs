@@ -149,6 +149,8 @@ pub enum Scene {
     Kernel { launches: usize },
     /// A stream waits, while a buffer of the other communicator is dropped.
     Blocked { dropped: usize },
+    /// Two threads copy between the host and buffers of their own, this often.
+    Copies { length: usize, times: usize },
 }
 
 /// The type of a buffer's elements.
@@ -274,10 +276,8 @@ pub enum Refusal {
     Overlap,
     Lengths,
     HostLength,
-    /// A buffer on a stream of the other communicator.
+    /// A buffer on a stream of the other communicator, by many calls.
     OtherCommunicator,
-    /// The same in an exchange.
-    OtherExchange,
     EmptyWait,
     Algorithm,
 }
@@ -351,6 +351,14 @@ impl fmt::Display for Program {
             writeln!(formatter, "  dropped in order {}", phase.order)?;
         }
         Ok(())
+    }
+}
+
+impl Program {
+    /// Whether a rank may enqueue work for one communicator, or on one thread, beside a call of another.
+    pub fn enqueues_beside(&self) -> bool {
+        let mut steps = self.phases.iter().flat_map(|phase| &phase.steps);
+        self.communicators > 1 || steps.any(|step| matches!(step.act, Act::Threads { .. }))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::call::{Call, Id};
 use crate::counts::Counts;
 use crate::ending;
 use crate::enqueue::enqueue;
+use crate::place::STREAMS;
 use crate::plan::{Action, PhasePlan, Side};
 use crate::program::RANKS;
 use crate::reduce::same;
@@ -109,7 +110,9 @@ impl Rank<'_> {
             if self.held.communicators[on].is_none() {
                 let opened = (self.open)(self.opened, phase.checked[on]);
                 self.opened += 1;
-                self.held.communicators[on] = Some(opened.map_err(unexpected("open"))?);
+                let opened = opened.map_err(unexpected("open"))?;
+                self.share_device(&opened)?;
+                self.held.communicators[on] = Some(opened);
             }
         }
         for (number, (on, action)) in phase.actions.iter().enumerate() {
@@ -124,6 +127,14 @@ impl Rank<'_> {
             ending::end(self, on, ending, phase.order, phase.checked[on]).map_err(within)?;
         }
         Ok(())
+    }
+
+    /// Lets a collective of each stream of all communicators be under way at once. Without this call, two grids that
+    /// wait for peers need not have room together.
+    pub fn share_device(&self, communicator: &Communicator) -> Result<(), Failure> {
+        let at_once = STREAMS * self.held.communicators.len();
+        let allowed = communicator.allow_concurrent_collectives(at_once as u32);
+        allowed.map_err(unexpected("allow_concurrent_collectives"))
     }
 
     fn own<T>(
@@ -256,9 +267,9 @@ impl Rank<'_> {
             } => {
                 let other = other.map(|other| self.held.buffer(other));
                 let stream = &self.held.streams[stream];
-                let outcome = refused::refused(*refusal, stream, self.held.buffer(*buffer), other);
-                if let Some(outcome) = outcome {
-                    self.expect(outcome, &[ErrorKind::InvalidArgument], "a bad argument")?;
+                let outcomes = refused::refused(*refusal, stream, self.held.buffer(*buffer), other);
+                for (call, outcome) in outcomes.map_err(unexpected("the arguments"))? {
+                    self.expect(outcome, &[ErrorKind::InvalidArgument], call)?;
                 }
             }
             Action::Disagree {

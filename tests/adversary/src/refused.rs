@@ -1,28 +1,32 @@
 //! Calls that must be refused, and collective host calls in which ranks disagree.
 
-use crate::buffer::{self, Buffer};
+use crate::buffer::{self, Buffer, with_buffer};
 use crate::call::Id;
-use crate::enqueue::{foreign, foreign_exchange};
 use crate::program::{Disagreement, Element, Refusal};
 use crate::rank::{Failure, Rank};
 use std::time::Duration;
-use symmem::{Algorithm, CollectiveOptions, Communicator, Condition, ErrorKind, Result, Stream};
+use symmem::{
+    Algorithm, CollectiveOptions, Communicator, Condition, ErrorKind, ReduceOp, Reducible, Result,
+    Stream, SymmetricBuffer,
+};
 
-/// Makes a call that must be refused, on a buffer of at least four `u32`; `None` if the program has not what it takes.
+/// Calls, and what came of them.
+type Outcomes = Vec<(&'static str, Result<()>)>;
+
+/// Makes calls that must be refused, on a buffer of at least four `u32`; none if the program has not what they take.
 pub fn refused(
     refusal: Refusal,
     stream: &Stream,
     buffer: &Buffer,
     other: Option<&Buffer>,
-) -> Option<Result<()>> {
+) -> Result<Outcomes> {
     let Buffer::U32(buffer) = buffer else {
-        return None;
+        return Ok(Vec::new());
     };
     let whole = buffer.all();
-    let part = |range: std::ops::Range<usize>| whole.slice(range).expect("four elements");
-    let (one, two, three) = (part(0..1), part(1..2), part(0..3));
-    let sum = symmem::ReduceOp::Sum;
-    Some(match refusal {
+    let (one, two, three) = (whole.slice(0..1)?, whole.slice(1..2)?, whole.slice(0..3)?);
+    let sum = ReduceOp::Sum;
+    let outcome = match refusal {
         Refusal::Root => stream.broadcast(99, one, two),
         Refusal::Peer => stream.put(99, one, two),
         Refusal::Channel => {
@@ -31,17 +35,51 @@ pub fn refused(
         }
         Refusal::BarrierChannel => stream.barrier_within(8, Duration::from_secs(1)),
         Refusal::Range => buffer.slice(1..buffer.len() + 1).map(drop),
-        Refusal::Overlap => stream.all_reduce(three, part(1..4), sum),
+        Refusal::Overlap => stream.all_reduce(three, whole.slice(1..4)?, sum),
         Refusal::Lengths => stream.put(0, one, three),
         Refusal::HostLength => stream.write(one, &[1, 2]),
-        Refusal::OtherCommunicator => return other.map(|other| foreign(stream, other)),
-        Refusal::OtherExchange => return other.map(|other| foreign_exchange(stream, other)),
+        Refusal::OtherCommunicator => {
+            let Some(other) = other else {
+                return Ok(Vec::new());
+            };
+            let mut outcomes = with_buffer!(other, buffer => foreign(stream, buffer)?);
+            outcomes.push(("a write to another's buffer", other.write(stream, 0, &[])));
+            let read = other.read(stream, 0, 0).map(drop);
+            outcomes.push(("a read of another's buffer", read));
+            return Ok(outcomes);
+        }
         Refusal::EmptyWait => stream.wait_all(one, 0, Condition::Equal, 0),
         Refusal::Algorithm => {
             let options = CollectiveOptions::new().algorithm(Algorithm::Swap);
             stream.with(&options).all_reduce(one, two, sum)
         }
-    })
+    };
+    Ok(vec![("a bad argument", outcome)])
+}
+
+/// Passes a buffer of another communicator's to a stream.
+fn foreign<T: Reducible>(stream: &Stream, buffer: &SymmetricBuffer<T>) -> Result<Outcomes> {
+    let half = buffer.len() / 2;
+    let (one, two) = (buffer.slice(..half)?, buffer.slice(half..2 * half)?);
+    let mut exchange = stream.exchange();
+    Ok(vec![
+        ("a put of another's buffer", stream.put(0, one, two)),
+        ("a get of another's buffer", stream.get(0, one, two)),
+        (
+            "a signal with another's buffer",
+            stream.put_signal(0, one, two, 0),
+        ),
+        (
+            "an all-reduce of another's buffer",
+            stream.all_reduce(one, two, ReduceOp::Sum),
+        ),
+        (
+            "a broadcast of another's buffer",
+            stream.broadcast(0, one, two),
+        ),
+        ("a send of another's buffer", exchange.send(0, one)),
+        ("a receive in another's buffer", exchange.recv(0, two)),
+    ])
 }
 
 /// Makes a collective host call in which `odd` differs from the others.

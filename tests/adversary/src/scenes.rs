@@ -1,7 +1,8 @@
-//! Short stories that bring their own buffers: all-gather + GEMM, registered memory, user kernels, and work of one
-//! communicator that blocks beside drops of another.
+//! Short stories that bring their own buffers: all-gather + GEMM, registered memory, user kernels, work of one
+//! communicator that blocks beside drops of another, and host copies by two threads.
 
 use crate::call::Id;
+use crate::counts::Counts;
 use crate::program::Scene;
 use crate::rank::{DEADLINE, Failure, Rank, unexpected};
 use half::bf16;
@@ -33,14 +34,15 @@ pub fn play(
         Scene::Registered { length } => registered(rank, on, &taken, length),
         Scene::Kernel { launches } => kernel(rank, on, &mut taken, launches),
         Scene::Blocked { .. } => blocked(rank, on, &taken, dropped),
+        Scene::Copies { length, times } => copies(rank, on, &taken, (length, times)),
     };
     rank.held.streams.insert(stream, taken);
     played
 }
 
 /// Fails at the first element that is not what the model says.
-fn same<T: PartialEq + std::fmt::Debug>(rank: &Rank<'_>, seen: &[T], expected: &[T]) -> Outcome {
-    rank.counts.checked(size_of_val(expected));
+fn same<T: PartialEq + std::fmt::Debug>(counts: &Counts, seen: &[T], expected: &[T]) -> Outcome {
+    counts.checked(size_of_val(expected));
     match seen
         .iter()
         .zip(expected)
@@ -119,7 +121,7 @@ fn gemm(
         c.read(stream, 0, &mut seen)
     };
     run().map_err(unexpected("all-gather + GEMM"))?;
-    same(rank, &seen, &expected)
+    same(rank.counts, &seen, &expected)
 }
 
 /// Registers memory of the application's, or stages it where peers cannot map it, and passes it to the next rank.
@@ -164,7 +166,7 @@ fn registered(rank: &Rank<'_>, on: usize, stream: &Stream, length: usize) -> Out
         freed.map_err(|failure| format!("free of registered memory: {failure}"))?;
     }
     outcome?;
-    same(rank, &seen, &elements((own + world - 1) % world))
+    same(rank.counts, &seen, &elements((own + world - 1) % world))
 }
 
 /// The arguments of `symmem_example_ring` in `examples/kernels/ring.cu`.
@@ -227,7 +229,35 @@ fn kernel(rank: &Rank<'_>, on: usize, stream: &mut Stream, launches: usize) -> O
     };
     run().map_err(unexpected("a user's kernel"))?;
     let expected = 2 * ((own + world - 1) % world + 10) as u32;
-    same(rank, &seen, &vec![expected; RING])
+    same(rank.counts, &seen, &vec![expected; RING])
+}
+
+/// Two threads write and read buffers of their own. All copies pass through one piece of pinned memory.
+fn copies(rank: &Rank<'_>, on: usize, stream: &Stream, (length, times): (usize, usize)) -> Outcome {
+    let (communicator, counts) = (rank.held.communicator(on), rank.counts);
+    let made = || -> Result<_> {
+        let buffers = [(); 2].map(|()| communicator.allocate::<u32>(&[length]));
+        let [first, second] = buffers;
+        Ok((communicator.stream()?, first?, second?))
+    };
+    let (beside, first, second) = made().map_err(unexpected("what copies need"))?;
+    let side = |stream: &Stream, buffer: &SymmetricBuffer<u32>, number: u32| -> Outcome {
+        (0..times as u32).try_for_each(|time| {
+            let element = |at: u32| at.wrapping_mul(2 * time + number);
+            let elements: Vec<u32> = (0..length as u32).map(element).collect();
+            let mut seen = vec![0; length];
+            let copied = buffer.write(stream, 0, &elements);
+            let copied = copied.and_then(|()| buffer.read(stream, 0, &mut seen));
+            copied.map_err(unexpected("copies of two threads"))?;
+            same(counts, &seen, &elements)
+        })
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| side(&beside, &second, 1));
+        let own = side(stream, &first, 2);
+        let other = other.join().map_err(|_| "a thread panicked".to_owned())?;
+        own.and(other)
+    })
 }
 
 /// A stream waits for this rank itself, while a buffer of another communicator is dropped and reclaimed.

@@ -1,19 +1,16 @@
 //! Finds a smaller program that fails. Each attempt is a process of its own, since it may crash or hang.
 
 use crate::Options;
-use crate::generate;
+use crate::generate::{self, Tree};
 use crate::program::Program;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long to go on, unless nothing smaller is left.
-const BUDGET: Duration = Duration::from_secs(240);
+use std::time::Instant;
 
 /// Prints the smallest failing program found from a seed's.
 pub fn shrink(options: &Options) -> Result<ExitCode, String> {
     let seed = options.seed;
     let file = std::env::temp_dir().join(format!("symmem-adversary-{}.json", std::process::id()));
-    let mut tree = generate::tree(seed);
+    let tree = generate::tree(seed);
     let fails = |program: &Program| -> Result<Option<String>, String> {
         crate::write(&file, program)?;
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
@@ -37,28 +34,21 @@ pub fn shrink(options: &Options) -> Result<ExitCode, String> {
         text += &String::from_utf8_lossy(&output.stderr);
         Ok(Some(format!("{}\n{text}", output.status)))
     };
-    let Some(mut reason) = fails(&tree.current())? else {
+    let original = tree.current();
+    let Some(reason) = fails(&original)? else {
         println!(
-            "the program of seed {seed} passed {} times; it fails only now and then:\n{}",
+            "the program of seed {seed} passed {} times; it fails only now and then:\n{original}",
             options.times,
-            tree.current()
         );
         let _ = std::fs::remove_file(&file);
         return Ok(ExitCode::FAILURE);
     };
-    let (start, mut smallest, mut attempts) = (Instant::now(), tree.current(), 0);
-    let mut smaller = tree.simplify();
-    while smaller && start.elapsed() < BUDGET {
-        attempts += 1;
-        smaller = match fails(&tree.current())? {
-            Some(now) => {
-                (reason, smallest) = (now, tree.current());
-                tree.simplify()
-            }
-            None => tree.complicate(),
-        };
-    }
+    let start = Instant::now();
+    let goes_on = || start.elapsed() < options.shrink_for;
+    let smaller = smallest(tree, goes_on, fails)?;
     let _ = std::fs::remove_file(&file);
+    let (smallest, reason) = smaller.found.unwrap_or((original, reason));
+    let attempts = smaller.attempts;
     let kept = std::env::temp_dir().join(format!("symmem-adversary-seed-{seed}.json"));
     crate::write(&kept, &smallest)?;
     println!(
@@ -66,4 +56,68 @@ pub fn shrink(options: &Options) -> Result<ExitCode, String> {
         kept.display()
     );
     Ok(ExitCode::FAILURE)
+}
+
+/// What a search has found.
+struct Smaller<T> {
+    /// The smallest program that fails, and how; `None` if that is the first one.
+    found: Option<(Program, T)>,
+    /// Programs tried.
+    attempts: usize,
+}
+
+/// Tries smaller programs while `goes_on`, and until none is left. The tree's own program fails.
+fn smallest<T>(
+    mut tree: Tree,
+    goes_on: impl Fn() -> bool,
+    fails: impl Fn(&Program) -> Result<Option<T>, String>,
+) -> Result<Smaller<T>, String> {
+    let mut smaller = Smaller {
+        found: None,
+        attempts: 0,
+    };
+    let mut left = tree.simplify();
+    while left && goes_on() {
+        let program = tree.current();
+        smaller.attempts += 1;
+        left = match fails(&program)? {
+            Some(how) => {
+                smaller.found = Some((program, how));
+                tree.simplify()
+            }
+            None => tree.complicate(),
+        };
+    }
+    Ok(smaller)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Action, plan};
+    use crate::program::Kind;
+
+    /// Returns the number of broadcasts among more than one rank that a program enqueues, and of all its actions.
+    fn count(program: &Program) -> (usize, usize) {
+        let phases = plan(program);
+        let actions = phases.iter().flat_map(|phase| &phase.actions);
+        let broadcasts = actions.clone().filter(|(_, action)| {
+            matches!(action, Action::Enqueue { call, .. }
+                if call.kind == Kind::Broadcast && call.members.iter().any(|group| group.len() > 1))
+        });
+        (broadcasts.count(), actions.count())
+    }
+
+    #[test]
+    fn a_program_shrinks_to_the_call_that_fails() {
+        let broadcasts = |seed: &u64| count(&generate::tree(*seed).current()).0 > 0;
+        let seed = (0..100).find(broadcasts).expect("programs broadcast");
+        let fails = |program: &Program| Ok((count(program).0 > 0).then_some(()));
+        let smaller = smallest(generate::tree(seed), || true, fails).unwrap();
+        let (program, ()) = smaller.found.expect("a smaller program");
+        let (broadcasts, actions) = count(&program);
+        assert_eq!(broadcasts, 1, "{program}");
+        // It also needs a buffer and a stream, and reads the buffer at the end.
+        assert!(actions <= 5, "{actions} actions are left:\n{program}");
+    }
 }

@@ -146,7 +146,7 @@ impl Runner {
         let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
         failures.extend(panics.drain(..).map(|text| format!("panic: {text}")));
         if let Some(fake) = &self.fake {
-            failures.extend(fake.wrong());
+            failures.extend(fake.wrong(program.enqueues_beside()));
         }
         if failures.is_empty() {
             Ok(())
