@@ -48,6 +48,16 @@ enum Over {
     FakeHip,
 }
 
+/// The packages that `tests/support/fakes.rs` builds together.
+const FAKES: [&str; 6] = [
+    "symmem-fake-blaslt",
+    "symmem-fake-cuda",
+    "symmem-fake-hip",
+    "symmem-fake-nccl",
+    "symmem-look-ups",
+    "symmem-plugin-fixture",
+];
+
 const ALL: [Over; 5] = [
     Over::Host,
     Over::HostAsan,
@@ -169,11 +179,16 @@ fn build(over: Over) -> Result<Program> {
         _ => None,
     };
     let Some((target, flags)) = sanitizer else {
-        let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "-p", "symmem-adversary"]);
-        command.args(["-p", "symmem-fake-cuda", "-p", "symmem-fake-hip"]);
-        command.args(["-p", "symmem-fake-blaslt"]);
-        tools::output(command.current_dir(root()))?;
+        // As CI's tests build them: features of dependencies are those of all packages that a command names, so the same
+        // packages have to be named for one build to serve both.
+        let programs = ["test", "--workspace", "--no-run", "--test", "adversary"];
+        let fakes = FAKES.iter().flat_map(|package| ["-p", package]);
+        let libraries = ["build", "--lib"].into_iter().chain(fakes);
+        for arguments in [programs.to_vec(), libraries.collect()] {
+            let mut command = Command::new(&cargo);
+            command.args(arguments).arg("--quiet");
+            tools::output(command.current_dir(root()))?;
+        }
         let built = root().join("target/debug");
         let driver = over.driver().map(|(library, name, multiplies)| {
             let folder = root().join("target/adversary").join(over.name());
