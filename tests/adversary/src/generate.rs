@@ -209,7 +209,7 @@ fn act() -> impl Strategy<Value = Act> {
 fn element() -> impl Strategy<Value = Element> {
     use Element::*;
     // Elements of a byte may start and end anywhere.
-    select(vec![U8, U8, U32, U32, U64, F32, Bf16])
+    select(vec![U8, U8, U8, U16, U32, U32, U64, F16, Bf16, F32, F64])
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -261,10 +261,10 @@ fn kind() -> impl Strategy<Value = Kind> {
         1 => reduce().prop_map(Kind::Reduce),
         2 => reduce().prop_map(Kind::ReduceScatter),
         2 => Just(Kind::AllGather),
-        1 => Just(Kind::AllGatherV),
+        2 => Just(Kind::AllGatherV),
         2 => Just(Kind::Broadcast),
         2 => Just(Kind::AllToAll),
-        1 => Just(Kind::AllToAllV),
+        2 => Just(Kind::AllToAllV),
         1 => Just(Kind::Gather),
         1 => Just(Kind::Scatter),
         2 => (1usize..4).prop_map(Kind::Exchange),
@@ -309,8 +309,8 @@ fn scene() -> impl Strategy<Value = Scene> {
             .prop_map(|(m, n, k, algorithm)| Scene::Gemm { m, n, k, algorithm }),
         1 => (1usize..3000).prop_map(|length| Scene::Registered { length }),
         1 => (0usize..3).prop_map(|launches| Scene::Kernel { launches }),
-        2 => (0usize..6).prop_map(|dropped| Scene::Blocked { dropped }),
-        2 => (1usize..20_000, 1usize..6).prop_map(|(length, times)| Scene::Copies { length, times }),
+        2 => (0usize..6, any::<bool>()).prop_map(|(dropped, freed)| Scene::Blocked { dropped, freed }),
+        2 => (1usize..60_000, 1usize..30).prop_map(|(length, times)| Scene::Copies { length, times }),
     ]
 }
 

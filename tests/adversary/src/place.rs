@@ -147,6 +147,11 @@ impl Place {
                     element,
                     length,
                 });
+                // Zeros would hide what is read from, or written to, a wrong place. Some stay as they were allocated.
+                if id % 4 != 0 {
+                    let stream = self.stream(id, fresh);
+                    self.write(stream, LAST, (0, length), id as u32);
+                }
             }
             Act::Drop { buffer, ranks } => self.drop_buffer(buffer, ranks),
             Act::Free { buffer } => {
@@ -286,11 +291,13 @@ impl Place {
         }
     }
 
-    /// Gives up a buffer that a scene drops.
-    pub fn dropped(&mut self, buffer: usize) -> Option<Id> {
-        let held = pick(&self.buffers, buffer)?;
+    /// Gives up a buffer that a scene drops. Returns it, and whether no graph uses it.
+    pub fn dropped(&mut self, buffer: usize) -> (Option<Id>, bool) {
+        let Some(held) = pick(&self.buffers, buffer) else {
+            return (None, true);
+        };
         self.give_up(held.id, self.all());
-        Some(held.id)
+        (Some(held.id), !self.used_by_graphs().contains(&held.id))
     }
 
     pub fn scene(

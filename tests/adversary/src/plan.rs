@@ -169,9 +169,14 @@ fn of_phase(program: &Program, phase: &Phase, checked: Vec<bool>, next: &mut Id)
                     continue;
                 }
             }
-            let dropped = match scene {
-                Scene::Blocked { dropped } => places[next].dropped(dropped),
-                _ => None,
+            let (scene, dropped) = match scene {
+                Scene::Blocked { dropped, freed } => {
+                    let (id, unused) = places[next].dropped(dropped);
+                    // The other communicator's streams alone have to become idle.
+                    let freed = freed && unused && next != on;
+                    (Scene::Blocked { dropped, freed }, id)
+                }
+                scene => (scene, None),
             };
             actions.extend(places[next].actions.drain(..).map(|action| (next, action)));
             places[on].scene(scene, stream, dropped, fresh);

@@ -147,8 +147,8 @@ pub enum Scene {
     Registered { length: usize },
     /// A kernel of a module that is dropped under it.
     Kernel { launches: usize },
-    /// A stream waits, while a buffer of the other communicator is dropped.
-    Blocked { dropped: usize },
+    /// A stream waits, while a buffer of the other communicator is dropped, or freed where that can be.
+    Blocked { dropped: usize, freed: bool },
     /// Two threads copy between the host and buffers of their own, this often.
     Copies { length: usize, times: usize },
 }
@@ -158,10 +158,13 @@ pub enum Scene {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Element {
     U8,
+    U16,
     U32,
     U64,
-    F32,
+    F16,
     Bf16,
+    F32,
+    F64,
 }
 
 impl Element {
@@ -169,9 +172,9 @@ impl Element {
     pub fn size(self) -> usize {
         match self {
             Self::U8 => 1,
-            Self::Bf16 => 2,
+            Self::U16 | Self::F16 | Self::Bf16 => 2,
             Self::U32 | Self::F32 => 4,
-            Self::U64 => 8,
+            Self::U64 | Self::F64 => 8,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reductions of the model, in rank order.
 
 use crate::program::{Element, Reduce};
-use half::bf16;
+use half::{bf16, f16};
 
 /// Reduces sources of equal length, one per member. Narrow types accumulate in 32 bits and round once; integers wrap.
 pub fn reduce(element: Element, how: Reduce, sources: &[&[u8]]) -> Vec<u8> {
@@ -10,9 +10,22 @@ pub fn reduce(element: Element, how: Reduce, sources: &[&[u8]]) -> Vec<u8> {
     }
     match element {
         Element::U8 => fold(how, sources, |[byte]| u32::from(byte), |wide| [wide as u8]),
+        Element::U16 => fold(
+            how,
+            sources,
+            |bytes| u32::from(u16::from_le_bytes(bytes)),
+            |wide| (wide as u16).to_le_bytes(),
+        ),
         Element::U32 => fold(how, sources, u32::from_le_bytes, u32::to_le_bytes),
         Element::U64 => fold(how, sources, u64::from_le_bytes, u64::to_le_bytes),
         Element::F32 => fold(how, sources, f32::from_le_bytes, f32::to_le_bytes),
+        Element::F64 => fold(how, sources, f64::from_le_bytes, f64::to_le_bytes),
+        Element::F16 => fold(
+            how,
+            sources,
+            |bytes| f16::from_le_bytes(bytes).to_f32(),
+            |wide| f16::from_f32(wide).to_le_bytes(),
+        ),
         Element::Bf16 => fold(
             how,
             sources,
@@ -27,6 +40,10 @@ pub fn same(element: Element, one: &[u8], other: &[u8]) -> Option<usize> {
     let size = element.size();
     let is_nan = |bytes: &[u8]| match element {
         Element::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).is_nan(),
+        Element::F64 => bytes
+            .try_into()
+            .is_ok_and(|bytes| f64::from_le_bytes(bytes).is_nan()),
+        Element::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
         Element::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
         _ => false,
     };
@@ -58,21 +75,26 @@ macro_rules! integers {
 }
 integers!(u32 u64);
 
-impl Number for f32 {
-    // NaN wins, and -0 is less than +0.
-    fn combine(self, other: Self, how: Reduce) -> Self {
-        let first = match how {
-            Reduce::Sum | Reduce::Average => return self + other,
-            Reduce::Product => return self * other,
-            Reduce::Minimum => self < other || (self == other && self.is_sign_negative()),
-            Reduce::Maximum => self > other || (self == other && self.is_sign_positive()),
-        };
-        if self.is_nan() || first { self } else { other }
-    }
-    fn divide(self, by: usize) -> Self {
-        self / by as Self
-    }
+macro_rules! floats {
+    ($($type:ty)*) => {$(
+        impl Number for $type {
+            // NaN wins, and -0 is less than +0.
+            fn combine(self, other: Self, how: Reduce) -> Self {
+                let first = match how {
+                    Reduce::Sum | Reduce::Average => return self + other,
+                    Reduce::Product => return self * other,
+                    Reduce::Minimum => self < other || (self == other && self.is_sign_negative()),
+                    Reduce::Maximum => self > other || (self == other && self.is_sign_positive()),
+                };
+                if self.is_nan() || first { self } else { other }
+            }
+            fn divide(self, by: usize) -> Self {
+                self / by as Self
+            }
+        }
+    )*};
 }
+floats!(f32 f64);
 
 fn fold<N: Number, const BYTES: usize>(
     how: Reduce,

@@ -211,8 +211,11 @@ pub fn elements(element: Element, count: usize, pattern: u32) -> Vec<u8> {
             Element::U8 => bytes.push((number(at) >> 8) as u8),
             Element::U32 => bytes.extend(number(at).to_le_bytes()),
             Element::U64 => bytes.extend((u64::from(number(at)) * 0x1_0000_0001).to_le_bytes()),
-            Element::F32 => bytes.extend(small(at).to_le_bytes()),
+            Element::U16 => bytes.extend(((number(at) >> 8) as u16).to_le_bytes()),
+            Element::F16 => bytes.extend(half::f16::from_f32(small(at)).to_le_bytes()),
             Element::Bf16 => bytes.extend(half::bf16::from_f32(small(at)).to_le_bytes()),
+            Element::F32 => bytes.extend(small(at).to_le_bytes()),
+            Element::F64 => bytes.extend(f64::from(small(at)).to_le_bytes()),
         }
     }
     bytes

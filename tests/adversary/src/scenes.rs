@@ -33,7 +33,7 @@ pub fn play(
         Scene::Gemm { m, n, k, algorithm } => gemm(rank, on, &mut taken, (m, n, k), algorithm),
         Scene::Registered { length } => registered(rank, on, &taken, length),
         Scene::Kernel { launches } => kernel(rank, on, &mut taken, launches),
-        Scene::Blocked { .. } => blocked(rank, on, &taken, dropped),
+        Scene::Blocked { freed, .. } => blocked(rank, on, &taken, (dropped, freed)),
         Scene::Copies { length, times } => copies(rank, on, &taken, (length, times)),
     };
     rank.held.streams.insert(stream, taken);
@@ -242,14 +242,19 @@ fn copies(rank: &Rank<'_>, on: usize, stream: &Stream, (length, times): (usize, 
     };
     let (beside, first, second) = made().map_err(unexpected("what copies need"))?;
     let side = |stream: &Stream, buffer: &SymmetricBuffer<u32>, number: u32| -> Outcome {
-        (0..times as u32).try_for_each(|time| {
-            let element = |at: u32| at.wrapping_mul(2 * time + number);
-            let elements: Vec<u32> = (0..length as u32).map(element).collect();
-            let mut seen = vec![0; length];
-            let copied = buffer.write(stream, 0, &elements);
+        // Made beforehand, and compared as a whole, so that the threads do little but copy.
+        let elements = [1, 2].map(|time| vec![0x1010_1010 * time + number; length]);
+        let mut seen = vec![0; length];
+        (0..times).try_for_each(|time| {
+            let elements = &elements[time % 2];
+            let copied = buffer.write(stream, 0, elements);
             let copied = copied.and_then(|()| buffer.read(stream, 0, &mut seen));
             copied.map_err(unexpected("copies of two threads"))?;
-            same(counts, &seen, &elements)
+            if seen == *elements {
+                counts.checked(size_of_val(&seen[..]));
+                return Ok(());
+            }
+            same(counts, &seen, elements)
         })
     };
     std::thread::scope(|scope| {
@@ -260,8 +265,13 @@ fn copies(rank: &Rank<'_>, on: usize, stream: &Stream, (length, times): (usize, 
     })
 }
 
-/// A stream waits for this rank itself, while a buffer of another communicator is dropped and reclaimed.
-fn blocked(rank: &mut Rank<'_>, on: usize, stream: &Stream, dropped: Option<Id>) -> Outcome {
+/// A stream waits for this rank itself, while a buffer of another communicator is freed, or dropped and reclaimed.
+fn blocked(
+    rank: &mut Rank<'_>,
+    on: usize,
+    stream: &Stream,
+    (dropped, freed): (Option<Id>, bool),
+) -> Outcome {
     let buffer = dropped.and_then(|id| rank.held.buffers.remove(&id));
     let (own, communicators) = (rank.rank, rank.held.communicators.len());
     let communicator = rank.held.communicator(on);
@@ -270,7 +280,10 @@ fn blocked(rank: &mut Rank<'_>, on: usize, stream: &Stream, dropped: Option<Id>)
         let (other, aside) = (communicator.stream()?, neighbor.stream()?);
         let scratch = communicator.allocate::<u32>(&[2])?;
         stream.wait_signal_within(own, CHANNEL, DEADLINE)?;
-        drop(buffer);
+        match buffer {
+            Some(buffer) if freed => buffer.free()?,
+            dropped => drop(dropped),
+        }
         // Each synchronization reclaims what was dropped.
         if communicators > 1 {
             (0..3).try_for_each(|_| aside.synchronize())?;
