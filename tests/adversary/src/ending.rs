@@ -4,6 +4,7 @@ use crate::call::Id;
 use crate::program::Ending;
 use crate::rank::{Failure, Rank, unexpected};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use symmem::{
     CollectiveOptions, Communicator, ErrorKind, ReduceOp, Result, Stream, SymmetricBuffer,
@@ -14,8 +15,10 @@ const MISSED: Duration = Duration::from_millis(250);
 /// When a rank at the latest knows that its communicator is poisoned. It takes 50 ms.
 const KNOWN: Duration = Duration::from_secs(20);
 /// Elements that are sent to a rank that drops their buffer, and how often.
-const SENT: usize = 40_000;
+const SENT: usize = 100_000;
 const TIMES: usize = 12;
+/// Elements that are copied from the host meanwhile.
+const COPIED: usize = 100_000;
 
 type Outcome = std::result::Result<(), Failure>;
 
@@ -268,6 +271,8 @@ fn size(rank: &mut Rank<'_>, on: usize, odd: usize, checked: bool) -> Outcome {
 fn receive_dropped(rank: &mut Rank<'_>, on: usize, odd: usize, delay: u8) -> Outcome {
     let communicator = rank.held.communicator(on);
     let Scene { stream, to, from } = scene(communicator, SENT)?;
+    let copied = communicator.allocate::<u32>(&[COPIED]);
+    let copied = copied.map_err(unexpected("what an ending copies"))?;
     let receiver = (odd + 1) % rank.world;
     let pattern: Vec<u32> = (0..SENT as u32).map(|at| at ^ 0x5a5a).collect();
     let mut outcome = from
@@ -279,22 +284,37 @@ fn receive_dropped(rank: &mut Rank<'_>, on: usize, odd: usize, delay: u8) -> Out
             .and_then(|()| (0..TIMES).try_for_each(|_| stream.send(receiver, &from)))
             .and_then(|()| stream.synchronize());
     } else if rank.rank == receiver {
-        let other = communicator.stream().map_err(unexpected("stream"))?;
-        let together = Barrier::new(2);
+        let streams = [(); 2].map(|()| communicator.stream());
+        let [other, copying] = streams;
+        let other = other.map_err(unexpected("stream"))?;
+        let copying = copying.map_err(unexpected("stream"))?;
+        let (together, ended) = (Barrier::new(2), AtomicBool::new(false));
         outcome = outcome.and_then(|()| {
             std::thread::scope(|scope| {
+                // The buffer leaves the address table by the memory that host copies lock.
+                let copies = scope.spawn(|| {
+                    let elements = vec![7; COPIED];
+                    while !ended.load(Ordering::Acquire) {
+                        copied.write(&copying, 0, &elements)?;
+                    }
+                    Ok(())
+                });
                 let reclaim = scope.spawn(|| {
                     together.wait();
                     std::thread::sleep(Duration::from_micros(u64::from(delay) * 20));
                     drop(from);
-                    (0..64).try_for_each(|_| other.synchronize())
+                    while !ended.load(Ordering::Acquire) {
+                        other.synchronize()?;
+                    }
+                    Ok(())
                 });
                 together.wait();
+                // The stream is idle between two of them: then the buffer is given up beside the next one.
                 let received = (0..TIMES)
-                    .try_for_each(|_| stream.recv(odd, &to))
-                    .and_then(|()| stream.synchronize());
-                let reclaimed = reclaim.join().expect("this closure does not panic");
-                received.and(reclaimed)
+                    .try_for_each(|_| stream.recv(odd, &to).and_then(|()| stream.synchronize()));
+                ended.store(true, Ordering::Release);
+                let threads = [reclaim, copies].map(|thread| thread.join().expect("no panic"));
+                threads.into_iter().fold(received, Result::and)
             })
         });
         outcome = outcome.and_then(|()| to.read(&stream, 0, &mut seen));

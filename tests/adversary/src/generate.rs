@@ -326,7 +326,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         2 => (0..RANKS, any::<bool>()).prop_map(|(rank, busy)| Ending::Abort { rank, busy }),
         1 => (0..RANKS, any::<bool>()).prop_map(|(rank, barrier)| Ending::Missing { rank, barrier }),
         1 => (0..RANKS).prop_map(|rank| Ending::Size { rank }),
-        1 => (0..RANKS, 0u8..20).prop_map(|(rank, delay)| Ending::ReceiveDropped { rank, delay }),
+        2 => (0..RANKS, 0u8..8).prop_map(|(rank, delay)| Ending::ReceiveDropped { rank, delay }),
     ]
 }
 

@@ -18,6 +18,7 @@ mod refused;
 mod resolve;
 mod scenes;
 mod shrink;
+mod sides;
 mod usage;
 mod world;
 

@@ -1,7 +1,7 @@
 //! What a communicator has at some point of a program, and what its model's memory holds.
 
 use crate::call::{Call, Id, Memory};
-use crate::plan::{Action, Side};
+use crate::plan::Action;
 use crate::program::*;
 use crate::resolve::elements;
 use crate::scenes;
@@ -32,11 +32,11 @@ pub struct Division {
 /// What a communicator has at some point of a program.
 pub struct Place {
     pub world: usize,
-    checked: bool,
+    pub checked: bool,
     pub buffers: Vec<Held>,
     /// Buffers that some rank has dropped and another has not.
     halves: Vec<Held>,
-    streams: Vec<Id>,
+    pub streams: Vec<Id>,
     /// Number of streams made so far.
     made: usize,
     pub graphs: Vec<Id>,
@@ -72,12 +72,12 @@ impl Place {
         }
     }
 
-    fn all(&self) -> u8 {
+    pub fn all(&self) -> u8 {
         (1 << self.world) - 1
     }
 
     /// Returns a stream, which it makes if there is none.
-    fn stream(&mut self, number: usize, fresh: &mut dyn FnMut() -> Id) -> Id {
+    pub fn stream(&mut self, number: usize, fresh: &mut dyn FnMut() -> Id) -> Id {
         pick(&self.streams, number).unwrap_or_else(|| self.make_stream(fresh))
     }
 
@@ -95,7 +95,7 @@ impl Place {
     }
 
     /// Adds waits so that `stream` may use `resources`; returns false if a stream that is gone may use them still.
-    fn order(&mut self, stream: Id, resources: &[(Resource, bool)]) -> bool {
+    pub fn order(&mut self, stream: Id, resources: &[(Resource, bool)]) -> bool {
         let before = self.usage.conflicts(stream, resources);
         if before.iter().any(|other| !self.streams.contains(other)) {
             return false;
@@ -132,7 +132,7 @@ impl Place {
     }
 
     /// Waits until peers have received what they receive by a graph, which alone keeps their memory.
-    fn received_by(&mut self, graph: Id) {
+    pub fn received_by(&mut self, graph: Id) {
         let used = self.uses(vec![graph]);
         self.received(|id| used.contains(&id));
     }
@@ -345,7 +345,7 @@ impl Place {
         self.actions.push(Action::Drop { id: held.id, ranks });
     }
 
-    fn give_up(&mut self, id: Id, ranks: u8) {
+    pub fn give_up(&mut self, id: Id, ranks: u8) {
         self.received(|other| other == id);
         let Some(at) = self.buffers.iter().position(|held| held.id == id) else {
             return;
@@ -426,68 +426,6 @@ impl Place {
         for held in held {
             self.read(stream, held, 0, held.length);
         }
-    }
-
-    fn threads(
-        &mut self,
-        first: &[Operation],
-        second: &[Operation],
-        dropped: usize,
-        fresh: &mut dyn FnMut() -> Id,
-    ) {
-        // The ranks would compare the calls of both threads in different orders.
-        if self.checked {
-            return;
-        }
-        let one = self.stream(0, fresh);
-        if self.streams.len() < 2 {
-            self.act(&Act::Stream, None, fresh);
-        }
-        let &[_, two, ..] = &self.streams[..] else {
-            return;
-        };
-        let mut sides = [one, two].map(|stream| Side {
-            stream,
-            calls: Vec::new(),
-            read: None,
-        });
-        let mut used: Vec<(Resource, bool)> = Vec::new();
-        for (side, operations) in sides.iter_mut().zip([first, second]) {
-            let mut own = Vec::new();
-            let resolved = operations.iter().filter_map(|one| self.resolve(one));
-            for call in resolved.collect::<Vec<_>>() {
-                let resources = self.resources(&call);
-                let apart = !Usage::conflict(&used, &resources);
-                if apart && self.order(side.stream, &resources) {
-                    self.memory.apply(&call);
-                    own.extend(resources);
-                    side.calls.push(call);
-                }
-            }
-            used.extend(own);
-            let moves = side.calls.iter().rfind(|call| self.moves(call));
-            let read = moves.map(|call| call.to.buffer);
-            side.read = read.map(|id| (id, self.memory.bytes[&id].clone()));
-        }
-        let buffer = pick(&self.buffers, dropped).map(|held| held.id);
-        let buffer =
-            buffer.filter(|&id| !used.iter().any(|(used, _)| *used == Resource::Buffer(id)));
-        let graph = pick(&self.graphs, dropped);
-        let graph = graph.filter(|&id| !used.iter().any(|(used, _)| *used == Resource::Graph(id)));
-        if let Some(id) = buffer {
-            self.give_up(id, self.all());
-        }
-        if let Some(id) = graph {
-            self.received_by(id);
-        }
-        self.graphs.retain(|&other| Some(other) != graph);
-        let [first, second] = sides;
-        self.actions.push(Action::Threads {
-            first,
-            second,
-            buffer,
-            graph,
-        });
     }
 
     fn disagree(&mut self, disagreement: Disagreement, rank: usize) {
