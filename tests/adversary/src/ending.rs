@@ -15,7 +15,7 @@ const MISSED: Duration = Duration::from_millis(250);
 /// When a rank at the latest knows that its communicator is poisoned. It takes 50 ms.
 const KNOWN: Duration = Duration::from_secs(20);
 /// Elements that are sent to a rank that drops their buffer, and how often.
-const SENT: usize = 100_000;
+const SENT: usize = 400_000;
 const TIMES: usize = 12;
 /// Elements that are copied from the host meanwhile.
 const COPIED: usize = 100_000;
