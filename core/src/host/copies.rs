@@ -33,7 +33,8 @@ const ROW: u64 = 8 * MAX_RANKS as u64;
 /// # Safety
 /// As for [`copy`].
 pub(crate) unsafe fn transfer(destination: DeviceAddress, source: DeviceAddress, bytes: u64) {
-    if bytes > ROW || (destination.0 | source.0 | bytes) % 8 != 0 {
+    let aligned = (destination.0 | source.0 | bytes).is_multiple_of(8);
+    if bytes > ROW || !aligned {
         // SAFETY: both ranges are mapped and disjoint, as this function requires.
         return unsafe { copy(destination, source, bytes) };
     }
