@@ -132,7 +132,9 @@ impl Enqueued<'_> {
         let options = TransferOptions::new().method(methods[self.call.channel as usize % 3]);
         let transfers = self.queue.with(&options);
         match self.call.kind {
-            Kind::Local if self.call.number % 2 == 0 => transfers.put(self.number, to, from),
+            Kind::Local if self.call.number.is_multiple_of(2) => {
+                transfers.put(self.number, to, from)
+            }
             Kind::Local => transfers.get(self.number, to, from),
             Kind::PutSignal => {
                 self.barrier()?;

@@ -148,7 +148,7 @@ impl Place {
                     length,
                 });
                 // Zeros would hide what is read from, or written to, a wrong place. Some stay as they were allocated.
-                if id % 4 != 0 {
+                if !id.is_multiple_of(4) {
                     let stream = self.stream(id, fresh);
                     self.write(stream, LAST, (0, length), id as u32);
                 }

@@ -109,7 +109,7 @@ fn gemm(
             gathered: None,
         };
         stream.all_gather_gemm(&product, &operands)?;
-        if m % 2 == 0 {
+        if m.is_multiple_of(2) {
             let graph = stream.capture(|queue| queue.all_gather_gemm(&product, &operands))?;
             drop(product);
             stream.launch_graph(&graph)?;
