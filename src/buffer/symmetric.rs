@@ -140,7 +140,8 @@ impl<T: Element> SymmetricBuffer<T> {
     }
 
     /// Frees the buffer on all ranks. Collective. Blocks until this rank's work is done and every rank has made
-    /// the call, for at most the setup deadline in each step; the memory is released when it returns.
+    /// the call, for at most the setup deadline in each step. The memory is released when it returns, or once other
+    /// communicators of the process have no work on this GPU if the driver's free would wait for that work.
     ///
     /// # Errors
     /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank

@@ -230,14 +230,15 @@ impl Allocation {
         driver.wait_quiet(setup_deadline)
     }
 
-    /// Unmaps it. All ranks do so before any rank frees.
+    /// Unmaps peers' copies. A rank that has done so may free its copy once all others have.
     pub fn unmap_retired(&self, driver: &Driver) {
         self.unmap(driver);
     }
 
-    /// See [`Allocation::unmap_retired`].
-    pub fn free_unmapped(&self, driver: &Driver) {
-        self.free_now(driver);
+    /// Frees this rank's copy unless a rank has not yet unmapped it. Returns whether it is freed. See
+    /// [`Allocation::unmap_retired`].
+    pub fn free_unmapped(&self, driver: &Driver) -> bool {
+        self.try_free(driver)
     }
 }
 

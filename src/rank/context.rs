@@ -9,7 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::rank::agreement::Agreement;
 use crate::rank::allocation::Allocation;
 use crate::rank::driver::Driver;
-use crate::rank::release::{Held, ReleaseQueue};
+use crate::rank::release::{Held, ReleaseQueue, Resource};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -216,8 +216,15 @@ pub fn free(context: &Context, allocation: &Arc<Allocation>) -> Result<()> {
             })
         });
     round.vote(unused)?;
-    allocation.unmap_retired(context);
+    // The end of some memory waits for all work on the device, so also for other communicators' kernels that wait for
+    // peers. Their peers may wait for this call, so such memory is left to the release queue.
+    let now = !allocation.waits_for_device() || context.neighbors_are_quiet();
+    if now {
+        allocation.unmap_retired(context);
+    }
     round.vote(Ok(()))?;
-    allocation.free_unmapped(context);
+    if !(now && allocation.free_unmapped(context)) {
+        context.give_up(allocation.clone());
+    }
     Ok(())
 }

@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Returns the name of the toolchain that `.ci/steps` pins, or an error if it is not installed.
-fn toolchain(root: &Path) -> Result<String> {
+pub fn toolchain(root: &Path) -> Result<String> {
     let steps = root.join(".ci/steps");
     let text = at(&steps, std::fs::read_to_string(&steps))?;
     let Some(name) = text.lines().find_map(|line| line.strip_prefix(PIN)) else {

@@ -55,6 +55,8 @@ pub enum Error {
     Api(Vec<String>),
     #[error("artefacts do not match their sources; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),
+    #[error("generated programs failed over {}; see above", .0.join(", "))]
+    Adversary(Vec<String>),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

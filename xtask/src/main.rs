@@ -1,5 +1,6 @@
 //! Maintainers' commands: `cargo xtask <command>`.
 
+mod adversary;
 #[cfg(test)]
 #[allow(dead_code, reason = "tests of other crates sample in other ways too")]
 #[path = "../../tests/support/amount.rs"]
@@ -28,6 +29,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run generated safe programs on the host, under sanitizers, and over the fake drivers.
+    Adversary(adversary::Options),
     /// Compare the public API with the snapshots, or rewrite them.
     Api(api::Options),
     /// Check the README and the book: size, links, code blocks, chapters, the table of variables.
@@ -51,6 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Adversary(options) => adversary::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Book(options) => book::run(&options),
         Command::Conformance(options) => conformance::run(options),

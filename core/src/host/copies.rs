@@ -1,7 +1,9 @@
 //! Copies of bytes by the initiator's processor.
 
-use crate::backend::abi::{DeviceAddress, RowsCopy};
+use crate::backend::abi::{DeviceAddress, MAX_RANKS, RowsCopy};
+use crate::host::progress::long_at;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 /// Copies at the speed of the machine's `memcpy`.
 ///
@@ -20,6 +22,29 @@ pub(crate) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, byt
     let source: *const u8 = ptr::with_exposed_provenance(source.0 as usize);
     // SAFETY: both ranges are mapped and disjoint, as this function requires.
     unsafe { ptr::copy_nonoverlapping(source, destination, bytes as usize) };
+}
+
+/// Bytes of the longest row of the address table, one address a rank.
+const ROW: u64 = 8 * MAX_RANKS as u64;
+
+/// Copies with the guarantees of [`copy`]. What is no longer than a row of the address table, and aligned like one, is
+/// stored by words of 8 bytes: a receive may look up an address while the row is cleared.
+///
+/// # Safety
+/// As for [`copy`].
+pub(crate) unsafe fn transfer(destination: DeviceAddress, source: DeviceAddress, bytes: u64) {
+    let aligned = (destination.0 | source.0 | bytes).is_multiple_of(8);
+    if bytes > ROW || !aligned {
+        // SAFETY: both ranges are mapped and disjoint, as this function requires.
+        return unsafe { copy(destination, source, bytes) };
+    }
+    for at in (0..bytes).step_by(8) {
+        // SAFETY: both words are mapped, as this function requires, and aligned.
+        unsafe {
+            let word = long_at(DeviceAddress(source.0 + at)).load(Ordering::Relaxed);
+            long_at(DeviceAddress(destination.0 + at)).store(word, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Copies rows of bytes, with the guarantees of [`copy`].

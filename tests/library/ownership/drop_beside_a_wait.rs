@@ -16,10 +16,29 @@ fn a_buffer_is_dropped_beside_a_communicator_that_waits(
     passes("drop beside a wait", backend);
 }
 
+#[rstest]
+fn a_buffer_is_freed_beside_a_communicator_that_waits(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    passes("free beside a wait", backend);
+}
+
 /// Blocks a stream of the first communicator, then drops an idle buffer of the second and allocates another, which
 /// releases dropped memory. The stream is unblocked only after that, so if the release waits for the stream, the
 /// stream's wait times out. The fake runtimes also report a free that waits for a stream.
 pub fn run() -> Result<()> {
+    end_beside_a_wait(|buffer| {
+        drop(buffer);
+        Ok(())
+    })
+}
+
+/// Does the same with a buffer that is freed.
+pub fn run_freed() -> Result<()> {
+    end_beside_a_wait(free)
+}
+
+fn end_beside_a_wait(end: impl FnOnce(Buffer) -> Result<()>) -> Result<()> {
     let (first, second) = (open(), open());
     let (blocked, other) = (stream(&first), stream(&first));
     let scratch = allocate(&first, 2);
@@ -28,7 +47,7 @@ pub fn run() -> Result<()> {
     write(&stream, &dropped, &pattern(PATTERN, LENGTH))?;
     synchronize(&stream)?;
     block(&blocked, 0)?;
-    drop(dropped);
+    end(dropped)?;
     let kept = allocate(&second, LENGTH);
     write(&stream, &kept, &pattern(PATTERN, LENGTH))?;
     synchronize(&stream)?;

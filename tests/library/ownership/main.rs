@@ -36,6 +36,7 @@ fn program() {
     child::report(match name.as_str() {
         "nested graph" => nested_graph::run(),
         "drop beside a wait" => drop_beside_a_wait::run(),
+        "free beside a wait" => drop_beside_a_wait::run_freed(),
         "swapped exchanges" => swapped_exchanges::run(),
         "receive during reclaim" => receive_during_reclaim::run(),
         _ => panic!("no such program: {name}"),

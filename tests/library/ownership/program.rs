@@ -67,6 +67,11 @@ pub fn allocate(communicator: &Communicator, length: usize) -> Buffer {
     communicator.allocate(&[length]).expect("a buffer")
 }
 
+/// Frees a buffer on all ranks.
+pub fn free(buffer: Buffer) -> Result<()> {
+    buffer.free()
+}
+
 /// Returns `length` elements of a numbered pattern.
 pub fn pattern(number: u32, length: usize) -> Vec<Element> {
     (0..length).map(|index| element(number, index)).collect()

@@ -143,7 +143,8 @@ unsafe fn receive(
     let Some(entry) = resolve(DeviceAddress(arguments.table.0 + 8 * number), 8) else {
         return WaitOutcome::GaveUp;
     };
-    // SAFETY: `resolve` returned an address of this process for an entry of the table, which no rank writes now.
+    // SAFETY: `resolve` returned an address of this process for an entry of the table, which only this rank
+    // writes, by whole words.
     let base = unsafe { long_at(entry) }.load(Ordering::Relaxed);
     if base == 0 && sent != 0 {
         // This rank has unmapped the allocation, so there is nothing to load; see `symmem/exchange.h`.

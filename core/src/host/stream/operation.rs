@@ -184,7 +184,7 @@ impl Operation {
                     return event.advance_wait(*number, pending);
                 }
                 Self::Transfer(transfer) => {
-                    copies::copy(transfer.destination, transfer.source, transfer.bytes);
+                    copies::transfer(transfer.destination, transfer.source, transfer.bytes);
                     signals::give(&transfer.signal);
                 }
                 Self::TransferRows(rows) => copies::copy_rows(rows),
