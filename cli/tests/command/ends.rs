@@ -145,7 +145,9 @@ fn an_interrupted_command_ends_with_130_and_leaves_nothing(
         .status
         .code()
         .or(output.status.signal().map(|signal| 128 + signal));
-    assert_eq!(code, Some(130), "{error}");
+    // This one takes 0.15 s, and may end by itself in the moment when it is interrupted.
+    let ended = arguments.contains(&"enqueue") && code == Some(0);
+    assert!(ended || code == Some(130), "{code:?}: {error}");
     assert!(error.lines().count() <= 1, "{error}");
     assert!(asked.elapsed() < Duration::from_secs(20));
     wait_until("no rank is left", || marked(&mark, "").is_empty());
