@@ -110,6 +110,7 @@ pub use world::communicator::{Communicator, Leaks};
 pub use world::configuration::{BackendSource, Configuration, DeviceChoice};
 pub use world::group::Group;
 pub use world::peer::Peer;
+pub use world::start_memory::{MemoryPart, StartMemory};
 
 /// Compiles the code blocks of the README and of the book as doc tests.
 #[cfg(doctest)]

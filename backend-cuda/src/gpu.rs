@@ -9,15 +9,14 @@ use crate::driver::constants::{
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
 use crate::memory::CudaSharing;
-use crate::{cublaslt, gathered_gemm, nccl, tuning};
+use crate::{cublaslt, gathered_gemm, nccl};
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Failure};
+use symmem_core::backend::{CallResult, Failure, Implementation};
 use symmem_gpu::blaslt::BlasLtApi;
 use symmem_gpu::nccl::NcclApi;
-use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for CudaBackend {
@@ -158,7 +157,7 @@ impl Gpu for CudaBackend {
     }
 
     fn tuned_collective(&self, index: u32) -> Option<CollectiveRow> {
-        collective_row(tuning::COLLECTIVES, index)
+        Self::selector_row(index)
     }
 
     fn nccl() -> CallResult<&'static NcclApi> {

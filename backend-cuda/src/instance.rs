@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::PreparedGemms;
+use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{Current, GpuState, OpenGpu, SharedMemory, Sharing};
 
 /// The CUDA backend: one device, opened for one rank.
@@ -43,6 +44,10 @@ impl Implementation for CudaBackend {
 
     fn describe_libraries() -> String {
         libraries::describe()
+    }
+
+    fn selector_row(index: u32) -> Option<CollectiveRow> {
+        collective_row(tuning::COLLECTIVES, index)
     }
 
     fn open(options: &OpenOptions) -> CallResult<OpenGpu<Self>> {

@@ -5,7 +5,7 @@
 //! refuses every grid that cannot be co-resident, no matter who planned it.
 
 use crate::gpu::{Gpu, Grid, launch};
-use crate::kernels::WaitingKernel;
+use crate::kernels::{KernelsBySize, WaitingKernel};
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
@@ -13,6 +13,11 @@ use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
 /// Threads of the barrier's only block: one per peer, so [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
+/// Bytes of data in an LL packet, and of the packet (`device/include/symmem/packets.h`).
+const LL_UNIT_BYTES: u64 = 8;
+const LL_PACKET_BYTES: u64 = 16;
+/// Most members of a group that the small kernel for LL packets serves (`peers_at_once` of the same header).
+const LL_PEERS: usize = 8;
 
 impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
@@ -31,10 +36,14 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
         element: ElementTypeCode,
         threads: u32,
     ) -> CallResult<u32> {
-        match self.state().kernels.collective(kernel, element) {
-            Some(kernel) => resident_blocks(&self.0, kernel, threads),
-            None => Ok(0),
-        }
+        let mut least = None;
+        let kernels = &self.state().kernels;
+        kernels.each_of(kernel, element, |kernel| {
+            let blocks = resident_blocks(&self.0, kernel, threads)?;
+            least = Some(least.unwrap_or(blocks).min(blocks));
+            Ok(())
+        })?;
+        Ok(least.unwrap_or(0))
     }
 
     unsafe fn collective_move(
@@ -67,7 +76,11 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     ) -> CallResult<()> {
         let call = WaitingLaunch {
             call: "collective_packets",
-            kernel: &self.state().kernels.collective_packets,
+            kernel: packet_kernel(
+                &self.state().kernels.collective_packets,
+                arguments,
+                geometry,
+            ),
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
@@ -116,6 +129,41 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             most: PACKET_BLOCKS,
         };
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
+    }
+
+    unsafe fn collective_reduce_lamport(
+        &self,
+        arguments: &ReduceLamportArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let name = "collective_reduce_lamport";
+        let (element, reduce) = (arguments.element, arguments.reduce);
+        let kernels = self.state().kernels.lamport(element);
+        let refused = || no_kernel(name, element, reduce);
+        let known = ReduceLamportArguments::can_carry(element, reduce);
+        let kernels = kernels.filter(|_| known).ok_or_else(refused)?;
+        let call = WaitingLaunch {
+            call: name,
+            kernel: lamport_kernel(kernels, arguments, geometry),
+            group: &arguments.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        let bytes = arguments.count.saturating_mul(element.bytes());
+        let part = arguments.part_bytes;
+        if arguments.group.world < 2 {
+            let why = "a group of one has no peers to send packets to; copy instead";
+            return Err(call.refuse(why.into()));
+        }
+        if bytes == 0 || bytes > part.into() || !part.is_multiple_of(16) {
+            return Err(call.refuse(format!(
+                "{bytes} bytes do not fit into a part of {part}: give at least one element, and a part of a \
+                 multiple of 16 bytes"
+            )));
+        }
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -270,6 +318,51 @@ unsafe fn launch_moves<G: Gpu>(
     unsafe { launch_waiting(gpu, &call, arguments, on) }
 }
 
+/// Returns the smallest kernel for a move in LL packets.
+fn packet_kernel<'a, K: Copy>(
+    kernels: &'a KernelsBySize<K>,
+    arguments: &PacketArguments,
+    geometry: &Geometry,
+) -> &'a WaitingKernel<K> {
+    let world = arguments.group.world as usize;
+    let members = 0..world.min(MAX_RANKS);
+    let lengths = [&arguments.send_bytes, &arguments.receive_bytes];
+    let lengths = lengths.map(|all| &all[members.clone()]).into_iter();
+    let (mut longest, mut all) = (0, 0);
+    for &bytes in lengths.flatten() {
+        longest = bytes.max(longest);
+        all |= bytes;
+    }
+    for addresses in [&arguments.sources, &arguments.destinations] {
+        all = addresses[members.clone()]
+            .iter()
+            .fold(all, |all, address| all | address.0);
+    }
+    let (packets, width) = (longest / LL_UNIT_BYTES, u64::from(geometry.threads[0]));
+    // The small kernels take one round.
+    let room = arguments.group.packet_bytes / 2 / world.max(1) as u64 / LL_PACKET_BYTES;
+    let threads = width * u64::from(geometry.blocks[0]);
+    let fits = packets.div_ceil(threads.max(1)).max(1).next_power_of_two() * width <= room;
+    let whole = all.is_multiple_of(LL_UNIT_BYTES) && fits;
+    kernels.smallest(world, packets, threads, whole, world <= LL_PEERS)
+}
+
+/// Returns the smallest kernel for a reduction in Lamport packets.
+fn lamport_kernel<'a, K: Copy>(
+    kernels: &'a KernelsBySize<K>,
+    arguments: &ReduceLamportArguments,
+    geometry: &Geometry,
+) -> &'a WaitingKernel<K> {
+    let world = arguments.group.world as usize;
+    let sources = arguments.sources.get(..world).unwrap_or_default();
+    let bytes = arguments.count.saturating_mul(arguments.element.bytes());
+    let all = sources.iter().fold(bytes, |all, source| all | source.0);
+    let whole = (all | arguments.destination.0).is_multiple_of(16);
+    let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
+    let alike = sources.windows(2).all(|pair| pair[0] == pair[1]);
+    kernels.smallest(world, bytes / 16, threads, whole, alike)
+}
+
 /// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.
 fn reduction<'a, G: Gpu>(
     gpu: &'a G,
@@ -280,20 +373,24 @@ fn reduction<'a, G: Gpu>(
 ) -> CallResult<&'a WaitingKernel<G::Kernel>> {
     let known = (ReduceOpCode::SUM..=ReduceOpCode::PRODUCT).contains(&reduce);
     let kernel = gpu.state().kernels.collective(family, element);
-    kernel.filter(|_| known).ok_or_else(|| {
-        Failure::new(
-            Status::INVALID_ARGUMENT,
-            call,
-            format!(
-                "no kernel reduces {} over elements {} (numbers {} and {}); use a core and a backend \
-                 of the same release",
-                reduce.name(),
-                element.name(),
-                reduce.0,
-                element.0
-            ),
-        )
-    })
+    let kernel = kernel.filter(|_| known);
+    kernel.ok_or_else(|| no_kernel(call, element, reduce))
+}
+
+#[cold]
+fn no_kernel(call: &'static str, element: ElementTypeCode, reduce: ReduceOpCode) -> Failure {
+    Failure::new(
+        Status::INVALID_ARGUMENT,
+        call,
+        format!(
+            "no kernel reduces {} over elements {} (numbers {} and {}); use a core and a backend of the same \
+             release",
+            reduce.name(),
+            element.name(),
+            reduce.0,
+            element.0
+        ),
+    )
 }
 
 /// Checks that a grid can be co-resident and has room in the slots, then launches it.

@@ -46,6 +46,70 @@ impl<K: Copy> WaitingKernel<K> {
     }
 }
 
+/// The kernels of a family of calls that takes small ones where they suffice. Their packets are the same, so members may
+/// take different ones.
+pub struct KernelsBySize<K> {
+    /// For every call.
+    pub any: WaitingKernel<K>,
+    /// For the usual calls; `None` where there is only the other.
+    pub small: Option<SmallKernels<K>>,
+}
+
+/// Small kernels for whole, aligned packets: the grid has a thread for every one, or for every few.
+pub struct SmallKernels<K> {
+    /// One packet a thread for each peer.
+    pub few: WaitingKernel<K>,
+    /// In a group of two: one packet a thread, two, and four.
+    pub pairs: [WaitingKernel<K>; 3],
+}
+
+impl<K: Copy> KernelsBySize<K> {
+    /// Finds the kernels by what their names say of the size.
+    fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
+        let small = || {
+            Some(SmallKernels {
+                few: named("_few").ok()?,
+                pairs: [
+                    named("_pair1").ok()?,
+                    named("_pair2").ok()?,
+                    named("_pair4").ok()?,
+                ],
+            })
+        };
+        Ok(Self {
+            any: named("")?,
+            small: small(),
+        })
+    }
+
+    /// Returns the smallest kernel for `packets` to each of a group's members from a grid of `threads`. `whole` says
+    /// whether all packets are whole and aligned, and `few` whether that kernel can do the call otherwise.
+    pub(super) fn smallest(
+        &self,
+        world: usize,
+        packets: u64,
+        threads: u64,
+        whole: bool,
+        few: bool,
+    ) -> &WaitingKernel<K> {
+        let each = packets.div_ceil(threads.max(1));
+        match &self.small {
+            Some(small) if whole && world == 2 && each <= 4 => {
+                &small.pairs[each.max(1).next_power_of_two().ilog2() as usize]
+            }
+            Some(small) if whole && few && each <= 1 => &small.few,
+            _ => &self.any,
+        }
+    }
+
+    /// Returns all kernels, any of which a call may take.
+    pub fn all(&self) -> impl Iterator<Item = &WaitingKernel<K>> {
+        let small = self.small.iter();
+        let small = small.flat_map(|small| small.pairs.iter().chain([&small.few]));
+        small.chain([&self.any])
+    }
+}
+
 /// The kernels of one open device.
 pub struct Kernels<K> {
     by_name: Vec<(&'static str, K)>,
@@ -72,13 +136,15 @@ pub struct Kernels<K> {
     /// Swaps between two barriers.
     pub collective_swap: WaitingKernel<K>,
     /// Moves bytes in LL packets.
-    pub collective_packets: WaitingKernel<K>,
+    pub collective_packets: KernelsBySize<K>,
     /// Sends and receives.
     pub collective_exchange: WaitingKernel<K>,
     reduce: [WaitingKernel<K>; ELEMENTS],
     reduce_packets: [WaitingKernel<K>; ELEMENTS],
     /// `None` for types that have no such kernel.
     reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
+    /// `None` for types that have no such kernels.
+    reduce_lamport: [Option<KernelsBySize<K>>; ELEMENTS],
     /// `None` for types that a switch cannot reduce, and on a device opened without multicast.
     multicast_reduce: [Option<WaitingKernel<K>>; ELEMENTS],
     multicast_move: Option<WaitingKernel<K>>,
@@ -104,11 +170,18 @@ impl<K: Copy> Kernels<K> {
             barrier: find("symmem_barrier")?,
             collective_move: waiting("symmem_move")?,
             collective_swap: waiting("symmem_swap")?,
-            collective_packets: waiting("symmem_move_packets")?,
+            collective_packets: KernelsBySize::find(|size| {
+                waiting(&format!("symmem_move_packets{size}"))
+            })?,
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
             reduce_packets: each_element("symmem_reduce_packets", waiting)?,
             reduce_push: each_element("symmem_reduce_push", |name| Ok(waiting(name).ok()))?,
+            reduce_lamport: std::array::from_fn(|index| {
+                let element = element_name(index as u32 + 1);
+                let named = |size: &str| waiting(&format!("symmem_reduce_lamport{size}_{element}"));
+                KernelsBySize::find(named).ok()
+            }),
             multicast_reduce: each_element("symmem_multicast_reduce", |name| {
                 Ok(waiting(name).ok())
             })?,
@@ -126,7 +199,7 @@ impl<K: Copy> Kernels<K> {
     }
 
     /// Returns the kernel of a family; families that do not reduce ignore `element`. `None` if the device lacks
-    /// the kernel, or for a family or element type of a newer release.
+    /// the kernel, for a family or element type of a newer release, or for a family of [`KernelsBySize`].
     pub(super) fn collective(
         &self,
         family: CollectiveKernel,
@@ -136,7 +209,6 @@ impl<K: Copy> Kernels<K> {
         match family {
             CollectiveKernel::MOVE => Some(&self.collective_move),
             CollectiveKernel::SWAP => Some(&self.collective_swap),
-            CollectiveKernel::PACKETS => Some(&self.collective_packets),
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
             CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
@@ -145,6 +217,29 @@ impl<K: Copy> Kernels<K> {
             CollectiveKernel::MULTICAST_MOVE => self.multicast_move.as_ref(),
             _ => None,
         }
+    }
+
+    /// Returns the kernels that reduce an element type in Lamport packets; `None` if there are none.
+    pub(super) fn lamport(&self, element: ElementTypeCode) -> Option<&KernelsBySize<K>> {
+        let index = (element.0 as usize).wrapping_sub(1);
+        self.reduce_lamport.get(index)?.as_ref()
+    }
+
+    /// Calls `look` with each kernel that a call of a family may take; families that do not reduce ignore `element`.
+    pub(super) fn each_of(
+        &self,
+        family: CollectiveKernel,
+        element: ElementTypeCode,
+        look: impl FnMut(&WaitingKernel<K>) -> CallResult<()>,
+    ) -> CallResult<()> {
+        let by_size = match family {
+            CollectiveKernel::PACKETS => Some(&self.collective_packets),
+            CollectiveKernel::REDUCE_LAMPORT => self.lamport(element),
+            _ => None,
+        };
+        let one = self.collective(family, element);
+        let by_size = by_size.into_iter().flat_map(KernelsBySize::all);
+        by_size.chain(one).try_for_each(look)
     }
 }
 
@@ -163,7 +258,11 @@ fn each_element<T>(
 
 /// Returns the element types as they appear in kernel names, in the order of the type numbers.
 fn element_names() -> impl Iterator<Item = String> {
-    (1..=ELEMENTS as u32).map(|number| ElementTypeCode(number).name().to_ascii_lowercase())
+    (1..=ELEMENTS as u32).map(element_name)
+}
+
+fn element_name(number: u32) -> String {
+    ElementTypeCode(number).name().to_ascii_lowercase()
 }
 
 fn find<K: Copy>(by_name: &[(&'static str, K)], name: &str) -> CallResult<K> {
@@ -195,6 +294,10 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         ("move", size_of::<MoveArguments>()),
         ("swap", size_of::<MoveArguments>()),
         ("move_packets", size_of::<PacketArguments>()),
+        ("move_packets_few", size_of::<PacketArguments>()),
+        ("move_packets_pair1", size_of::<PacketArguments>()),
+        ("move_packets_pair2", size_of::<PacketArguments>()),
+        ("move_packets_pair4", size_of::<PacketArguments>()),
         ("exchange", size_of::<ExchangeArguments>()),
     ]
     .into_iter()
@@ -209,6 +312,14 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
     for element in ["f16", "bf16", "f32"] {
         let push = format!("symmem_reduce_push_{element}");
         kernels.push((push, size_of::<ReducePushArguments>()));
+        for size in ["few", "pair1", "pair2", "pair4"] {
+            let small = format!("symmem_reduce_lamport_{size}_{element}");
+            kernels.push((small, size_of::<ReduceLamportArguments>()));
+        }
+    }
+    for element in ["f16", "bf16", "f32", "f8_e4m3", "f8_e5m2"] {
+        let any = format!("symmem_reduce_lamport_{element}");
+        kernels.push((any, size_of::<ReduceLamportArguments>()));
     }
     kernels
 }

@@ -187,8 +187,11 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == AlgorithmCode::SWAP;
+            let lamport = |row: &CollectiveRow| row.algorithm == AlgorithmCode::LAMPORT;
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
-            (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
+            // Lamport packets serve some types only.
+            (!lamport(earlier) || lamport(row))
+                && (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation
                 && row.world <= earlier.world

@@ -7,13 +7,12 @@ use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
 use crate::runtime::{VERSION_6_1, hip};
-use crate::{gathered_gemm, hipblaslt, rccl, tuning};
+use crate::{gathered_gemm, hipblaslt, rccl};
 use std::ffi::{c_int, c_void};
-use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::BlasLtApi;
 use symmem_gpu::nccl::NcclApi;
-use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for HipBackend {
@@ -120,7 +119,7 @@ impl Gpu for HipBackend {
     }
 
     fn tuned_collective(&self, index: u32) -> Option<CollectiveRow> {
-        collective_row(tuning::COLLECTIVES, index)
+        Self::selector_row(index)
     }
 
     fn nccl() -> CallResult<&'static NcclApi> {

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::PreparedGemms;
+use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{GpuState, OpenGpu, SharedMemory, Sharing};
 use symmem_kernels_hip::Target;
 
@@ -40,6 +41,10 @@ impl Implementation for HipBackend {
 
     fn describe_libraries() -> String {
         libraries::describe()
+    }
+
+    fn selector_row(index: u32) -> Option<CollectiveRow> {
+        collective_row(tuning::COLLECTIVES, index)
     }
 
     fn open(options: &OpenOptions) -> CallResult<OpenGpu<Self>> {

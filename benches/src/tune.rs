@@ -26,7 +26,7 @@ use crate::report::{Collective, Placement, Time};
 use candidates::{Candidate, Features, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem::backend::abi::CollectiveRow;
+use symmem::backend::abi::{CollectiveRow, ReduceLamportArguments, ReduceOpCode};
 use symmem::tuning::Row;
 use symmem::{Algorithm, Communicator, Error, MulticastSupport, Provider};
 
@@ -97,6 +97,11 @@ fn tune(
         present: Features {
             vendor: no_vendor_here(communicator.open_nccl(false).map_err(Into::into))?.is_ok(),
             multicast: has_switch && session.is_in_multicast(),
+            lamport: !is_by_caller(communicator)
+                && ReduceLamportArguments::can_carry(
+                    session.element.kind.into(),
+                    ReduceOpCode::SUM,
+                ),
         },
         session,
     };
@@ -150,7 +155,6 @@ impl Run<'_> {
             return Ok(None);
         };
         let mut tried: Vec<(Candidate, f64)> = Vec::new();
-        let mut least = f64::INFINITY;
         for candidate in candidates(collective, bytes, self.by_caller, self.present) {
             let call = call(shape, candidate, placement(&candidate));
             let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
@@ -158,9 +162,9 @@ impl Run<'_> {
                 tracing::debug!(algorithm, ?grid, bytes, "another algorithm would be used");
                 continue;
             }
-            if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
+            let limit = HOPELESS * least_to_beat(&candidate, &tried, self.present);
+            if let Some(ns) = self.time(&call, TRIAL_NS, limit)? {
                 tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
-                least = least.min(ns);
                 tried.push((candidate, ns));
             } else {
                 tracing::debug!(algorithm, ?grid, bytes, "not supported, or much slower");
@@ -327,6 +331,17 @@ fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) ->
         (stays(b).cmp(&stays(a))).then(weighed(a).total_cmp(&weighed(b)))
     });
     order.into_iter().map(|index| candidates[index]).collect()
+}
+
+/// Returns the least time among candidates that work wherever `candidate` does, in the set of features for which that is
+/// largest: something slow may be all that works with few features.
+fn least_to_beat(candidate: &Candidate, tried: &[(Candidate, f64)], present: Features) -> f64 {
+    let served = (present.or_less()).filter(|&features| candidate.serves_with(features));
+    let least = |features| {
+        let beside = tried.iter().filter(|(one, _)| one.serves_with(features));
+        beside.fold(f64::INFINITY, |least, &(_, ns)| least.min(ns))
+    };
+    served.map(least).fold(0.0, f64::max)
 }
 
 /// Returns the candidates that a table needs, given candidates ordered by time: each works for a call for which no

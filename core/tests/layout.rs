@@ -66,6 +66,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         ReducePacketArguments {
             group, sources, destinations, counts, element, reduce, two_shot, reserved
         }
+        ReduceLamportArguments {
+            group, inboxes, sources, destination, count, counters, part_bytes, element, reduce,
+            reserved
+        }
         MulticastArguments {
             group, slots, source, destination, sources, destinations, count, element, reduce, load,
             store
@@ -101,7 +105,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, nccl_collectives, gemm, multicast
+            symmetric_memory, remote_access, signals, collectives, nccl_collectives, gemm,
+            multicast, selector_row
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -119,7 +124,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         CollectivesTable {
             size, barrier, collective_row, resident_blocks, collective_move, collective_swap,
             collective_packets, collective_reduce, collective_reduce_push,
-            collective_reduce_packets, collective_multicast, collective_exchange
+            collective_reduce_packets, collective_multicast, collective_exchange,
+            collective_reduce_lamport
         }
         NcclCollectivesTable {
             size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,

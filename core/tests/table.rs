@@ -66,6 +66,9 @@ fn table_gives_what_the_backend_gives() {
     assert_eq!(tables.device_count(), Ok(PANICKING_DEVICE + 1));
     assert_eq!(tables.describe_device(3).expect("described").uuid, [3; 16]);
     assert_eq!(tables.describe_libraries().as_deref(), Ok("tiny=none\n"));
+    let row = tables.selector_row(0).expect("read").expect("a row");
+    assert_eq!((row.world, row.blocks), (2, 3));
+    assert_eq!(tables.selector_row(1), Ok(None));
     let backend = open();
     assert_eq!(backend.description().expect("described").ordinal, 2);
     assert_eq!(backend.memory_information().expect("known").free, 1 << 20);
@@ -214,6 +217,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     let older = read(changed(|table| {
         table.abi_minor = OTHER_MINOR;
         table.describe_libraries = None;
+        table.selector_row = None;
         // SAFETY: the pointer is to a whole table.
         let mut device: DeviceTable = unsafe { *table.device };
         device.size = std::mem::offset_of!(DeviceTable, launch) as u64;
@@ -225,6 +229,11 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     assert_eq!(
         (failure.status, failure.call.as_str()),
         (Status::UNSUPPORTED, "describe_libraries")
+    );
+    let failure = tables.selector_row(0).unwrap_err();
+    assert_eq!(
+        (failure.status, failure.call.as_str()),
+        (Status::UNSUPPORTED, "selector_row")
     );
     let backend = tables.open(&options(0)).expect("opens");
     let stream = backend.stream_create().expect("an entry that is there");

@@ -13,17 +13,41 @@ namespace {
 
 // ---- each family ----
 
+// Returns a kernel that can do a move in packets, any of them: members may take different ones.
+auto packet_kernel(const World& world, const PacketArguments& arguments, uint32 dice) {
+  const uint32 ranks = arguments.group.world;
+  uint64 longest = 0, all = 0;
+  for (uint32 member = 0; member < ranks; ++member) {
+    longest = std::max({longest, arguments.send_bytes[member], arguments.receive_bytes[member]});
+    all |= arguments.send_bytes[member] | arguments.receive_bytes[member] | arguments.sources[member] | arguments.destinations[member];
+  }
+  const uint64 room = arguments.group.packet_bytes / 2 / ranks / 16;
+  const auto fits = [&](uint64 each) {
+    return all % 8 == 0 && longest / 8 <= each * world.threads * world.blocks && each * world.threads <= room;
+  };
+  std::vector<void (*)(const PacketArguments&)> able = {symmem_move_packets};
+  if (fits(1)) able.push_back(symmem_move_packets_few);
+  if (ranks == 2 && fits(1)) able.push_back(symmem_move_packets_pair1);
+  if (ranks == 2 && fits(2)) able.push_back(symmem_move_packets_pair2);
+  if (ranks == 2 && fits(4)) able.push_back(symmem_move_packets_pair4);
+  return able[dice % able.size()];
+}
+
 // All-gather in packets, with parts of different sizes, in place or not.
 void gathers_in_packets(World& world, Random& random) {
-  std::vector<uint64> begins = {0};
-  for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 150));
   const uint64 grain = up_to(random, 3) == 0 ? 1 : 8;
+  std::vector<uint64> begins = {0};
+  // Half of the messages of whole units are short enough for the small kernels.
+  const uint32 most = up_to(random, 1) != 0 ? 24 : 150;
+  for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, most) / grain * grain);
   const auto offset = [&] { return up_to(random, 1) * grain; };
   std::vector<Buffer> outputs = buffers(world.ranks, begins.back(), offset);
   fill(outputs, random);
   std::vector<Buffer> inputs = outputs;
   const bool in_place = up_to(random, 1) != 0;
-  world.call<PacketArguments>(symmem_move_packets, [&](uint32 rank) {
+  const uint32 dice = random();
+  std::vector<std::thread> running;
+  for (uint32 rank = 0; rank < world.ranks; ++rank) running.emplace_back([&, rank] {
     PacketArguments arguments{};
     arguments.group = world.group(rank);
     for (uint32 member = 0; member < world.ranks; ++member) {
@@ -32,8 +56,9 @@ void gathers_in_packets(World& world, Random& random) {
       arguments.destinations[member] = outputs[rank].at(begins[member]);
       arguments.receive_bytes[member] = begins[member + 1] - begins[member];
     }
-    return arguments;
+    world.launch(packet_kernel(world, arguments, dice / (rank + 1)), arguments);
   });
+  for (auto& thread : running) thread.join();
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint32 from = 0; from < world.ranks; ++from) {
       same(outputs[rank], begins[from], bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
@@ -381,6 +406,7 @@ void waits_end() {
   gives_up<MoveArguments>(symmem_move, 2, "a move", [](MoveArguments& arguments, const Buffer&) { arguments.concurrent = 1; });
   gives_up<MoveArguments>(symmem_swap, 2, "a swap", [](MoveArguments& arguments, const Buffer&) { arguments.concurrent = 1; });
   gives_up<PacketArguments>(symmem_move_packets, 2, "a move in packets", [](PacketArguments&, const Buffer&) {});
+  gives_up<PacketArguments>(symmem_move_packets_few, 2, "a small move in packets", [](PacketArguments&, const Buffer&) {});
   gives_up<ReduceArguments>(symmem_reduce_bf16, 2, "a reduction", [](ReduceArguments& arguments, const Buffer&) { arguments.reduce = 1; });
   gives_up<ReducePacketArguments>(symmem_reduce_packets_f32, 2, "a reduction in packets",
                                   [](ReducePacketArguments& arguments, const Buffer& memory) {

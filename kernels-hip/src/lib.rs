@@ -151,6 +151,7 @@ const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
+const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 40;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
 macro_rules! each_element {
@@ -170,7 +171,7 @@ pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 2 * 2 * 128 * (32 + 4) * 2;
 /// Rows and columns of the tile of `C` that a block of these kernels computes.
 pub const GATHERED_GEMM_TILE: u32 = 128;
 
-static MODULES: [Module; 8] = [
+static MODULES: [Module; 9] = [
     module!(
         "base",
         [
@@ -202,6 +203,10 @@ static MODULES: [Module; 8] = [
             entry("symmem_move", MOVE_ARGUMENTS, 512),
             entry("symmem_swap", MOVE_ARGUMENTS, 512),
             entry("symmem_move_packets", PACKET_ARGUMENTS, 512),
+            entry("symmem_move_packets_few", PACKET_ARGUMENTS, 512),
+            entry("symmem_move_packets_pair1", PACKET_ARGUMENTS, 512),
+            entry("symmem_move_packets_pair2", PACKET_ARGUMENTS, 512),
+            entry("symmem_move_packets_pair4", PACKET_ARGUMENTS, 512),
             entry("symmem_exchange", EXCHANGE_ARGUMENTS, 512),
         ]
     ),
@@ -217,6 +222,12 @@ static MODULES: [Module; 8] = [
     module!(
         "reduce_packets",
         each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS)
+    ),
+    module!(
+        "reduce_lamport",
+        each_element!("symmem_reduce_lamport", REDUCE_LAMPORT_ARGUMENTS,
+            "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16"
+            "pair1_f32" "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32")
     ),
     module!(
         "gathered_gemm",
@@ -297,6 +308,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (49, 49));
+        assert_eq!((names.len(), all), (70, 70));
     }
 }

@@ -149,6 +149,7 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
+const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 40;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
 const SIGNALS: [Entry; 6] = [
@@ -160,10 +161,14 @@ const SIGNALS: [Entry; 6] = [
     entry("symmem_barrier", BARRIER),
 ];
 
-const COLLECTIVE: [Entry; 4] = [
+const COLLECTIVE: [Entry; 8] = [
     entry("symmem_move", MOVE_ARGUMENTS),
     entry("symmem_swap", MOVE_ARGUMENTS),
     entry("symmem_move_packets", PACKET_ARGUMENTS),
+    entry("symmem_move_packets_few", PACKET_ARGUMENTS),
+    entry("symmem_move_packets_pair1", PACKET_ARGUMENTS),
+    entry("symmem_move_packets_pair2", PACKET_ARGUMENTS),
+    entry("symmem_move_packets_pair4", PACKET_ARGUMENTS),
     entry("symmem_exchange", EXCHANGE_ARGUMENTS),
 ];
 
@@ -182,6 +187,11 @@ const REDUCE_PUSH: [Entry; 3] =
 
 const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
+
+/// For floating-point types of at most 32 bits, and small ones for the usual types.
+const REDUCE_LAMPORT: [Entry; 17] = each_element!("symmem_reduce_lamport", REDUCE_LAMPORT_ARGUMENTS,
+    "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16" "pair1_f32"
+    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32");
 
 /// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [
@@ -254,7 +264,7 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 19] = [
+static MODULES: [Module; 21] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -304,6 +314,8 @@ static MODULES: [Module; 19] = [
     before_sm_90!("reduce_push", REDUCE_PUSH),
     from_sm_90!("reduce_packets", REDUCE_PACKETS),
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
+    from_sm_90!("reduce_lamport", REDUCE_LAMPORT),
+    before_sm_90!("reduce_lamport", REDUCE_LAMPORT),
     Module {
         name: "multicast",
         ptx: ptx!("multicast.ptx"),
@@ -423,7 +435,7 @@ mod tests {
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
             let products = if architecture == 90 { 4 + 20 } else { 0 };
-            let all_have = 4 + 6 + 4 + 2 * 14 + 3 + 9;
+            let all_have = 8 + 6 + 4 + 2 * 14 + 3 + 17 + 9;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
             let hardware = names_on(architecture, &[Multicast::Hardware]);

@@ -63,6 +63,11 @@ closed! {
         Ll = PACKETS,
         /// LL packets twice: a reduce-scatter, then an all-gather of its results.
         LlTwoShot = PACKETS_TWO_SHOT,
+        /// Lamport packets: data that is its own flag, without a barrier and without more bytes. One-shot, for sums
+        /// and averages of floating-point types of at most 32 bits on channel 0, on GPUs up to 4 MiB a rank in a group
+        /// of two and less in larger ones; LL packets do all other calls. A 32-bit word of the data whose bits are all
+        /// set, which is NaN, is added without its sign bit.
+        Lamport = LAMPORT,
         /// Between two barriers, every rank loads all it needs from its peers and reduces it itself.
         OneShot = ONE_SHOT,
         /// Between two barriers, every rank loads and reduces its share and stores it to all; a broadcast

@@ -314,6 +314,7 @@ impl<'c> Call<'c> {
         let library = library.filter(|_| membership.whole);
         let query = Query {
             push_channels: 0,
+            lamport_bytes: 0,
             multicast: false,
             operation,
             element: ElementTypeCode::U8,

@@ -5,7 +5,7 @@
 
 use crate::backend::abi::*;
 use crate::group::inbox;
-use crate::group::inbox::Inboxes;
+use crate::group::inbox::{Inboxes, LamportInboxes};
 use crate::group::slots::Header;
 
 /// Granularity of a reduction's shares in bytes: one access of a thread.
@@ -457,6 +457,43 @@ impl Shape<'_> {
                 _ => self.destination.at(rank, 0),
             };
         }
+        arguments
+    }
+
+    /// Returns the arguments of a reduction in Lamport packets.
+    pub fn reduce_lamport_arguments(
+        &self,
+        header: &Header<'_>,
+        element: ElementTypeCode,
+        reduce: ReduceOpCode,
+        inboxes: &LamportInboxes,
+    ) -> ReduceLamportArguments {
+        let (rank, scatters) = (
+            self.rank,
+            self.operation == CollectiveOperationCode::REDUCE_SCATTER,
+        );
+        let mut arguments = ReduceLamportArguments {
+            group: *header.channel,
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            destination: choose(
+                scatters,
+                self.scattered_to(rank),
+                self.destination.at(rank, 0),
+            ),
+            count: self.parts.bytes(0) / element.bytes(),
+            counters: DeviceAddress::NULL,
+            part_bytes: 0,
+            element,
+            reduce,
+            reserved: 0,
+        };
+        header.complete(&mut arguments.group);
+        for peer in 0..self.world {
+            let start = choose(scatters, self.parts.offset(peer), 0);
+            arguments.sources[peer] = self.source.at(rank, start);
+        }
+        inbox::fill_lamport(&mut arguments, inboxes);
         arguments
     }
 }

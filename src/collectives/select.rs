@@ -79,6 +79,7 @@ pub fn question(
         nccl,
         multicast: call.in_multicast && slots.at_all(channel).is_some(),
         push_channels: push_channels(state, membership, channel, call.aligned),
+        lamport_bytes: lamport_bytes(membership, channel, call.aligned),
     }
 }
 
@@ -90,6 +91,21 @@ pub fn push_channels(state: &State, membership: &Membership, channel: u32, align
             .selector
             .push_channels(membership.slots.inboxes(channel)),
         false => 0,
+    }
+}
+
+/// Most bytes of a message that does not start at a multiple of 16, which is loaded byte by byte. A guess.
+const MOST_UNALIGNED: u64 = 16 << 10;
+
+/// Returns the bytes that a member can send to another in Lamport packets; few for ranges that do not start at
+/// multiples of 16 bytes.
+pub fn lamport_bytes(membership: &Membership, channel: u32, aligned: bool) -> u64 {
+    let inboxes = membership.slots.lamport(channel);
+    let most = inboxes.map_or(0, |inboxes| inboxes.part_bytes.into());
+    if aligned {
+        most
+    } else {
+        most.min(MOST_UNALIGNED)
     }
 }
 

@@ -26,6 +26,18 @@ pub struct Query {
     /// Channels of the inbox for a pushed reduction; 0 also if its ranges do not start at multiples of 16
     /// bytes.
     pub push_channels: u32,
+    /// Bytes that a member can send to another in Lamport packets; 0 if the channel has no inbox for them.
+    pub lamport_bytes: u64,
+}
+
+impl Query {
+    /// Returns the bytes that a member sends to another in a one-shot reduction.
+    pub fn sent_bytes(&self) -> u64 {
+        match self.operation {
+            CollectiveOperationCode::REDUCE_SCATTER => self.bytes / u64::from(self.world),
+            _ => self.bytes,
+        }
+    }
 }
 
 /// The caller's constraints on a choice.

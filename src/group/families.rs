@@ -5,7 +5,7 @@
 use crate::backend::abi::*;
 
 /// A kernel, and whether it is instantiated per element type or moves bytes.
-const KERNELS: [(CollectiveKernel, bool); 9] = [
+const KERNELS: [(CollectiveKernel, bool); 10] = [
     (CollectiveKernel::MOVE, false),
     (CollectiveKernel::PACKETS, false),
     (CollectiveKernel::EXCHANGE, false),
@@ -14,6 +14,7 @@ const KERNELS: [(CollectiveKernel, bool); 9] = [
     (CollectiveKernel::REDUCE, true),
     (CollectiveKernel::REDUCE_PACKETS, true),
     (CollectiveKernel::REDUCE_PUSH, true),
+    (CollectiveKernel::REDUCE_LAMPORT, true),
     (CollectiveKernel::MULTICAST_REDUCE, true),
 ];
 /// Element types, numbered from 1 on.

@@ -1,10 +1,12 @@
-//! Inboxes, into which peers push the data that this rank reduces: see [`ReducePushArguments`].
+//! Inboxes, into which peers store the data that this rank reduces: see [`ReducePushArguments`] and
+//! [`ReduceLamportArguments`].
 
 use crate::backend::abi::*;
 
-/// Bytes of a piece: enough stores of a warp for one fence behind them, and few enough that a large reduction
-/// has pieces for every pair of warps (`benches/NOTES.md`).
-const PIECE_BYTES: u32 = 4096;
+/// Bytes of a piece: what a warp of 32 threads stores in one step, with one fence behind the steps to all peers. On 4
+/// GPUs, 2048 pairs of warps have 12 MB under way before their fences, far more than the links hold. Pieces of 4 KiB
+/// were timed (`benches/NOTES.md`); they take twice the memory.
+const PIECE_BYTES: u32 = 2048;
 /// Pieces of one sender in a channel: one is reduced while the next arrives.
 const SLOTS: u32 = 2;
 
@@ -17,6 +19,30 @@ pub struct Inboxes {
     pub division: Division,
 }
 
+/// The inboxes of a group for Lamport packets.
+#[derive(Clone, Copy, Debug)]
+pub struct LamportInboxes {
+    /// The address of each member's inbox.
+    pub addresses: [DeviceAddress; MAX_RANKS],
+    /// This rank's counters.
+    pub counters: DeviceAddress,
+    /// Bytes that a member can send to another in one call.
+    pub part_bytes: u32,
+}
+
+impl LamportInboxes {
+    /// Most bytes of a part, which bounds the memory. On two GPUs a sketch was still the fastest at twice as many
+    /// (`benches/NOTES.md`).
+    pub const MOST_PART_BYTES: u64 = 4 << 20;
+
+    /// Returns the bytes of a part if an inbox of `bytes` is divided for a group of `world` ranks.
+    pub fn part_bytes(world: usize, bytes: u64) -> u64 {
+        let parts = LAMPORT_BUFFERS * (world as u64).saturating_sub(1);
+        let part = bytes.checked_div(parts).unwrap_or(0);
+        (part / PUSH_PIECES_ALIGNMENT * PUSH_PIECES_ALIGNMENT).min(Self::MOST_PART_BYTES)
+    }
+}
+
 /// The division of an inbox; the same on all members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Division {
@@ -27,8 +53,12 @@ pub struct Division {
 }
 
 impl Division {
-    /// Divides at most `bytes` for groups of `world` ranks whose grids have at most `channels` channels.
+    /// Divides at most `bytes` for groups of `world` ranks whose grids have at most `channels` channels. A group of one
+    /// needs no inbox.
     pub fn new(world: usize, bytes: u64, channels: u32) -> Self {
+        if world < 2 {
+            return Self::default();
+        }
         let world = world as u64;
         let words = (2 * world + 1) * PUSH_WORD_STRIDE;
         let pieces = world.saturating_sub(1) * u64::from(SLOTS * PIECE_BYTES);
@@ -55,21 +85,45 @@ pub fn fill(arguments: &mut ReducePushArguments, inboxes: &Inboxes) {
     arguments.piece_bytes = PIECE_BYTES;
 }
 
+/// Fills in addresses and division of a call's inboxes for Lamport packets.
+pub fn fill_lamport(arguments: &mut ReduceLamportArguments, inboxes: &LamportInboxes) {
+    arguments.inboxes = inboxes.addresses;
+    arguments.counters = inboxes.counters;
+    arguments.part_bytes = inboxes.part_bytes;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn the_parts_of_an_inbox_for_lamport_packets_fit_into_it() {
+        assert_eq!(LamportInboxes::part_bytes(1, 1 << 24), 0);
+        assert_eq!(LamportInboxes::part_bytes(2, 8 << 20), 4 << 20);
+        assert_eq!(LamportInboxes::part_bytes(2, 1 << 24), 4 << 20);
+        for world in 2..=MAX_RANKS {
+            let part = LamportInboxes::part_bytes(world, 1 << 24);
+            assert!(
+                part.is_multiple_of(16) && part >= 64 << 10,
+                "{world}: {part}"
+            );
+            assert!(
+                part * LAMPORT_BUFFERS * (world as u64 - 1) <= 1 << 24,
+                "{world}"
+            );
+        }
+    }
+
+    #[test]
     fn an_inbox_has_room_for_a_grid_on_every_unit_of_a_few_ranks_and_for_some_of_many() {
         const BYTES: u64 = 64 << 20;
-        for world in 1..=MAX_RANKS {
+        for world in 2..=MAX_RANKS {
             let division = Division::new(world, BYTES, 2112);
             assert!(division.bytes() <= BYTES, "{world}");
             assert!(division.channel_bytes.is_multiple_of(PUSH_PIECES_ALIGNMENT));
             let wanted = match world {
-                1..=4 => 2112,
-                5..=8 => 1024,
-                _ => 64,
+                2..=8 => 2112,
+                _ => 128,
             };
             assert!(division.channels >= wanted, "{world}: {division:?}");
         }

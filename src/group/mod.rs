@@ -9,6 +9,7 @@ pub(crate) mod membership;
 pub(crate) mod nccl;
 pub(crate) mod operations;
 pub(crate) mod provider;
+pub(crate) mod reserve;
 pub(crate) mod residency;
 pub(crate) mod selector;
 pub(crate) mod slots;

@@ -11,6 +11,7 @@ pub fn kernel_of(
         (AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT, true) => {
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
+        (AlgorithmCode::LAMPORT, true) => Some(CollectiveKernel::REDUCE_LAMPORT),
         (AlgorithmCode::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
         (AlgorithmCode::PACKETS, false) => Some(CollectiveKernel::PACKETS),
         // The copy engine gathers the shares that a kernel has reduced.
@@ -54,13 +55,19 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::VENDOR,
             A::MULTICAST,
             A::MULTICAST_ONE_SHOT,
+            A::LAMPORT,
         ],
         CollectiveOperationCode::REDUCE => {
             &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR]
         }
-        CollectiveOperationCode::REDUCE_SCATTER => {
-            &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
-        }
+        CollectiveOperationCode::REDUCE_SCATTER => &[
+            A::PACKETS,
+            A::ONE_SHOT,
+            A::PUSH,
+            A::VENDOR,
+            A::MULTICAST,
+            A::LAMPORT,
+        ],
         CollectiveOperationCode::BROADCAST => &[
             A::PACKETS,
             A::PUSH,

@@ -5,7 +5,7 @@
 //! it, wins. The choice depends only on what is the same on all members, since all must choose alike.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CollectiveKernels};
+use crate::backend::{Backend, CallResult, CollectiveKernels};
 use crate::base::error::{Error, Result};
 use crate::base::names::MulticastSupport;
 use crate::group::choice::{Choice, Constraints, Query};
@@ -80,14 +80,11 @@ impl Selector {
             residency: Residency::new(if grids { units } else { 0 }),
             multicast: MulticastStatus::default(),
         };
-        for index in 0..MOST_ROWS {
-            match backend.collective_row(index) {
-                Ok(None) => break,
-                Ok(Some(row)) => selector.rows.push(row),
-                // A plugin that is older than collectives has no table.
-                Err(failure) if failure.status == Status::UNSUPPORTED => break,
-                Err(failure) => return Err(failed(failure)),
-            }
+        match rows_of(|index| backend.collective_row(index)) {
+            Ok(rows) => selector.rows.extend(rows),
+            // A plugin that is older than collectives has no table.
+            Err(failure) if failure.status == Status::UNSUPPORTED => {}
+            Err(failure) => return Err(failed(failure)),
         }
         for (family, (kernel, element)) in families::all().enumerate() {
             for step in 0..ASKED {
@@ -101,6 +98,20 @@ impl Selector {
             }
         }
         Ok(selector)
+    }
+
+    /// Makes the selector of a device that is not open: with a copy engine, and large enough for every grid. It has no
+    /// multicast.
+    pub fn unopened(rows: Vec<CollectiveRow>, grids: bool) -> Self {
+        Self {
+            rows,
+            resident: vec![[u32::MAX; ASKED]; FAMILIES],
+            grids,
+            copy_engine: true,
+            inbox_bytes: if grids { u64::MAX } else { 0 },
+            residency: Residency::new(0),
+            multicast: MulticastStatus::default(),
+        }
     }
 
     /// Sets the largest number of ranks that share a device, the same on all ranks.
@@ -153,18 +164,57 @@ impl Selector {
         wanted.map(|(_, resident)| *resident).collect()
     }
 
-    /// Returns the division of each rank's inbox for pushed reductions in a group of `world` ranks: with
-    /// channels for the largest grid that is resident, if there is room.
-    pub fn inbox(&self, world: usize) -> Division {
+    /// Returns the division of each rank's inbox for at most `channels` channels of pushed reductions in a group of
+    /// `world` ranks, if there is room, and for no more than the largest resident grid has.
+    pub fn inbox(&self, world: usize, channels: u32) -> Division {
         let all = families::all().zip(&self.resident);
         let pushing = all.filter(|((kernel, _), _)| *kernel == CollectiveKernel::REDUCE_PUSH);
-        let channels = pushing.flat_map(|(_, resident)| {
+        let resident = pushing.flat_map(|(_, resident)| {
             let steps = resident.iter().zip(1..);
             steps.map(|(&blocks, step)| {
                 blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PUSH_PAIR_THREADS
             })
         });
-        Division::new(world, self.inbox_bytes, channels.max().unwrap_or(0))
+        let most = resident.max().unwrap_or(0);
+        Division::new(world, self.inbox_bytes, channels.min(most))
+    }
+
+    /// Returns the largest call that each row with one of `algorithms` decides in a group of `world` ranks, with the
+    /// row. Leaves out rows that others hide from every call.
+    pub fn largest_calls(
+        &self,
+        world: usize,
+        algorithms: &[AlgorithmCode],
+    ) -> impl Iterator<Item = (Query, CollectiveRow)> {
+        let operations = CollectiveOperationCode::BROADCAST.0..=CollectiveOperationCode::EXCHANGE.0;
+        let calls = operations.flat_map(|operation| {
+            [false, true].map(|in_place| (CollectiveOperationCode(operation), in_place))
+        });
+        calls.flat_map(move |(operation, in_place)| {
+            let rows = self.rows.iter().filter(move |row| {
+                algorithms.contains(&row.algorithm)
+                    && tuning_sources(operation).contains(&row.operation)
+                    && world <= row.world as usize
+            });
+            rows.filter_map(move |row| {
+                // Of an element type that every algorithm has. Smaller calls have more rows to choose from, so that a
+                // row that does not decide its largest call decides none.
+                let query = Query {
+                    operation,
+                    element: ElementTypeCode::BF16,
+                    reduce: ReduceOpCode::SUM,
+                    world: world as u32,
+                    bytes: row.bytes,
+                    in_place,
+                    nccl: false,
+                    multicast: false,
+                    push_channels: u32::MAX,
+                    lamport_bytes: 0,
+                };
+                let found = self.row(&query, &Constraints::default()).ok()?;
+                (found == *row).then_some((query, found))
+            })
+        })
     }
 
     /// Returns the number of channels for pushed reductions in these inboxes; unlimited if the backend needs
@@ -223,7 +273,8 @@ impl Selector {
             return Ok(choice);
         }
         let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
-        let mut most = self.most_resident(kernel, query.element, threads);
+        let most = self.most_resident(kernel, query.element, threads);
+        let mut room = u32::MAX;
         if kernel == CollectiveKernel::REDUCE_PUSH {
             if constraints
                 .threads
@@ -235,7 +286,7 @@ impl Selector {
                 ));
             }
             threads = threads.next_multiple_of(PUSH_THREAD_STEP);
-            most = most.min(query.push_channels / (threads / PUSH_PAIR_THREADS));
+            room = query.push_channels / (threads / PUSH_PAIR_THREADS);
         }
         if most == 0 {
             return Err(format!(
@@ -252,8 +303,19 @@ impl Selector {
                 self.residency.because_shared()
             ));
         }
+        if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > room) {
+            return Err(format!(
+                "{blocks} blocks of {threads} threads push through inboxes with channels for {room} of them; use \
+                 fewer, or start with a tuning row that pushes with this grid"
+            ));
+        }
         choice.threads = threads;
-        choice.blocks = constraints.blocks.unwrap_or(row.blocks).clamp(1, most);
+        // An inbox has channels for at least one block.
+        choice.blocks = constraints
+            .blocks
+            .unwrap_or(row.blocks)
+            .min(room)
+            .clamp(1, most);
         Ok(choice)
     }
 
@@ -299,6 +361,13 @@ impl Selector {
                     CollectiveOperationCode::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
                     _ => AlgorithmCode::TWO_SHOT,
                 }
+            }
+            // The same data with flags beside it, if it has no room or no word that cannot be data.
+            (_, AlgorithmCode::LAMPORT)
+                if algorithms(query.operation).contains(&AlgorithmCode::LAMPORT)
+                    && self.lacks(query, AlgorithmCode::LAMPORT) =>
+            {
+                AlgorithmCode::PACKETS
             }
             // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
             // of the call or the switch lacks the reduction.
@@ -406,12 +475,27 @@ impl Selector {
                     && query.multicast
                     && (!reduces(query.operation)
                         || multicast_reduces(query.element, query.reduce));
+            let carried = 1..=query.lamport_bytes;
+            let can_carry = ReduceLamportArguments::can_carry(query.element, query.reduce)
+                && carried.contains(&query.sent_bytes());
             !reached
                 || kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
+                || kernel == CollectiveKernel::REDUCE_LAMPORT && !can_carry
                 || families::index(kernel, query.element)
                     .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
         })
     }
+}
+
+/// Returns all rows of a table that returns `None` past the last.
+///
+/// # Errors
+/// The table's failure.
+pub fn rows_of(
+    row: impl Fn(u32) -> CallResult<Option<CollectiveRow>>,
+) -> CallResult<Vec<CollectiveRow>> {
+    let rows = (0..MOST_ROWS).map_while(|index| row(index).transpose());
+    rows.collect()
 }
 
 /// Returns whether a caller's row is valid. Without grids its geometry is ignored.

@@ -44,6 +44,7 @@ fn query(operation: CollectiveOperationCode, bytes: u64) -> Query {
         in_place: false,
         nccl: false,
         push_channels: 1024,
+        lamport_bytes: 1 << 20,
     }
 }
 
@@ -221,7 +222,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
         error.ends_with(
-            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"
+            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE, LAMPORT"
         ),
         "{error}"
     );
@@ -325,6 +326,36 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
 }
 
 #[test]
+fn a_grid_is_cut_to_the_inbox_and_refused_if_it_was_named() {
+    let operation = CollectiveOperationCode::ALL_REDUCE;
+    let selector = selector(&[CollectiveRow {
+        blocks: 40,
+        threads: 1024,
+        ..row(operation, 2, 1 << 20, AlgorithmCode::PUSH)
+    }]);
+    let query = Query {
+        world: 2,
+        push_channels: 256,
+        ..query(operation, 1 << 20)
+    };
+    let choose = |blocks| {
+        let wish = Constraints {
+            algorithm: AlgorithmCode::PUSH,
+            blocks,
+            ..Constraints::default()
+        };
+        selector.choose(&query, &wish)
+    };
+    assert_eq!(choose(None).unwrap().blocks, 16);
+    assert_eq!(choose(Some(16)).unwrap().blocks, 16);
+    let refused = choose(Some(17)).unwrap_err();
+    assert!(
+        refused.contains("channels for 16") && refused.contains("tuning row"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
     let operation = CollectiveOperationCode::REDUCE_SCATTER;
     let selector = selector(&[]);
@@ -344,14 +375,15 @@ fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
     assert_eq!(choose(256, Some(100)).unwrap().threads, 256);
     let refused = choose(96, None).unwrap_err();
     assert!(refused.contains("multiple of 128"), "{refused}");
-    let division = selector.inbox(4);
-    assert_eq!(division.channels, 50 * 16);
+    // As many channels as are asked for, but for a larger grid than is resident.
+    assert_eq!(selector.inbox(4, 256).channels, 256);
+    assert_eq!(selector.inbox(4, 4096).channels, 50 * 16);
     assert_eq!(selector.push_channels(None), 0);
     let none_needed = Selector {
         inbox_bytes: 0,
         ..selector
     };
-    assert_eq!(none_needed.inbox(4).channels, 0);
+    assert_eq!(none_needed.inbox(4, 256).channels, 0);
     assert_eq!(none_needed.push_channels(None), u32::MAX);
 }
 
@@ -557,4 +589,53 @@ fn collectives_at_once_have_together_as_many_blocks_as_the_device_has_units() {
         (without_grids.limit(1), without_grids.fits(1)),
         (1, u32::MAX)
     );
+}
+
+#[test]
+fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
+    let selector = selector(&[
+        row(operation, 8, 2 << 20, A::LAMPORT),
+        row(operation, 8, u64::MAX, A::TWO_SHOT),
+    ]);
+    let named = Constraints {
+        algorithm: A::LAMPORT,
+        ..Constraints::default()
+    };
+    let chosen =
+        |query: &Query, constraints| selector.choose(query, constraints).unwrap().algorithm;
+    let free = Constraints::default();
+    let small = query(operation, 1 << 20);
+    let others = [
+        query(operation, (1 << 20) + 1),
+        query(operation, 0),
+        Query {
+            element: ElementTypeCode::I32,
+            ..small
+        },
+        Query {
+            element: ElementTypeCode::F64,
+            ..small
+        },
+        Query {
+            reduce: ReduceOpCode::MAXIMUM,
+            ..small
+        },
+        Query {
+            lamport_bytes: 0,
+            ..small
+        },
+    ];
+    assert_eq!(chosen(&small, &named), A::LAMPORT);
+    assert_eq!(chosen(&small, &free), A::LAMPORT);
+    for other in &others {
+        assert_eq!(chosen(other, &named), A::PACKETS, "{other:?}");
+        assert_eq!(chosen(other, &free), A::TWO_SHOT, "{other:?}");
+    }
+    // Of a reduce-scatter, only one share goes to each member.
+    let scattered = query(CollectiveOperationCode::REDUCE_SCATTER, 4 << 20);
+    assert_eq!(chosen(&scattered, &named), A::LAMPORT);
+    let whole = query(CollectiveOperationCode::BROADCAST, 64);
+    assert!(selector.choose(&whole, &named).is_err());
 }

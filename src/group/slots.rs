@@ -8,7 +8,8 @@
 //!     packets    PACKET_BLOCKS of packet_bytes
 //!     steps      words and counters for what no kernel of a grid does: see `Steps`
 //! table          [allocation][rank]: addresses, 0 once given up; in the group of all ranks only
-//! inbox          what peers push to be reduced here: for channel 0 of the group of all ranks only
+//! inbox          what peers push to be reduced here: for channel 0 of the group of all ranks only; see `reserve`
+//! lamport        counters and inbox for Lamport packets: for channel 0 only
 //! ```
 //!
 //! Channels share nothing, so collectives on different channels can be under way at once. All counters are on
@@ -16,16 +17,25 @@
 
 use crate::backend::abi::*;
 use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
-use crate::group::inbox::{Division, Inboxes};
+use crate::group::inbox::{Division, Inboxes, LamportInboxes};
+use crate::group::reserve;
+use crate::group::selector::Selector;
 use crate::health::control::MAX_ALLOCATIONS;
 use crate::rank::allocation::Allocation;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Bytes for the LL packets of a channel that the blocks of a grid share: 4 KiB of payload from each of 8 ranks
-/// to each, in each block and round.
-const DEVICE_PACKET_BYTES: u64 = 8 << 20;
 /// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
 const HOST_PACKET_BYTES: u64 = 1 << 20;
+
+/// Most bytes of an inbox for Lamport packets: parts of 4 MiB in groups of two, of 1.3 MiB in groups of four, and of
+/// 0.6 MiB in groups of eight.
+const DEVICE_LAMPORT_BYTES: u64 = 8 << 20;
+/// The same on the host backend, which uses them only when they are named.
+const HOST_LAMPORT_BYTES: u64 = 1 << 20;
+/// Bytes from the counters for Lamport packets to the inbox.
+const LAMPORT_HEADER_BYTES: u64 = 128;
+const _: () = assert!(LAMPORT_COUNTER_BYTES <= LAMPORT_HEADER_BYTES);
 
 /// Alignment of a channel: a page.
 const ALIGNMENT: u64 = 4096;
@@ -35,6 +45,7 @@ pub struct Slots {
     allocation: Arc<Allocation>,
     layout: Layout,
     inboxes: Option<Inboxes>,
+    lamport: Option<LamportInboxes>,
     /// The group's part of every call's arguments, by channel.
     headers: Vec<CollectiveGroup>,
 }
@@ -46,27 +57,43 @@ pub struct Layout {
     packet_bytes: u64,
     table: bool,
     inbox: Division,
+    lamport_bytes: u64,
 }
 
 impl Layout {
-    /// Makes the layout for groups of up to `world` ranks. `table`: whether it has the address table.
-    pub fn new(world: usize, grids: bool, table: bool) -> Self {
-        let bytes = if grids {
-            DEVICE_PACKET_BYTES
-        } else {
-            HOST_PACKET_BYTES
-        };
+    /// Makes the layout for the group of all `world` ranks, with the address table and an inbox for pushed reductions.
+    pub fn of_all(selector: &Selector, world: usize) -> Self {
+        let channels = reserve::push_channels(selector, world);
         Self {
-            world: world as u64,
-            packet_bytes: bytes / u64::from(PACKET_BLOCKS),
-            table,
-            inbox: Division::default(),
+            table: true,
+            inbox: selector.inbox(world, channels),
+            ..Self::of_groups(selector, world, world..=world)
         }
     }
 
-    /// Adds an inbox for each member.
-    pub fn with_inbox(self, inbox: Division) -> Self {
-        Self { inbox, ..self }
+    /// Makes the layout for groups of `sizes` of the `world` ranks.
+    pub fn of_groups(selector: &Selector, world: usize, sizes: RangeInclusive<usize>) -> Self {
+        let (packet_bytes, lamport_bytes) = match selector.has_grids() {
+            true => {
+                // A group of one sends nothing.
+                let sizes = sizes.filter(|&size| size > 1);
+                let regions = sizes.map(|size| reserve::packet_bytes(selector, size));
+                (regions.max().unwrap_or(0), DEVICE_LAMPORT_BYTES)
+            }
+            false => (
+                HOST_PACKET_BYTES / u64::from(PACKET_BLOCKS),
+                HOST_LAMPORT_BYTES,
+            ),
+        };
+        let peers = (world as u64).saturating_sub(1);
+        let needed = LAMPORT_BUFFERS * peers * LamportInboxes::MOST_PART_BYTES;
+        Self {
+            world: world as u64,
+            packet_bytes,
+            table: false,
+            inbox: Division::default(),
+            lamport_bytes: lamport_bytes.min(needed),
+        }
     }
 
     fn steps_at(&self) -> u64 {
@@ -90,9 +117,38 @@ impl Layout {
         self.table_at() + table.next_multiple_of(PUSH_PIECES_ALIGNMENT)
     }
 
+    fn lamport_at(&self) -> u64 {
+        (self.inbox_at() + self.inbox.bytes()).next_multiple_of(LAMPORT_HEADER_BYTES)
+    }
+
+    /// Returns name and bytes of each part of the allocation, in order, with the padding behind it.
+    pub fn parts(&self) -> [(&'static str, u64); 6] {
+        let channels = u64::from(COLLECTIVE_CHANNELS);
+        let slots = channels * u64::from(SLOT_BLOCKS) * SLOT_BYTES;
+        let packets = channels * u64::from(PACKET_BLOCKS) * self.packet_bytes;
+        let lamport = match self.lamport_bytes {
+            0 => 0,
+            bytes => LAMPORT_HEADER_BYTES + bytes,
+        };
+        [
+            ("slots of collectives", slots),
+            ("inboxes for LL packets", packets),
+            (
+                "words of copy-engine steps",
+                self.table_at() - slots - packets,
+            ),
+            ("address table", self.inbox_at() - self.table_at()),
+            (
+                "inbox for pushed reductions",
+                self.lamport_at() - self.inbox_at(),
+            ),
+            ("inbox for Lamport packets", lamport),
+        ]
+    }
+
     /// Returns the bytes of the allocation.
     pub fn bytes(&self) -> u64 {
-        self.inbox_at() + self.inbox.bytes()
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -136,12 +192,33 @@ impl Slots {
                 division,
             }
         });
+        let lamport = Self::lamport_in(&allocation, &layout, members, rank);
         Self {
             allocation,
             layout,
             inboxes,
+            lamport,
             headers,
         }
+    }
+
+    /// Returns the inboxes for Lamport packets; `None` for a group of one.
+    fn lamport_in(
+        allocation: &Allocation,
+        layout: &Layout,
+        members: &[usize],
+        rank: usize,
+    ) -> Option<LamportInboxes> {
+        let part_bytes = LamportInboxes::part_bytes(members.len(), layout.lamport_bytes);
+        let mut addresses = [DeviceAddress::NULL; MAX_RANKS];
+        for (address, &member) in addresses.iter_mut().zip(members) {
+            *address = allocation.at(member, layout.lamport_at() + LAMPORT_HEADER_BYTES);
+        }
+        (part_bytes != 0).then_some(LamportInboxes {
+            addresses,
+            counters: allocation.at(members[rank], layout.lamport_at()),
+            part_bytes: part_bytes as u32,
+        })
     }
 
     /// Returns the slots' allocation.
@@ -172,6 +249,11 @@ impl Slots {
     /// Returns the inboxes for pushed reductions on a channel, if it has any.
     pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
         self.inboxes.as_ref().filter(|_| channel == 0)
+    }
+
+    /// Returns the inboxes for Lamport packets on a channel, if it has any.
+    pub fn lamport(&self, channel: u32) -> Option<&LamportInboxes> {
+        self.lamport.as_ref().filter(|_| channel == 0)
     }
 
     /// Returns this rank's address table; `rank` is its number in the communicator.
@@ -284,27 +366,67 @@ impl Steps<'_> {
 mod tests {
     use super::*;
 
+    fn layout(world: usize, grids: bool) -> Layout {
+        Layout::of_all(&Selector::unopened(Vec::new(), grids), world)
+    }
+
     #[test]
     fn channels_lie_behind_one_another_and_the_table_behind_them() {
-        for (world, grids) in [(1, false), (8, true), (72, true)] {
-            let layout = Layout::new(world, grids, true);
+        for (world, grids) in [(1, true), (1, false), (2, true), (8, true), (72, true)] {
+            let layout = layout(world, grids);
             assert!(layout.channel_bytes().is_multiple_of(ALIGNMENT));
             let steps = Steps::bytes(world as u64);
             assert!(layout.steps_at() + steps <= layout.channel_bytes());
-            assert_eq!(
-                layout.bytes() - layout.table_at(),
-                (MAX_ALLOCATIONS * world * 8) as u64
-            );
-            let inbox = Division::new(world, 1 << 20, 8);
-            let wider = layout.with_inbox(inbox);
-            assert_eq!(wider.bytes(), layout.bytes() + inbox.bytes());
-            assert!(wider.inbox_at().is_multiple_of(PUSH_PIECES_ALIGNMENT));
+            let table = (MAX_ALLOCATIONS * world * 8) as u64;
+            assert_eq!(layout.inbox_at() - layout.table_at(), table);
+            assert!(layout.inbox_at().is_multiple_of(PUSH_PIECES_ALIGNMENT));
+            // A group of one sends no packets, and a host pushes without inboxes.
+            assert_eq!(layout.inbox.channels > 0, grids && world > 1);
+            assert!(layout.lamport_at() >= layout.inbox_at() + layout.inbox.bytes());
+            assert!(layout.lamport_at().is_multiple_of(LAMPORT_HEADER_BYTES));
+            assert_eq!(layout.bytes() > layout.lamport_at(), world > 1);
+        }
+    }
+
+    #[test]
+    fn the_parts_fill_the_allocation() {
+        for (world, grids) in [(1, true), (2, false), (4, true)] {
+            let layout = layout(world, grids);
+            let [.., pushed, lamport] = layout.parts();
+            assert_eq!(layout.bytes() - lamport.1, layout.lamport_at());
+            assert_eq!(layout.lamport_at() - pushed.1, layout.inbox_at());
+            let groups = Layout {
+                table: false,
+                inbox: Division::default(),
+                ..layout
+            };
+            let more = layout.inbox_at() - layout.table_at() + layout.inbox.bytes();
+            assert_eq!(groups.bytes() + more, layout.bytes());
         }
     }
 
     #[test]
     fn every_member_has_a_packet_in_each_half_of_a_region() {
-        let layout = Layout::new(MAX_RANKS, true, false);
+        let selector = Selector::unopened(Vec::new(), true);
+        let layout = Layout::of_groups(&selector, MAX_RANKS, MAX_RANKS..=MAX_RANKS);
         assert!(layout.packet_bytes / 2 / MAX_RANKS as u64 >= 16);
+    }
+
+    #[test]
+    fn groups_have_room_for_the_rows_of_every_size() {
+        let row = CollectiveRow {
+            operation: CollectiveOperationCode::ALL_GATHER,
+            world: 2,
+            bytes: 128 << 10,
+            algorithm: AlgorithmCode::PACKETS,
+            blocks: 8,
+            threads: 512,
+            concurrent: 0,
+        };
+        let selector = Selector::unopened(vec![row], true);
+        let groups = Layout::of_groups(&selector, 8, 1..=8);
+        // 8 KiB from each block: two tiles, in two halves for two members.
+        assert_eq!(groups.packet_bytes, 2 * 2 * 2 * 512 * 16);
+        assert!(Layout::of_all(&selector, 8).packet_bytes < groups.packet_bytes);
     }
 }

@@ -35,12 +35,10 @@ impl State {
         round: &mut Round<'_>,
         kind: ShareKindCode,
         multicast: &Multicast,
-        (selector, lanes): (Selector, Lanes),
+        (selector, lanes, layout): (Selector, Lanes, Layout),
         check_calls: bool,
     ) -> Result<Self> {
         let context = allocator.context;
-        let layout = Layout::new(context.world, selector.has_grids(), true)
-            .with_inbox(selector.inbox(context.world));
         let bytes = multicast.padded(layout.bytes());
         let (allocation, _) = sharing::allocate(allocator, round, &[kind], bytes, Origin::Signals)?;
         // Released with the context, even if a later step fails.

@@ -252,7 +252,8 @@ unsafe impl Send for HostPad {}
 unsafe impl Sync for HostPad {}
 
 impl HostPad {
-    fn bytes(world: usize) -> u64 {
+    /// Returns the bytes of the file.
+    pub fn bytes(world: usize) -> u64 {
         let bytes = world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
         // Devices register whole pages, which can have 64 KiB on aarch64.
         bytes.next_multiple_of(rustix::param::page_size() as u64)

@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Deadlines that every rank agreed on.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// Deadline of every wait for a peer, counted from the kernel's start; of a wait for a signal in host memory,
-    /// from the call.
+    /// Deadline of every wait for a peer, counted from the kernel's first wait that is not answered within
+    /// microseconds; of a wait for a signal in host memory, from the call.
     pub wait: Duration,
     /// Deadline of every step in which ranks set something up together.
     pub setup: Duration,

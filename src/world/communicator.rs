@@ -10,6 +10,7 @@ use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::peer::Peer;
 use crate::world::rebuild;
 use crate::world::setup::{self, Established};
+use crate::world::start_memory::StartMemory;
 use crate::world::world::World;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -159,6 +160,11 @@ impl Communicator {
             .backend
             .memory_information()
             .map_err(|failure| shared.failed("memory", failure))
+    }
+
+    /// Returns the memory that the start of this communicator took on this rank.
+    pub fn start_memory(&self) -> &StartMemory {
+        &self.world.memory
     }
 
     /// Blocks until every rank has called it. Collective. Does not wait for device work.

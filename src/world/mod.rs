@@ -8,6 +8,7 @@ mod opening;
 pub(crate) mod peer;
 mod rebuild;
 mod setup;
+pub(crate) mod start_memory;
 #[allow(
     clippy::module_inception,
     reason = "the folder is named after its central type"

@@ -25,6 +25,7 @@ use crate::rank::streams::KnownStream;
 use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::opening::open_device_within;
 use crate::world::peer::Peer;
+use crate::world::start_memory::StartMemory;
 use crate::world::world::World;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -176,14 +177,19 @@ fn complete(
     // The side streams end with the communicator, even if a later step fails.
     let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, context.world));
     let lanes = round.vote(lanes)?;
-    let bytes = SignalPad::bytes(context.world);
+    let memory = StartMemory::new(&selector, context.world, configuration.signal_placement);
     let allocator = Allocator {
         context: &context,
         staging: &staging,
         table: None,
     };
-    let (allocation, kind) =
-        sharing::allocate(allocator, &mut round, kinds, bytes, Origin::Signals)?;
+    let (allocation, kind) = sharing::allocate(
+        allocator,
+        &mut round,
+        kinds,
+        memory.signal_pad,
+        Origin::Signals,
+    )?;
     context.keep(allocation.clone());
     let (host, outcome) = match configuration.signal_placement {
         SignalPlacement::Host => host_pad(&context, &mut round),
@@ -200,7 +206,7 @@ fn complete(
         &mut round,
         kind,
         &multicast,
-        (selector, lanes),
+        (selector, lanes, memory.slots),
         check_calls,
     )?;
     multicast.bind_and_map(&context, &mut round, collectives.allocation())?;
@@ -215,6 +221,7 @@ fn complete(
         collectives,
         staging,
         table,
+        memory,
     })
 }
 

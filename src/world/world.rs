@@ -9,6 +9,7 @@ use crate::memory::pad::SignalPad;
 use crate::memory::sharing::Allocator;
 use crate::memory::staging::Staging;
 use crate::rank::context::Context;
+use crate::world::start_memory::StartMemory;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct World {
     pub staging: Arc<Staging>,
     /// The address table, in which receiving kernels look up a sender's memory.
     pub table: ExchangeTable,
+    /// The memory that the start took.
+    pub memory: StartMemory,
 }
 
 impl World {

@@ -59,12 +59,13 @@ fn elements(setting: Setting) -> usize {
 }
 
 /// Algorithms of an all-reduce; a backend may lack some.
-const ALGORITHMS: [Algorithm; 5] = [
+const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::TwoShot,
     Algorithm::OneShot,
     Algorithm::Push,
     Algorithm::CopyEngine,
     Algorithm::LlTwoShot,
+    Algorithm::Lamport,
 ];
 
 /// The calls of a queue.

@@ -371,10 +371,10 @@ fn from_four_ranks_on_it_is_what_the_selector_takes() {
         return;
     }
     for (world, chosen) in [
-        (3, "PACKETS PACKETS_TWO_SHOT TWO_SHOT ONE_SHOT PUSH PULL"),
+        (3, "LAMPORT LAMPORT TWO_SHOT ONE_SHOT PUSH PULL"),
         (
             4,
-            "PACKETS MULTICAST_ONE_SHOT MULTICAST MULTICAST MULTICAST MULTICAST",
+            "LAMPORT MULTICAST_ONE_SHOT MULTICAST MULTICAST MULTICAST MULTICAST",
         ),
     ] {
         let mut world = plan_of("multicast/explain", world).start();

@@ -416,7 +416,7 @@ fn alone_a_collective_has_the_grid_of_the_table() {
         if Vendor::of_role() == Vendor::Cuda {
             // From `backend-cuda/src/tuning/collectives.rs`.
             for (bytes, blocks, threads) in
-                [(1 << 10, 1, 128), (1 << 16, 64, 128), (1 << 26, 128, 512)]
+                [(1 << 10, 1, 64), (1 << 16, 64, 64), (1 << 26, 128, 512)]
             {
                 let operation = CollectiveOperation::AllReduce;
                 let choice = communicator.explain(operation, bytes, ElementType::Bf16);

@@ -1,5 +1,9 @@
 //! The fake runtimes and libraries, and the backends as plugin files, each built once.
 
+#[path = "fake_packages.rs"]
+mod fake_packages;
+
+use fake_packages::FAKES;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -9,16 +13,6 @@ use std::sync::LazyLock;
 pub fn look_ups() -> PathBuf {
     fake("libsymmem_look_ups.so")
 }
-
-/// The packages of all fakes. One command builds them, so that what they have in common is built once.
-const FAKES: [&str; 6] = [
-    "symmem-fake-blaslt",
-    "symmem-fake-cuda",
-    "symmem-fake-hip",
-    "symmem-fake-nccl",
-    "symmem-look-ups",
-    "symmem-plugin-fixture",
-];
 
 /// Returns a fake's file, after building all of them.
 pub fn fake(file: &str) -> PathBuf {

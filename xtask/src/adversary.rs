@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api;
 use crate::error::{Error, Result, at};
+use crate::fake_packages::FAKES;
 use crate::tools::{self, root};
 
 /// How long a process may go on behind its time: the last program ends, and a hang is noticed after 150 s.
@@ -47,16 +48,6 @@ enum Over {
     /// HIP over the fake runtime.
     FakeHip,
 }
-
-/// The packages that `tests/support/fakes.rs` builds together.
-const FAKES: [&str; 6] = [
-    "symmem-fake-blaslt",
-    "symmem-fake-cuda",
-    "symmem-fake-hip",
-    "symmem-fake-nccl",
-    "symmem-look-ups",
-    "symmem-plugin-fixture",
-];
 
 const ALL: [Over; 5] = [
     Over::Host,

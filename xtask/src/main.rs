@@ -9,6 +9,8 @@ mod api;
 mod book;
 mod conformance;
 mod error;
+#[path = "../../tests/support/fake_packages.rs"]
+mod fake_packages;
 mod kernels;
 mod readme;
 mod structure;

@@ -22,7 +22,7 @@ struct Run {
 }
 
 /// The runs. Each sanitizer uses different seeds, to cover more schedules.
-const RUNS: [Run; 12] = [
+const RUNS: [Run; 14] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -31,6 +31,8 @@ const RUNS: [Run; 12] = [
     Run::new("gathered_gemm", "thread", "calls", 1 + SEEDS),
     Run::new("gathered_at_once", "address,undefined", "all", 1),
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
+    Run::new("lamport", "address,undefined", "all", 1),
+    Run::new("lamport", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "all", 1),
     Run::new("multicast", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "switch", 1 + 2 * SEEDS).with(&SWITCH),

@@ -4,8 +4,8 @@
 //! on H200s, replayed from a graph, for all-reduce, reduce-scatter, all-gather and all-to-all
 //! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`). A row has the grid that loses least against the
 //! best grid at each size of its range. The benchmark gave the sizes from which on the copy engine is used
-//! (`2026-11-21-lanes-4xh200.json`). No row pushes a reduction: on 2 ranks pushing is no faster than loading,
-//! and on 4, where a prototype was faster, the kernel has not been timed.
+//! (`2026-11-21-lanes-4xh200.json`). On 2 ranks no row pushes a reduction, since that is no faster than loading. On 4
+//! one does (`2026-11-22-reduce-push-128x1024-4xh200.json`, timed with pieces of 4 KiB; they have 2 KiB since).
 //!
 //! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model: the data
 //! sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer than a launch.
@@ -13,8 +13,8 @@
 use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode, CollectiveRow};
 use symmem_gpu::tuning::*;
 
-/// Size in bytes of a rank's only inbox for pushed reductions. Two pieces from each of 3 peers, for every pair
-/// of warps of 128 blocks of 1024 threads, take 49 MiB.
+/// Most bytes of a rank's only inbox for pushed reductions. The row for 4 ranks takes 25 MiB: two pieces from each of 3
+/// peers, for every pair of warps of 128 blocks of 1024 threads.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table.
@@ -32,13 +32,18 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
 ];
 
-const ALL_REDUCE: [WorldRows; 8] = [
+const ALL_REDUCE: [WorldRows; 13] = [
+    (2, TWO_LAMPORT),
     (2, TWO),
+    (4, FOUR_LAMPORT),
     (4, FOUR_SMALL),
+    (8, ANY_LAMPORT),
     (ANY, ANY_SMALL),
+    (3, FOUR_LAMPORT_LARGE),
     (3, FOUR_LARGE),
     (ANY, MULTICAST_SMALL),
     (ANY, MULTICAST),
+    (4, FOUR_LAMPORT_LARGE),
     (4, FOUR_LARGE),
     (ANY, ANY_LARGE),
 ];
@@ -50,6 +55,41 @@ const MULTICAST: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::MULTICAST, 32, 
 /// For small sizes one rank can load everything, and the results need not leave it.
 const MULTICAST_SMALL: &[CollectiveRow] =
     &[row(128 * KIB, AlgorithmCode::MULTICAST_ONE_SHOT, 16, 512)];
+
+/// Sums and averages of floating-point types. Geometries of a sketch with the same kernels (`benches/NOTES.md`, 23
+/// November 2026): one vector of 16 bytes a thread up to 1 MiB, two at 2 MiB, four at 4 MiB.
+const TWO_LAMPORT: &[CollectiveRow] = &[
+    row(KIB, AlgorithmCode::LAMPORT, 1, 64),
+    row(2 * KIB, AlgorithmCode::LAMPORT, 2, 64),
+    row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(8 * KIB, AlgorithmCode::LAMPORT, 8, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(32 * KIB, AlgorithmCode::LAMPORT, 32, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 64, 128),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 128, 128),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 128, 256),
+    row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
+];
+
+/// Sizes up to 64 KiB; above, multicast comes first. Not measured. By a model, a call takes 1.2 µs and the time of what
+/// a rank sends, its elements to each peer, at 350 GB/s, which is what the sketch takes on two GPUs; LL packets send
+/// twice as much.
+const FOUR_LAMPORT: &[CollectiveRow] = &[
+    row(KIB, AlgorithmCode::LAMPORT, 1, 64),
+    row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+];
+const FOUR_LAMPORT_LARGE: &[CollectiveRow] = &[
+    row(128 * KIB, AlgorithmCode::LAMPORT, 64, 128),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 128, 128),
+];
+const ANY_LAMPORT: &[CollectiveRow] = &[
+    row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+];
 
 const TWO: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::PACKETS, 1, 128),
@@ -108,7 +148,23 @@ const REDUCE: [WorldRows; 1] = [(
     ],
 )];
 
-const REDUCE_SCATTER: [WorldRows; 6] = [
+/// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share.
+const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
+    row(2 * KIB, AlgorithmCode::LAMPORT, 1, 64),
+    row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
+    row(8 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 8, 64),
+    row(32 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 32, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 64, 128),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 128, 128),
+    row(MIB, AlgorithmCode::LAMPORT, 128, 256),
+    row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
+];
+
+const REDUCE_SCATTER: [WorldRows; 7] = [
+    (2, TWO_SCATTER_LAMPORT),
     (
         2,
         &[
@@ -149,17 +205,21 @@ const REDUCE_SCATTER: [WorldRows; 6] = [
 ];
 const SCATTERED: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 256)];
 
+/// For 2 ranks, packets have the grids that were best on one H200 (`2026-11-23-small-kernels-1xh200.json`).
 const ALL_GATHER: [WorldRows; 6] = [
     (
         2,
         &[
-            row(2 * KIB, AlgorithmCode::PACKETS, 1, 128),
+            row(KIB, AlgorithmCode::PACKETS, 1, 64),
+            row(2 * KIB, AlgorithmCode::PACKETS, 2, 64),
             row(4 * KIB, AlgorithmCode::PACKETS, 2, 128),
             row(8 * KIB, AlgorithmCode::PACKETS, 4, 128),
-            row(16 * KIB, AlgorithmCode::PACKETS, 8, 128),
-            row(32 * KIB, AlgorithmCode::PACKETS, 16, 128),
+            row(16 * KIB, AlgorithmCode::PACKETS, 4, 256),
+            row(32 * KIB, AlgorithmCode::PACKETS, 4, 512),
             row(64 * KIB, AlgorithmCode::PACKETS, 32, 128),
-            row(512 * KIB, AlgorithmCode::PACKETS, 64, 256),
+            row(128 * KIB, AlgorithmCode::PACKETS, 32, 256),
+            row(256 * KIB, AlgorithmCode::PACKETS, 32, 512),
+            row(MIB, AlgorithmCode::PACKETS, 64, 512),
             row(16 * MIB, AlgorithmCode::PUSH, 64, 128),
             row(128 * MIB, AlgorithmCode::PUSH, 64, 512),
             copies(ALWAYS),
@@ -205,11 +265,16 @@ const ALL_TO_ALL: [WorldRows; 3] = [
     (
         2,
         &[
-            row(2 * KIB, AlgorithmCode::PACKETS, 1, 128),
+            row(KIB, AlgorithmCode::PACKETS, 1, 64),
+            row(2 * KIB, AlgorithmCode::PACKETS, 2, 64),
             row(4 * KIB, AlgorithmCode::PACKETS, 2, 128),
+            row(8 * KIB, AlgorithmCode::PACKETS, 4, 128),
+            row(16 * KIB, AlgorithmCode::PACKETS, 4, 256),
+            row(32 * KIB, AlgorithmCode::PACKETS, 4, 512),
             row(64 * KIB, AlgorithmCode::PACKETS, 32, 128),
-            row(128 * KIB, AlgorithmCode::PACKETS, 64, 128),
-            row(512 * KIB, AlgorithmCode::PACKETS, 64, 256),
+            row(128 * KIB, AlgorithmCode::PACKETS, 32, 256),
+            row(256 * KIB, AlgorithmCode::PACKETS, 32, 512),
+            row(MIB, AlgorithmCode::PACKETS, 64, 512),
             row(16 * MIB, AlgorithmCode::PUSH, 64, 128),
             row(128 * MIB, AlgorithmCode::PUSH, 64, 512),
             copies(ALWAYS),

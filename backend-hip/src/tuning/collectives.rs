@@ -10,9 +10,8 @@
 use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode};
 use symmem_gpu::tuning::*;
 
-/// Size in bytes of a rank's inbox for pushed reductions: for 1024 pairs of warps, one piece being written and
-/// one in flight from each of 7 peers. No row pushes reductions until that is measured. The inbox lies in
-/// uncached memory, like signals.
+/// Most bytes of a rank's inbox for pushed reductions. No row pushes reductions until that is measured, so the inbox is
+/// small unless a caller's row pushes. It lies in uncached memory, like signals.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table; reductions come last.

@@ -30,6 +30,8 @@ impl Call {
 pub(crate) enum Work<'c> {
     /// A barrier of all ranks.
     Barrier,
+    /// The kernel between calls, alone; nothing without one.
+    Between,
     /// A collective.
     Call(&'c Call),
 }

@@ -31,12 +31,13 @@ const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true
 
 /// Baselines by the names that a user gives, and the contenders of each. `nccl` and `rccl` both mean the library of the
 /// backend.
-const BASELINES: [(&str, &[Contender]); 17] = [
+const BASELINES: [(&str, &[Contender]); 20] = [
     ("packets", &[own("symmem packets", Algorithm::Ll)]),
     (
         "packets_two_shot",
         &[own("symmem packets_two_shot", Algorithm::LlTwoShot)],
     ),
+    ("lamport", &[own("symmem lamport", Algorithm::Lamport)]),
     ("one_shot", &[own("symmem one_shot", Algorithm::OneShot)]),
     ("two_shot", &[own("symmem two_shot", Algorithm::TwoShot)]),
     ("push", &[own("symmem push", Algorithm::Push)]),
@@ -76,6 +77,17 @@ const BASELINES: [(&str, &[Contender]); 17] = [
             by: Implementation::Program(Program::Mpi, "mpi"),
         }],
     ),
+    // The package launches its one-shot in three ways, between which its users choose.
+    (
+        "flashinfer",
+        &[
+            flashinfer("flashinfer one-shot", "one-shot"),
+            flashinfer("flashinfer one-shot late", "one-shot-late"),
+            flashinfer("flashinfer one-shot plain", "one-shot-plain"),
+            flashinfer("flashinfer two-shot", "two-shot"),
+        ],
+    ),
+    ("vllm", &[flashinfer("vllm", "vllm")]),
 ];
 
 const fn own(name: &'static str, algorithm: Algorithm) -> Contender {
@@ -96,6 +108,13 @@ const fn torch(name: &'static str, library: &'static str) -> Contender {
     Contender {
         name,
         by: Implementation::Program(Program::Torch, library),
+    }
+}
+
+const fn flashinfer(name: &'static str, library: &'static str) -> Contender {
+    Contender {
+        name,
+        by: Implementation::Program(Program::FlashInfer, library),
     }
 }
 

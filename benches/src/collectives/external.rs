@@ -1,18 +1,19 @@
 //! Baselines that run in processes of their own.
 //!
 //! `torch_collectives.py` runs once per rank (PyTorch's symmetric memory, NCCL and gloo), and
-//! `mpi_collectives.c` under one `mpirun` started by rank 0. Both are embedded in this program. Each request
-//! and answer is one line, with nccl-tests' sizes:
+//! `mpi_collectives.c` under one `mpirun` started by rank 0. Both are embedded in this program.
+//! `flashinfer_collectives.cu` (FlashInfer's and vLLM's kernels) runs once per rank, too; users build it. Each
+//! request and answer is one line, with nccl-tests' sizes; `torch` and `flashinfer` say how the processes meet:
 //!
 //! | request | answer |
 //! |---|---|
-//! | (none; from the process of rank 0, if there are several) | `port N` |
-//! | `port N` to the other processes | `ready VERSION`, or `absent REASON` |
+//! | (after the processes have met) | `ready VERSION`, or `absent REASON` |
 //! | `check LIBRARY OPERATION TYPE BYTES PLACEMENT` | `wrong WRONG CHECKED`, or `absent REASON` |
 //! | `time LIBRARY OPERATION TYPE BYTES PLACEMENT loop\|graph CALLS LAUNCHES` | `result NANOSECONDS` or `absent` |
 //! | `single LIBRARY OPERATION TYPE BYTES PLACEMENT SAMPLES` | `samples NANOSECONDS …` |
 //! | `quit` | |
 
+use super::flashinfer;
 use super::shape::Shape;
 use crate::Result;
 use crate::outcome::{Outcome, agree};
@@ -33,6 +34,8 @@ pub(super) enum Program {
     Torch,
     /// One `mpirun`, started by rank 0.
     Mpi,
+    /// One process per rank, of a program that the user has built.
+    FlashInfer,
 }
 
 /// Formats the library, operation, type, size and placement of a request.
@@ -63,27 +66,33 @@ pub(super) struct External {
 }
 
 impl External {
-    /// Starts the processes of a program for sizes of at most `largest` bytes. Collective; if one rank
-    /// cannot start it, all get the reason.
+    /// Starts the processes of a program for sizes of at most `largest` bytes of an element type. Collective; if
+    /// one rank cannot start it, all get the reason.
     pub(super) fn start(
         communicator: &Communicator,
         program: Program,
+        element: &str,
         largest: u64,
     ) -> Result<Outcome<Self>> {
         let started = match program {
-            Program::Torch => Self::torch(communicator, largest)?,
+            Program::Torch => {
+                torch::start(communicator, TORCH, &[largest.to_string()])?.map(Self::of_rank)
+            }
             Program::Mpi => Self::mpi(communicator, largest),
+            Program::FlashInfer => {
+                flashinfer::start(communicator, element, largest)?.map(Self::of_rank)
+            }
         };
         agree(communicator, started)
     }
 
-    fn torch(communicator: &Communicator, largest: u64) -> Result<Outcome<Self>> {
-        let started = torch::start(communicator, TORCH, &[largest.to_string()])?;
-        Ok(started.map(|(process, version)| Self {
+    /// A program with a process at each rank.
+    fn of_rank((process, version): (Process, String)) -> Self {
+        Self {
             process: Some(process),
             version,
             _directory: None,
-        }))
+        }
     }
 
     fn mpi(communicator: &Communicator, largest: u64) -> Outcome<Self> {

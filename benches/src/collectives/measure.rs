@@ -8,7 +8,7 @@ use crate::by_caller::is_by_caller;
 use crate::common::SharedLimits;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
-use crate::report::collectives::BaselineState;
+use crate::report::collectives::{BaselineState, BetweenCalls};
 use crate::report::{CollectiveResults, Environment, Report};
 use crate::{BenchError, Result};
 use symmem::Communicator;
@@ -68,7 +68,12 @@ pub fn add(
         return impossible(format!("no operation would use {named}: {why}"));
     }
     for contender in contenders(&names, &report.environment.backend) {
-        let outcome = join(&mut run, &contender, largest)?;
+        let outcome = match (contender.by, options.between) {
+            (Implementation::Program(..), Some(_)) => {
+                Err("--between leaves out programs of their own".into())
+            }
+            _ => join(&mut run, &contender, largest)?,
+        };
         if contender.by != Implementation::Us {
             section.baselines.push(BaselineState {
                 name: contender.name.into(),
@@ -92,6 +97,12 @@ pub fn add(
         section.points.extend(run.points(collective, bytes)?);
     }
     section.barrier = Some(run.barrier()?);
+    if let Some(between) = options.between {
+        section.between = Some(BetweenCalls {
+            kernel: between.describe(),
+            alone: run.between()?,
+        });
+    }
     report.notes.extend(run.finish()?);
     section.summary = section.summarize();
     report.collectives = Some(section);
@@ -110,7 +121,12 @@ fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcom
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {
                 return Ok(Ok(external.1.version.clone()));
             }
-            let started = External::start(run.communicator(), program, largest)?;
+            let started = External::start(
+                run.communicator(),
+                program,
+                run.session.element.name,
+                largest,
+            )?;
             Ok(started.map(|external| {
                 let version = external.version.clone();
                 run.externals.push((program, external));

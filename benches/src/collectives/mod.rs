@@ -7,15 +7,17 @@
 //! rank's time. Last come single calls, timed by the host from a barrier to the call's completion.
 //!
 //! `shape` has the ranges of an operation, `call` is one call, `memory` the buffers of one element type, `data`
-//! generates elements and checks results, `session` is one rank's buffers and clock. `contender` and `external`
-//! are the libraries, `points` the rounds. `named` leaves out calls that would use another algorithm than the
-//! named one. `options` says what to measure, and `measure` runs everything.
+//! generates elements and checks results, `session` is one rank's buffers and clock. `contender`,
+//! `external` and `flashinfer` are the libraries, `points` the rounds. `named` leaves out calls that would use another algorithm than the
+//! named one. `between` is a kernel between calls. `options` says what to measure, and `measure` runs everything.
 
+mod between;
 pub(super) mod call;
 mod contender;
 mod data;
 mod element;
 mod external;
+mod flashinfer;
 pub(super) mod how;
 mod measure;
 mod memory;
@@ -25,6 +27,7 @@ mod points;
 pub(super) mod session;
 pub(super) mod shape;
 
+pub use between::Between;
 pub use contender::{baseline_names, is_baseline};
 pub use element::nccl_name;
 pub use how::algorithm;

@@ -1,5 +1,6 @@
 //! Options of the collectives benchmark.
 
+use super::between::Between;
 use crate::by_caller::is_by_caller;
 use crate::report::Collective;
 use crate::sizes::{Effort, powers_of_two};
@@ -29,6 +30,8 @@ pub struct Options {
     pub concurrent: Option<u32>,
     /// Number of rounds.
     pub rounds: Option<u32>,
+    /// A kernel in front of each call of a loop. External programs, which cannot have it, are left out.
+    pub between: Option<Between>,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             algorithm: None,
             concurrent: None,
             rounds: None,
+            between: None,
         }
     }
 }

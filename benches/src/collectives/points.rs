@@ -66,8 +66,12 @@ impl<'a> Run<'a> {
         options: &Options,
         largest: u64,
     ) -> Result<Self> {
+        let mut session = Session::new(communicator, options.element(communicator), largest)?;
+        if let Some(between) = options.between {
+            session.put_between(between)?;
+        }
         Ok(Self {
-            session: Session::new(communicator, options.element(communicator), largest)?,
+            session,
             contenders: Vec::new(),
             externals: Vec::new(),
             notes: Vec::new(),
@@ -162,6 +166,21 @@ impl<'a> Run<'a> {
             measured.graph.push(replayed);
         }
         measured.single = session.single(Work::Barrier, samples(1e5, self.budget() / 4.0))?;
+        let all = exchange::all_gather(self.communicator(), &measured)?;
+        Ok(placed(&all.iter().collect::<Vec<_>>()))
+    }
+
+    /// Measures the kernel between calls alone, in loops like theirs. Collective.
+    pub(super) fn between(&self) -> Result<PlacementResults> {
+        let session = &self.session;
+        let mut measured = Measured::default();
+        let graph = session.graph(Work::Between, CALLS as u32)?;
+        for _ in 0..self.rounds {
+            let looped = session.looped(Work::Between, CALLS as u32)?;
+            measured.looped.push(looped);
+            let replayed = session.replayed(&graph, CALLS as u32, 1)?;
+            measured.graph.push(replayed);
+        }
         let all = exchange::all_gather(self.communicator(), &measured)?;
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }

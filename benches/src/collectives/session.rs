@@ -1,6 +1,7 @@
 //! One rank's buffers, stream and clock, with four ways to run a collective: checked, looped, replayed, and
 //! as single calls.
 
+use super::between::{Between, Kernel};
 use super::call::{Call, Work};
 use super::data::{Content, Data, GUARD, POISON};
 use super::element::SampleType;
@@ -36,6 +37,8 @@ pub(crate) struct Session<'a> {
     data: Data,
     /// The current content of the sources.
     content: Cell<Option<Content>>,
+    /// In front of each call of a loop.
+    between: Option<Kernel<'a>>,
 }
 
 impl<'a> Session<'a> {
@@ -60,7 +63,14 @@ impl<'a> Session<'a> {
             element,
             memory,
             communicator,
+            between: None,
         })
+    }
+
+    /// Puts a kernel in front of each call of a loop, but not of checked and single calls. Collective.
+    pub(super) fn put_between(&mut self, between: Between) -> Result<()> {
+        self.between = Some(Kernel::new(self.communicator, between)?);
+        Ok(())
     }
 
     /// Whether multicast, real or emulated, reaches the buffers.
@@ -116,16 +126,25 @@ impl<'a> Session<'a> {
     fn enqueue(&self, on: &Queue, work: Work<'_>) -> Result<()> {
         match work {
             Work::Barrier => Ok(on.barrier()?),
+            Work::Between => self.between.iter().try_for_each(|one| one.enqueue(on)),
             Work::Call(call) => self.memory.enqueue(on, self.communicator.rank(), call),
         }
+    }
+
+    /// Enqueues the work of one turn of a loop.
+    fn turn(&self, on: &Queue, work: Work<'_>) -> Result<()> {
+        if let Work::Call(_) = work {
+            self.enqueue(on, Work::Between)?;
+        }
+        self.enqueue(on, work)
     }
 
     /// Times calls back to back, after one untimed call, like the external programs. Returns nanoseconds per
     /// call at this rank. All ranks must pass the same `calls`.
     pub(crate) fn looped(&self, work: Work<'_>, calls: u32) -> Result<f64> {
-        self.enqueue(&self.stream, work)?;
+        self.turn(&self.stream, work)?;
         let total = self.clock.timed(&self.stream, &|| {
-            (0..calls).try_for_each(|_| self.enqueue(&self.stream, work))
+            (0..calls).try_for_each(|_| self.turn(&self.stream, work))
         })?;
         Ok(total / f64::from(calls))
     }
@@ -134,7 +153,7 @@ impl<'a> Session<'a> {
     pub(crate) fn graph(&self, work: Work<'_>, calls: u32) -> Result<Graph> {
         let mut outcome = Ok(());
         let graph = self.communicator.stream()?.capture(|queue| {
-            outcome = (0..calls).try_for_each(|_| self.enqueue(queue, work));
+            outcome = (0..calls).try_for_each(|_| self.turn(queue, work));
             Ok(())
         });
         outcome?;
@@ -223,6 +242,7 @@ impl<'a> Session<'a> {
 
     /// Frees the buffers. Collective.
     pub(crate) fn finish(self) -> Result<()> {
+        self.between.map_or(Ok(()), Kernel::free)?;
         self.memory.free()
     }
 }

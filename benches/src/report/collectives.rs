@@ -122,6 +122,9 @@ pub struct CollectiveResults {
     /// Barriers of all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<PlacementResults>,
+    /// The kernel in front of each call of a loop, if there was one; looped and replayed times include it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<BetweenCalls>,
     /// Figures derived from the points, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
@@ -149,6 +152,15 @@ pub struct Ratio {
     pub ratio: f64,
     /// Name of the best baseline.
     pub best: String,
+}
+
+/// The kernel between calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BetweenCalls {
+    /// The kernel and its size.
+    pub kernel: String,
+    /// Its times without calls, in loops like theirs.
+    pub alone: PlacementResults,
 }
 
 /// A requested baseline.

@@ -25,7 +25,9 @@ impl Candidate {
 
     /// Whether the candidate works with these features.
     pub fn serves_with(self, present: Features) -> bool {
-        (present.vendor || !self.is_nccl()) && (present.multicast || !is_multicast(self.algorithm))
+        (present.vendor || !self.is_nccl())
+            && (present.multicast || !is_multicast(self.algorithm))
+            && (present.lamport || self.algorithm != Algorithm::Lamport)
     }
 }
 
@@ -36,6 +38,8 @@ pub(super) struct Features {
     pub vendor: bool,
     /// Hardware multicast reaches the buffers of a call.
     pub multicast: bool,
+    /// Lamport packets can carry a call: other element types, operators and channels cannot be.
+    pub lamport: bool,
 }
 
 impl Features {
@@ -43,7 +47,13 @@ impl Features {
     pub fn or_less(self) -> impl Iterator<Item = Self> {
         let without = |it: bool| [false, true].into_iter().filter(move |&has| it || !has);
         without(self.vendor).flat_map(move |vendor| {
-            without(self.multicast).map(move |multicast| Self { vendor, multicast })
+            without(self.multicast).flat_map(move |multicast| {
+                without(self.lamport).map(move |lamport| Self {
+                    vendor,
+                    multicast,
+                    lamport,
+                })
+            })
         })
     }
 }
@@ -54,8 +64,10 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     const MIB: u64 = 1 << 20;
     const ANY: u64 = u64::MAX;
     const PACKETS: (Algorithm, u64) = (Algorithm::Ll, 4 * MIB);
+    const LAMPORT: (Algorithm, u64) = (Algorithm::Lamport, 8 * MIB);
     match collective {
         Collective::AllReduce => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::LlTwoShot, 16 * MIB),
             (Algorithm::OneShot, 16 * MIB),
@@ -71,6 +83,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::TwoShot, ANY),
         ],
         Collective::ReduceScatter => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::OneShot, ANY),
             (Algorithm::Multicast, ANY),
@@ -126,7 +139,9 @@ pub(super) fn candidates(
         concurrent: 0,
     }));
     for &(algorithm, limit) in algorithms(collective) {
-        if bytes > limit || is_multicast(algorithm) && !present.multicast {
+        let absent = is_multicast(algorithm) && !present.multicast
+            || algorithm == Algorithm::Lamport && !present.lamport;
+        if bytes > limit || absent {
             continue;
         }
         if by_caller || algorithm == Algorithm::CopyEngine {
@@ -168,7 +183,12 @@ pub(super) fn candidates(
             } else {
                 &[0]
             };
-            for threads in [256, 512, 1024] {
+            // Lamport packets take few threads a block for few bytes, and kernels of at most 512.
+            let threads: &[u32] = match algorithm {
+                Algorithm::Lamport => &[64, 128, 256, 512],
+                _ => &[256, 512, 1024],
+            };
+            for &threads in threads {
                 all.extend(concurrents.iter().map(|&concurrent| Candidate {
                     algorithm,
                     grid: Some((blocks, threads)),
@@ -188,8 +208,8 @@ mod tests {
     fn multicast_is_tried_where_there_is_a_switch_and_an_operation_goes_by_it() {
         let goes = |collective, multicast| {
             let present = Features {
-                vendor: false,
                 multicast,
+                ..Features::default()
             };
             let all = candidates(collective, 1 << 20, false, present);
             all.iter().any(|one| is_multicast(one.algorithm))

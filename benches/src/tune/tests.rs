@@ -54,6 +54,7 @@ fn neighboring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
 const VENDOR: Features = Features {
     vendor: true,
     multicast: false,
+    lamport: false,
 };
 
 fn vendor() -> Candidate {
@@ -83,6 +84,21 @@ fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_
         chosen(&[2.0, 1.5, 1.0], &[ours[0], vendor()]),
         [ours[1], vendor(), ours[0]]
     );
+}
+
+#[test]
+fn behind_lamport_packets_stands_what_carries_other_types() {
+    let lamport = candidate(Algorithm::Lamport, 8);
+    let (packets, two_shot) = (
+        candidate(Algorithm::Ll, 8),
+        candidate(Algorithm::TwoShot, 32),
+    );
+    let present = Features {
+        lamport: true,
+        ..Features::default()
+    };
+    let needed = needed(vec![lamport, packets, two_shot], present, |_| Ok(true)).unwrap();
+    assert_eq!(needed, [lamport, packets]);
 }
 
 #[test]

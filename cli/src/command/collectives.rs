@@ -3,6 +3,7 @@
 use super::common::{MEASUREMENT, RESULTS, effort};
 use clap::Args;
 use std::path::PathBuf;
+use symmem_bench::collectives::Between;
 use symmem_bench::report::Collective;
 use symmem_bench::{collectives, tune};
 
@@ -11,13 +12,14 @@ use symmem_bench::{collectives, tune};
 pub struct Arguments {
     #[command(flatten)]
     which: CaseArguments,
-    /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi, an
-    /// algorithm of symmem as in --algorithm, or none [default: NCCL or RCCL with and without windows and torch on
-    /// GPUs; mpi,gloo on the host]
+    /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi,
+    /// flashinfer (TensorRT-LLM's all-reduces) and vllm of the program in SYMMEM_FLASHINFER_BASELINE, an algorithm of
+    /// symmem as in --algorithm, or none [default: NCCL or RCCL with and without windows and torch on GPUs; mpi,gloo on
+    /// the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
-    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), one_shot, two_shot, push, pull,
-    /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
+    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), lamport, one_shot, two_shot,
+    /// push, pull, swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,
     /// Number of concurrent copies, for symmem's algorithms that copy. 0 starts all copies of a kernel at once; with
@@ -28,6 +30,10 @@ pub struct Arguments {
     /// Number of rounds; the result is their median [default: 9, --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
+    /// Put a kernel in front of each call of a loop, as a model has: copy (16 MiB), gemv or gemm (cuBLASLt or
+    /// hipBLASLt). Times are of the whole loop; external programs are left out
+    #[arg(long, value_name = "KERNEL", value_parser = between, help_heading = MEASUREMENT)]
+    between: Option<Between>,
 }
 
 /// Arguments that benchmark and tuning share: operations, sizes and element type.
@@ -85,6 +91,7 @@ impl Arguments {
             algorithm: self.algorithm,
             concurrent: self.concurrent,
             rounds: self.rounds,
+            between: self.between,
             ..self.which.options()
         }
     }
@@ -103,6 +110,7 @@ impl CaseArguments {
             algorithm: None,
             concurrent: None,
             rounds: None,
+            between: None,
         }
     }
 }
@@ -154,6 +162,13 @@ fn baseline(text: &str) -> Result<String, String> {
             collectives::baseline_names()
         )),
     }
+}
+
+fn between(text: &str) -> Result<Between, String> {
+    Between::parse(text).ok_or_else(|| {
+        let names = Between::ALL.map(Between::name);
+        format!("not a kernel; write {}", names.join(", "))
+    })
 }
 
 fn algorithm(text: &str) -> Result<String, String> {

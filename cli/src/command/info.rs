@@ -2,6 +2,7 @@
 
 mod backend;
 mod brief;
+mod memory;
 
 use super::common::{Backend as BackendOption, Force, RANKS, RESULTS};
 use super::error::{CommandError, Result};

@@ -33,6 +33,17 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
     let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["schema"], "symmem-info/1");
+    // The host backend comes last; a backend that cannot start tells too.
+    for backend in value["backends"].as_array().unwrap() {
+        for world in backend["start_memory"].as_array().unwrap() {
+            let total = world["device_bytes"].as_u64().unwrap();
+            assert!((1..=64_000_000).contains(&total), "{world}");
+            let parts = world["parts"].as_array().unwrap().iter();
+            let parts = parts.filter(|part| part["on_device"] == true);
+            let sum: u64 = parts.map(|part| part["bytes"].as_u64().unwrap()).sum();
+            assert_eq!(sum, total, "{world}");
+        }
+    }
 }
 
 #[rstest]
@@ -57,6 +68,7 @@ fn equal_devices_and_links_are_one_line_each(#[case] devices: u32, #[case] links
         "versions: driver 12.8, NCCL 2.28.9, cuBLASLt 12.8.5",
         "forbidden: NCCL: ",
         "multicast: ",
+        "device memory of a start, in MB a rank: 5.3 for world size 1, ",
         "host: 1 × ",
     ];
     is_short(&output, &parts);
@@ -97,6 +109,10 @@ fn details_name_every_device_link_and_file() {
         "libcuda.so.1",
         "driver_version",
         "device_1_multicast",
+        "memory of a start, for each rank:",
+        "world size 8",
+        "device: inbox for pushed reductions",
+        "pinned host: staging of host copies",
     ] {
         assert!(output.contains(part), "{part} is missing in\n{output}");
     }

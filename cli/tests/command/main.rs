@@ -5,11 +5,13 @@
 #[allow(dead_code, reason = "these tests use few of the fakes")]
 mod support;
 
+mod between;
 mod collectives;
 mod compare;
 #[cfg(feature = "cuda")]
 mod doctor;
 mod ends;
+mod flashinfer;
 mod hip;
 mod info;
 mod options;
@@ -28,9 +30,14 @@ use symmem_bench::report::{Collective, CollectiveResults, Report};
 
 /// Creates an empty directory for a test.
 fn directory(name: &str) -> PathBuf {
+    // Cases of one test run side by side, each in a thread with its name.
+    let test = std::thread::current();
+    let test = test.name().unwrap_or_default();
+    let case = test.rsplit("::").next().unwrap_or_default();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("command")
-        .join(name);
+        .join(name)
+        .join(case);
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(&directory).unwrap();
     directory
@@ -39,7 +46,12 @@ fn directory(name: &str) -> PathBuf {
 fn symmem(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmem"));
     command.args(arguments).current_dir(directory);
-    for name in ["SYMMEM_BACKEND", "SYMMEM_RANK", "SYMMEM_NVSHMEM_BASELINE"] {
+    for name in [
+        "SYMMEM_BACKEND",
+        "SYMMEM_RANK",
+        "SYMMEM_NVSHMEM_BASELINE",
+        "SYMMEM_FLASHINFER_BASELINE",
+    ] {
         command.env_remove(name);
     }
     command

@@ -25,7 +25,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
 #[case(
     &["bench", "collectives"],
-    "algorithm backend baseline concurrent force full html json max-bytes min-bytes op quick ranks rounds type"
+    "algorithm backend baseline between concurrent force full html json max-bytes min-bytes op quick ranks rounds type"
 )]
 #[case(
     &["bench", "ag-gemm"],
@@ -130,6 +130,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["--json", "x", "--html", "./x"], "name the same file")]
 #[case(&["bench", "ag-gemm", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
 #[case(&["bench", "ag-gemm", "--type", "f32"], "expected one of")]
+#[case(&["bench", "collectives", "--between", "gem"], "not a kernel; write copy, gemv, gemm")]
 #[case(&["bench", "ag-gemm", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
 fn a_wrong_word_is_answered_with_the_right_one(#[case] arguments: &[&str], #[case] part: &str) {
     let directory = directory("wrong-word");

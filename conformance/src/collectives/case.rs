@@ -195,11 +195,12 @@ pub enum AlgorithmName {
     Rendezvous,
     Multicast,
     MulticastOneShot,
+    Lamport,
 }
 
 impl AlgorithmName {
     /// All algorithms.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -214,6 +215,7 @@ impl AlgorithmName {
         Self::Rendezvous,
         Self::Multicast,
         Self::MulticastOneShot,
+        Self::Lamport,
     ];
 
     /// Whether it runs as a symmem kernel, so that a call can set the grid size.
@@ -253,6 +255,7 @@ impl From<AlgorithmName> for Option<Algorithm> {
             AlgorithmName::Rendezvous => Algorithm::Rendezvous,
             AlgorithmName::Multicast => Algorithm::Multicast,
             AlgorithmName::MulticastOneShot => Algorithm::MulticastOneShot,
+            AlgorithmName::Lamport => Algorithm::Lamport,
         })
     }
 }

@@ -113,4 +113,14 @@ pub trait CollectiveKernels {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
+    /// Enqueues a reduction in Lamport packets.
+    ///
+    /// # Safety
+    /// As for [`CollectiveKernels::collective_move`].
+    unsafe fn collective_reduce_lamport(
+        &self,
+        arguments: &ReduceLamportArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
 }

@@ -30,6 +30,9 @@ pub trait Implementation: 'static {
     fn describe_device(ordinal: u32) -> CallResult<DeviceDescription>;
     /// Returns lines of `key=value`: the library files in use, their versions, and other state worth reporting.
     fn describe_libraries() -> String;
+    /// Returns row `index` of the selector table of this backend's devices, or `None` past the last row: what
+    /// [`CollectiveKernels::collective_row`] of an open device returns.
+    fn selector_row(index: u32) -> Option<CollectiveRow>;
     /// Opens a device for one rank.
     fn open(options: &OpenOptions) -> CallResult<Self::Instance>;
 }

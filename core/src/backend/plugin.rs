@@ -1,6 +1,7 @@
 //! The program's side of a backend's table.
 
 use super::abi::*;
+use super::cross::Cross;
 use super::failure::{CallResult, Failure, read_text};
 use super::pointers::Pointers;
 use super::table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
@@ -85,8 +86,8 @@ impl Tables {
                 expected: ABI_MAJOR,
             });
         }
-        // The whole table of ABI 1.0, of which `multicast` is the last field; no shorter one was released.
-        let least = offset_of!(BackendTable, multicast) + size_of::<*const ()>();
+        // The whole table of ABI 1.0, of which `selector_row` is the last field; no shorter one was released.
+        let least = offset_of!(BackendTable, selector_row) + size_of::<*const ()>();
         if size < least {
             return Err(TableError::Truncated {
                 part: PART,
@@ -123,6 +124,7 @@ impl Tables {
             ("open", root.open.map(|f| f as _)),
             ("close", root.close.map(|f| f as _)),
             ("last_failure", root.last_failure.map(|f| f as _)),
+            ("selector_row", root.selector_row.map(|f| f as _)),
         ] {
             pointers.executable(PART, entry, function)?;
         }
@@ -205,6 +207,23 @@ impl Tables {
             buffer.truncate(length as usize);
             String::from_utf8_lossy(&buffer).into_owned()
         })
+    }
+
+    /// Returns row `index` of the selector table of this backend's devices, or `None` past the last row.
+    ///
+    /// # Errors
+    /// Returns the backend's own failure; [`Status::UNSUPPORTED`] if the plugin is older than this call.
+    pub fn selector_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
+        const NAME: &str = "selector_row";
+        let mut row = CollectiveRow::default();
+        let Some(entry) = self.root.selector_row else {
+            return Err(self.missing_entry(NAME));
+        };
+        // SAFETY: `row` is writable.
+        let status = unsafe { entry(index, &raw mut row) };
+        self.finish(status, NAME, || row)
+            // SAFETY: a row has no pointers.
+            .and_then(|row| unsafe { Option::<CollectiveRow>::from_c(row, NAME) })
     }
 
     /// Opens a device.

@@ -5,8 +5,9 @@
 //! of one returns a typed failure. A table of another major version is refused with both numbers. Every entry catches
 //! unwinding and returns a [`Status`]; `last_failure` on the same thread returns the text.
 
-use super::abi::{DeviceDescription, FailureRecord, Instance, OpenOptions, Status};
+use super::abi::{CollectiveRow, DeviceDescription, FailureRecord, Instance, OpenOptions, Status};
 use super::boundary::{TableEntry, answer, last_failure};
+use super::cross::Cross;
 use super::failure::{Failure, read_text};
 use super::implementation::Implementation;
 use super::trait_tables::{
@@ -69,6 +70,9 @@ pub struct BackendTable {
     pub gemm: *const GemmTable,
     /// Table of [`super::Multicast`].
     pub multicast: *const MulticastTable,
+    /// See [`Implementation::selector_row`]. Past the last row the algorithm is
+    /// [`AUTOMATIC`](super::abi::AlgorithmCode::AUTOMATIC).
+    pub selector_row: TableEntry<unsafe extern "C" fn(u32, *mut CollectiveRow) -> Status>,
 }
 
 // SAFETY: a table is immutable data and function pointers that may be called on any thread.
@@ -108,6 +112,15 @@ unsafe extern "C" fn describe_libraries<B: Implementation>(
     };
     // SAFETY: the table's contract requires `out` to be valid for a write.
     unsafe { answer(out, catch_unwind(AssertUnwindSafe(describe))) }
+}
+
+unsafe extern "C" fn selector_row<B: Implementation>(
+    index: u32,
+    out: *mut CollectiveRow,
+) -> Status {
+    let row = || Ok(B::selector_row(index).into_c());
+    // SAFETY: the table's contract requires `out` to be valid for a write.
+    unsafe { answer(out, catch_unwind(AssertUnwindSafe(row))) }
 }
 
 unsafe extern "C" fn open<B: Implementation>(
@@ -179,6 +192,7 @@ impl BackendTable {
             nccl_collectives: const { &NcclCollectivesTable::of::<B>() },
             gemm: const { &GemmTable::of::<B>() },
             multicast: const { &MulticastTable::of::<B>() },
+            selector_row: Some(selector_row::<B>),
         }
     }
 

@@ -85,6 +85,7 @@ macro_rules! entries {
                 [unsafe] fn collective_reduce_packets(arguments: &ReducePacketArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce_lamport(arguments: &ReduceLamportArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
             /// Entries of [`NcclCollectives`].
             NcclCollectivesTable = nccl_collectives of NcclCollectives {

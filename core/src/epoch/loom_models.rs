@@ -242,3 +242,40 @@ fn an_inbox_of_two_halves_is_read_before_it_is_written_again_across_the_wrap() {
         }
     });
 }
+
+/// Places for Lamport packets of one word from one peer.
+#[derive(Default)]
+struct Inbox([AtomicU32; 2]);
+
+#[test]
+fn the_places_of_lamport_packets_are_empty_again_before_the_peer_uses_them_again() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let call_all = |me: &Inbox, peer: &Inbox| {
+            let mut buffer = 0;
+            // The last calls use the places of the first ones.
+            for call in 1..5u32 {
+                lamport::fence::<AtomicU32>();
+                lamport::send(&peer.0[buffer as usize], call);
+                let data = loop {
+                    match lamport::received(&me.0[buffer as usize]) {
+                        Some(data) => break data,
+                        None => thread::yield_now(),
+                    }
+                };
+                lamport::fence::<AtomicU32>();
+                lamport::empty(&me.0[buffer as usize]);
+                assert_eq!(data, call);
+                buffer = lamport::next_buffer(buffer);
+            }
+        };
+        let inboxes = Arc::new([Inbox::default(), Inbox::default()]);
+        let other = {
+            let inboxes = inboxes.clone();
+            thread::spawn(move || call_all(&inboxes[1], &inboxes[0]))
+        };
+        call_all(&inboxes[0], &inboxes[1]);
+        other.join().unwrap();
+    });
+}

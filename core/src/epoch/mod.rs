@@ -7,6 +7,7 @@
 //! The functions work on any [`Word`], so that loom runs the code that ships:
 //! `RUSTFLAGS="--cfg loom" cargo test -p symmem-core --lib loom`.
 
+pub(crate) mod lamport;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod rules;

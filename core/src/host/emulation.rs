@@ -23,6 +23,8 @@ pub enum Work<'a> {
     Reduce(&'a ReduceArguments),
     /// `symmem_reduce_packets_*`
     ReducePackets(&'a ReducePacketArguments),
+    /// `symmem_reduce_lamport_*`
+    ReduceLamport(&'a ReduceLamportArguments),
     /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A GEMM by cuBLASLt or hipBLASLt.
@@ -51,6 +53,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Packets(arguments) => Collective::Packets(arguments).check()?,
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
+        Work::ReduceLamport(arguments) => Collective::ReduceLamport(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
         Work::Multiply(shape, operands) => drop(GemmCall::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
@@ -68,6 +71,9 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                 Work::Reduce(arguments) => Collective::Reduce(arguments).advance(&mut pending),
                 Work::ReducePackets(arguments) => {
                     Collective::ReducePackets(arguments).advance(&mut pending)
+                }
+                Work::ReduceLamport(arguments) => {
+                    Collective::ReduceLamport(arguments).advance(&mut pending)
                 }
                 Work::Exchange(arguments, resolve) => {
                     exchange::advance(arguments, &mut pending, resolve)

@@ -146,6 +146,19 @@ impl Implementation for Tiny {
         "tiny=none\n".into()
     }
 
+    fn selector_row(index: u32) -> Option<CollectiveRow> {
+        let row = CollectiveRow {
+            operation: CollectiveOperationCode::ALL_GATHER,
+            world: 2,
+            bytes: u64::MAX,
+            algorithm: AlgorithmCode::PUSH,
+            blocks: 3,
+            threads: 64,
+            concurrent: 0,
+        };
+        (index == 0).then_some(row)
+    }
+
     fn open(options: &OpenOptions) -> CallResult<Self> {
         assert_ne!(options.ordinal, PANICKING_DEVICE, "unlucky");
         Ok(Self {

@@ -155,6 +155,15 @@ impl CollectiveKernels for Tiny {
         refuse("collective_reduce_packets")
     }
 
+    unsafe fn collective_reduce_lamport(
+        &self,
+        _arguments: &ReduceLamportArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce_lamport")
+    }
+
     unsafe fn collective_exchange(
         &self,
         _arguments: &ExchangeArguments,

@@ -30,7 +30,7 @@ struct Watch {
   uint64 abort;        // 32-bit word in pinned host memory; not 0 if the host has aborted
   uint64 record;       // WaitRecord in pinned host memory, filled by the first wait that gives up
   uint64 aborted;      // 32-bit word in this device's memory, set by the first wait that sees an abort; 0 if abort is 0
-  uint64 deadline_ns;  // counted from the kernel's start
+  uint64 deadline_ns;  // counted from a thread's first look at the clock
   uint32 rank;
   uint32 reserved;
 };
@@ -205,6 +205,23 @@ struct ReducePacketArguments {
   uint32 reserved;
 };
 
+// A reduction in Lamport packets: member p receives `count` elements from `sources[p]` of every member and reduces them;
+// this rank's result goes to `destination`. An inbox has lamport_buffers buffers of one part per peer, numbered without
+// the owner. All of it is zero before the first call.
+struct ReduceLamportArguments {
+  CollectiveGroup group;
+  uint64 inboxes[max_ranks];  // each member's inbox, including this rank's
+  uint64 sources[max_ranks];
+  uint64 destination;
+  uint64 count;       // equal on all members, at least 1, and at most what a part holds
+  uint64 counters;    // this rank's three uint32: see LamportInboxes
+  uint32 part_bytes;  // a multiple of 16
+  uint32 element;     // an ElementType
+  uint32 reduce;      // a ReduceOperation
+  uint32 reserved;
+};
+constexpr uint32 lamport_buffers = 2;
+
 constexpr uint64 no_token = ~0ull;
 
 // Sends and receives, at most one of each per member. A token names memory: a row of `table` times 2^48, plus an offset
@@ -317,7 +334,7 @@ struct WaitRecord {
   uint32 expected;
   uint32 seen;
   uint32 reason;  // a WaitReason
-  uint64 elapsed_ns;  // since the kernel's start
+  uint64 elapsed_ns;  // since the thread's first look at the clock
 };
 
 // For collectives, the kind is `collective` plus the operation's number.
@@ -398,6 +415,15 @@ SYMMEM_ASSERT_OFFSET(ReducePacketArguments, destinations, 1288);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, counts, 1864);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, element, 2440);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, two_shot, 2448);
+static_assert(sizeof(ReduceLamportArguments) == 712 + 2 * 576 + 40, "ReduceLamportArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, inboxes, 712);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, sources, 1288);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, destination, 1864);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, count, 1872);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, counters, 1880);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, part_bytes, 1888);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, element, 1892);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, reduce, 1896);
 static_assert(sizeof(ReducePushArguments) == 1880 + 3 * 576 + 24, "ReducePushArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, sources, 1880);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, counts, 2456);

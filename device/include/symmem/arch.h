@@ -59,6 +59,8 @@
 //
 // Packets of data and flag (symmem/packets.h): 16 bytes, each half a single access of 8 bytes
 //   load_packet, store_packet   relaxed, system scope
+// Packets without a flag (symmem/lamport.h): a Vector16, each of whose words is a single access or a part of one
+//   load_packet, store_packet   relaxed, system scope
 //
 // Order
 //   release_wave()              called by each thread after its stores and before a barrier of block or warp, so
@@ -76,6 +78,8 @@
 //   arrive(counter)             adds 1 to a counter of this device's grids, acquire and release at device scope.
 //                               On targets whose device release does not reach peers (it may write back only the
 //                               L2 of its die), it releases at system scope
+//   arrive_taken(counter)       the same for blocks that have only read: relaxed. It is ordered after the block's
+//                               loads before a block barrier, if their values were used, and covers no stores
 //   reset(counter)              sets the counter to 0 for the next grid
 //
 // Bulk copies through shared memory, if SYMMEM_HAS_BULK is 1

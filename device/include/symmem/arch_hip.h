@@ -264,6 +264,18 @@ SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
   store_relaxed(&packet->halves[1], value.halves[1]);
 }
 
+SYMMEM_DEVICE Vector16 load_packet(const Vector16* packet) {
+  const uint64* halves = reinterpret_cast<const uint64*>(packet);
+  const uint64 low = load_relaxed(halves), high = load_relaxed(halves + 1);
+  return {{static_cast<uint32>(low), static_cast<uint32>(low >> 32), static_cast<uint32>(high), static_cast<uint32>(high >> 32)}};
+}
+
+SYMMEM_DEVICE void store_packet(Vector16* packet, const Vector16& value) {
+  uint64* halves = reinterpret_cast<uint64*>(packet);
+  store_relaxed(halves, static_cast<uint64>(value.words[1]) << 32 | value.words[0]);
+  store_relaxed(halves + 1, static_cast<uint64>(value.words[3]) << 32 | value.words[2]);
+}
+
 // ---- flags ----
 
 template <class Word>
@@ -296,6 +308,10 @@ SYMMEM_DEVICE void acquire_words() { acquire_system(); }
 
 // Every block releases, since a release writes back only the L2 of its own die.
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return fetch_add(counter, 1u); }
+// Sound for the reason that publish_taken has.
+SYMMEM_DEVICE uint32 arrive_taken(uint32* counter) {
+  return __hip_atomic_fetch_add((SYMMEM_GLOBAL uint32*)counter, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
 
 // Sound without a release: a load whose value was used is complete, so it cannot see a later store. A release would

@@ -382,6 +382,17 @@ SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
   store_relaxed(&packet->halves[0], value.halves[0]);
 }
 
+// Word by word and the last first, since no order is promised.
+SYMMEM_DEVICE Vector16 load_packet(const Vector16* packet) {
+  Vector16 value;
+  for (int word = 3; word >= 0; --word) value.words[word] = load_relaxed(&packet->words[word]);
+  return value;
+}
+
+SYMMEM_DEVICE void store_packet(Vector16* packet, const Vector16& value) {
+  for (int word = 3; word >= 0; --word) store_relaxed(&packet->words[word], value.words[word]);
+}
+
 // ---- order: on the flag itself, since ThreadSanitizer does not see stand-alone fences ----
 
 SYMMEM_DEVICE void release_wave() {}
@@ -419,6 +430,7 @@ SYMMEM_DEVICE void fence_system() {
 }
 
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL); }
+SYMMEM_DEVICE uint32 arrive_taken(uint32* counter) { return arrive(counter); }
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
 
 // ---- bulk copies ----

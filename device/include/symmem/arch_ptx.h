@@ -370,6 +370,21 @@ SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
   return value;
 }
 
+SYMMEM_DEVICE Vector16 load_packet(const Vector16* pointer) {
+  Vector16 value;
+  asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])
+               : "l"(pointer)
+               : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE void store_packet(Vector16* pointer, const Vector16& value) {
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(value.words[0]),
+               "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
+               : "memory");
+}
+
 SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(packet), "l"(value.halves[0]),
                "l"(value.halves[1])
@@ -421,6 +436,12 @@ SYMMEM_DEVICE uint32 arrive(uint32* counter) {
   fence_device();
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1; /* arrivals */" : "=r"(before) : "l"(counter) : "memory");
   fence_device();
+  return before;
+}
+
+SYMMEM_DEVICE uint32 arrive_taken(uint32* counter) {
+  uint32 before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1; /* arrivals */" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
 

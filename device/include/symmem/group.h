@@ -7,20 +7,13 @@
 namespace symmem {
 
 // Waits for the stream's previous kernels. Must come before any access to the group's memory. The stream's next kernel
-// may start once every block has heard from the blocks that it waits for: Members::barrier, packets and Members::leave
-// see to it. So at most one kernel of a stream lacks peers that are resident.
+// may start once every block has heard from the blocks that it waits for: Members::barrier and packets see to it. So at most one kernel of a stream lacks peers that are resident.
 SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
-// A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
-class Members {
+// The members of a call, as this rank numbers them, and this thread's waits for them.
+class Group {
  public:
-  // Called by every thread of the block, after enter_collective.
-  SYMMEM_DEVICE explicit Members(const CollectiveGroup& group)
-      : group_(group), waiter_(group.watch), own_(slot(rank())) {
-    const uint64 counters = arch::load(pointer<const uint64>(own_ + slot_counters));
-    barriers_ = static_cast<uint32>(counters);
-    uses_ = static_cast<uint32>(counters >> 32);
-  }
+  SYMMEM_DEVICE explicit Group(const CollectiveGroup& group) : group_(group), waiter_(group.watch) {}
 
   SYMMEM_DEVICE uint32 rank() const { return arch::anew(group_.rank); }
   SYMMEM_DEVICE uint32 world() const { return arch::anew(group_.world); }
@@ -37,6 +30,21 @@ class Members {
   SYMMEM_DEVICE uint32 after(uint32 step) const {
     const uint32 member = rank() + step;
     return member < world() ? member : member - world();
+  }
+
+ protected:
+  const CollectiveGroup& group_;
+  Waiter waiter_;
+};
+
+// A block's view of the group. It keeps the block's counters in registers; `leave` writes them back.
+class Members : public Group {
+ public:
+  // Called by every thread of the block, after enter_collective.
+  SYMMEM_DEVICE explicit Members(const CollectiveGroup& group) : Group(group), own_(slot(rank())) {
+    const uint64 counters = arch::load(pointer<const uint64>(own_ + slot_counters));
+    barriers_ = static_cast<uint32>(counters);
+    uses_ = static_cast<uint32>(counters >> 32);
   }
 
   // Returns this block's slot at a member.
@@ -93,10 +101,8 @@ class Members {
     return true;
   }
 
-  // Writes the counters back and allows the stream's next kernel to start. Called by every thread at the end, after a
-  // block barrier that follows the last wait.
+  // Writes the counters back. Called by every thread at the end, after a block barrier that follows the last wait.
   SYMMEM_DEVICE void leave() {
-    arch::start_dependents();
     if (arch::thread_index() != 0) return;
     arch::store(pointer<uint64>(own_ + slot_counters), static_cast<uint64>(uses_) << 32 | barriers_);
   }
@@ -119,8 +125,6 @@ class Members {
     return barrier();
   }
 
-  const CollectiveGroup& group_;
-  Waiter waiter_;
   const uint64 own_;
   uint32 barriers_;
   uint32 uses_;

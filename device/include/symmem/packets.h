@@ -137,10 +137,10 @@ class PacketUse {
     arch::store_packet(pointer<arch::Packet>(inbox) + place, packet);
   }
 
-  // Waits for the packets at `place` from the members `first` + i whose bits i are set in `wanted`, all at once.
-  // Returns false if a wait gave up.
-  template <int most>
-  SYMMEM_DEVICE bool receive(uint32 first, uint32 wanted, uint32 place, arch::Packet* packets) const {
+  // Waits for packets from the members from `first` on, at `rows` places each, `width` apart from `place` on, all at once:
+  // for those whose bits are set in `wanted`, `rows` bits for each member. Returns false if a wait gave up.
+  template <int most, int rows = 1>
+  SYMMEM_DEVICE bool receive(uint32 first, uint32 wanted, uint32 place, arch::Packet* packets, uint32 width = 0) const {
     const uint64 inbox = members_.inbox(members_.rank(), first, flag_ & 1, inbox_bytes_) + place * sizeof(arch::Packet);
     uint32 missing = wanted;
     while (missing != 0) {
@@ -151,19 +151,20 @@ class PacketUse {
         const uint64 base = arch::opaque(inbox);
         const uint32 step = arch::per_thread(inbox_bytes_);
         SYMMEM_UNROLL
-        for (int peer = 0; peer < most; ++peer) {
-          if ((missing >> peer & 1) == 0) continue;
-          packets[peer] = arch::load_packet(pointer<const arch::Packet>(base + static_cast<uint64>(peer) * step));
+        for (int index = 0; index < most * rows; ++index) {
+          if ((missing >> index & 1) == 0) continue;
+          const uint64 at = static_cast<uint64>(index / rows) * step + index % rows * (width * sizeof(arch::Packet));
+          packets[index] = arch::load_packet(pointer<const arch::Packet>(base + at));
         }
         SYMMEM_UNROLL
-        for (int peer = 0; peer < most; ++peer) {
+        for (int index = 0; index < most * rows; ++index) {
           // The two halves arrive independently.
-          const uint64* halves = packets[peer].halves;
-          if ((missing >> peer & 1) != 0 && flag_in(halves[0]) == flag_ && flag_in(halves[1]) == flag_) missing &= ~(1u << peer);
+          const uint64* halves = packets[index].halves;
+          if ((missing >> index & 1) != 0 && flag_in(halves[0]) == flag_ && flag_in(halves[1]) == flag_) missing &= ~(1u << index);
         }
         arch::pause();
       }
-      if (missing != 0 && gives_up(first + lowest(missing))) return false;
+      if (missing != 0 && gives_up(first + lowest(missing) / rows)) return false;
     }
     return true;
   }

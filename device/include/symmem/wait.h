@@ -3,19 +3,21 @@
 //
 // The first wait that sees the abort word also sets Watch::aborted, a word in this device's memory, by which all other
 // waits of the communicator on this device give up at once. Otherwise each kernel of a queue would need up to
-// `abort_poll_ns` to notice the same abort.
+// 10 ms to notice the same abort.
 #pragma once
 
 #include "symmem/memory.h"
 
 namespace symmem {
 
-// A thread reads the abort word every `abort_poll_ns` nanoseconds, so it leaves at most that long after an abort. Each
-// read crosses the host's bus, and hundreds at once delay the kernel and its peers by tens of microseconds (measured).
-// Therefore the threads of a grid read `abort_turn_ns` apart, and only after `abort_patience_ns` of waiting.
-constexpr uint64 abort_poll_ns = 10000000;
-constexpr uint64 abort_turn_ns = 100;
-constexpr uint64 abort_patience_ns = 100000;
+// A thread reads the abort word about every 10 ms, so it leaves at most that long after an abort. Each read crosses the
+// host's bus, and hundreds at once delay the kernel and its peers by tens of microseconds (measured). Therefore eight
+// threads of a grid share a turn of 1 µs, and the first comes only after 0.1 ms of waiting. Times are counted in
+// units of 1,024 ns in 32 bits, since registers are scarce, and wrap.
+constexpr uint64 abort_unit_ns = 1024;
+constexpr uint32 abort_poll_units = 10000;
+constexpr uint32 abort_patience_units = 100;
+constexpr uint32 abort_threads_per_unit = 8;
 // Reads of the flag between two reads of the clock and of Watch::aborted. A wait whose flag arrives sooner pays for
 // neither; any other pays for one more load from this device's L2 in 17. (A test on each kernel's entry would add a load
 // to every call, by all blocks from one cache line.)
@@ -31,11 +33,11 @@ SYMMEM_DEVICE bool aborted_before(const Watch& watch) {
   return aborted != 0 && arch::load_relaxed(pointer<uint32>(aborted)) != 0;
 }
 
-// One thread's waits in one kernel. The deadline counts from the construction, at the kernel's start.
+// One thread's waits in one kernel. The deadline counts from the thread's first look at the clock, when a wait was not
+// answered within polls_per_clock reads: a thread whose flags are there reads no clock.
 class Waiter {
  public:
-  SYMMEM_DEVICE explicit Waiter(const Watch& watch)
-      : watch_(watch), start_(arch::nanoseconds()), look_(start_ + abort_patience_ns + turn()) {}
+  SYMMEM_DEVICE explicit Waiter(const Watch& watch) : watch_(watch), look_(turn()) {}
 
   // Waits until *word has reached `expected`. This thread then sees what was stored before the flag. Returns false if
   // the wait gave up, as all waits here do.
@@ -73,15 +75,17 @@ class Waiter {
 
   // Returns whether to give up, and writes the record in that case. Called every polls_per_clock reads.
   SYMMEM_DEVICE bool gives_up(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
-    const uint64 now = arch::nanoseconds();
+    const uint64 now = arch::per_thread(arch::nanoseconds());
+    if (start_ == 0) start_ = now;
     if (now - start_ >= watch_.deadline_ns) {
       record(kind, peer, slot, expected, seen, WaitReason::deadline, now);
       return true;
     }
     if (watch_.abort != 0) {
       const uint64 aborted = arch::per_thread(read_anew(watch_).aborted);
-      const bool in_turn = now >= look_;
-      if (in_turn) look_ = now + abort_poll_ns;
+      const uint32 waited = static_cast<uint32>((now - start_) / abort_unit_ns);
+      const bool in_turn = static_cast<int>(waited - look_) >= 0;
+      if (in_turn) look_ = waited + abort_poll_units;
       if (arch::load_relaxed(pointer<uint32>(in_turn ? watch_.abort : aborted)) != 0) {
         // One record is enough: each attempt to write it crosses the host's bus.
         if (arch::compare_exchange(pointer<uint32>(aborted), 0, 1) == 0) {
@@ -99,10 +103,10 @@ class Waiter {
   }
 
  private:
-  // Returns the offset in nanoseconds of this thread's reads of the abort word.
-  static SYMMEM_DEVICE uint64 turn() {
-    const uint64 thread = static_cast<uint64>(arch::block_index()) * arch::thread_count() + arch::thread_index();
-    return thread * abort_turn_ns % abort_poll_ns;
+  // Returns when this thread reads the abort word first.
+  static SYMMEM_DEVICE uint32 turn() {
+    const uint32 thread = arch::block_index() * arch::thread_count() + arch::thread_index();
+    return abort_patience_units + thread / abort_threads_per_unit % 8192;
   }
 
   // Writes the record, unless another thread has.
@@ -119,13 +123,13 @@ class Waiter {
     arch::store_relaxed(&record->expected, expected);
     arch::store_relaxed(&record->seen, seen);
     arch::store_relaxed(&record->reason, static_cast<uint32>(reason));
-    arch::store_relaxed(&record->elapsed_ns, now - start_);
+    arch::store_relaxed(&record->elapsed_ns, start_ == 0 ? 0 : now - start_);
     arch::publish_flag(&record->state, 2);
   }
 
   const Watch& watch_;
-  const uint64 start_;
-  uint64 look_;  // when this thread reads the abort word next
+  uint64 start_ = 0;  // 0 before the first look at the clock
+  uint32 look_;       // when this thread reads the abort word next, counted from the start
 };
 
 // Waits for a signal. Called by one thread. Returns false if the wait gave up.

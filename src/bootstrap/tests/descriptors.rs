@@ -46,19 +46,22 @@ fn descriptors_reach_every_rank() {
     });
 }
 
+/// Runs the test `name` with `role` in a process of its own, where no other test opens files or changes limits.
+fn pass_in_a_child(name: &str, role: &str) {
+    let output = child(name, role).wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
 #[test]
 fn no_descriptor_is_left_behind() {
     const NAME: &str = "descriptors::no_descriptor_is_left_behind";
     // In a process of its own, where no other test opens files.
     if role().is_none() {
-        assert!(
-            child(NAME, "count")
-                .wait_with_output()
-                .unwrap()
-                .status
-                .success()
-        );
-        return;
+        return pass_in_a_child(NAME, "count");
     }
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -93,13 +96,7 @@ fn no_descriptor_is_left_behind() {
 fn a_process_without_room_for_descriptors_says_so() {
     const NAME: &str = "descriptors::a_process_without_room_for_descriptors_says_so";
     if role().is_none() {
-        let output = child(NAME, "full").wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stdout)
-        );
-        return;
+        return pass_in_a_child(NAME, "full");
     }
     let ranks = Bootstrap::threads(2, LONG).unwrap();
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -158,14 +155,7 @@ fn descriptors_of_half_a_message_do_not_pile_up_and_their_sender_is_named(
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     // In a process of its own, where no other test opens files.
     if role().is_none() {
-        let name = name.strip_prefix("bootstrap::tests::").unwrap();
-        let output = child(name, "count").wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stdout)
-        );
-        return;
+        return pass_in_a_child(name.strip_prefix("bootstrap::tests::").unwrap(), "count");
     }
     let ranks = Bootstrap::threads(3, LONG).unwrap();
     let file = std::fs::File::open("/dev/null").unwrap();

@@ -16,7 +16,7 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{choose, membership, push_channels};
+use crate::collectives::select::{choose, lamport_bytes, membership, push_channels};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::rank::operand::Operand;
@@ -77,6 +77,7 @@ impl Queue {
             nccl: library.is_some(),
             multicast: in_multicast,
             push_channels: push_channels(state, membership, options.channel, aligned),
+            lamport_bytes: lamport_bytes(membership, options.channel, aligned),
         };
         let choice = choose(world, request.name, &query, options)?;
         if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
@@ -132,6 +133,7 @@ impl Queue {
         if options.algorithm.is_multicast() {
             let query = Query {
                 push_channels: 0,
+                lamport_bytes: 0,
                 multicast: reach.is_some(),
                 operation,
                 element: ElementTypeCode::U8,
@@ -245,6 +247,7 @@ impl Run<'_, '_> {
         let header = slots.header(channel, request.operation, watch(world, options));
         let paths = PeerPaths {
             inboxes: slots.inboxes(channel),
+            lamport: slots.lamport(channel),
             reach: self.reach(submit),
         };
         if choice.algorithm != AlgorithmCode::COPY_ENGINE {

@@ -6,7 +6,7 @@ use crate::collectives::multicast::MulticastAddresses;
 use crate::collectives::plan::Shape;
 use crate::collectives::request::Request;
 use crate::group::choice::Choice;
-use crate::group::inbox::Inboxes;
+use crate::group::inbox::{Inboxes, LamportInboxes};
 use crate::group::operations::kernel_of;
 use crate::group::slots::Header;
 
@@ -23,6 +23,8 @@ pub fn geometry(blocks: u32, threads: u32) -> Geometry {
 pub struct PeerPaths<'a> {
     /// The inboxes of pushed reductions.
     pub inboxes: Option<&'a Inboxes>,
+    /// The inboxes for Lamport packets.
+    pub lamport: Option<&'a LamportInboxes>,
     /// The multicast addresses.
     pub reach: Option<MulticastAddresses>,
 }
@@ -74,6 +76,17 @@ pub unsafe fn submit(
             let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
             // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
+        }
+        Some(CollectiveKernel::REDUCE_LAMPORT) => {
+            let Some(inboxes) = paths.lamport else {
+                // The selector picks Lamport packets only if there is room for the call.
+                let why = "the channel has no inbox for Lamport packets";
+                let call = "collective_reduce_lamport";
+                return Err(Failure::new(Status::INVALID_ARGUMENT, call, why));
+            };
+            let reduced = shape.reduce_lamport_arguments(header, element, reduce, inboxes);
+            // SAFETY: guaranteed by the caller.
+            unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
             let Some(reach) = &paths.reach else {

@@ -65,7 +65,8 @@ impl Multicast {
             Ok(None) => (Ok(Vec::new()), None),
             Err(why) => (Err(why), None),
         };
-        // The others' descriptors keep the object alive until they have imported it, even if this rank releases it first.
+        // The others' descriptors keep the object alive until they have imported it, even if this rank releases it
+        // first.
         let mut answers = match agree(round, &payload, descriptor.as_ref())? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),

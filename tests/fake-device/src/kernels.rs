@@ -5,6 +5,7 @@
 
 mod collectives;
 mod examples;
+mod lamport;
 mod multicast;
 mod products;
 mod signals;
@@ -12,9 +13,9 @@ mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
-    MulticastArguments, PacketArguments, ReduceArguments, ReducePacketArguments,
-    ReducePushArguments, SignalTarget, SignalWait, StepArguments, TransferArguments, WordOperation,
-    WordWait,
+    MulticastArguments, PacketArguments, ReduceArguments, ReduceLamportArguments,
+    ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait, StepArguments,
+    TransferArguments, WordOperation, WordWait,
 };
 
 use crate::devices::physical;
@@ -73,6 +74,8 @@ unsafe impl Plain for PacketArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReduceArguments {}
 // SAFETY: as above.
+unsafe impl Plain for ReduceLamportArguments {}
+// SAFETY: as above.
 unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePushArguments {}
@@ -93,14 +96,13 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Returns the offset and size in bytes of each argument in the driver's buffer form.
-    pub fn layout(&self) -> Vec<(usize, usize)> {
+    pub fn layout(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut end: usize = 0;
-        let place = |&(size, align): &(usize, usize)| {
+        self.parameters.iter().map(move |&(size, align)| {
             let offset = end.next_multiple_of(align);
             end = offset + size;
             (offset, size)
-        };
-        self.parameters.iter().map(place).collect()
+        })
     }
 
     /// Returns the size in bytes of the arguments in that form.
@@ -261,13 +263,6 @@ static KERNELS: &[Kernel] = &[
         run: collectives::swap_bytes,
     },
     Kernel {
-        name: "symmem_move_packets",
-        parameters: parameter!(PacketArguments),
-        waits: true,
-        ranges: collectives::packets_ranges,
-        run: collectives::move_packets,
-    },
-    Kernel {
         name: "symmem_multicast_move",
         parameters: parameter!(MulticastArguments),
         waits: true,
@@ -348,6 +343,46 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
+/// The kernels that move LL packets.
+macro_rules! packets {
+    ($($name:literal)*) => {
+        &[$(
+            Kernel {
+                name: $name,
+                parameters: parameter!(PacketArguments),
+                waits: true,
+                ranges: collectives::packets_ranges,
+                run: collectives::move_packets,
+            },
+        )*]
+    };
+}
+
+static PACKETS: &[Kernel] = packets! {
+    "symmem_move_packets" "symmem_move_packets_few" "symmem_move_packets_pair1" "symmem_move_packets_pair2"
+    "symmem_move_packets_pair4"
+};
+
+/// The kernels for Lamport packets, for each element type that they carry.
+macro_rules! lamport {
+    ($($element:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_reduce_lamport_", $element),
+                parameters: parameter!(ReduceLamportArguments),
+                waits: true,
+                ranges: lamport::ranges,
+                run: lamport::reduce,
+            },
+        )*]
+    };
+}
+
+static LAMPORT: &[Kernel] = lamport! {
+    "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16" "pair1_f32"
+    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32"
+};
+
 /// The multicast kernel, for each element type that a switch reduces.
 macro_rules! switched {
     ($($element:literal)*) => {
@@ -415,6 +450,8 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .iter()
         .chain(REDUCTIONS)
         .chain(PUSHED)
+        .chain(PACKETS)
+        .chain(LAMPORT)
         .chain(SWITCHED)
         .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)

@@ -8,7 +8,7 @@ use crate::capture;
 use crate::devices::{machine, physical};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
-use crate::kernels::{self, Kernel};
+use crate::kernels;
 use crate::streams;
 
 /// A kernel in an image.
@@ -149,7 +149,7 @@ pub fn parameter(
 ) -> Result {
     let mut driver = driver()?;
     let entry = &function(&mut driver, handle)?.entry;
-    let known = || kernels::find(&entry.name).map(Kernel::layout);
+    let known = || kernels::find(&entry.name).map(|kernel| kernel.layout().collect());
     let parameters = entry.parameters.clone().or_else(known);
     let parameters = parameters.ok_or(Code::NOT_SUPPORTED)?;
     let &(at, bytes) = parameters.get(index).ok_or(Code::INVALID_VALUE)?;

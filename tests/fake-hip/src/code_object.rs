@@ -172,8 +172,14 @@ fn entry(kernel: &Value) -> Result<Entry> {
             parameters.push((offset as usize, size as usize));
         }
     }
-    let ends = parameters.iter().map(|(offset, size)| offset + size);
-    let explicit = ends.max().unwrap_or(0);
+    let entry = Entry {
+        name,
+        own,
+        parameters: Some(parameters),
+        most_threads: count(".max_flat_workgroup_size").map(|most| most as u32),
+        shared_bytes: count(".group_segment_fixed_size").unwrap_or(0) as u32,
+    };
+    let (name, explicit) = (&entry.name, entry.parameter_bytes().unwrap_or(0));
     if explicit as u64 > segment {
         violation(format!(
             "{name} has {explicit} bytes of arguments in {segment}"
@@ -186,11 +192,5 @@ fn entry(kernel: &Value) -> Result<Entry> {
     if count(".private_segment_fixed_size") != Some(0) {
         violation(format!("{name} uses scratch memory"));
     }
-    Ok(Entry {
-        name,
-        own,
-        parameters: Some(parameters),
-        most_threads: count(".max_flat_workgroup_size").map(|most| most as u32),
-        shared_bytes: count(".group_segment_fixed_size").unwrap_or(0) as u32,
-    })
+    Ok(entry)
 }

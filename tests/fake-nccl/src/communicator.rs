@@ -47,8 +47,6 @@ pub struct Communicator {
     state: AtomicI32,
     /// Outlives the communicator, for work that was enqueued before.
     pub aborted: Arc<AtomicBool>,
-    /// Whether its first call was made.
-    pub connected: AtomicBool,
     /// Streams that run its work just now.
     pub running: AtomicU32,
     /// Threads that work beside the caller just now.
@@ -99,7 +97,6 @@ pub unsafe fn create(
         mesh: OnceLock::new(),
         state: AtomicI32::new(0),
         aborted: Arc::default(),
-        connected: AtomicBool::new(false),
         running: AtomicU32::new(0),
         working: AtomicU32::new(0),
         windows: Mutex::default(),
@@ -197,6 +194,18 @@ impl Communicator {
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(())
+    }
+
+    /// Returns which of `peers` (a bit for each rank) this rank has not begun to connect to.
+    pub fn unconnected(&self, peers: u64) -> Result<u64> {
+        Ok(self.mesh()?.unconnected(peers))
+    }
+
+    /// Connects to `peers`; waits until they connect to this rank.
+    pub fn connect(&self, peers: u64) -> Result {
+        let mesh = self.mesh()?;
+        mesh.connect(peers);
+        self.wait_until(|| mesh.are_connected(peers))
     }
 
     /// Waits until all ranks have made as many calls of this function as this one.

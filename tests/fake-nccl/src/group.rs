@@ -6,7 +6,6 @@ use crate::{Code, Result, driver, inject};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 struct Call {
@@ -69,19 +68,20 @@ fn flush() -> Result {
             .into_iter()
             .partition(|call| Arc::ptr_eq(&call.communicator, &communicator));
         calls = others;
-        let is_first = !communicator.connected.swap(true, Ordering::AcqRel);
-        let rank = communicator.rank;
+        let (rank, world) = (communicator.rank, communicator.world);
+        let peers = own.iter().map(|call| call.operation.peers(rank, world));
+        let new = communicator.unconnected(peers.fold(0, |all, peers| all | peers))?;
         let later = inject::hangs(symbol, rank) || inject::fails_later(symbol, rank).is_some();
-        if !is_first && !later {
+        if new == 0 && !later {
             submit(own)?;
             continue;
         }
         in_progress = true;
         let begun = communicator.begin(symbol, move |communicator| {
-            if is_first {
-                // NCCL connects to its peers here.
+            if new != 0 {
+                // NCCL connects here, to those that the calls are with: a rank without a message need not come.
                 std::thread::sleep(Duration::from_millis(inject::connect_milliseconds()));
-                communicator.meet()?;
+                communicator.connect(new)?;
             }
             submit(own)
         });

@@ -11,7 +11,7 @@ pub fn version() -> c_int {
     number("FAKE_NCCL_VERSION", 22_809)
 }
 
-/// Returns `FAKE_NCCL_CONNECT_MS`: how long the first call of a communicator continues beside the caller.
+/// Returns `FAKE_NCCL_CONNECT_MS`: how long the first call with a peer continues beside the caller.
 pub fn connect_milliseconds() -> u64 {
     number("FAKE_NCCL_CONNECT_MS", 5)
 }

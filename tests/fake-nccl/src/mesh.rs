@@ -13,7 +13,10 @@ pub const CHUNK: usize = 16 << 10;
 /// Most ranks of a communicator.
 pub const MOST: usize = 64;
 const HEADER: usize = 4096;
+/// Byte of the header from which each rank has a word of [`Mesh::connect`].
+const CONNECTIONS: usize = 2048;
 const CHANNEL: usize = 128 + CHUNK;
+const _: () = assert!(4 * (1 + 2 * MOST) <= CONNECTIONS && CONNECTIONS + 8 * MOST <= HEADER);
 const MARK: &[u8; 8] = b"fakenccl";
 
 /// Returns a fresh identifier: a mark, then the file's name.
@@ -97,7 +100,7 @@ impl Mesh {
     /// Returns a 32-bit word of the header: the world size, then a flag for each rank that joined, then each rank's
     /// meetings.
     fn word(&self, index: usize) -> &AtomicU32 {
-        assert!(index <= 2 * MOST && 4 * index + 4 <= HEADER);
+        assert!(index <= 2 * MOST && 4 * index + 4 <= CONNECTIONS);
         // SAFETY: the word is inside the header, aligned, mapped as long as `self`, and accessed as an atomic only.
         unsafe { AtomicU32::from_ptr(self.base.add(4 * index).cast()) }
     }
@@ -116,6 +119,31 @@ impl Mesh {
     pub fn all_have_come(&self, meeting: u32) -> bool {
         let came = |rank| self.word(1 + MOST + rank).load(Ordering::Acquire);
         (0..self.world).all(|rank| came(rank) >= meeting)
+    }
+
+    /// Returns the word with a bit for each rank that `rank` connects to.
+    fn connections(&self, rank: usize) -> &AtomicU64 {
+        assert!(rank < MOST);
+        // SAFETY: the word is inside the header, behind those of `word`, aligned, mapped as long as `self`, and
+        // accessed as an atomic only.
+        unsafe { AtomicU64::from_ptr(self.base.add(CONNECTIONS + 8 * rank).cast()) }
+    }
+
+    /// Returns which of `peers` (a bit for each rank) this rank has not begun to connect to.
+    pub fn unconnected(&self, peers: u64) -> u64 {
+        peers & !self.connections(self.rank).load(Ordering::Acquire)
+    }
+
+    /// Begins to connect to `peers`.
+    pub fn connect(&self, peers: u64) {
+        self.connections(self.rank)
+            .fetch_or(peers, Ordering::AcqRel);
+    }
+
+    /// Whether each of `peers` connects to this rank too.
+    pub fn are_connected(&self, peers: u64) -> bool {
+        let connects = |rank| self.connections(rank).load(Ordering::Acquire) >> self.rank & 1 == 1;
+        (0..self.world).all(|rank| peers >> rank & 1 == 0 || connects(rank))
     }
 
     /// Removes the file's name. Every rank that needs the file has it open.

@@ -2,7 +2,7 @@
 
 use crate::communicator::Communicator;
 use crate::driver::{self, Runner};
-use crate::mesh::{CHUNK, Mesh};
+use crate::mesh::{CHUNK, MOST, Mesh};
 use crate::reduce::{element_bytes, reduce};
 use crate::{Code, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -52,6 +52,15 @@ impl Operation {
                 Err(Code::INVALID_ARGUMENT)
             }
         }
+    }
+
+    /// Returns a bit for each other rank that takes part.
+    pub fn peers(&self, rank: usize, world: usize) -> u64 {
+        let part = match self.kind {
+            Kind::Send | Kind::Receive => 1 << self.peer,
+            _ => u64::MAX >> (MOST - world),
+        };
+        part & !(1 << rank)
     }
 
     fn bytes(&self) -> usize {

@@ -23,7 +23,15 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
             vector_operation(mnemonic, &operands, &modifiers)
         }
     };
-    let operands: Option<Vec<Operand>> = operands.iter().map(|each| operand(each)).collect();
+    // `0.5` is a constant in the instruction's own format.
+    let number = |text: &str| -> Option<Operand> {
+        let number: f32 = text.parse().ok().filter(|_| mnemonic.contains("_f32"))?;
+        Some(Operand::Constant(number.to_bits().into()))
+    };
+    let operands = operands
+        .iter()
+        .map(|each| operand(each).or_else(|| number(each)));
+    let operands: Option<Vec<Operand>> = operands.collect();
     operands
         .and_then(known)
         .or(is_floating(mnemonic).then_some(Operation::Unmodeled))
@@ -377,6 +385,7 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             ("src1_sel", value) => bytes[1] = Some(byte(value)?),
             ("bitop3", _) if base == "v_bitop3_b32" => {}
             ("op_sel", _) if base == "v_pk_mov_b32" => {}
+            ("op_sel_hi", _) if base == "v_pk_mul_f32" => {}
             _ => return None,
         }
     }

@@ -117,6 +117,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
     Some(match mnemonic {
         "v_mov_b32" => word!(&[Word], |s| s[0]),
         "v_not_b32" => word!(&[Word], |s| !s[0]),
+        "v_bfrev_b32" => word!(&[Word], |s| s[0].reverse_bits()),
         "v_and_b32" => word!(&[Word, Word], |s| s[0] & s[1]),
         "v_or_b32" => word!(&[Word, Word], |s| s[0] | s[1]),
         "v_xor_b32" => word!(&[Word, Word], |s| s[0] ^ s[1]),
@@ -194,6 +195,13 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             let sum = |shift| (float(s[0] >> shift) + float(s[1] >> shift)).to_bits();
             u64::from(sum(32)) << 32 | u64::from(sum(0))
         }),
+        // Two products with one factor, the lower half of the second source.
+        "v_pk_mul_f32" if selects.is_none() && modifiers.contains(&"op_sel_hi:[1,0]") => {
+            wide!(&[Wide, Word], |s| {
+                let product = |shift| (float(s[0] >> shift) * float(s[1])).to_bits();
+                u64::from(product(32)) << 32 | u64::from(product(0))
+            })
+        }
         "v_add_co_u32" => carry!(&[Word, Word], |s| (s[0] + s[1], (s[0] + s[1]) >> 32 != 0)),
         "v_addc_co_u32" => carry!(&[Word, Word, Bit], |s| {
             let sum = s[0] + s[1] + s[2];

@@ -4,7 +4,7 @@ use super::variables::{FROM_LAUNCHER, SYMMEM, VARIABLES, Variable};
 use std::fmt::Write;
 
 /// Variables that only the command and the benchmarks read: name, values, default, effect.
-const OF_THE_COMMAND: [[&str; 4]; 4] = [
+const OF_THE_COMMAND: [[&str; 4]; 5] = [
     [
         "SYMMEM_LOG",
         "a level such as debug, or target=level pairs separated by commas",
@@ -22,6 +22,12 @@ const OF_THE_COMMAND: [[&str; 4]; 4] = [
         "a program",
         "NVSHMEM is not measured",
         "Names the program that benches/baselines/build.sh made, for `symmem bench p2p`",
+    ],
+    [
+        "SYMMEM_FLASHINFER_BASELINE",
+        "a program",
+        "FlashInfer and vLLM are not measured",
+        "Names the program that benches/baselines/build_flashinfer.sh made, for `symmem bench collectives`",
     ],
     [
         "SYMMEM_COMMIT",

@@ -67,6 +67,7 @@ pub fn collectives() -> CollectiveResults {
             graph: Time::from_rounds(&[2000.0]),
             ..PlacementResults::default()
         }),
+        between: None,
         summary: None,
     }
 }

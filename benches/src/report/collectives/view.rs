@@ -76,6 +76,7 @@ fn nccl_tests(section: &CollectiveResults, collective: Collective) -> View {
         section.world,
         how(section),
     )];
+    caption.extend(between(section));
     caption.extend(wrong(section, collective));
     View {
         title: collective.name().into(),
@@ -127,6 +128,19 @@ fn placed(section: &CollectiveResults, point: &CollectivePoint, placement: Place
         Cell::Figure(format!("{busbw:.2}")),
         Cell::Figure("0".into()),
     ]
+}
+
+/// Says which kernel the times include, if there was one.
+fn between(section: &CollectiveResults) -> Option<String> {
+    let between = section.between.as_ref()?;
+    let alone = section.headline(&between.alone);
+    let alone = alone.map_or(String::new(), |time| {
+        format!(", {} µs alone", decimal(time.ns / 1e3))
+    });
+    Some(format!(
+        "Before each looped or replayed call: {}{alone}; time and bandwidth are of both.",
+        between.kernel
+    ))
 }
 
 fn wrong(section: &CollectiveResults, collective: Collective) -> Vec<String> {
@@ -206,14 +220,17 @@ fn times(section: &CollectiveResults, collective: Collective) -> View {
         .collect();
     View {
         title: format!("{}: looped, replayed and single calls", collective.name()),
-        caption: vec![
+        caption: [
             "µs, out of place, then in place: calls back to back, calls replayed from a graph, single calls timed \
              on the host."
                 .into(),
             "algorithm: the selector's choice with blocks×threads of the grid, then the in-place choice if it \
              differs."
                 .into(),
-        ],
+        ]
+        .into_iter()
+        .chain(between(section))
+        .collect(),
         headings,
         rows,
     }
@@ -270,6 +287,7 @@ fn compared(section: &CollectiveResults, collective: Collective) -> Option<View>
             .to_owned(),
         "Replays are compared with replays, loops with loops.".to_owned(),
     ];
+    caption.extend(between(section));
     if let Some(mean) = section.geometric_mean(Some(collective)) {
         caption.push(format!("Geometric mean of the ratios: {mean:.3}."));
     }

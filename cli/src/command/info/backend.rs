@@ -1,5 +1,6 @@
 //! What a backend tells of its devices, links and libraries.
 
+use super::memory::Memory;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use symmem::BackendSource;
@@ -13,6 +14,8 @@ use symmem_bench::report::links;
 pub struct Backend {
     pub devices: Vec<std::result::Result<DeviceDescription, String>>,
     pub lines: Vec<(String, String)>,
+    /// `None` if the backend has no table of functions.
+    pub memory: Option<Memory>,
 }
 
 impl Backend {
@@ -22,6 +25,7 @@ impl Backend {
             return Self {
                 devices: Vec::new(),
                 lines: Vec::new(),
+                memory: None,
             };
         };
         let describe = |ordinal| match source {
@@ -41,6 +45,7 @@ impl Backend {
                 .filter_map(|line| line.split_once('='))
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect(),
+            memory: Some(Memory::look(source)),
         }
     }
 
@@ -79,6 +84,9 @@ impl Backend {
                 let _ = writeln!(text, "  {}", line.trim_end());
             }
         }
+        if let Some(memory) = &self.memory {
+            text += &memory.text();
+        }
         for (name, value) in &self.lines {
             if !name.starts_with("link_") {
                 let _ = writeln!(text, "  {name}: {value}");
@@ -112,6 +120,7 @@ impl Backend {
             "starts": matches!(probe.devices, Ok(1..)),
             "devices": devices,
             "libraries": lines,
+            "start_memory": self.memory.as_ref().map(Memory::json),
         })
     }
 }
@@ -176,6 +185,7 @@ mod tests {
                 line("link_1_0", "no"),
                 line("libx.so.1", "/x"),
             ],
+            memory: None,
         };
         let text = backend.text();
         assert!(

@@ -1,6 +1,7 @@
 //! `symmem info` without options: what was chosen, devices, links, versions, and what is missing or forbidden.
 
 use super::backend::{Backend, describe};
+use super::memory::Memory;
 use symmem::backends::Probe;
 use symmem_bench::report::links;
 
@@ -83,6 +84,7 @@ impl Backend {
                 Some(format!("{what} {value}"))
             })
             .collect();
+        facts.extend(self.memory.as_ref().map(Memory::fact));
         if !versions.is_empty() {
             facts.push(format!("versions: {}", versions.join(", ")));
         }

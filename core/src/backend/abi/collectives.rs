@@ -136,6 +136,9 @@ open_enum!(
         /// Between two barriers, every rank loads all elements that it needs from a multicast address, which reduces
         /// them. Never in place.
         MULTICAST_ONE_SHOT = 12,
+        /// Lamport packets, in which data is its own flag: no barrier, and no more bytes than the data's. One-shot,
+        /// for sums and averages of floating-point types of at most 32 bits.
+        LAMPORT = 13,
     }
 );
 
@@ -167,6 +170,8 @@ open_enum!(
         MULTICAST_REDUCE = 8,
         /// [`MulticastArguments`](super::MulticastArguments) that do not reduce, for any type of element.
         MULTICAST_MOVE = 9,
+        /// [`ReduceLamportArguments`].
+        REDUCE_LAMPORT = 10,
     }
 );
 
@@ -339,6 +344,60 @@ pub struct ReducePacketArguments {
     pub two_shot: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// Buffers of an inbox for Lamport packets; calls use them in turn.
+pub const LAMPORT_BUFFERS: u64 = 2;
+/// Bytes of the counters of [`ReduceLamportArguments`].
+pub const LAMPORT_COUNTER_BYTES: u64 = 16;
+
+/// Arguments of a one-shot reduction in Lamport packets, without a barrier. Every member sends each other member `count`
+/// elements from `sources[p]`, and reduces `count` elements of every member.
+///
+/// A packet is a 32-bit word of data, complemented. Zero is no packet: data that would become zero has all bits set, so
+/// in these types it is NaN, and the sender clears its sign bit. An inbox is zeroed before the first call. It has
+/// [`LAMPORT_BUFFERS`] buffers of `world - 1` parts of `part_bytes`; member `p` sends to part `p` of a member that comes
+/// after it and to part `p - 1` of one that comes before. Calls use the buffers in turn, and zero what they have read.
+/// After a call in which a wait gave up, no call on these inboxes sends. All calls on the same inboxes have the same world
+/// size and `part_bytes`; grids may differ from call to call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ReduceLamportArguments {
+    /// The participating ranks, at least two. Their slots are not used.
+    pub group: CollectiveGroup,
+    /// Each member's inbox as this device addresses it, this rank's own included.
+    pub inboxes: [DeviceAddress; MAX_RANKS],
+    /// The elements that each member reduces, in this rank's memory; the own entry is this rank's share.
+    pub sources: [DeviceAddress; MAX_RANKS],
+    /// Destination of the result, in this rank's memory.
+    pub destination: DeviceAddress,
+    /// Number of elements, equal on all members: at least 1, and at most what a part has room for.
+    pub count: u64,
+    /// This rank's counters: the buffer in turn, one that is zero between calls, and one that is set when a wait has
+    /// given up. 32 bits each, zeroed before the first call.
+    pub counters: DeviceAddress,
+    /// Bytes of a part, a multiple of 16.
+    pub part_bytes: u32,
+    /// Type of the elements: a floating-point type of at most 32 bits.
+    pub element: ElementTypeCode,
+    /// [`ReduceOpCode::SUM`] or [`ReduceOpCode::AVERAGE`].
+    pub reduce: ReduceOpCode,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl ReduceLamportArguments {
+    /// Returns whether Lamport packets can carry a reduction: they need a word that cannot be data.
+    pub const fn can_carry(element: ElementTypeCode, reduce: ReduceOpCode) -> bool {
+        matches!(
+            element,
+            ElementTypeCode::F16
+                | ElementTypeCode::BF16
+                | ElementTypeCode::F32
+                | ElementTypeCode::F8_E4M3
+                | ElementTypeCode::F8_E5M2
+        ) && matches!(reduce, ReduceOpCode::SUM | ReduceOpCode::AVERAGE)
+    }
 }
 
 /// Token or address of an absent send or receive in [`ExchangeArguments`].

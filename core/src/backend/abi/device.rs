@@ -60,8 +60,8 @@ pub struct Capabilities {
     pub get_rows: [TransferRow; 8],
     /// Version of the driver in the vendor's numbering.
     pub driver_version: u32,
-    /// Recommended size, in bytes, of a rank's inbox for reductions by push
-    /// ([`super::ReducePushArguments::inboxes`]); 0 if this backend needs none.
+    /// Most bytes of a rank's inbox for reductions by push ([`super::ReducePushArguments::inboxes`]); 0 if this backend
+    /// needs none.
     pub reduce_inbox_bytes: u32,
 }
 

@@ -86,7 +86,8 @@ pub struct Watch {
     /// A 32-bit word in this rank's device memory, 0 at first. The first wait that sees the abort word sets it to 1,
     /// and the device's other waits then give up at once, without a record. Null if and only if `abort` is null.
     pub aborted: DeviceAddress,
-    /// Nanoseconds from the kernel's start until a wait gives up.
+    /// Nanoseconds from a kernel's first look at the clock, microseconds into its first wait that is not answered at once,
+    /// until a wait gives up.
     pub deadline_ns: u64,
     /// This rank.
     pub rank: u32,
@@ -267,7 +268,7 @@ pub struct WaitRecord {
     pub seen: u32,
     /// 1 if the deadline passed, 2 if the abort word was set.
     pub reason: u32,
-    /// Nanoseconds from the kernel's start until it gave up.
+    /// Nanoseconds from the kernel's first look at the clock until it gave up.
     pub elapsed_ns: u64,
 }
 

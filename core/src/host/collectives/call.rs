@@ -1,6 +1,6 @@
 //! Collectives as a stream receives them: arguments, checks, and dispatch to a family.
 
-use super::{arithmetic, barriered, exchange, members, packets};
+use super::{arithmetic, barriered, exchange, lamport, members, packets};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use crate::host::progress::{Pending, Step};
@@ -13,6 +13,7 @@ pub(crate) enum Collective<'a> {
     Packets(&'a PacketArguments),
     Reduce(&'a ReduceArguments),
     ReducePackets(&'a ReducePacketArguments),
+    ReduceLamport(&'a ReduceLamportArguments),
     Multicast(&'a MulticastArguments),
     Exchange(&'a ExchangeArguments),
 }
@@ -34,6 +35,7 @@ impl Collective<'_> {
                 Self::ReducePackets(arguments) => {
                     packets::advance_reduce_packets(arguments, pending)
                 }
+                Self::ReduceLamport(arguments) => lamport::advance(arguments, pending),
                 Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
                 Self::Exchange(arguments) => {
                     exchange::advance(arguments, pending, |address, _| Some(address))
@@ -48,6 +50,7 @@ impl Collective<'_> {
             Self::Packets(arguments) => &arguments.group,
             Self::Reduce(arguments) => &arguments.group,
             Self::ReducePackets(arguments) => &arguments.group,
+            Self::ReduceLamport(arguments) => &arguments.group,
             Self::Multicast(arguments) => &arguments.group,
             Self::Exchange(arguments) => &arguments.group,
         }
@@ -61,6 +64,7 @@ impl Collective<'_> {
             Self::Packets(_) => "collective_packets",
             Self::Reduce(_) => "collective_reduce",
             Self::ReducePackets(_) => "collective_reduce_packets",
+            Self::ReduceLamport(_) => "collective_reduce_lamport",
             Self::Multicast(_) => "collective_multicast",
             Self::Exchange(_) => "collective_exchange",
         }
@@ -91,6 +95,10 @@ impl Collective<'_> {
         let reduction = match self {
             Self::Reduce(arguments) => Some((arguments.element, arguments.reduce)),
             Self::ReducePackets(arguments) => Some((arguments.element, arguments.reduce)),
+            Self::ReduceLamport(arguments) => {
+                lamport::check(arguments).or_else(refuse)?;
+                Some((arguments.element, arguments.reduce))
+            }
             Self::Move(arguments) | Self::Swap(arguments)
                 if arguments.copies as usize > MAX_RANKS =>
             {

@@ -1,12 +1,13 @@
 //! Collectives on the host: one thread per rank does the work of a grid of one block.
 //!
-//! `members` synchronizes ranks; `barriered` and `packets` are the families of algorithms; `exchange` is send and
+//! `members` synchronizes ranks; `barriered`, `packets` and `lamport` are the families of algorithms; `exchange` is send and
 //! receive; `arithmetic` computes reductions; `rows` is the selector's table; `call` is what a stream receives.
 
 pub(crate) mod arithmetic;
 mod barriered;
 mod call;
 pub(crate) mod exchange;
+mod lamport;
 mod members;
 mod packets;
 pub(crate) mod rows;

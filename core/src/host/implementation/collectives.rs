@@ -64,6 +64,9 @@ impl CollectiveKernels for HostBackend {
             | CollectiveKernel::REDUCE_PUSH => {
                 arithmetic::reduction(element, ReduceOpCode::SUM).is_some()
             }
+            CollectiveKernel::REDUCE_LAMPORT => {
+                ReduceLamportArguments::can_carry(element, ReduceOpCode::SUM)
+            }
             _ => false,
         };
         Ok(known.into())
@@ -148,5 +151,15 @@ impl CollectiveKernels for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::Exchange(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce_lamport(
+        &self,
+        arguments: &ReduceLamportArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the trait method has the same conditions.
+        unsafe { self.collective(Collective::ReduceLamport(arguments), stream) }
     }
 }

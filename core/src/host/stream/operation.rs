@@ -41,6 +41,8 @@ pub(crate) enum Operation {
     Reduce(ReduceArguments),
     /// Reduces in packets.
     ReducePackets(ReducePacketArguments),
+    /// Reduces in Lamport packets.
+    ReduceLamport(ReduceLamportArguments),
     /// Runs a multicast collective, emulated, between two barriers.
     Multicast(MulticastArguments),
     /// Sends and receives.
@@ -125,6 +127,7 @@ impl Submission for Collective<'_> {
             Self::Packets(arguments) => Operation::Packets(*arguments),
             Self::Reduce(arguments) => Operation::Reduce(*arguments),
             Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
+            Self::ReduceLamport(arguments) => Operation::ReduceLamport(*arguments),
             Self::Multicast(arguments) => Operation::Multicast(*arguments),
             Self::Exchange(arguments) => Operation::Exchange(*arguments),
         }
@@ -172,6 +175,9 @@ impl Operation {
                 Self::Reduce(arguments) => return Collective::Reduce(arguments).advance(pending),
                 Self::ReducePackets(arguments) => {
                     return Collective::ReducePackets(arguments).advance(pending);
+                }
+                Self::ReduceLamport(arguments) => {
+                    return Collective::ReduceLamport(arguments).advance(pending);
                 }
                 Self::Multicast(arguments) => {
                     return Collective::Multicast(arguments).advance(pending);

@@ -6,6 +6,7 @@ mod bounds;
 mod collectives;
 mod failures;
 mod graphs;
+mod lamport;
 mod memory;
 mod moves;
 mod signals;

@@ -242,6 +242,7 @@ pub(super) fn move_ranges(launch: &Launch) -> Vec<(u64, u64)> {
 pub(super) fn move_packets(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: PacketArguments = launch.arguments();
     check_grid(launch, PACKET_BLOCKS);
+    check_small_move(launch, &arguments, members(&arguments.group)?);
     let translation = Translation::new(runner);
     translation.group(&mut arguments.group, true)?;
     for member in 0..members(&arguments.group)? {
@@ -253,6 +254,59 @@ pub(super) fn move_packets(launch: &Launch, runner: &Runner) -> Result {
         translation.change(&mut arguments.destinations[member], received)?;
     }
     translation.run(launch, Work::Packets(&arguments))
+}
+
+/// How much a small kernel does in one call, as its name says.
+#[derive(Clone, Copy)]
+pub(super) struct Small {
+    /// The word of the name.
+    pub name: &'static str,
+    /// Packets of a thread for each peer.
+    pub each: u64,
+    /// Whether it serves groups of two only.
+    pub pair: bool,
+}
+
+/// Returns what a small kernel does; `None` for other kernels.
+pub(super) fn small(kernel: &str) -> Option<Small> {
+    const SMALL: [(&str, u64, bool); 4] = [
+        ("few", 1, false),
+        ("pair1", 1, true),
+        ("pair2", 2, true),
+        ("pair4", 4, true),
+    ];
+    let named = |&(name, ..): &(&str, u64, bool)| kernel.split('_').any(|word| word == name);
+    let (name, each, pair) = SMALL.into_iter().find(named)?;
+    Some(Small { name, each, pair })
+}
+
+/// Reports a call that is not one of a small kernel's: it takes one round, and neither odd ends nor odd addresses.
+fn check_small_move(launch: &Launch, arguments: &PacketArguments, world: usize) {
+    let Some(Small { each, pair, .. }) = small(launch.kernel.name) else {
+        return;
+    };
+    let lengths = arguments.send_bytes[..world]
+        .iter()
+        .chain(&arguments.receive_bytes[..world]);
+    let longest = lengths.clone().max().copied().unwrap_or(0);
+    let addresses = arguments.sources[..world]
+        .iter()
+        .chain(&arguments.destinations[..world]);
+    let all = lengths
+        .copied()
+        .chain(addresses.map(|address| address.0))
+        .fold(0, |all, number| all | number);
+    let room = arguments.group.packet_bytes / 2 / world as u64 / 16;
+    let (width, blocks) = (u64::from(launch.threads[0]), u64::from(launch.blocks[0]));
+    let serves = if pair { world == 2 } else { world <= 8 };
+    let fits = longest / 8 <= each * width * blocks && each * width <= room;
+    if !serves || !fits || !all.is_multiple_of(8) {
+        violation(format!(
+            "{} is given up to {longest} bytes in a group of {world}, for {blocks} blocks of {width} threads and \
+             {room} packets of room; the bits of all lengths and addresses are {all:#x}",
+            launch.kernel.name
+        ));
+    }
 }
 
 pub(super) fn packets_ranges(launch: &Launch) -> Vec<(u64, u64)> {

@@ -82,6 +82,7 @@ protocols! {
     an_exchange_holds: 5,
     a_pushed_reduction_holds: 6,
     a_product_of_what_is_gathered_holds: 7,
+    a_sum_in_lamport_packets_holds: 8,
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.

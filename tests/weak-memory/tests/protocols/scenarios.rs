@@ -11,6 +11,7 @@ use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
 
+mod lamport;
 mod product;
 
 /// A program for several ranks.
@@ -21,7 +22,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 8] = [
+pub const SCENARIOS: [Scenario; 9] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -66,6 +67,11 @@ pub const SCENARIOS: [Scenario; 8] = [
             product::KERNELS[1],
         ],
         run: product::product,
+    },
+    Scenario {
+        name: "lamport",
+        kernels: &[lamport::KERNELS[0], lamport::KERNELS[1]],
+        run: lamport::sums,
     },
 ];
 

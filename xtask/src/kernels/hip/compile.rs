@@ -11,7 +11,7 @@ use crate::tools;
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
-pub const MODULES: [&str; 8] = [
+pub const MODULES: [&str; 9] = [
     "base",
     "latency",
     "signals",
@@ -19,6 +19,7 @@ pub const MODULES: [&str; 8] = [
     "reduce",
     "reduce_push",
     "reduce_packets",
+    "reduce_lamport",
     "gathered_gemm",
 ];
 

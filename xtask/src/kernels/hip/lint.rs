@@ -19,10 +19,11 @@ use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
 
 /// Kernels whose packets carry their flags, which order no other accesses.
-const PACKETS: [&str; 3] = [
+const PACKETS: [&str; 4] = [
     "symmem_latency_packet",
     "symmem_move_packets",
     "symmem_reduce_packets_",
+    "symmem_reduce_lamport_",
 ];
 
 /// Kernels that copy or reduce in vectors.
@@ -40,7 +41,7 @@ const PRODUCTS: &str = "symmem_gathered_gemm_";
 
 /// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
 /// record, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 18] = [
+const PUBLICATIONS: [(&str, usize); 19] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -56,6 +57,7 @@ const PUBLICATIONS: [(&str, usize); 18] = [
     ("symmem_swap", 6),
     ("symmem_exchange", 8),
     ("symmem_reduce_packets_", 10),
+    ("symmem_reduce_lamport_", 2),
     ("symmem_reduce_push_", 16),
     ("symmem_reduce_", 6),
     (PRODUCTS, 3),

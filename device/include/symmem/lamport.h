@@ -1,0 +1,181 @@
+// Lamport packets: a word that cannot be data is its own flag. An inbox is full of that word; a sender stores data over
+// it, 16 bytes of data in 16, and the receiver polls the data until no word of it is empty. So a message needs one
+// crossing of the link, no fence, no barrier and no second store. (The method of TensorRT-LLM's one-shot all-reduce,
+// which takes the negative zero as the empty word; the name is for L. Lamport, "Concurrent reading and writing", 1977.)
+//
+// Packets carry the complement of the data, so that the empty word is 0, as in fresh memory. The data that it stands for
+// has all bits set: in every floating-point type of at most 32 bits a NaN, or several. Where data holds it, the sender
+// clears the word's sign bit, and it is still NaN. A rank changes its own elements alike, or members would get different
+// bits. Integers and f64 have no such word.
+//
+// An inbox has two buffers, used in turn, each with a part for every sender. A vector's place in its part follows from its
+// index in the message, and its sender and its receiver are threads of the same index in grids of the same size. So a
+// block waits only for the blocks of its number, and they are resident once a packet of each has come. The receiver
+// empties a place when it has read it. A peer stores there again in the call after next. Its stream begins that one only
+// after it has received all of this rank's packets of the next call, and this rank sends those only after the kernel that
+// empties has completed. (This leans on the boundary between kernels: what a completed kernel stored in its own device's
+// memory is overtaken by no later store.) So in every call each member sends packets to each other and waits for packets
+// from each, and none sends after a call in which a wait gave up: that call's places may still be full.
+#pragma once
+
+#include "symmem/element.h"
+#include "symmem/group.h"
+
+namespace symmem {
+
+// Number of peers whose packets are polled together.
+constexpr int lamport_peers = 7;
+
+// Returns the packet of a vector of data.
+SYMMEM_DEVICE arch::Vector16 to_packet(const arch::Vector16& data) {
+  arch::Vector16 packet;
+  SYMMEM_UNROLL
+  for (int word = 0; word < 4; ++word) {
+    const uint32 complement = ~data.words[word];
+    packet.words[word] = complement == 0 ? 0x80000000u : complement;
+  }
+  return packet;
+}
+
+SYMMEM_DEVICE arch::Vector16 from_packet(const arch::Vector16& packet) {
+  return {{~packet.words[0], ~packet.words[1], ~packet.words[2], ~packet.words[3]}};
+}
+
+// Words arrive independently.
+SYMMEM_DEVICE bool has_arrived(const arch::Vector16& packet) {
+  return packet.words[0] != 0 && packet.words[1] != 0 && packet.words[2] != 0 && packet.words[3] != 0;
+}
+
+// Returns the index of the lowest set bit; `bits` is not 0.
+SYMMEM_DEVICE uint32 lowest_bit(uint32 bits) {
+  uint32 index = 0;
+  SYMMEM_ROLLED
+  while ((bits >> index & 1) == 0) ++index;
+  return index;
+}
+
+// A grid's view of the inboxes in one call. `fixed_world` is the number of members if the compiler shall know it, or 0.
+//
+// The counters are the number of the buffer in turn, the number of blocks that have read it, and whether a wait on these
+// inboxes has given up.
+template <uint32 fixed_world>
+class LamportInboxes {
+ public:
+  // Reads only the arguments, so that it may come before wait_for_prerequisites.
+  SYMMEM_DEVICE LamportInboxes(const ReduceLamportArguments& arguments, Group& group)
+      : arguments_(arguments),
+        group_(group),
+        thread_(arch::block_index() * arch::thread_count() + arch::thread_index()),
+        own_(arguments.inboxes[group.rank()]) {
+    const uint32 next = group.after(1);
+    next_ = arguments.inboxes[next] + offset_at(next);
+  }
+
+  SYMMEM_DEVICE uint32 world() const { return fixed_world != 0 ? fixed_world : group_.world(); }
+  SYMMEM_DEVICE uint32 peers() const { return world() - 1; }
+  // This thread's index in the grid, and the number of threads.
+  SYMMEM_DEVICE uint32 thread() const { return thread_; }
+  SYMMEM_DEVICE uint32 threads() const { return arch::block_count() * arch::thread_count(); }
+
+  // Loads the counters. Called by every thread, before it sends. Returns false if an earlier wait gave up; then it must
+  // not send.
+  SYMMEM_DEVICE bool begin() {
+    const uint32* counters = pointer<const uint32>(arguments_.counters);
+    buffer_ = arch::load(counters);
+    return arch::load_relaxed(counters + 2) == 0;
+  }
+
+  // Store a packet at the next member, or at a given one.
+  SYMMEM_DEVICE void send_to_next(uint32 place, const arch::Vector16& packet) const {
+    arch::store_packet(pointer<arch::Vector16>(next_ + buffer_offset(buffer_) + place * 16ull), packet);
+  }
+  SYMMEM_DEVICE void send_to(uint32 member, uint32 place, const arch::Vector16& packet) const {
+    const uint64 part = arguments_.inboxes[member] + offset_at(member);
+    arch::store_packet(pointer<arch::Vector16>(part + buffer_offset(buffer_) + place * 16ull), packet);
+  }
+
+  // Counts the call. Called by every thread after it has sent.
+  SYMMEM_DEVICE void count() const {
+    arch::block_barrier();
+    if (arch::thread_index() != 0) return;
+    uint32* counters = pointer<uint32>(arguments_.counters);
+    if (arch::arrive_taken(counters + 1) + 1 != arch::block_count()) return;
+    // The last block: all that have sent know the buffer.
+    arch::store(counters, buffer_ ^ 1);
+    arch::reset(counters + 1);
+  }
+
+  // Waits for the packets of up to `most` peers from number `first` on at `rows` places, `stride` apart from `place` on,
+  // all at once, returns their data, and empties the places. `valid` has a bit for each row that there is. Returns false if the wait gave up.
+  template <int most, int rows>
+  SYMMEM_DEVICE bool receive(uint32 first, uint32 place, uint32 stride, uint32 valid,
+                             arch::Vector16 (&data)[most][rows]) {
+    const uint64 from = own_ + buffer_offset(buffer_) + first * static_cast<uint64>(arguments_.part_bytes) + place * 16ull;
+    uint32 missing = 0;
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      if (first + peer < peers()) missing |= valid << (peer * rows);
+    }
+    while (true) {
+      // Only loads and compares here: see Waiter::until_reached.
+      SYMMEM_ROLLED
+      for (uint32 polls = polls_per_clock; polls != 0; --polls) {
+        SYMMEM_UNROLL
+        for (int peer = 0; peer < most; ++peer) {
+          SYMMEM_UNROLL
+          for (int row = 0; row < rows; ++row) {
+            if ((missing >> (peer * rows + row) & 1) == 0) continue;
+            data[peer][row] = arch::load_packet(place_of(from, peer, row, stride));
+          }
+        }
+        SYMMEM_UNROLL
+        for (int peer = 0; peer < most; ++peer) {
+          SYMMEM_UNROLL
+          for (int row = 0; row < rows; ++row) {
+            const uint32 bit = 1u << (peer * rows + row);
+            if ((missing & bit) != 0 && has_arrived(data[peer][row])) {
+              missing &= ~bit;
+              arch::store_packet(place_of(from, peer, row, stride), arch::Vector16{});
+              data[peer][row] = from_packet(data[peer][row]);
+            }
+          }
+        }
+        if (missing == 0) return true;
+        arch::pause();
+      }
+      if (gives_up(first + lowest_bit(missing) / rows)) return false;
+    }
+  }
+
+ private:
+  SYMMEM_DEVICE arch::Vector16* place_of(uint64 from, int peer, int row, uint32 stride) const {
+    return pointer<arch::Vector16>(from + peer * static_cast<uint64>(arguments_.part_bytes) + row * (stride * 16ull));
+  }
+
+  SYMMEM_DEVICE uint64 buffer_offset(uint32 buffer) const {
+    return static_cast<uint64>(buffer * peers()) * arguments_.part_bytes;
+  }
+
+  // Returns the offset of this rank's part in the first buffer of a member's inbox. A member's peers are numbered from 0
+  // to world - 2.
+  SYMMEM_DEVICE uint64 offset_at(uint32 member) const {
+    const uint32 rank = group_.rank();
+    return static_cast<uint64>(rank < member ? rank : rank - 1) * arguments_.part_bytes;
+  }
+
+  SYMMEM_DEVICE bool gives_up(uint32 peer) const {
+    const uint32 member = peer < group_.rank() ? peer : peer + 1;
+    if (!group_.waiter().gives_up(group_.kind(), group_.number(member), group_.channel(), 1, 0)) return false;
+    arch::store_relaxed(pointer<uint32>(arguments_.counters) + 2, 1u);
+    return true;
+  }
+
+  const ReduceLamportArguments& arguments_;
+  Group& group_;
+  const uint32 thread_;
+  const uint64 own_;             // this rank's inbox
+  uint64 next_;                  // this rank's part at the next member
+  uint32 buffer_ = 0;            // in turn
+};
+
+}  // namespace symmem

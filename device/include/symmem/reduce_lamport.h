@@ -1,0 +1,175 @@
+// One-shot sums in Lamport packets: small kernels for the usual calls, and one for all. What is only jumped over costs as
+// much as a tenth of a small kernel's time, since each jump misses the instruction cache. So a small kernel has neither
+// loops over tiles nor code for odd ends, and reads all addresses before it waits for its prerequisites. All kernels'
+// packets are the same, so each member chooses its own.
+#pragma once
+
+#include "symmem/lamport.h"
+
+namespace symmem {
+
+// Reduces this rank's vectors, as packets would bring them, with those of all peers at `place`, in the members' order.
+// Returns false if a wait gave up.
+template <class Element, int most, int rows, uint32 fixed_world, class Operation>
+SYMMEM_DEVICE bool reduce_arrived(LamportInboxes<fixed_world>& inboxes, uint32 rank, const Operation& operation,
+                                  uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[rows],
+                                  arch::Vector16 (&results)[rows]) {
+  Accumulation<Element, 4> sums[rows];
+  SYMMEM_ROLLED
+  for (uint32 first = 0; first < inboxes.peers(); first += most) {
+    arch::Vector16 data[most][rows];
+    if (!inboxes.template receive<most, rows>(first, place, stride, valid, data)) return false;
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      const uint32 number = first + peer;
+      if (number >= inboxes.peers()) continue;
+      SYMMEM_UNROLL
+      for (int row = 0; row < rows; ++row) {
+        if (number == 0) {
+          const arch::Vector16 member_0 = rank == 0 ? own[row] : data[peer][row];
+          sums[row].begin(member_0.words);
+        } else if (number == rank) {
+          sums[row].add(own[row].words, operation);
+        }
+        if (number != 0 || rank == 0) sums[row].add(data[peer][row].words, operation);
+      }
+    }
+  }
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    if (rank == inboxes.peers()) sums[row].add(own[row].words, operation);
+    sums[row].finish(results[row].words, operation, inboxes.world());
+  }
+  return true;
+}
+
+// Sums or averages whole vectors at multiples of 16, at most `rows` per thread. If `fixed_world` is not 2, all members
+// have the same source. Called by every thread of every block, as the other kernels here.
+template <class Element, int most, int rows, uint32 fixed_world>
+SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
+  Group group(arguments.group);
+  LamportInboxes<fixed_world> inboxes(arguments, group);
+  const uint32 rank = group.rank();
+  const uint32 vectors = static_cast<uint32>(arguments.count * sizeof(typename Element::Bits) / 16);
+  const uint32 place = inboxes.thread();
+  const uint32 stride = inboxes.threads();
+  const uint64 mine = arguments.sources[rank] + place * 16ull;
+  const uint64 sent = arguments.sources[group.after(1)] + place * 16ull;
+  const uint64 destination = arguments.destination + place * 16ull;
+  arch::wait_for_prerequisites();
+  // The sources first: their loads wait for nothing.
+  arch::Vector16 own[rows], packets[rows];
+  uint32 valid = 0;
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    own[row] = packets[row] = {};
+    if (place + row * stride >= vectors) continue;
+    valid |= 1u << row;
+    own[row] = arch::load(pointer<const arch::Vector16>(mine + row * (stride * 16ull)));
+    if constexpr (fixed_world == 2) packets[row] = arch::load(pointer<const arch::Vector16>(sent + row * (stride * 16ull)));
+  }
+  if (!inboxes.begin()) valid = 0;
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    if constexpr (fixed_world == 2) {
+      packets[row] = to_packet(packets[row]);
+      own[row] = from_packet(to_packet(own[row]));
+    } else {
+      packets[row] = to_packet(own[row]);
+      own[row] = from_packet(packets[row]);
+    }
+    if ((valid >> row & 1) == 0) continue;
+    inboxes.send_to_next(place + row * stride, packets[row]);
+    if constexpr (fixed_world != 2) {
+      SYMMEM_ROLLED
+      for (uint32 step = 2; step < inboxes.world(); ++step) {
+        inboxes.send_to(group.after(step), place + row * stride, packets[row]);
+      }
+    }
+  }
+  inboxes.count();
+  if (valid == 0) return;
+  arch::Vector16 results[rows];
+  const Sum sum(arguments.reduce);
+  const bool good =
+      reduce_arrived<Element, most, rows, fixed_world>(inboxes, rank, sum, place, stride, valid, own, results);
+  if (!good) return;
+  // The blocks of the peers that this block waits for are resident: they have sent.
+  arch::start_dependents_of_answered();
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    if ((valid >> row & 1) != 0) arch::store(pointer<arch::Vector16>(destination + row * (stride * 16ull)), results[row]);
+  }
+}
+
+// A message of any length at any address, as vectors of which the last may be partial.
+class LamportMessage {
+ public:
+  SYMMEM_DEVICE LamportMessage(uint64 address, uint64 bytes) : address_(address), bytes_(bytes) {}
+
+  // Loads a vector; bytes after the message's end are zero.
+  SYMMEM_DEVICE arch::Vector16 load(uint32 place) const {
+    if (is_whole(place)) return arch::load(pointer<const arch::Vector16>(address_) + place);
+    uint64 low = 0, high = 0;
+    SYMMEM_ROLLED
+    for (uint64 at = place * 16ull; at < (place + 1ull) * 16; ++at) {
+      // Each byte comes in at the upper end.
+      low = low >> 8 | high << 56;
+      high = high >> 8 | static_cast<uint64>(at < bytes_ ? arch::load(pointer<const uint8>(address_ + at)) : 0) << 56;
+    }
+    return {{static_cast<uint32>(low), static_cast<uint32>(low >> 32), static_cast<uint32>(high), static_cast<uint32>(high >> 32)}};
+  }
+
+  SYMMEM_DEVICE void store(uint32 place, const arch::Vector16& vector) const {
+    if (is_whole(place)) {
+      arch::store(pointer<arch::Vector16>(address_) + place, vector);
+      return;
+    }
+    uint64 low = static_cast<uint64>(vector.words[1]) << 32 | vector.words[0];
+    uint64 high = static_cast<uint64>(vector.words[3]) << 32 | vector.words[2];
+    SYMMEM_ROLLED
+    for (uint64 at = place * 16ull; at < (place + 1ull) * 16 && at < bytes_; ++at) {
+      arch::store(pointer<uint8>(address_ + at), static_cast<uint8>(low));
+      low = low >> 8 | high << 56;
+      high >>= 8;
+    }
+  }
+
+ private:
+  SYMMEM_DEVICE bool is_whole(uint32 place) const { return (address_ & 15) == 0 && (place + 1ull) * 16 <= bytes_; }
+
+  const uint64 address_;
+  const uint64 bytes_;
+};
+
+// Sums or averages messages of any length at any address, in any group.
+template <class Element, int most>
+SYMMEM_DEVICE void sum_any(const ReduceLamportArguments& arguments) {
+  Group group(arguments.group);
+  LamportInboxes<0> inboxes(arguments, group);
+  const uint32 rank = group.rank();
+  const uint64 bytes = arguments.count * sizeof(typename Element::Bits);
+  const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);
+  arch::wait_for_prerequisites();
+  const uint32 end = inboxes.begin() ? vectors : 0;
+  SYMMEM_ROLLED
+  for (uint32 place = inboxes.thread(); place < end; place += inboxes.threads()) {
+    SYMMEM_ROLLED
+    for (uint32 step = 1; step < inboxes.world(); ++step) {
+      const uint32 member = group.after(step);
+      inboxes.send_to(member, place, to_packet(LamportMessage(arguments.sources[member], bytes).load(place)));
+    }
+  }
+  inboxes.count();
+  const Sum sum(arguments.reduce);
+  SYMMEM_ROLLED
+  for (uint32 place = inboxes.thread(); place < end; place += inboxes.threads()) {
+    const arch::Vector16 own[1] = {from_packet(to_packet(LamportMessage(arguments.sources[rank], bytes).load(place)))};
+    arch::Vector16 results[1];
+    if (!reduce_arrived<Element, most, 1>(inboxes, rank, sum, place, 0, 1, own, results)) break;
+    LamportMessage(arguments.destination, bytes).store(place, results[0]);
+  }
+  arch::end_waits();
+}
+
+}  // namespace symmem

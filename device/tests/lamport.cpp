@@ -1,0 +1,237 @@
+// Tests reductions in Lamport packets on the host twin. `cargo xtask twin` builds and runs them under AddressSanitizer and
+// UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch grids one after the other,
+// without synchronization between calls. A seed determines types, data, lengths, alignments, kernels and schedule.
+//
+// Verified to fail if what was read is not emptied, if only one buffer is used, if only three of a packet's words are
+// awaited, if a rank takes its own elements as they are, and if a rank sends after a wait has given up.
+#include "../entries/reduce_lamport.h"
+#include "world.h"
+
+namespace {
+
+using Kernel = void (*)(const ReduceLamportArguments&);
+
+// A type's kernels: for all calls, and the small ones, null for 8-bit types.
+struct Kernels {
+  const PlainType& plain;
+  Kernel any, few, pair1, pair2, pair4;
+};
+
+#define SMALL(type, index) \
+  {types[index], symmem_reduce_lamport_##type, symmem_reduce_lamport_few_##type, symmem_reduce_lamport_pair1_##type, symmem_reduce_lamport_pair2_##type, symmem_reduce_lamport_pair4_##type}
+const Kernels kernels[] = {SMALL(f16, 8), SMALL(bf16, 9), SMALL(f32, 10),
+                           {types[12], symmem_reduce_lamport_f8_e4m3, nullptr, nullptr, nullptr, nullptr},
+                           {types[13], symmem_reduce_lamport_f8_e5m2, nullptr, nullptr, nullptr, nullptr}};
+
+bool is_nan(const PlainType& plain, uint64 bits) {
+  if (plain.exponent == 0) return std::isnan(arch::float_of(static_cast<uint32>(bits)));
+  return std::isnan(defined(plain.exponent, plain.mantissa, plain.type == ElementType::f8_e4m3, static_cast<uint32>(bits)));
+}
+
+// The inboxes of all ranks.
+struct Inboxes {
+  uint32 part_bytes;
+  std::vector<std::vector<arch::Vector16>> inboxes;  // per rank
+  std::vector<arch::Vector16> counters;              // per rank
+
+  Inboxes(uint32 ranks, uint32 part_bytes) : part_bytes(part_bytes), counters(ranks) {
+    for (uint32 rank = 0; rank < ranks; ++rank) inboxes.emplace_back(lamport_buffers * (ranks - 1) * part_bytes / 16);
+  }
+
+  ReduceLamportArguments arguments(World& world, uint32 rank) {
+    ReduceLamportArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 member = 0; member < world.ranks; ++member) arguments.inboxes[member] = address(inboxes[member].data());
+    arguments.counters = address(&counters[rank]);
+    arguments.part_bytes = part_bytes;
+    return arguments;
+  }
+};
+
+// One call: an all-reduce, or a reduce-scatter of equal shares.
+struct Call {
+  const Kernels& kernels;
+  ReduceOperation operation;
+  bool scatters, in_place;
+  uint64 count;                         // elements of a share
+  uint32 blocks, threads;               // of the grid, equal on all ranks
+  std::vector<Buffer> inputs, outputs;  // per rank
+  std::vector<Buffer> sent;             // the inputs as packets carry them
+
+  Call(const World& world, uint32 part_bytes, Random& random)
+      : kernels(::kernels[up_to(random, 4)]), operation(static_cast<ReduceOperation>(1 + up_to(random, 1))),
+        scatters(up_to(random, 2) == 0), in_place(!scatters && up_to(random, 1) != 0) {
+    const uint32 width = kernels.plain.bytes;
+    const bool whole = up_to(random, 1) != 0;
+    blocks = 1 + up_to(random, 2);
+    threads = 1 + up_to(random, 3);
+    count = whole ? (1 + up_to(random, part_bytes / 16 - 1)) * (16 / width) : 1 + up_to(random, part_bytes / width - 1);
+    // In half of the cases everything is aligned for the small kernels.
+    const auto offset = [&] { return whole ? up_to(random, 1) * 16 : up_to(random, 16 / width) * width; };
+    const uint64 bytes = count * width;
+    inputs = buffers(world.ranks, bytes * (scatters ? world.ranks : 1), offset);
+    outputs = buffers(world.ranks, bytes, offset);
+    for (Buffer& input : inputs) fill(input, bytes, random);
+  }
+
+  // Mostly small numbers, some words of which all bits are set, and some of random bits.
+  void fill(Buffer& input, uint64 share, Random& random) {
+    const uint32 width = kernels.plain.bytes;
+    for (uint64 at = 0; at < input.size(); at += width) {
+      const uint64 bits = up_to(random, 15) == 0 ? random() : element(kernels.plain, static_cast<uint32>(random() >> 3));
+      std::memcpy(input.memory.data() + input.offset + at, &bits, width);
+    }
+    Buffer packets = input;
+    for (uint64 at = 0; at + 4 <= input.size(); at += 4) {
+      if (up_to(random, 5) == 0 && (at % share) + 4 <= share) std::memset(input.memory.data() + input.offset + at, 0xff, 4);
+    }
+    packets = input;
+    for (uint64 begin = 0; begin < input.size(); begin += share) {
+      for (uint64 at = begin; at + 4 <= begin + share; at += 4) {
+        uint32 word;
+        std::memcpy(&word, packets.memory.data() + packets.offset + at, 4);
+        if (word == ~0u) packets.memory[packets.offset + at + 3] = 0x7f;
+      }
+    }
+    sent.push_back(packets);
+  }
+
+  Buffer& destination(uint32 rank) { return in_place ? inputs[rank] : outputs[rank]; }
+
+  // Returns a kernel that can do the call, any of them.
+  Kernel kernel(const ReduceLamportArguments& arguments, uint64 threads, uint32 dice) const {
+    const uint64 bytes = count * kernels.plain.bytes;
+    uint64 all = bytes | arguments.destination;
+    for (uint32 member = 0; member < arguments.group.world; ++member) all |= arguments.sources[member];
+    if (kernels.few == nullptr || all % 16 != 0) return kernels.any;
+    std::vector<Kernel> able = {kernels.any};
+    if (!scatters && bytes / 16 <= threads) able.push_back(kernels.few);
+    if (arguments.group.world == 2 && bytes / 16 <= threads) able.push_back(kernels.pair1);
+    if (arguments.group.world == 2 && bytes / 16 <= 2 * threads) able.push_back(kernels.pair2);
+    if (arguments.group.world == 2 && bytes / 16 <= 4 * threads) able.push_back(kernels.pair4);
+    return able[dice % able.size()];
+  }
+
+  void launch(World& world, Inboxes& inboxes, uint32 rank, uint32 dice) {
+    ReduceLamportArguments arguments = inboxes.arguments(world, rank);
+    const uint64 share = count * kernels.plain.bytes;
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      arguments.sources[member] = inputs[rank].at(scatters ? member * share : 0);
+    }
+    arguments.destination = destination(rank).at();
+    arguments.count = count;
+    arguments.element = static_cast<uint32>(kernels.plain.type);
+    arguments.reduce = static_cast<uint32>(operation);
+    const Kernel call = kernel(arguments, static_cast<uint64>(blocks) * threads, dice);
+    arch::launch(blocks, threads, 0, [&] { call(arguments); });
+  }
+
+  void check(uint32 ranks, const std::string& what) {
+    const uint32 width = kernels.plain.bytes;
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      const Buffer& got = destination(rank);
+      // A NaN's payload may be any, but the same everywhere.
+      if (!scatters) same(got, 0, bytes_of(destination(0), 0, count * width), "all ranks get the same bits" + what);
+      for (uint64 index = 0; index < count; ++index) {
+        const uint64 at = ((scatters ? rank * count : 0) + index) * width;
+        std::vector<uint64> all;
+        for (const Buffer& one : sent) all.push_back(bits(one, at));
+        const uint64 wanted = reference(kernels.plain, all, operation), found = bits(got, index * width);
+        expect(found == wanted || (is_nan(kernels.plain, found) && is_nan(kernels.plain, wanted)),
+               "each element is reduced once from every rank" + what);
+      }
+    }
+  }
+
+  uint64 bits(const Buffer& buffer, uint64 at) const {
+    uint64 bits = 0;
+    std::memcpy(&bits, buffer.memory.data() + buffer.offset + at, kernels.plain.bytes);
+    return bits;
+  }
+};
+
+void calls(uint32 seed, uint32 ranks) {
+  if (ranks == 1) return;  // there is nobody to send to
+  Random random(seed * 100 + ranks);
+  arch::schedule() = seed;
+  World world(ranks, 1, 1, ranks * 2 * 16, 0);
+  Inboxes inboxes(ranks, 16 * (1 + up_to(random, 19)));
+  std::vector<Call> calls;
+  std::vector<uint32> dice;
+  for (int call = 0; call < 7; ++call) {
+    calls.emplace_back(world, inboxes.part_bytes, random);
+    for (uint32 rank = 0; rank < ranks; ++rank) dice.push_back(static_cast<uint32>(random() >> 8));
+  }
+  std::vector<std::thread> running;
+  for (uint32 rank = 0; rank < ranks; ++rank) {
+    running.emplace_back([&, rank] {
+      for (size_t call = 0; call < calls.size(); ++call) calls[call].launch(world, inboxes, rank, dice[call * ranks + rank]);
+    });
+  }
+  for (auto& thread : running) thread.join();
+  for (size_t call = 0; call < calls.size(); ++call) {
+    calls[call].check(ranks, " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", call " + std::to_string(call) + ")");
+  }
+  expect(world.record.state == 0, "no wait gave up");
+  arch::schedule() = 0;
+}
+
+// Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
+void waits_end() {
+  const Kernel all[] = {symmem_reduce_lamport_f32, symmem_reduce_lamport_few_f32, symmem_reduce_lamport_pair1_f32};
+  for (int kernel = 0; kernel < 3; ++kernel) {
+    for (const bool aborts : {false, true}) {
+      World world(kernel == 2 ? 2 : 3, 2, 2, 3 * 2 * 16, 4);
+      if (!aborts) world.deadline = second / 50;
+      Inboxes inboxes(world.ranks, 64);
+      const Buffer memory(32, 0);
+      ReduceLamportArguments arguments = inboxes.arguments(world, 0);
+      for (uint32 member = 0; member < world.ranks; ++member) arguments.sources[member] = memory.at();
+      arguments.destination = memory.at(16);
+      arguments.count = 4;
+      arguments.reduce = 1;
+      std::thread host([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+      });
+      world.launch(all[kernel], arguments);
+      host.join();
+      const WaitRecord& record = world.record;
+      expect(record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 && record.peer == 11 &&
+                 record.expected == 1 && record.seen == 0 && record.reason == (aborts ? 2u : 1u),
+             "a wait for packets ends, and its record tells who waited for whom");
+    }
+  }
+}
+
+// A rank that has given up sends no more: else its later packets would overwrite those that a late peer has not read.
+void a_late_peer_gets_what_was_sent_to_it() {
+  World world(2, 1, 4, 2 * 2 * 16, 0);
+  Inboxes inboxes(2, 64);
+  const auto call = [&](uint32 rank, float number, uint64 deadline) {
+    world.deadline = deadline;
+    const std::vector<float> input(4, number);
+    std::vector<float> output(4, -1);
+    ReduceLamportArguments arguments = inboxes.arguments(world, rank);
+    arguments.sources[0] = arguments.sources[1] = address(input.data());
+    arguments.destination = address(output.data());
+    arguments.count = 4;
+    arguments.reduce = 1;
+    world.launch(symmem_reduce_lamport_f32, arguments);
+    return output;
+  };
+  for (int later = 0; later < 4; ++later) call(0, 1.0f + static_cast<float>(later), second / 100);
+  expect(world.record.state == 2, "a rank whose peer does not come gives up");
+  world.record = {};
+  expect(call(1, 10, 60 * second) == std::vector<float>(4, 11) && world.record.state == 0, "a late peer adds what was sent to it");
+  call(1, 10, second / 100);
+  expect(world.record.state == 2, "a late peer waits in vain for what was not sent");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  waits_end();
+  a_late_peer_gets_what_was_sent_to_it();
+  return run_seeds(count, words, "Lamport packets on the host twin", 8, calls);
+}
