@@ -7,6 +7,7 @@ use fake_packages::FAKES;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Returns a library that records the names that a process looks up, when it is preloaded.
 #[allow(dead_code, reason = "few test binaries record look-ups")]
@@ -153,8 +154,11 @@ pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
         );
         places.into_iter().for_each(|place| bytes[place] = b'x');
     }
-    // Other tests may have the file of an earlier run open, so it is replaced instead of changed.
-    let fresh = to.with_extension(format!("{}", std::process::id()));
+    // Other tests may have the file of an earlier run open, so it is replaced instead of changed. Tests of this process
+    // may place the same file at once.
+    static COPIES: AtomicU32 = AtomicU32::new(0);
+    let copy = COPIES.fetch_add(1, Ordering::Relaxed);
+    let fresh = to.with_extension(format!("{}-{copy}", std::process::id()));
     std::fs::write(&fresh, bytes).expect("a copy of the library");
     std::fs::rename(&fresh, to).expect("the copy's name");
 }
