@@ -55,13 +55,20 @@ struct SplitRing {
 struct Warpgroups {
   SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - 128; }
   SYMMEM_DEVICE uint32 count() const { return threads - 128; }
-  SYMMEM_DEVICE void barrier() const { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
+  // Warps come whole: see arch::block_barrier.
+  SYMMEM_DEVICE void barrier() const {
+    asm volatile(
+        "bar.warp.sync 0xffffffff;\n\t"
+        "barrier.sync.aligned 1, 256;" ::
+            : "memory");
+  }
   SYMMEM_DEVICE bool all(bool condition) const {
     uint32 all;
     asm volatile(
         "{ .reg .pred p, q;\n\t"
         "setp.ne.u32 p, %1, 0;\n\t"
-        "barrier.red.and.pred q, 1, 256, p;\n\t"
+        "bar.warp.sync 0xffffffff;\n\t"
+        "barrier.red.and.pred.aligned q, 1, 256, p;\n\t"
         "selp.u32 %0, 1, 0, q; }"
         : "=r"(all)
         : "r"(static_cast<uint32>(condition))

@@ -12,6 +12,8 @@
 //!   would answer that peer. (The lint takes it that threads branch alike on the result of a vote.) Tagged as answered,
 //!   they may start while threads wait, but after a wait for a peer: the sources prove that all peers' blocks are
 //!   resident then.
+//! - Warps come to the block's barriers whole: right after a barrier of the warp, and to the aligned form. Blocks whose
+//!   warps came in parts went on without a thread that still polled; see `arch_ptx.h`.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
 //!   fence, since the members' own addresses access the same memory.
@@ -106,8 +108,10 @@ pub fn ptx(name: &str, text: &str) -> Vec<String> {
             let Item::Statement(statement) = item else {
                 continue;
             };
+            let before = index.checked_sub(1).map(|before| &function.items[before]);
             let complaints = [
                 scope(statement),
+                whole_warps(statement, before),
                 facts.and_then(|facts| order(statement, facts)),
                 facts.and_then(|facts| dependents(statement, waits.at(index), facts)),
                 facts.and_then(|facts| answered(statement, waits.precede(index), facts)),
@@ -161,6 +165,27 @@ fn scope(statement: &Statement) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Checks a barrier of a block's threads by the item in front of it.
+fn whole_warps(statement: &Statement, before: Option<&Item>) -> Option<&'static str> {
+    let is_barrier = matches!(statement.operation(), "barrier" | "bar")
+        && ["sync", "red", "arrive"]
+            .iter()
+            .any(|kind| statement.has(kind))
+        && !statement.has("warp")
+        && !statement.has("cluster");
+    let meets = |item: &Item| {
+        matches!(item, Item::Statement(each) if each.mnemonic == "bar.warp.sync"
+            && each.operands == "0xffffffff" && !each.predicated)
+    };
+    let is_aligned = statement.operation() == "bar" || statement.has("aligned");
+    if !is_barrier || (is_aligned && before.is_some_and(meets)) {
+        return None;
+    }
+    Some(
+        "a warp may come to the barrier in parts: use the aligned form, right after bar.warp.sync 0xffffffff",
+    )
 }
 
 /// Checks one access to a multicast address by itself.
@@ -539,7 +564,20 @@ mod tests {
     /// A loop of one thread that waits for a peer's flag.
     const POLL: &str = "@%p9 bra $OVER;\n$POLL:\nld.relaxed.sys.global.b32 %r9, [%rd9];\n@%p8 bra $POLL;\n$OVER:\n";
     const START: &str = "griddepcontrol.launch_dependents;\n";
-    const VOTE: &str = "barrier.red.and.pred q, 0, p;\n";
+    const VOTE: &str = "bar.warp.sync 0xffffffff;\nbarrier.red.and.pred.aligned q, 0, p;\n";
+    const BARRIER: &str = "bar.warp.sync 0xffffffff;\nbarrier.sync.aligned 0;\n";
+
+    #[test]
+    fn catches_barriers_to_which_a_warp_may_come_in_parts() {
+        assert!(complaints(&format!("{VOTE}{BARRIER}")).is_empty());
+        let in_parts = "a warp may come to the barrier in parts";
+        catches("bar.warp.sync 0xffffffff;\nbarrier.sync 0;", in_parts);
+        catches(&VOTE.replace(".aligned", ""), in_parts);
+        catches("barrier.sync.aligned 0;", in_parts);
+        catches("bar.warp.sync 1;\nbar.sync 0;", in_parts);
+        catches("bar.warp.sync 0xffffffff;\n$L1:\nbar.sync 0;", in_parts);
+        assert!(complaints("barrier.cluster.wait.acquire.aligned;").is_empty());
+    }
 
     #[test]
     fn catches_dependents_that_start_before_a_wait_for_a_peer() {
@@ -572,10 +610,16 @@ mod tests {
     fn catches_dependents_that_start_while_another_thread_waits_for_a_peer() {
         let waiting = "while a thread of the block may wait";
         catches(&format!("{POLL}{START}"), waiting);
-        catches(&format!("barrier.sync 0;\n{POLL}{START}"), waiting);
-        catches(&format!("{POLL}barrier.sync 1, 256;\n{START}"), waiting);
-        catches(&format!("{POLL}@%p1 barrier.sync 0;\n{START}"), waiting);
-        assert!(complaints(&format!("{POLL}barrier.sync 0;\n{START}")).is_empty());
+        catches(&format!("{BARRIER}{POLL}{START}"), waiting);
+        catches(
+            &format!("{POLL}bar.warp.sync 0xffffffff;\nbar.sync 1, 256;\n{START}"),
+            waiting,
+        );
+        catches(
+            &format!("{POLL}bar.warp.sync 0xffffffff;\n@%p1 bar.sync 0;\n{START}"),
+            waiting,
+        );
+        assert!(complaints(&format!("{POLL}{BARRIER}{START}")).is_empty());
         assert!(
             complaints(&format!(
                 "{POLL}barrier.cluster.wait.acquire.aligned;\n{START}"

@@ -70,7 +70,7 @@ impl Waits {
 pub fn is_block_barrier(statement: &Statement) -> bool {
     let whole = match statement.mnemonic.as_str() {
         // Other barriers, and those with a number of threads, are for a part of the block.
-        "barrier.sync" | "bar.sync" => statement.operands == "0",
+        "barrier.sync" | "barrier.sync.aligned" | "bar.sync" => statement.operands == "0",
         mnemonic if mnemonic.starts_with("barrier.cluster.wait") => true,
         _ => is_vote(statement),
     };
