@@ -80,6 +80,7 @@ pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
 pub use base::variables::{VARIABLES, Variable};
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
+pub use buffer::device_slice::{DeviceSlice, Operand};
 pub use buffer::slice::Slice;
 pub use buffer::symmetric::SymmetricBuffer;
 pub use buffer::views::{MulticastView, RawView};

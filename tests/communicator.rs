@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 use symmem::backend::abi::DeviceAddress;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{BackendSource, Communicator, Configuration, Error, Result, SignalPlacement};
+use symmem::{
+    BackendSource, Communicator, Configuration, DeviceSlice, Error, ReduceOp, Result,
+    SignalPlacement,
+};
 
 /// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -272,4 +275,111 @@ fn a_stream_is_captured_once_at_a_time() {
     }) {
         result.expect("the outer capture goes on");
     }
+}
+
+/// The address of an element of a vector, for a [`DeviceSlice`].
+fn address_of<T>(elements: &mut [T]) -> DeviceAddress {
+    DeviceAddress(elements.as_mut_ptr() as u64)
+}
+
+#[test]
+fn vectors_at_any_address_are_summed_and_gathered_as_they_are() {
+    const LENGTH: usize = 1003;
+    let results = world(3, |communicator| {
+        let rank = communicator.rank();
+        let stream = communicator.stream()?;
+        // Each rank begins elsewhere, rank 1 at an odd address.
+        let mut bytes = vec![0xa5u8; (LENGTH + 8) * 4];
+        let first = 4 * rank + rank % 2;
+        let source: Vec<u8> = (0..LENGTH as u32)
+            .flat_map(|index| (index * 3 + rank as u32).to_ne_bytes())
+            .collect();
+        bytes[first..][..source.len()].copy_from_slice(&source);
+        let mut sum = vec![7u32; LENGTH + 2];
+        let mut all = vec![9u32; 3 * LENGTH];
+        // SAFETY: all three vectors live until the stream was synchronized below, and nothing else touches them.
+        let (part, to, whole) = unsafe {
+            (
+                communicator.device_slice::<u32>(address_of(&mut bytes[first..]), LENGTH)?,
+                communicator.device_slice::<u32>(address_of(&mut sum), LENGTH + 2)?,
+                communicator.device_slice::<u32>(address_of(&mut all), 3 * LENGTH)?,
+            )
+        };
+        stream.all_reduce(to.slice(1..=LENGTH)?, part, ReduceOp::Sum)?;
+        stream.all_gather(whole, part)?;
+        stream.synchronize()?;
+        let intact = bytes[..first].iter().all(|byte| *byte == 0xa5)
+            && bytes[first + 4 * LENGTH..].iter().all(|byte| *byte == 0xa5);
+        Result::Ok((sum, all, intact))
+    });
+    for result in results {
+        let (sum, all, intact) = result.expect("every call is served");
+        assert_eq!(
+            (sum[0], sum[LENGTH + 1]),
+            (7, 7),
+            "what is beside the range"
+        );
+        for index in 0..LENGTH {
+            assert_eq!(sum[1 + index], 9 * index as u32 + 3);
+            for rank in 0..3 {
+                assert_eq!(all[rank * LENGTH + index], 3 * index as u32 + rank as u32);
+            }
+        }
+        assert!(intact);
+    }
+}
+
+#[test]
+fn a_slice_that_no_memory_can_be_is_refused() {
+    world(1, |communicator| {
+        let refused = |address, length| {
+            // SAFETY: nothing uses the slice.
+            let made = unsafe { communicator.device_slice::<u64>(DeviceAddress(address), length) };
+            made.expect_err("there is no such memory").to_string()
+        };
+        assert!(refused(0, 1).contains("1 elements of 8 bytes at 0x0"));
+        refused(8, usize::MAX);
+        refused(u64::MAX - 7, 2);
+        // SAFETY: it has no elements.
+        let empty = unsafe { communicator.device_slice::<u64>(DeviceAddress::NULL, 0) };
+        assert!(empty.expect("no elements need no memory").is_empty());
+    });
+}
+
+#[test]
+fn lengths_and_overlaps_of_vectors_are_checked_before_anything_is_enqueued() {
+    world(2, |communicator| {
+        let stream = communicator.stream().expect("a stream");
+        let mut numbers = vec![0u32; 100];
+        // SAFETY: every call below is refused.
+        let all = unsafe { communicator.device_slice::<u32>(address_of(&mut numbers), 100) };
+        let all = all.expect("a vector of the host");
+        let part = |range| all.slice(range).expect("a part");
+        for refused in [
+            stream.all_reduce(part(0..10), part(20..31), ReduceOp::Sum),
+            stream.all_reduce(part(0..10), part(5..15), ReduceOp::Sum),
+            stream.all_gather(part(0..10), part(20..26)),
+            stream.broadcast(2, part(0..10), part(20..30)),
+        ] {
+            let error = refused.expect_err("refused");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        }
+        assert!(all.slice(99..101).is_err());
+        assert_eq!(numbers, vec![0; 100]);
+        communicator.check().expect("nothing has happened");
+    });
+}
+
+#[test]
+fn an_algorithm_that_loads_from_peers_is_refused_for_memory_that_they_do_not_know() {
+    world(2, |communicator| {
+        let stream = communicator.stream().expect("a stream");
+        let buffer = communicator.allocate::<f32>(&[64]).expect("a buffer");
+        let own = DeviceSlice::from(buffer.slice(..).expect("all of it"));
+        let options = symmem::CollectiveOptions::new().algorithm(symmem::Algorithm::TwoShot);
+        let refused = stream.with(&options).all_reduce(own, own, ReduceOp::Sum);
+        let error = refused.expect_err("there are no addresses").to_string();
+        assert!(error.contains("needs symmetric buffers"), "{error}");
+        assert!(error.contains("PACKETS_TWO_SHOT"), "{error}");
+    });
 }

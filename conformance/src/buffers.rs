@@ -65,14 +65,15 @@ pub(super) trait Memory: Any {
         from: Part,
         options: &TransferOptions,
     ) -> Result<()>;
-    /// Enqueues a collective with the arguments of its member `rank`.
+    /// Enqueues a collective with the arguments of its member `rank`. The operands with `true` are memory that only this
+    /// rank knows.
     fn collective(
         &self,
         calls: Collectives<'_>,
         call: &Call,
         rank: usize,
-        to: Part,
-        from: Part,
+        to: (Part, bool),
+        from: (Part, bool),
     ) -> Result<()>;
     /// Frees both buffers. Collective.
     fn free(self: Box<Self>) -> Result<()>;
@@ -192,10 +193,11 @@ impl<T: Reducible> Memory for Buffers<T> {
         calls: Collectives<'_>,
         call: &Call,
         rank: usize,
-        to: Part,
-        from: Part,
+        (to, own_to): (Part, bool),
+        (from, own_from): (Part, bool),
     ) -> Result<()> {
-        enqueue(calls, call, rank, self.part(to)?, self.part(from)?)
+        let to = (self.part(to)?, own_to);
+        enqueue(calls, call, rank, to, (self.part(from)?, own_from))
     }
 
     fn free(self: Box<Self>) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Registration of memory that the caller owns. If memory of this kind cannot be shared, registration
-//! must fail with `NotShareable`, and a staged copy must work.
+//! Memory that the caller owns: its registration, and collectives on it without. If memory of this kind cannot be
+//! shared, registration must fail with `NotShareable`, and a staged copy must work.
 
 use super::buffers::{Buffers, Memory};
 use super::context::Context;
@@ -8,7 +8,7 @@ use super::findings::Findings;
 use super::pattern::{Tag, difference, elements};
 use symmem::backend::abi::DeviceAddress;
 use symmem::backend::{Backend, SymmetricMemory};
-use symmem::{Error, Reducible, Result, SymmetricBuffer};
+use symmem::{DeviceSlice, Error, Reducible, Result, SymmetricBuffer};
 
 /// Length of the memory, in elements.
 const LENGTH: usize = 1000;
@@ -82,6 +82,7 @@ fn allocated<T: Reducible>(
     {
         findings.push(format!("the backend allocated nothing: {told}"));
     } else if let Ok(own) = &own {
+        unregistered(context, buffers, own.address, findings)?;
         // SAFETY: the memory was allocated above, and is freed only after every rank has freed the buffer.
         match unsafe { communicator.register::<T>(own.address, &[LENGTH]) } {
             Ok(buffer) => {
@@ -108,6 +109,33 @@ fn allocated<T: Reducible>(
         if let Err(failure) = unsafe { backend.free(own.handle) } {
             findings.push(format!("freeing: {failure}"));
         }
+    }
+    Ok(())
+}
+
+/// Broadcasts from symmetric memory to the memory at `address`, which no peer knows, and on from there.
+fn unregistered<T: Reducible>(
+    context: &Context<'_>,
+    buffers: &Buffers<T>,
+    address: DeviceAddress,
+    findings: &mut Findings,
+) -> Result<()> {
+    let communicator = context.communicator;
+    let (rank, last) = (communicator.rank(), communicator.world_size() - 1);
+    let stream = &context.streams[0];
+    let data: Vec<T> = elements(tag(context, rank, 2), LENGTH);
+    buffers.source.write(stream, 0, &data)?;
+    // SAFETY: the caller allocated as many elements, and frees them after `read` below has waited for the stream.
+    let own = unsafe { communicator.device_slice::<T>(address, LENGTH)? };
+    stream.broadcast(0, own, buffers.source.slice(..LENGTH)?)?;
+    let copy = buffers.destination.slice(..LENGTH)?;
+    stream.broadcast(last, DeviceSlice::from(copy), own)?;
+    let mut seen = vec![T::new_zeroed(); LENGTH];
+    buffers.destination.read(stream, 0, &mut seen)?;
+    if let Some(found) = difference(&seen, &elements(tag(context, 0, 2), LENGTH)) {
+        findings.push(format!(
+            "memory that no peer knows, broadcast twice: {found:?}"
+        ));
     }
     Ok(())
 }

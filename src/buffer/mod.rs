@@ -1,5 +1,6 @@
 //! Symmetric buffers, their slices and views.
 
+pub(crate) mod device_slice;
 mod handle;
 mod making;
 mod nccl;

@@ -3,7 +3,7 @@
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::rank::allocation::Allocation;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::world::world::World;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -98,9 +98,14 @@ impl<'a, T: Element> Slice<'a, T> {
         self.world
     }
 
-    pub(crate) fn operand(&self) -> Operand<'a> {
+    /// Returns the number of the buffer, the same on all ranks.
+    pub(crate) fn number(&self) -> u64 {
+        self.allocation.number
+    }
+
+    pub(crate) fn memory(&self) -> MemoryRange<'a> {
         let size = size_of::<T>();
-        Operand::new(
+        MemoryRange::new(
             self.allocation,
             (self.offset * size) as u64,
             (self.length * size) as u64,
@@ -110,7 +115,7 @@ impl<'a, T: Element> Slice<'a, T> {
     pub(crate) fn untyped(&self) -> UntypedSlice<'a> {
         UntypedSlice {
             world: self.world,
-            operand: self.operand(),
+            memory: self.memory(),
             length: self.length,
         }
     }
@@ -120,7 +125,7 @@ impl<'a, T: Element> Slice<'a, T> {
 #[derive(Clone, Copy)]
 pub(crate) struct UntypedSlice<'a> {
     pub(crate) world: &'a Arc<World>,
-    pub(crate) operand: Operand<'a>,
+    pub(crate) memory: MemoryRange<'a>,
     /// Length, in elements.
     pub(crate) length: usize,
 }

@@ -5,11 +5,12 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
+use crate::buffer::device_slice::Operand;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
 use crate::stream::queue::Queue;
 
@@ -17,7 +18,8 @@ use crate::stream::queue::Queue;
 ///
 /// Every verb enqueues its work and returns; [`crate::Stream::synchronize`] waits. Every member makes the same
 /// calls in the same order on a channel; calls on different channels do not wait for each other. Slices are
-/// symmetric: every member passes the same part of the same buffer, unless a verb says otherwise. `world` is
+/// symmetric: every member passes the same part of the same buffer, unless a verb says otherwise. If one operand is a
+/// [`DeviceSlice`](crate::DeviceSlice), every member passes one, and each may pass any memory. `world` is
 /// the number of members, `rank` this rank's number among them.
 ///
 /// ```no_run
@@ -63,8 +65,8 @@ impl Collectives<'_> {
     /// returns the error.
     pub fn all_reduce<'a, T: Reducible>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         let request = self.reduction("all_reduce", destination.into(), source.into(), operator)?;
@@ -79,8 +81,8 @@ impl Collectives<'_> {
     pub fn reduce<'a, T: Reducible>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
@@ -99,8 +101,8 @@ impl Collectives<'_> {
     /// As [`Collectives::all_reduce`].
     pub fn reduce_scatter<'a, T: Reducible>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
@@ -123,8 +125,8 @@ impl Collectives<'_> {
     /// As [`Collectives::all_reduce`].
     pub fn all_gather<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let operation = CollectiveOperationCode::ALL_GATHER;
         let request = self.movement("all_gather", operation, destination.into(), source.into())?;
@@ -138,8 +140,8 @@ impl Collectives<'_> {
     /// As [`Collectives::all_reduce`].
     pub fn all_gather_v<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         counts: &[usize],
     ) -> Result<()> {
         let operation = CollectiveOperationCode::ALL_GATHER_V;
@@ -157,8 +159,8 @@ impl Collectives<'_> {
     pub fn broadcast<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let operation = CollectiveOperationCode::BROADCAST;
         let request = Request {
@@ -175,8 +177,8 @@ impl Collectives<'_> {
     /// As [`Collectives::all_reduce`].
     pub fn all_to_all<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let operation = CollectiveOperationCode::ALL_TO_ALL;
         let request = self.movement("all_to_all", operation, destination.into(), source.into())?;
@@ -194,7 +196,7 @@ impl Collectives<'_> {
     #[allow(clippy::too_many_arguments, reason = "MPI's arguments, in two groups")]
     pub fn all_to_all_v<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
         received: &[usize],
         received_at: &[usize],
         source: impl Into<Slice<'a, T>>,
@@ -220,8 +222,8 @@ impl Collectives<'_> {
     pub fn gather<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let operation = CollectiveOperationCode::GATHER;
         let request = Request {
@@ -240,8 +242,8 @@ impl Collectives<'_> {
     pub fn scatter<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let operation = CollectiveOperationCode::SCATTER;
         let request = Request {
@@ -269,7 +271,7 @@ impl Collectives<'_> {
     pub fn recv<'a, T: Element>(
         &self,
         peer: usize,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let mut exchange = self.exchange();
         exchange.recv(peer, destination.into())?;
@@ -291,21 +293,21 @@ impl Collectives<'_> {
     }
 
     /// Checks that a slice is this communicator's.
-    pub(crate) fn operand<'b>(
+    pub(crate) fn memory<'b>(
         &self,
         name: &'static str,
         slice: UntypedSlice<'b>,
-    ) -> Result<Operand<'b>> {
+    ) -> Result<MemoryRange<'b>> {
         self.queue.check_same(slice.world, name)?;
-        Ok(slice.operand)
+        Ok(slice.memory)
     }
 
     /// Makes the request of a reduction, an all-reduce by default.
     fn reduction<'b, T: Reducible>(
         &self,
         name: &'static str,
-        destination: Slice<'b, T>,
-        source: Slice<'b, T>,
+        destination: Operand<'b, T>,
+        source: Operand<'b, T>,
         operator: ReduceOp,
     ) -> Result<Request<'b>> {
         let operation = CollectiveOperationCode::ALL_REDUCE;
@@ -321,8 +323,8 @@ impl Collectives<'_> {
         &self,
         name: &'static str,
         operation: CollectiveOperationCode,
-        destination: Slice<'b, T>,
-        source: Slice<'b, T>,
+        destination: Operand<'b, T>,
+        source: Operand<'b, T>,
     ) -> Result<Request<'b>> {
         let slices = (destination.untyped(), source.untyped());
         self.request(name, operation, slices, size_of::<T>())
@@ -343,8 +345,8 @@ impl Collectives<'_> {
             reduce: ReduceOpCode::default(),
             root: 0,
             counts: None,
-            destination: self.operand(name, destination)?,
-            source: self.operand(name, source)?,
+            destination: self.memory(name, destination)?,
+            source: self.memory(name, source)?,
         })
     }
 }

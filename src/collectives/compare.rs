@@ -13,7 +13,7 @@ use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
 use crate::group::membership::Membership;
 use crate::rank::context::Context;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use std::time::{Duration, Instant};
 
 /// Separates values; occurs in none of them.
@@ -57,12 +57,14 @@ fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
 fn call_fields(call: &Request<'_>) -> [Field; 8] {
     let number = |value: u64| value.to_string();
     let (to, from) = (&call.destination, &call.source);
-    let whose = |offset: u64, bytes: u64, allocation: u64| {
-        format!("{bytes} bytes at {offset} of buffer {allocation}")
+    let whose = |offset: u64, bytes: u64, allocation: Option<u64>| match allocation {
+        Some(allocation) => format!("{bytes} bytes at {offset} of buffer {allocation}"),
+        // Where it is concerns no other member.
+        None => format!("{bytes} bytes of device memory"),
     };
     // In place each member's smaller range is its own part of the larger one.
     let same = to.number() == from.number();
-    let small = |extent: &Operand<'_>, other: u64| {
+    let small = |extent: &MemoryRange<'_>, other: u64| {
         if same && extent.bytes() < other {
             whose(0, extent.bytes(), extent.number())
         } else {
@@ -84,7 +86,7 @@ fn call_fields(call: &Request<'_>) -> [Field; 8] {
             "the source",
             if call.counts.is_some() {
                 // Each member's source has its own length.
-                number(from.number())
+                from.number().map_or("device memory".into(), number)
             } else {
                 small(from, to.bytes())
             },

@@ -8,6 +8,7 @@ use crate::backend::CollectiveKernels as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::buffer::device_slice::Operand;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
@@ -19,7 +20,7 @@ use crate::collectives::select::{choose, membership};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::group::nccl;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
 
 /// The operation's name in errors.
@@ -37,7 +38,7 @@ struct Entry<'b> {
     peer: usize,
     sends: bool,
     element_bytes: u64,
-    operand: Operand<'b>,
+    memory: MemoryRange<'b>,
 }
 
 impl Entry<'_> {
@@ -46,7 +47,7 @@ impl Entry<'_> {
             member: self.peer,
             sends: self.sends,
             element_bytes: self.element_bytes,
-            bytes: self.operand.bytes(),
+            bytes: self.memory.bytes(),
         }
     }
 }
@@ -110,7 +111,7 @@ impl<'b> Exchange<'b> {
     pub fn recv<T: Element>(
         &mut self,
         peer: usize,
-        destination: impl Into<Slice<'b, T>>,
+        destination: impl Into<Operand<'b, T>>,
     ) -> Result<()> {
         self.add("recv", peer, destination.into().untyped(), size_of::<T>())
     }
@@ -140,7 +141,7 @@ impl<'b> Exchange<'b> {
             peer,
             sends: name == "send",
             element_bytes: element_bytes.max(1) as u64,
-            operand: slice.operand,
+            memory: slice.memory,
         };
         match self.inline.get_mut(self.length) {
             Some(place) => *place = Some(entry),
@@ -234,10 +235,7 @@ impl<'q> Collectives<'q> {
         let world = queue.world();
         world.health.check()?;
         let membership = membership(world, NAME, options)?;
-        let (to, from) = (
-            self.operand(NAME, destination)?,
-            self.operand(NAME, source)?,
-        );
+        let (to, from) = (self.memory(NAME, destination)?, self.memory(NAME, source)?);
         let members = membership.world();
         let element_bytes = element_bytes.max(1) as u64;
         let ranges = Ranges {
@@ -268,11 +266,11 @@ impl<'q> Collectives<'q> {
         let entries = (0..members).flat_map(|peer| {
             let pair = ranges.pair(peer).ok();
             pair.into_iter().flat_map(move |(sent, received)| {
-                let entry = |sends, operand| Entry {
+                let entry = |sends, memory| Entry {
                     peer,
                     sends,
                     element_bytes,
-                    operand,
+                    memory,
                 };
                 [entry(true, sent), entry(false, received)]
             })
@@ -313,6 +311,7 @@ impl<'c> Call<'c> {
         let library = world.collectives.nccl.of(options.provider, true);
         let library = library.filter(|_| membership.whole);
         let query = Query {
+            own_memory: false,
             push_channels: 0,
             lamport_bytes: 0,
             multicast: false,
@@ -351,8 +350,8 @@ impl<'c> Call<'c> {
         submit.follow(self.membership.sequence(self.options.channel), u32::MAX);
         let rank = submit.rank();
         let messages = entries.map(|entry| {
-            let address = submit.address(&entry.operand, rank);
-            (entry.peer, entry.sends, address, entry.operand.bytes())
+            let address = submit.address(&entry.memory, rank);
+            (entry.peer, entry.sends, address, entry.memory.bytes())
         });
         // SAFETY: the ranges are inside live allocations, which `submit` keeps. NCCL sees whether both ranks of a
         // pair mean the same message.
@@ -411,17 +410,19 @@ impl<'c> Call<'c> {
         for Entry {
             peer,
             sends,
-            operand,
+            memory,
             ..
         } in entries
         {
-            let address = submit.address(&operand, shared.rank);
+            let address = submit.address(&memory, shared.rank);
             if sends {
-                arguments.send_tokens[peer] = operand.row() << TOKEN_OFFSET_BITS | operand.offset();
-                arguments.send_bytes[peer] = operand.bytes();
+                // Sends are of symmetric buffers, which have a row in the address table.
+                let token = |row: u64| row << TOKEN_OFFSET_BITS | memory.offset();
+                arguments.send_tokens[peer] = memory.row().map_or(NO_TOKEN, token);
+                arguments.send_bytes[peer] = memory.bytes();
             } else {
                 arguments.destinations[peer] = address.0;
-                arguments.receive_bytes[peer] = operand.bytes();
+                arguments.receive_bytes[peer] = memory.bytes();
             }
         }
         // SAFETY: this rank's ranges are inside live allocations, which `submit` keeps, and a sender's stream
@@ -443,7 +444,7 @@ fn own_pair_of<'b>(
     exchange: &Exchange<'b>,
     (own, rank): (usize, usize),
     number: usize,
-) -> std::result::Result<Option<(Operand<'b>, Operand<'b>)>, String> {
+) -> std::result::Result<Option<(MemoryRange<'b>, MemoryRange<'b>)>, String> {
     let (mut sent, mut received) = (None, None);
     for entry in exchange.launch(number).filter(|entry| entry.peer == rank) {
         let place = if entry.sends {
@@ -451,7 +452,7 @@ fn own_pair_of<'b>(
         } else {
             &mut received
         };
-        *place = Some(entry.operand);
+        *place = Some(entry.memory);
     }
     match (sent, received) {
         (None, None) => Ok(None),

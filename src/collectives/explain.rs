@@ -70,7 +70,8 @@ impl Communicator {
         let state = &world.collectives;
         let membership = membership(world, "explain", options)?;
         let library = membership.whole.then_some(&state.nccl);
-        let library = library.and_then(|nccl| nccl.of(options.provider, call.aligned));
+        let library =
+            library.and_then(|nccl| nccl.of(options.provider, call.aligned && !call.own_memory));
         let query = question(state, call, membership, options.channel, library.is_some());
         let choice = state.selector.choose(&query, &options.into());
         choice.map_err(|message| world.invalid("explain", message))

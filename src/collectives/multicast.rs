@@ -111,7 +111,7 @@ impl Shape<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{PartLayout, SymmetricRange};
+    use crate::collectives::plan::{PartLayout, Range};
     use crate::group::operations::{multicast_only_by_name, multicast_reduces};
 
     const GIB: u64 = 1 << 30;
@@ -157,7 +157,7 @@ mod tests {
             destination: there(65 * GIB),
             source: there(66 * GIB),
         };
-        let place = |offset| SymmetricRange {
+        let place = |offset| Range::Symmetric {
             bases: &bases,
             members: &members,
             offset,

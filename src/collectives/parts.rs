@@ -1,6 +1,6 @@
 //! The parts of [`crate::Queue::all_to_all_v`]: their ranges, and the checks of them.
 
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 
 /// The counts and offsets of [`crate::Queue::all_to_all_v`], in elements, one of each for every member.
 pub struct AllToAllParts<'a> {
@@ -20,9 +20,9 @@ pub struct Ranges<'a> {
     /// The parts.
     pub parts: &'a AllToAllParts<'a>,
     /// The destination.
-    pub to: Operand<'a>,
+    pub to: MemoryRange<'a>,
     /// The source.
-    pub from: Operand<'a>,
+    pub from: MemoryRange<'a>,
     /// Bytes per element.
     pub element_bytes: u64,
     /// Number of members.
@@ -34,7 +34,7 @@ impl<'a> Ranges<'a> {
     ///
     /// # Errors
     /// The reason why a part lies outside of its range.
-    pub fn pair(&self, member: usize) -> Result<(Operand<'a>, Operand<'a>), String> {
+    pub fn pair(&self, member: usize) -> Result<(MemoryRange<'a>, MemoryRange<'a>), String> {
         let parts = self.parts;
         Ok((
             self.part(&self.from, parts.sent, parts.sent_at, member)?,
@@ -44,11 +44,11 @@ impl<'a> Ranges<'a> {
 
     fn part(
         &self,
-        whole: &Operand<'a>,
+        whole: &MemoryRange<'a>,
         counts: &[usize],
         at: &[usize],
         member: usize,
-    ) -> Result<Operand<'a>, String> {
+    ) -> Result<MemoryRange<'a>, String> {
         let world = self.world;
         if counts.len() != world || at.len() != world {
             return Err(format!(
@@ -103,7 +103,11 @@ impl<'a> Ranges<'a> {
 ///
 /// # Errors
 /// The first violation, as text.
-pub fn own_pair(own: usize, sent: &Operand<'_>, received: &Operand<'_>) -> Result<(), String> {
+pub fn own_pair(
+    own: usize,
+    sent: &MemoryRange<'_>,
+    received: &MemoryRange<'_>,
+) -> Result<(), String> {
     if sent.bytes() != received.bytes() {
         return Err(format!(
             "this rank sends itself {} bytes but receives {} from itself",

@@ -11,21 +11,39 @@ use crate::group::slots::Header;
 /// Granularity of a reduction's shares in bytes: one access of a thread.
 pub const VECTOR: u64 = 16;
 
-/// A range of a symmetric allocation at every member of a group.
+/// A range of a call's memory, as far as this rank knows it.
 #[derive(Clone, Copy)]
-pub struct SymmetricRange<'a> {
-    /// The allocation at each rank of the communicator.
-    pub bases: &'a [DeviceAddress],
-    /// The communicator's number of each member.
-    pub members: &'a [usize],
-    /// Offset of the range in the allocation, in bytes.
-    pub offset: u64,
+pub enum Range<'a> {
+    /// At every member of a group.
+    Symmetric {
+        /// The allocation at each rank of the communicator.
+        bases: &'a [DeviceAddress],
+        /// The communicator's number of each member.
+        members: &'a [usize],
+        /// Offset of the range in the allocation, in bytes.
+        offset: u64,
+    },
+    /// At this rank only.
+    Own {
+        /// This rank's number in the group.
+        member: usize,
+        /// The address of its first byte.
+        start: DeviceAddress,
+    },
 }
 
-impl SymmetricRange<'_> {
-    /// Returns the address of a byte of the range at a member.
+impl Range<'_> {
+    /// Returns the address of a byte of the range at a member; null if only that member knows it.
     pub fn at(&self, member: usize, offset: u64) -> DeviceAddress {
-        DeviceAddress(self.bases[self.members[member]].0 + self.offset + offset)
+        match *self {
+            Self::Symmetric {
+                bases,
+                members,
+                offset: first,
+            } => DeviceAddress(bases[members[member]].0 + first + offset),
+            Self::Own { member: own, start } if own == member => DeviceAddress(start.0 + offset),
+            Self::Own { .. } => DeviceAddress::NULL,
+        }
     }
 }
 
@@ -41,9 +59,9 @@ pub struct Shape<'a> {
     /// The root; ignored by operations without one.
     pub root: usize,
     /// The destination.
-    pub destination: SymmetricRange<'a>,
+    pub destination: Range<'a>,
     /// The source.
-    pub source: SymmetricRange<'a>,
+    pub source: Range<'a>,
     /// Whether the smaller range is a part of the larger, or both are the same.
     pub in_place: bool,
     /// Offset and length of each member's part in the larger range. If both ranges have the same length and are

@@ -19,7 +19,7 @@ fn with_shapes(
     mut check: impl FnMut(Shape<'_>),
 ) {
     let bases = bases(members.iter().max().unwrap() + 1);
-    let place = |offset| SymmetricRange {
+    let place = |offset| Range::Symmetric {
         bases: &bases,
         members,
         offset,
@@ -300,6 +300,62 @@ fn no_more_copies_are_under_way_at_once_than_there_are() {
         };
         assert_eq!((concurrent(0), concurrent(2), concurrent(9)), (3, 2, 3));
     });
+}
+
+#[test]
+fn memory_that_only_its_rank_knows_is_enough_for_packets() {
+    use CollectiveOperationCode as O;
+    let reduces = |operation| matches!(operation, O::ALL_REDUCE | O::REDUCE | O::REDUCE_SCATTER);
+    let members = [4, 0, 2];
+    for operation in [
+        O::ALL_REDUCE,
+        O::REDUCE,
+        O::REDUCE_SCATTER,
+        O::ALL_GATHER,
+        O::BROADCAST,
+        O::ALL_TO_ALL,
+        O::GATHER,
+        O::SCATTER,
+    ] {
+        for in_place in [false, true] {
+            let parts = PartLayout::Equal(960);
+            with_shapes(operation, &members, 1, parts, in_place, |shape| {
+                let own = |range: Range<'_>| Range::Own {
+                    member: shape.rank,
+                    start: range.at(shape.rank, 0),
+                };
+                let only_own = Shape {
+                    destination: own(shape.destination),
+                    source: own(shape.source),
+                    ..shape
+                };
+                let case = format!("{operation:?} {in_place} at {}", shape.rank);
+                let header = header();
+                if reduces(operation) {
+                    for algorithm in [AlgorithmCode::PACKETS, AlgorithmCode::PACKETS_TWO_SHOT] {
+                        let sum = |shape: &Shape<'_>| {
+                            shape.reduce_packet_arguments(
+                                &header,
+                                algorithm,
+                                ElementTypeCode::F32,
+                                ReduceOpCode::SUM,
+                            )
+                        };
+                        let (all, own) = (sum(&shape), sum(&only_own));
+                        assert_eq!(all.sources, own.sources, "{case}");
+                        assert_eq!(all.destinations, own.destinations, "{case}");
+                    }
+                } else {
+                    let (all, own) = (
+                        shape.packet_arguments(&header),
+                        only_own.packet_arguments(&header),
+                    );
+                    assert_eq!(all.sources, own.sources, "{case}");
+                    assert_eq!(all.destinations, own.destinations, "{case}");
+                }
+            });
+        }
+    }
 }
 
 fn header() -> Header<'static> {

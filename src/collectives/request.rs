@@ -3,7 +3,7 @@
 use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::collectives::plan::{PartLayout, VECTOR};
 use crate::group::membership::Membership;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 
 /// A collective request, as a verb makes it.
 pub struct Request<'a> {
@@ -22,12 +22,24 @@ pub struct Request<'a> {
     /// Elements of each rank, if they may differ.
     pub counts: Option<&'a [usize]>,
     /// The destination.
-    pub destination: Operand<'a>,
+    pub destination: MemoryRange<'a>,
     /// The source.
-    pub source: Operand<'a>,
+    pub source: MemoryRange<'a>,
 }
 
 impl<'a> Request<'a> {
+    /// Returns the request with both ranges as `rank`'s own memory, if one of them is: no algorithm could use the other
+    /// at the peers.
+    pub fn with_own_memory(&self, rank: usize) -> Self {
+        let own = self.destination.is_own() || self.source.is_own();
+        let kept = |range: MemoryRange<'a>| if own { range.only_at(rank) } else { range };
+        Self {
+            destination: kept(self.destination),
+            source: kept(self.source),
+            ..*self
+        }
+    }
+
     /// Returns whether the ranges, and members' parts of them, start at multiples of 16 bytes. Uses only what
     /// is the same on all ranks: in place, the smaller range depends on the rank, so the larger one decides.
     pub fn starts_at_vectors(&self, in_place: bool) -> bool {

@@ -27,6 +27,8 @@ pub struct CollectiveCall {
     pub in_place: bool,
     /// Whether both ranges, and each rank's part of them, start at multiples of 16 bytes.
     pub aligned: bool,
+    /// Whether source or destination is a [`crate::DeviceSlice`].
+    pub own_memory: bool,
     /// Whether multicast reaches both buffers ([`crate::SymmetricBuffer::is_in_multicast`]).
     pub in_multicast: bool,
 }
@@ -42,6 +44,7 @@ impl CollectiveCall {
             reduce: ReduceOp::Sum,
             in_place: false,
             aligned: true,
+            own_memory: false,
             in_multicast: true,
         }
     }
@@ -69,17 +72,19 @@ pub fn question(
     nccl: bool,
 ) -> Query {
     let slots = &membership.slots;
+    let aligned = call.aligned && !call.own_memory;
     Query {
         operation: call.operation.into(),
         element: call.element.into(),
         reduce: call.reduce.into(),
         world: membership.world() as u32,
         bytes: call.bytes,
-        in_place: call.in_place,
+        in_place: call.in_place && !call.own_memory,
+        own_memory: call.own_memory,
         nccl,
-        multicast: call.in_multicast && slots.at_all(channel).is_some(),
-        push_channels: push_channels(state, membership, channel, call.aligned),
-        lamport_bytes: lamport_bytes(membership, channel, call.aligned),
+        multicast: call.in_multicast && !call.own_memory && slots.at_all(channel).is_some(),
+        push_channels: push_channels(state, membership, channel, aligned),
+        lamport_bytes: lamport_bytes(membership, channel, aligned || call.own_memory),
     }
 }
 

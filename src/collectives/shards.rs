@@ -6,7 +6,7 @@ use crate::collectives::compare::Comparison;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::request::Request;
 use crate::collectives::select::membership;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
 
 impl Queue {
@@ -14,8 +14,8 @@ impl Queue {
     /// each rank's elements, of `element_bytes` bytes each; at least one is not 0.
     pub(crate) fn gather_shards(
         &self,
-        destination: Operand<'_>,
-        source: Operand<'_>,
+        destination: MemoryRange<'_>,
+        source: MemoryRange<'_>,
         (counts, element_bytes): (&[usize], u64),
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {

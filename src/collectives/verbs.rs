@@ -4,6 +4,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
+use crate::buffer::device_slice::Operand;
 use crate::buffer::slice::Slice;
 use crate::collectives::options::CollectiveOptions;
 use crate::stream::queue::Queue;
@@ -23,8 +24,8 @@ impl Queue {
     /// As [`Collectives::all_reduce`](crate::Collectives::all_reduce).
     pub fn all_reduce<'a, T: Reducible>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
@@ -45,8 +46,8 @@ impl Queue {
     pub fn reduce<'a, T: Reducible>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
@@ -67,8 +68,8 @@ impl Queue {
     /// As [`Collectives::reduce_scatter`](crate::Collectives::reduce_scatter).
     pub fn reduce_scatter<'a, T: Reducible>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         operator: ReduceOp,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
@@ -89,8 +90,8 @@ impl Queue {
     /// As [`Collectives::all_gather`](crate::Collectives::all_gather).
     pub fn all_gather<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .all_gather(destination, source)
@@ -110,8 +111,8 @@ impl Queue {
     /// As [`Collectives::all_gather_v`](crate::Collectives::all_gather_v).
     pub fn all_gather_v<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         counts: &[usize],
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
@@ -132,8 +133,8 @@ impl Queue {
     pub fn broadcast<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .broadcast(root, destination, source)
@@ -153,8 +154,8 @@ impl Queue {
     /// As [`Collectives::all_to_all`](crate::Collectives::all_to_all).
     pub fn all_to_all<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .all_to_all(destination, source)
@@ -176,7 +177,7 @@ impl Queue {
     #[allow(clippy::too_many_arguments, reason = "MPI's arguments, in two groups")]
     pub fn all_to_all_v<'a, T: Element>(
         &self,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
         received: &[usize],
         received_at: &[usize],
         source: impl Into<Slice<'a, T>>,
@@ -207,8 +208,8 @@ impl Queue {
     pub fn gather<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .gather(root, destination, source)
@@ -228,8 +229,8 @@ impl Queue {
     pub fn scatter<'a, T: Element>(
         &self,
         root: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .scatter(root, destination, source)
@@ -272,7 +273,7 @@ impl Queue {
     pub fn recv<'a, T: Element>(
         &self,
         peer: usize,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&CollectiveOptions::default())
             .recv(peer, destination)

@@ -10,7 +10,7 @@ use crate::gemm::matrix::{GemmElement, Matrix, Operands};
 use crate::gemm::operation::AllGatherGemm;
 use crate::gemm::options::NAME;
 use crate::group::provider::Provider;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 
@@ -20,9 +20,9 @@ pub(super) struct Call<'a, T: GemmElement> {
     pub(super) operation: &'a AllGatherGemm<T>,
     pub(super) operands: &'a Operands<'a, T>,
     /// The symmetric range of this rank's shard and its peers'.
-    pub(super) a: Operand<'a>,
+    pub(super) a: MemoryRange<'a>,
     /// The gathered `A`; this rank's shard if nothing is gathered.
-    pub(super) gathered: Operand<'a>,
+    pub(super) gathered: MemoryRange<'a>,
 }
 
 impl<'a, T: GemmElement> Call<'a, T> {
@@ -64,14 +64,14 @@ impl<'a, T: GemmElement> Call<'a, T> {
                 let message = format!("{what} has {found} elements; this shape needs {expected}");
                 return Err(queue.invalid(NAME, message));
             }
-            Ok(range.operand())
+            Ok(range.memory())
         };
         let world = operation.problem.world;
         let a = place(operands.a, "the shard of A", shape.shard_elements(world))?;
         let gathered = match (operands.gathered, operation.options.gathered) {
             (Some(range), true) => place(range, "the gathered A", shape.gathered_elements())?,
             (None, false) => match &operation.workspace().gathered {
-                Some(allocation) => Operand::new(allocation, 0, allocation.bytes()),
+                Some(allocation) => MemoryRange::new(allocation, 0, allocation.bytes()),
                 None => a,
             },
             (given, _) => {
@@ -141,7 +141,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
     /// Refuses written ranges that overlap another operand.
     fn check_overlap(&self) -> Result<()> {
         let (rank, operands) = (self.operation.problem.rank, self.operands);
-        let of = |place: Operand<'_>, elements: usize| {
+        let of = |place: MemoryRange<'_>, elements: usize| {
             let start = place.start(rank);
             start..start + elements as u64 * Self::ELEMENT
         };
@@ -182,8 +182,8 @@ impl<'a, T: GemmElement> Call<'a, T> {
         for matrix in [Some(b), Some(c), bias.as_ref()].into_iter().flatten() {
             matrix.address(submit);
         }
-        for operand in [&self.a, &self.gathered] {
-            submit.address(operand, submit.rank());
+        for memory in [&self.a, &self.gathered] {
+            submit.address(memory, submit.rank());
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         let bytes = |elements: usize| elements as u64 * Self::ELEMENT;
         let total = bytes(counts.iter().sum());
         let destination = match &self.operation.workspace().staging {
-            Some(staging) => Operand::new(staging, 0, total),
+            Some(staging) => MemoryRange::new(staging, 0, total),
             None => self.gathered.part(0, total),
         };
         let source = self.a.part(0, bytes(counts[problem.rank]));
@@ -234,8 +234,7 @@ fn compare<T: GemmElement>(
     refusal: Option<&Error>,
 ) -> Result<()> {
     let whose = |range: Slice<'_, T>| {
-        let operand = range.operand();
-        let (offset, number) = (operand.offset(), operand.number());
+        let (offset, number) = (range.memory().offset(), range.number());
         format!("byte {offset} of buffer {number}")
     };
     let shape = operation.shape;

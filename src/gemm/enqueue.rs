@@ -17,7 +17,7 @@ use crate::gemm::words::Signals;
 use crate::gemm::workspace::StreamsAndEvents;
 use crate::group::nccl;
 use crate::group::provider::Provider;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 
@@ -220,9 +220,9 @@ impl<T: GemmElement> Run<'_, T> {
         self.call.operation.problem.rank
     }
 
-    /// Returns the address of a byte of an operand at a rank.
-    fn at(&self, operand: &Operand<'_>, rank: usize, bytes: u64) -> DeviceAddress {
-        DeviceAddress(self.submit.address(operand, rank).0 + bytes)
+    /// Returns the address of a byte of a range at a rank.
+    fn at(&self, memory: &MemoryRange<'_>, rank: usize, bytes: u64) -> DeviceAddress {
+        DeviceAddress(self.submit.address(memory, rank).0 + bytes)
     }
 
     /// Copies rows of a shard without gaps to their place in a gathered `A`.

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::names::MatrixOrder;
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::Slice;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
 use crate::world::world::World;
 use std::marker::PhantomData;
@@ -39,7 +39,7 @@ pub struct Matrix<'a, T> {
 #[derive(Clone, Copy)]
 enum Memory<'a> {
     /// In a symmetric buffer of this communicator.
-    Symmetric(&'a Arc<World>, Operand<'a>),
+    Symmetric(&'a Arc<World>, MemoryRange<'a>),
     /// At an address that the caller vouches for.
     Raw(DeviceAddress),
 }
@@ -90,13 +90,13 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
                 length: range.whole(),
             });
         }
-        let operand = range.operand();
+        let memory = range.memory();
         Ok(Self {
             rows,
             columns,
             stride,
             order,
-            memory: Memory::Symmetric(world, operand),
+            memory: Memory::Symmetric(world, memory),
             elements: PhantomData,
         })
     }
@@ -136,7 +136,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     /// Returns the address of its first byte at this rank as a number, for checks of alignment and overlap.
     pub(super) fn start(&self) -> u64 {
         match &self.memory {
-            Memory::Symmetric(world, operand) => operand.start(world.rank),
+            Memory::Symmetric(world, memory) => memory.start(world.rank),
             Memory::Raw(address) => address.0,
         }
     }
@@ -144,7 +144,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     /// Returns the address of its first byte at this rank, for the work that `submit` enqueues.
     pub(super) fn address(&self, submit: &Submit<'_>) -> DeviceAddress {
         match &self.memory {
-            Memory::Symmetric(_, operand) => submit.address(operand, submit.rank()),
+            Memory::Symmetric(_, memory) => submit.address(memory, submit.rank()),
             Memory::Raw(address) => *address,
         }
     }

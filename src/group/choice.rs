@@ -19,6 +19,8 @@ pub struct Query {
     pub bytes: u64,
     /// Whether source and destination are the same memory.
     pub in_place: bool,
+    /// Whether source and destination are memory that only this rank knows.
+    pub own_memory: bool,
     /// Whether a communicator of NCCL is open and has these ranks.
     pub nccl: bool,
     /// Whether the multicast object reaches the slots and both ranges at all members.

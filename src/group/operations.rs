@@ -122,6 +122,23 @@ pub fn fallbacks(operation: CollectiveOperationCode) -> &'static [AlgorithmCode]
     }
 }
 
+/// Returns whether an algorithm needs no peer's address of source or destination: data goes through inboxes.
+pub fn takes_own_memory(algorithm: AlgorithmCode) -> bool {
+    use AlgorithmCode as A;
+    matches!(
+        algorithm,
+        A::PACKETS | A::PACKETS_TWO_SHOT | A::LAMPORT | A::VENDOR
+    )
+}
+
+/// Returns the algorithms to try, in order, if no row serves a call of memory that only each rank knows.
+pub fn own_memory_fallbacks(operation: CollectiveOperationCode) -> &'static [AlgorithmCode] {
+    match operation {
+        CollectiveOperationCode::ALL_REDUCE => &[AlgorithmCode::PACKETS_TWO_SHOT],
+        _ => &[AlgorithmCode::PACKETS],
+    }
+}
+
 /// Returns whether an algorithm supports an operation in place, or out of place.
 pub fn fits_place(
     operation: CollectiveOperationCode,

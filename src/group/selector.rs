@@ -13,7 +13,7 @@ use crate::group::families::{self, FAMILIES, most_blocks};
 use crate::group::inbox::{Division, Inboxes};
 use crate::group::operations::{
     algorithms, fallbacks, fits_place, kernel_of, multicast_only_by_name, multicast_reduces,
-    reduces, tuning_sources, without_multicast,
+    own_memory_fallbacks, reduces, takes_own_memory, tuning_sources, without_multicast,
 };
 use crate::group::provider::Provider;
 use crate::group::residency::Residency;
@@ -206,6 +206,7 @@ impl Selector {
                     world: world as u32,
                     bytes: row.bytes,
                     in_place,
+                    own_memory: false,
                     nccl: false,
                     multicast: false,
                     push_channels: u32::MAX,
@@ -353,6 +354,8 @@ impl Selector {
             (Provider::Symmem, AlgorithmCode::VENDOR) => {
                 return Err("`Nccl` needs NCCL or RCCL; `Provider::Symmem` excludes both".into());
             }
+            // None of the others below takes its place there.
+            (_, named) if query.own_memory && !takes_own_memory(named) => named,
             // Push if there is an inbox; otherwise pull the same data.
             (_, AlgorithmCode::PUSH)
                 if reduces(query.operation) && self.lacks(query, AlgorithmCode::PUSH) =>
@@ -416,12 +419,13 @@ impl Selector {
             });
         Ok(found.copied().unwrap_or_else(|| {
             let first = |algorithm: &&AlgorithmCode| self.serves(query, **algorithm).is_ok();
-            let algorithm = fallbacks(query.operation).iter().find(first);
+            let list = match query.own_memory {
+                true => own_memory_fallbacks(query.operation),
+                false => fallbacks(query.operation),
+            };
             // Each list ends with an algorithm that serves every call.
-            default_row(
-                query.operation,
-                *algorithm.unwrap_or(&fallbacks(query.operation)[0]),
-            )
+            let algorithm = list.iter().find(first).unwrap_or(&list[0]);
+            default_row(query.operation, *algorithm)
         }))
     }
 
@@ -447,6 +451,11 @@ impl Selector {
         } else if !fits_place(query.operation, algorithm, query.in_place) {
             let place = if query.in_place { "in" } else { "out of" };
             format!("{} does not run {place} place", algorithm.name())
+        } else if query.own_memory && !takes_own_memory(algorithm) {
+            format!(
+                "{} needs symmetric buffers as source and destination",
+                algorithm.name()
+            )
         } else if self.lacks(query, algorithm) {
             format!("this device has no kernel for {}", algorithm.name())
         } else {
@@ -458,6 +467,7 @@ impl Selector {
                 fits_place(query.operation, other, query.in_place)
                     && (other != AlgorithmCode::COPY_ENGINE || self.copy_engine)
                     && (other != AlgorithmCode::VENDOR || query.nccl)
+                    && (!query.own_memory || takes_own_memory(other))
                     && !self.lacks(query, other)
             })
             .map(|algorithm| algorithm.name())

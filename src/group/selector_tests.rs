@@ -1,5 +1,6 @@
 use super::*;
 use crate::group::families;
+use crate::group::operations::takes_own_memory;
 
 fn row(
     operation: CollectiveOperationCode,
@@ -35,6 +36,7 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
 
 fn query(operation: CollectiveOperationCode, bytes: u64) -> Query {
     Query {
+        own_memory: false,
         operation,
         element: ElementTypeCode::BF16,
         reduce: ReduceOpCode::SUM,
@@ -638,4 +640,52 @@ fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
     assert_eq!(chosen(&scattered, &named), A::LAMPORT);
     let whole = query(CollectiveOperationCode::BROADCAST, 64);
     assert!(selector.choose(&whole, &named).is_err());
+}
+
+#[test]
+fn memory_that_only_its_rank_knows_goes_through_inboxes_whatever_the_rows_say() {
+    use AlgorithmCode as A;
+    let moved_or_reduced = OPERATIONS.into_iter().filter(|operation| {
+        !matches!(
+            *operation,
+            CollectiveOperationCode::BARRIER
+                | CollectiveOperationCode::EXCHANGE
+                | CollectiveOperationCode::ALL_TO_ALL_V
+        )
+    });
+    for operation in moved_or_reduced {
+        for by in algorithms(operation) {
+            let selector = selector(&[row(operation, 8, u64::MAX, *by)]);
+            for (bytes, element, nccl) in [
+                (1 << 10, ElementTypeCode::BF16, false),
+                (64 << 20, ElementTypeCode::I64, false),
+                (64 << 20, ElementTypeCode::I64, true),
+            ] {
+                let own = Query {
+                    own_memory: true,
+                    element,
+                    nccl,
+                    ..query(operation, bytes)
+                };
+                let chosen = selector.choose(&own, &Constraints::default()).unwrap();
+                assert!(
+                    takes_own_memory(chosen.algorithm),
+                    "{operation:?} {by:?}: {chosen:?}"
+                );
+                let named = Constraints {
+                    algorithm: *by,
+                    ..Constraints::default()
+                };
+                let answer = selector.choose(&own, &named);
+                // Only what has no room for the call is replaced.
+                let served = takes_own_memory(*by) && (nccl || *by != A::VENDOR);
+                assert_eq!(answer.is_ok(), served, "{operation:?} {by:?}: {answer:?}");
+                if let Err(why) = answer {
+                    assert!(why.contains("possible algorithms: "), "{why}");
+                    let possible = why.split("possible algorithms: ").nth(1).unwrap();
+                    assert!(!possible.contains(A::PUSH.name()), "{why}");
+                }
+            }
+        }
+    }
 }

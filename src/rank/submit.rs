@@ -1,11 +1,11 @@
-//! Submission of work: the only path from an operand to a device address.
+//! Submission of work: the only path from a memory range to a device address.
 
 use crate::backend::abi::{DeviceAddress, RawStream};
 use crate::backend::{Backend, CallResult};
 use crate::base::error::Result;
 use crate::base::lock::{into_inner, lock};
 use crate::rank::driver::Driver;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::rank::release::{Held, Resource};
 use crate::rank::sequence::Sequence;
 use std::sync::{Arc, Mutex};
@@ -140,25 +140,34 @@ impl<'q> Submit<'q> {
         }
     }
 
-    /// Returns the address of the first byte of `operand` at `rank`.
+    /// Returns the address of the first byte of `range` at `rank`.
     #[inline]
-    pub fn address(&self, operand: &Operand<'_>, rank: usize) -> DeviceAddress {
-        self.hold(operand.allocation());
-        DeviceAddress(operand.start(rank))
+    pub fn address(&self, range: &MemoryRange<'_>, rank: usize) -> DeviceAddress {
+        self.hold_memory(range);
+        DeviceAddress(range.start(rank))
     }
 
-    /// Returns the address of the first byte of the operand's allocation at each rank.
+    /// Returns the address of the first byte of the range's allocation at each rank; `None` for this rank's own memory.
     #[inline]
-    pub fn bases<'a>(&self, operand: &Operand<'a>) -> &'a [DeviceAddress] {
-        self.hold(operand.allocation());
-        operand.allocation().peers()
+    pub fn bases<'a>(&self, range: &MemoryRange<'a>) -> Option<&'a [DeviceAddress]> {
+        self.hold_memory(range);
+        range.bases()
     }
 
-    /// Returns the multicast address of `operand`: null if multicast is emulated, `None` if multicast does not
+    /// Returns the multicast address of `range`: null if multicast is emulated, `None` if multicast does not
     /// reach it.
     #[inline]
-    pub fn at_all(&self, operand: &Operand<'_>) -> Option<DeviceAddress> {
-        self.hold(operand.allocation());
-        operand.allocation().at_all(operand.offset())
+    pub fn at_all(&self, range: &MemoryRange<'_>) -> Option<DeviceAddress> {
+        self.hold_memory(range);
+        let allocation = range.allocation().filter(|_| !range.is_own())?;
+        allocation.at_all(range.offset())
+    }
+
+    /// What the caller's memory needs is the caller's to keep.
+    #[inline]
+    fn hold_memory(&self, range: &MemoryRange<'_>) {
+        if let Some(allocation) = range.allocation() {
+            self.hold(allocation);
+        }
     }
 }

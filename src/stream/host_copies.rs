@@ -30,7 +30,7 @@ impl Stream {
             return Ok(());
         }
         let submit = self.submit("write");
-        let to = submit.address(&destination.operand, submit.rank());
+        let to = submit.address(&destination.memory, submit.rank());
         let staging = &self.world().staging;
         staging.write_on(&submit, to, elements.as_bytes())
     }
@@ -51,7 +51,7 @@ impl Stream {
             return Ok(());
         }
         let submit = self.submit("read");
-        let from = submit.address(&source.operand, submit.rank());
+        let from = submit.address(&source.memory, submit.rank());
         let staging = &self.world().staging;
         staging.read_on(&submit, from, elements.as_mut_bytes())
     }
@@ -137,11 +137,11 @@ impl Communicator {
     ) -> Result<SymmetricBuffer<T>> {
         let buffer = self.buffer::<T>("stage", shape, Origin::Backend)?;
         stream.check_same(buffer.world(), "stage")?;
-        let operand = buffer.all().operand();
-        if operand.bytes() > 0 {
+        let memory = buffer.all().memory();
+        if memory.bytes() > 0 {
             let submit = stream.submit("stage");
-            let to = submit.address(&operand, submit.rank());
-            let transfer = Transfer::by_engine(to, address, operand.bytes());
+            let to = submit.address(&memory, submit.rank());
+            let transfer = Transfer::by_engine(to, address, memory.bytes());
             // SAFETY: the caller vouches for the source; the buffer has exactly this size.
             let enqueued = unsafe { submit.backend().transfer(&transfer, submit.stream()) };
             submit.end(enqueued)?;

@@ -8,7 +8,7 @@ use crate::base::limits::CHANNELS;
 use crate::base::names::Direction;
 use crate::base::planner::{TransferOptions, plan};
 use crate::buffer::slice::{Slice, UntypedSlice};
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
 use crate::stream::queue::Queue;
 
@@ -113,7 +113,7 @@ impl Transfers<'_> {
             Direction::Get => (world.rank, peer),
             _ => (peer, world.rank),
         };
-        let (destination, source) = (destination.operand, source.operand);
+        let (destination, source) = (destination.memory, source.memory);
         if channel.is_none() && destination.bytes() == 0 {
             return Ok(());
         }
@@ -202,8 +202,8 @@ impl Queue {
         &self,
         operation: &'static str,
         (direction, peer): (Direction, usize),
-        (destination, to): (&Operand<'_>, usize),
-        (source, from): (&Operand<'_>, usize),
+        (destination, to): (&MemoryRange<'_>, usize),
+        (source, from): (&MemoryRange<'_>, usize),
         options: &TransferOptions,
         channel: Option<u32>,
     ) -> Result<()> {

@@ -165,7 +165,7 @@ impl Queue {
             self.check_word(operation, "the result", result)?;
         }
         let submit = self.submit(operation);
-        let address = |slice: Slice<'_, W>, rank| submit.address(&slice.operand(), rank);
+        let address = |slice: Slice<'_, W>, rank| submit.address(&slice.memory(), rank);
         let call = WordOperation {
             word: address(word, peer),
             result: result.map_or(DeviceAddress::NULL, |result| address(result, submit.rank())),
@@ -338,9 +338,9 @@ impl Queue {
         }
         let submit = self.submit(operation);
         let rank = submit.rank();
-        let index = wait.index.map(|index| index.operand());
+        let index = wait.index.map(|index| index.memory());
         let call = WordWait {
-            words: submit.address(&words.operand(), rank),
+            words: submit.address(&words.memory(), rank),
             // A stride that saturates exceeds the range; only the first word is then waited for.
             stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
             value: value.into(),

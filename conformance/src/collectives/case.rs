@@ -29,6 +29,9 @@ pub struct CollectiveCase {
     pub mode: Mode,
     /// The ranks that take part.
     pub members: Members,
+    /// Which operands are memory that only their rank knows.
+    #[serde(default)]
+    pub own: OwnMemory,
     /// Who created the stream.
     pub stream: StreamOwner,
     /// The channel; [`Mode::Concurrent`] also uses the next one.
@@ -54,6 +57,7 @@ impl CollectiveCase {
             in_place: false,
             mode: Mode::Eager,
             members: Members::All,
+            own: OwnMemory::Neither,
             stream: StreamOwner::Library,
             channel: 0,
             blocks: 0,
@@ -78,11 +82,12 @@ impl fmt::Display for CollectiveCase {
         }
         write!(
             formatter,
-            "/{}/+{}+{}{}/{:?}/{:?}/{:?}.{}",
+            "/{}/+{}+{}{}{}/{:?}/{:?}/{:?}.{}",
             self.length,
             self.destination_offset,
             self.source_offset,
             if self.in_place { "/InPlace" } else { "" },
+            self.own.suffix(),
             self.mode,
             self.members,
             self.stream,
@@ -334,6 +339,53 @@ impl Members {
             Self::Halves => (Some(rank as u32 % 2), rank as u32),
             Self::RestReversed => ((rank > 0).then_some(7), (world - rank) as u32),
             Self::Reversed => (Some(3), (world - rank) as u32),
+        }
+    }
+}
+
+/// Which operands of a call are a [`symmem::DeviceSlice`], at an address that differs from rank to rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OwnMemory {
+    /// Both are of symmetric buffers.
+    #[default]
+    Neither,
+    Source,
+    Destination,
+    Both,
+    /// At each rank another of the last three.
+    Differing,
+}
+
+impl OwnMemory {
+    /// All choices.
+    pub const ALL: [Self; 5] = [
+        Self::Neither,
+        Self::Source,
+        Self::Destination,
+        Self::Both,
+        Self::Differing,
+    ];
+    /// Number of elements by which the addresses of two ranks differ at most.
+    pub const MOST_SHIFT: usize = 7;
+
+    /// Returns whether destination and source of a member are such memory.
+    pub fn of(self, member: usize) -> (bool, bool) {
+        match self {
+            Self::Neither => (false, false),
+            Self::Source => (false, true),
+            Self::Destination => (true, false),
+            Self::Both => (true, true),
+            Self::Differing => [(true, true), (false, true), (true, false)][member % 3],
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Neither => "",
+            Self::Source => "/OwnSource",
+            Self::Destination => "/OwnDestination",
+            Self::Both => "/Own",
+            Self::Differing => "/OwnDiffering",
         }
     }
 }

@@ -2,32 +2,35 @@
 
 use super::call::Call;
 use super::case::Collective;
-use symmem::{Collectives, Reducible, Result, Slice};
+use symmem::{Collectives, DeviceSlice, Operand, Reducible, Result, Slice};
 
-/// Enqueues a call with the arguments of its member `rank`.
+/// Enqueues a call with the arguments of its member `rank`. The operands with `true` are memory that only this rank knows.
 pub fn enqueue<T: Reducible>(
     calls: Collectives<'_>,
     call: &Call,
     rank: usize,
-    to: Slice<'_, T>,
-    from: Slice<'_, T>,
+    (to, own_to): (Slice<'_, T>, bool),
+    (from, own_from): (Slice<'_, T>, bool),
 ) -> Result<()> {
+    let receive =
+        |range: std::ops::Range<usize>| -> Result<_> { Ok(operand(to.slice(range)?, own_to)) };
+    let (to, source) = (operand(to, own_to), operand(from, own_from));
     let (root, reduction) = (call.root, call.reduction.into());
     match call.operation {
-        Collective::AllReduce => calls.all_reduce(to, from, reduction),
-        Collective::Reduce => calls.reduce(root, to, from, reduction),
-        Collective::ReduceScatter => calls.reduce_scatter(to, from, reduction),
-        Collective::AllGather => calls.all_gather(to, from),
-        Collective::AllGatherV => calls.all_gather_v(to, from, &call.counts()),
-        Collective::Broadcast => calls.broadcast(root, to, from),
-        Collective::AllToAll => calls.all_to_all(to, from),
+        Collective::AllReduce => calls.all_reduce(to, source, reduction),
+        Collective::Reduce => calls.reduce(root, to, source, reduction),
+        Collective::ReduceScatter => calls.reduce_scatter(to, source, reduction),
+        Collective::AllGather => calls.all_gather(to, source),
+        Collective::AllGatherV => calls.all_gather_v(to, source, &call.counts()),
+        Collective::Broadcast => calls.broadcast(root, to, source),
+        Collective::AllToAll => calls.all_to_all(to, source),
         Collective::AllToAllV => {
             let (received, received_at) = split(call.received(rank));
             let (sent, sent_at) = split(call.sent(rank));
             calls.all_to_all_v(to, &received, &received_at, from, &sent, &sent_at)
         }
-        Collective::Gather => calls.gather(root, to, from),
-        Collective::Scatter => calls.scatter(root, to, from),
+        Collective::Gather => calls.gather(root, to, source),
+        Collective::Scatter => calls.scatter(root, to, source),
         Collective::Ring | Collective::Exchange => {
             let mut exchange = calls.exchange();
             for (peer, (count, at)) in call.sent(rank).into_iter().enumerate() {
@@ -37,11 +40,18 @@ pub fn enqueue<T: Reducible>(
             }
             for (peer, (count, at)) in call.received(rank).into_iter().enumerate() {
                 if let Some(count) = count {
-                    exchange.recv(peer, to.slice(at..at + count)?)?;
+                    exchange.recv(peer, receive(at..at + count)?)?;
                 }
             }
             exchange.enqueue()
         }
+    }
+}
+
+fn operand<T: Reducible>(slice: Slice<'_, T>, is_own: bool) -> Operand<'_, T> {
+    match is_own {
+        true => DeviceSlice::from(slice).into(),
+        false => slice.into(),
     }
 }
 

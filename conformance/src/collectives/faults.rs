@@ -1,8 +1,8 @@
 //! Tests that every check of collectives can fail: they plant faults in one of three ranks.
 
 use super::case::{
-    AlgorithmName, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,
-    StreamOwner, Values,
+    AlgorithmName, Collective, CollectiveCase, CollectiveVariant, Members, Mode, OwnMemory,
+    Reduction, StreamOwner, Values,
 };
 use super::closeness::Closeness;
 use super::soak_case::SoakCase;
@@ -26,6 +26,7 @@ const CASE: CollectiveCase = CollectiveCase {
     in_place: false,
     mode: Mode::Eager,
     members: Members::All,
+    own: OwnMemory::Neither,
     stream: StreamOwner::Library,
     channel: 1,
     blocks: 0,

@@ -13,7 +13,7 @@
 //! call reads it, so that every replay starts with fresh data.
 
 use super::call::{Call, Piece};
-use super::case::{AlgorithmName, Collective, CollectiveCase};
+use super::case::{AlgorithmName, Collective, CollectiveCase, OwnMemory};
 use super::closeness::Closeness;
 use super::multicast::element;
 use super::values;
@@ -76,7 +76,8 @@ pub struct Lane<'a> {
 /// Returns the number of elements that a case needs in its destination and in its source: enough for
 /// any group of up to `world` members.
 pub fn sizes(case: &CollectiveCase, world: usize) -> (usize, usize) {
-    let guards = 2 * GUARD_BYTES / case.dtype.size() + OFFSETS[OFFSETS.len() - 1];
+    let shifts = OFFSETS[OFFSETS.len() - 1] + OwnMemory::MOST_SHIFT;
+    let guards = 2 * GUARD_BYTES / case.dtype.size() + shifts;
     let (mut destination, mut source) = (0, 0);
     for world in 1..=world {
         let call = Call::of(case, world);
@@ -127,6 +128,7 @@ impl<'a> Lane<'a> {
         let call = CollectiveCall {
             reduce: self.case.reduction.into(),
             in_place: self.case.in_place,
+            own_memory: self.case.own != OwnMemory::Neither,
             // Alignment matters only for NCCL, RCCL and `Push`, and this asks about neither.
             aligned: false,
             in_multicast: in_multicast(Side::Destination) && source_in_multicast,
@@ -179,21 +181,28 @@ impl<'a> Lane<'a> {
     fn source(&self, round: u32) -> Vec<u8> {
         let mut bytes: Vec<u8> = elements(self.tag(self.site.rank(), None), self.bytes().1);
         let data = self.data(self.site.rank(), round);
-        let at = self.first(self.case.source_offset) * self.case.dtype.size();
+        let at = self.first(Side::Source) * self.case.dtype.size();
         bytes[at..at + data.len()].copy_from_slice(&data);
         bytes
     }
 
-    /// The index of the element at an offset after the guard.
-    fn first(&self, offset: usize) -> usize {
-        GUARD_BYTES / self.case.dtype.size() + offset
+    /// The index of the first element of a side's range in its buffer.
+    fn first(&self, side: Side) -> usize {
+        let rank = self.site.rank();
+        let (offset, is_own) = match side {
+            Side::Destination => (self.case.destination_offset, self.case.own.of(rank).0),
+            Side::Source => (self.case.source_offset, self.case.own.of(rank).1),
+        };
+        // A call that took a peer's address for its own would be off.
+        let shift = (3 * rank + 1) % (OwnMemory::MOST_SHIFT + 1);
+        GUARD_BYTES / self.case.dtype.size() + offset + if is_own { shift } else { 0 }
     }
 
     /// The first elements of destination and source within the destination buffer, if the call is in place.
     fn in_place(&self) -> Option<(usize, usize)> {
         let forms = self.call.in_place(self.site.rank());
         let (to, from) = forms.filter(|_| self.case.in_place)?;
-        let first = self.first(self.case.destination_offset);
+        let first = self.first(Side::Destination);
         Some((first + to, first + from))
     }
 
@@ -202,7 +211,7 @@ impl<'a> Lane<'a> {
             side: Side::Destination,
             first: match self.in_place() {
                 Some((to, _)) => to,
-                None => self.first(self.case.destination_offset),
+                None => self.first(Side::Destination),
             },
             length: self.call.destination_length(self.site.rank()),
         }
@@ -212,7 +221,7 @@ impl<'a> Lane<'a> {
     fn filled_part(&self) -> Part {
         Part {
             side: Side::Source,
-            first: self.first(self.case.source_offset),
+            first: self.first(Side::Source),
             length: self.call.source_length(self.site.rank()),
         }
     }
@@ -268,7 +277,7 @@ impl<'a> Lane<'a> {
         let size = self.case.dtype.size();
         let rank = self.site.rank();
         let mut expected = self.poison();
-        let mut first = self.first(self.case.destination_offset);
+        let mut first = self.first(Side::Destination);
         if let Some((to, from)) = self.in_place() {
             let data = self.data(rank, round);
             expected[from * size..][..data.len()].copy_from_slice(&data);
@@ -297,7 +306,7 @@ impl<'a> Lane<'a> {
         let more = wrong.count();
         let first = match self.in_place() {
             Some((to, _)) => to,
-            None => self.first(self.case.destination_offset),
+            None => self.first(Side::Destination),
         };
         let length = self.call.destination_length(self.site.rank());
         let place = if (first..first + length).contains(&at) {
@@ -332,7 +341,7 @@ impl<'a> Lane<'a> {
             }
         } else if self.site.planted(Fault::Source) {
             let mut source = self.source(round);
-            source[self.first(self.case.source_offset) * size] ^= 1;
+            source[self.first(Side::Source) * size] ^= 1;
             self.memory.write(stream, Side::Source, 0, &source)?;
         }
         self.memory
@@ -358,7 +367,9 @@ impl<'a> Lane<'a> {
         }
         let options = self.options();
         let (calls, rank) = (queue.with(&options), self.site.rank());
-        self.memory.collective(calls, &self.call, rank, to, from)
+        let own = self.case.own.of(rank);
+        self.memory
+            .collective(calls, &self.call, rank, (to, own.0), (from, own.1))
     }
 
     /// Waits for the stream, then compares every byte; describes the first difference.

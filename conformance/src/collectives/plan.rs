@@ -1,8 +1,8 @@
 //! Generates collective cases: a sample that covers every pair of parameter values, or all cases.
 
 use super::case::{
-    AlgorithmName as By, Collective, CollectiveCase, CollectiveVariant, Members, Mode, Reduction,
-    StreamOwner, Values,
+    AlgorithmName as By, Collective, CollectiveCase, CollectiveVariant, Members, Mode, OwnMemory,
+    Reduction, StreamOwner, Values,
 };
 use super::multicast::{is_f8, is_reduced_by_multicast};
 use super::refusal_case::RefusalCase;
@@ -189,6 +189,7 @@ pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
         FIRST_CHANNELS,
         BLOCKS.len(),
         Values::EXACT.len(),
+        OwnMemory::ALL.len(),
     ];
     let mut random = Random(seed);
     let cases = pairwise(&sizes, seed).into_iter().map(|row| {
@@ -242,6 +243,7 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
             random.below(FIRST_CHANNELS),
             random.below(BLOCKS.len()),
             random.below(Values::EXACT.len()),
+            random.below(OwnMemory::ALL.len()),
         ];
         Case::Collective(case(&variants, &LENGTHS, &row, &mut random))
     })
@@ -336,11 +338,29 @@ fn case(
             mode => mode,
         },
         members: members(variant, Members::ALL[row[8]], &mut random),
+        own: own_memory(variant, OwnMemory::ALL[row[13]]),
         stream: StreamOwner::ALL[row[9]],
         channel: row[10] as u32,
         blocks: BLOCKS[row[11]],
         values,
         seed,
+    }
+}
+
+/// Returns which operands are memory that only their rank knows, given the random choice `wanted`.
+pub(super) fn own_memory(variant: CollectiveVariant, wanted: OwnMemory) -> OwnMemory {
+    let exchanges = matches!(
+        variant.operation,
+        Collective::AllToAllV | Collective::Ring | Collective::Exchange
+    );
+    match variant.algorithm {
+        // The receiver loads from the sender's memory.
+        By::Automatic | By::Rendezvous | By::Vendor if exchanges => match wanted {
+            OwnMemory::Destination | OwnMemory::Both => OwnMemory::Destination,
+            _ => OwnMemory::Neither,
+        },
+        By::Automatic | By::Packets | By::PacketsTwoShot | By::Lamport | By::Vendor => wanted,
+        _ => OwnMemory::Neither,
     }
 }
 

@@ -7,7 +7,7 @@
 //! A crowded soak makes large calls with the selector's grids, on all channels and two groups, while a user's kernel
 //! takes the device's units away. If the grids did not fit together, its ranks would wait for each other.
 
-use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
+use super::case::{CollectiveCase, Members, Mode, OwnMemory, Reduction, StreamOwner, Values};
 use super::lane::Lane;
 use super::neighbor::Neighbor;
 use super::plan;
@@ -106,6 +106,7 @@ pub fn burst(
                 true => members,
                 false => plan::members(variant, members, &mut random),
             },
+            own: OwnMemory::Neither,
             stream: StreamOwner::Library,
             channel: 0,
             blocks: match soak.crowded {
@@ -114,6 +115,12 @@ pub fn burst(
             },
             values: plan::values(variant, random.below(Values::EXACT.len())),
             seed: random.number(),
+        };
+        // By the seed, since another draw would change all later calls.
+        let own = OwnMemory::ALL[(case.seed >> 32) as usize % OwnMemory::ALL.len()];
+        let case = CollectiveCase {
+            own: plan::own_memory(variant, own),
+            ..case
         };
         if case.missing(capabilities).is_none() {
             let calls = 1 + random.below(extent.calls);

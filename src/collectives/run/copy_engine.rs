@@ -276,7 +276,7 @@ fn cut(copy: Copy, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{PartLayout, SymmetricRange};
+    use crate::collectives::plan::{PartLayout, Range};
 
     fn copies(bytes: u64, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
         let copy = Copy(DeviceAddress(1 << 20), DeviceAddress(3 << 20), bytes);
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn members_go_by_as_many_lanes_whatever_their_own_part_is() {
         let members = [0, 1, 2, 3];
-        let place = SymmetricRange {
+        let place = Range::Symmetric {
             bases: &[],
             members: &members,
             offset: 0,

@@ -11,7 +11,7 @@ use crate::base::planner::TransferOptions;
 use crate::collectives::compare::Comparison;
 use crate::collectives::multicast::{self, MulticastAddresses};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::plan::{Shape, SymmetricRange};
+use crate::collectives::plan::{Range, Shape};
 use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
@@ -19,7 +19,7 @@ use crate::collectives::run::nccl;
 use crate::collectives::select::{choose, lamport_bytes, membership, push_channels};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
-use crate::rank::operand::Operand;
+use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 use crate::world::world::World;
@@ -40,6 +40,8 @@ impl Queue {
         world.health.check()?;
         let membership = membership(world, request.name, options)?;
         let state = &world.collectives;
+        let request = &request.with_own_memory(world.rank);
+        let own_memory = request.source.is_own();
         if state.check_calls {
             Comparison::new(world, membership, options, request.name).of_call(request)?;
         }
@@ -61,7 +63,7 @@ impl Queue {
         }
         // NCCL's communicator has all ranks, so it serves no other group.
         let library = membership.whole.then_some(&state.nccl);
-        let aligned = request.starts_at_vectors(in_place);
+        let aligned = !own_memory && request.starts_at_vectors(in_place);
         let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
         let slots = &membership.slots;
         let in_multicast = request.destination.is_in_multicast()
@@ -73,11 +75,13 @@ impl Queue {
             reduce: request.reduce,
             world: membership.world() as u32,
             bytes,
-            in_place,
+            // Members may differ in where their own memory is, but not in the choice.
+            in_place: in_place && !own_memory,
+            own_memory,
             nccl: library.is_some(),
             multicast: in_multicast,
             push_channels: push_channels(state, membership, options.channel, aligned),
-            lamport_bytes: lamport_bytes(membership, options.channel, aligned),
+            lamport_bytes: lamport_bytes(membership, options.channel, aligned || own_memory),
         };
         let choice = choose(world, request.name, &query, options)?;
         if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
@@ -141,6 +145,7 @@ impl Queue {
                 world: membership.world() as u32,
                 bytes: 0,
                 in_place: false,
+                own_memory: false,
                 nccl: false,
             };
             let choice = choose(world, NAME, &query, options)?;
@@ -178,8 +183,8 @@ impl Queue {
     pub(crate) fn copy_local(
         &self,
         name: &'static str,
-        to: &Operand<'_>,
-        from: &Operand<'_>,
+        to: &MemoryRange<'_>,
+        from: &MemoryRange<'_>,
     ) -> Result<()> {
         let rank = self.world().rank;
         if to.bytes() == 0 || to.is_at(rank, from, 0) {
@@ -193,13 +198,19 @@ impl Queue {
 
 fn place<'p>(
     submit: &Submit<'_>,
-    operand: &Operand<'p>,
+    memory: &MemoryRange<'p>,
     membership: &'p Membership,
-) -> SymmetricRange<'p> {
-    SymmetricRange {
-        bases: submit.bases(operand),
-        members: &membership.members,
-        offset: operand.offset(),
+) -> Range<'p> {
+    match submit.bases(memory) {
+        Some(bases) => Range::Symmetric {
+            bases,
+            members: &membership.members,
+            offset: memory.offset(),
+        },
+        None => Range::Own {
+            member: membership.rank,
+            start: submit.address(memory, submit.rank()),
+        },
     }
 }
 
