@@ -89,6 +89,45 @@ impl<'a, T: Element> Slice<'a, T> {
         })
     }
 
+    /// Returns the same bytes as elements of another type.
+    ///
+    /// ```
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// let bytes = communicator.allocate::<u8>(&[64])?;
+    /// let numbers = bytes.slice(16..32)?.cast::<f32>()?;
+    /// assert_eq!((numbers.offset(), numbers.len()), (4, 4));
+    /// assert!(bytes.slice(1..5)?.cast::<f32>().is_err());
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the bytes do not start, or do not end, at a whole element of the other type, counted
+    /// from the start of the buffer.
+    pub fn cast<U: Element>(&self) -> Result<Slice<'a, U>> {
+        let (size, other) = (size_of::<T>(), size_of::<U>());
+        let (first, bytes) = (self.offset * size, self.length * size);
+        if other == 0 || !first.is_multiple_of(other) || !bytes.is_multiple_of(other) {
+            return Err(Error::InvalidArgument {
+                rank: self.world.rank,
+                operation: "cast",
+                message: format!(
+                    "{bytes} bytes from byte {first} on are not whole elements of {other} bytes; slice at multiples of \
+                     their size"
+                ),
+            });
+        }
+        Ok(Slice {
+            world: self.world,
+            allocation: self.allocation,
+            offset: first / other,
+            length: bytes / other,
+            whole: self.whole * size / other,
+            elements: PhantomData,
+        })
+    }
+
     /// Returns the length of the whole buffer, in elements.
     pub(crate) fn whole(&self) -> usize {
         self.whole

@@ -108,7 +108,7 @@ fn describe(root: &Path, toolchain: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// Returns a unified diff from the snapshot to the API, or `None` if they are equal.
-fn difference(file: &str, snapshot: &str, api: &str) -> Option<String> {
+pub fn difference(file: &str, snapshot: &str, api: &str) -> Option<String> {
     (snapshot != api).then(|| {
         similar::TextDiff::from_lines(snapshot, api)
             .unified_diff()

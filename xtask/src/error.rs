@@ -53,6 +53,11 @@ pub enum Error {
         .0.join("\n")
     )]
     Api(Vec<String>),
+    #[error(
+        "the C library differs from what is committed:\n{}\nif the change is intended, run `cargo xtask capi --write` and commit the files that it writes",
+        .0.join("\n")
+    )]
+    CLibrary(Vec<String>),
     #[error("artefacts do not match their sources; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),
     #[error("generated programs failed over {}; see above", .0.join(", "))]

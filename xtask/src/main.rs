@@ -7,6 +7,7 @@ mod adversary;
 mod amount;
 mod api;
 mod book;
+mod capi;
 mod conformance;
 mod error;
 #[path = "../../tests/support/fake_packages.rs"]
@@ -37,6 +38,8 @@ enum Command {
     Api(api::Options),
     /// Check the README and the book: size, links, code blocks, chapters, the table of variables.
     Book(book::Options),
+    /// Compare the C library's header and exported names with the committed ones, or install it.
+    Capi(capi::Options),
     /// Run the conformance suite, its sample or every case, and print the counts.
     Conformance(conformance::Options),
     /// Build, check or lint the kernel artefacts.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Adversary(options) => adversary::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Book(options) => book::run(&options),
+        Command::Capi(options) => capi::run(&options),
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),
