@@ -75,10 +75,11 @@ pub extern "C" fn symmem_stream_synchronize(
     run("symmem_stream_synchronize", || {
         let stream = stream_of(stream)?;
         let stream = stream.lock();
-        Ok(match deadline_ms {
+        match deadline_ms {
             0 => stream.synchronize()?,
             _ => stream.synchronize_within(Duration::from_millis(deadline_ms))?,
-        })
+        }
+        Ok(())
     })
 }
 

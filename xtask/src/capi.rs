@@ -25,12 +25,16 @@ pub struct Options {
     /// Install the library, its header and its pkg-config file into this folder
     #[arg(long, value_name = "FOLDER")]
     install: Option<PathBuf>,
+    /// Install what `cargo build` makes, without optimization
+    #[arg(long, requires = "install")]
+    debug: bool,
 }
 
 /// Checks or rewrites the header and the list of names, and installs.
 pub fn run(options: &Options) -> Result<()> {
     let root = tools::root();
-    let profile = options.install.as_ref().map(|_| "--release");
+    let optimized = options.install.is_some() && !options.debug;
+    let profile = optimized.then_some("--release");
     let built = build(&root, profile)?;
     let mut mismatches = Vec::new();
     for (file, now) in [
