@@ -21,14 +21,24 @@ fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
 
 /// Runs `rank` as each rank of a world and returns the results.
 fn world<T: Send>(world: u32, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    world_with(world, |_| {}, rank)
+}
+
+/// The same with changed settings.
+fn world_with<T: Send>(
+    world: u32,
+    change: impl Fn(&mut Configuration) + Sync,
+    rank: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
     let now = Instant::now();
     let job = format!("communicator-{}-{now:?}", std::process::id());
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world)
             .map(|number| {
-                let (job, rank) = (&job, &rank);
+                let (job, rank, change) = (&job, &rank, &change);
                 scope.spawn(move || {
-                    let configuration = configuration(number, world, job);
+                    let mut configuration = configuration(number, world, job);
+                    change(&mut configuration);
                     let opened = Communicator::open(&BackendSource::Host, configuration);
                     rank(opened.expect("the world comes up"))
                 })
@@ -382,4 +392,30 @@ fn an_algorithm_that_loads_from_peers_is_refused_for_memory_that_they_do_not_kno
         assert!(error.contains("needs symmetric buffers"), "{error}");
         assert!(error.contains("PACKETS_TWO_SHOT"), "{error}");
     });
+}
+
+#[test]
+fn ranks_compare_whether_memory_is_symmetric_but_not_where_their_own_is() {
+    let compared = |configuration: &mut Configuration| configuration.check_calls = true;
+    let results = world_with(2, compared, |communicator| {
+        let (rank, stream) = (communicator.rank(), communicator.stream()?);
+        let buffer = communicator.allocate::<u16>(&[64])?;
+        let part = |first: usize| buffer.slice(first..first + 8);
+        // Another part at each rank, at one of them in place.
+        let own = DeviceSlice::from(part(8 * rank)?);
+        stream.all_reduce(own, part(0)?, ReduceOp::Sum)?;
+        let mixed = match rank {
+            0 => stream.all_reduce(part(0)?, part(16)?, ReduceOp::Sum),
+            _ => stream.all_reduce(own, part(16)?, ReduceOp::Sum),
+        };
+        Result::Ok(mixed.expect_err("the ranks differ"))
+    });
+    for result in results {
+        let error = result.expect("everything else is done");
+        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        assert!(
+            error.to_string().contains("16 bytes of device memory"),
+            "{error}"
+        );
+    }
 }
