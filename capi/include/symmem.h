@@ -240,7 +240,7 @@ enum symmem_status symmem_barrier(struct symmem_stream *stream);
 enum symmem_status symmem_init(const struct symmem_options *options, struct symmem_communicator **communicator);
 
 // Leaves in good order. Blocks until this rank's work is done and every rank has called it. The handle is gone then, even
-// after a failure; free buffers and destroy streams before.
+// after a failure, unless another thread was in a call on it. Free buffers and destroy streams before.
 enum symmem_status symmem_finalize(struct symmem_communicator *communicator);
 
 // Ends all waits of all ranks: every waiting kernel and stream leaves, and every later call fails. May be called from any
@@ -252,8 +252,8 @@ enum symmem_status symmem_abort(struct symmem_communicator *communicator);
 enum symmem_status symmem_check(struct symmem_communicator *communicator);
 
 // Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
-// for seconds. The old handle is gone, even after a failure; its streams and buffers cannot be used any more: destroy and
-// symmem_drop them before.
+// for seconds. The old handle is gone, even after a failure, unless another thread was in a call on it. Its streams and buffers
+// cannot be used any more: destroy and symmem_drop them before.
 //
 // # Safety
 // `rebuilt` is null or valid.
@@ -358,10 +358,12 @@ enum symmem_status symmem_stream_wrap(struct symmem_communicator *communicator,
 // `native` is null or valid.
 enum symmem_status symmem_stream_native(struct symmem_stream *stream, uint64_t *native);
 
-// Blocks until the stream's work is done, or until the communicator fails.
+// Blocks until the stream's work is done, or until the communicator fails. Calls of other threads on the same stream wait
+// meanwhile.
 //
 // @param deadline_ms How long to wait at most; 0: as long as the work's own waits take.
-enum symmem_status symmem_stream_synchronize(struct symmem_stream *stream, uint64_t deadline_ms);
+enum symmem_status symmem_stream_synchronize(struct symmem_stream *stream,
+                                             uint64_t deadline_ms);
 
 // Gives a stream up. Its work goes on.
 enum symmem_status symmem_stream_destroy(struct symmem_stream *stream);

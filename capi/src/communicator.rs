@@ -106,7 +106,7 @@ unsafe fn builder(options: *const symmem_options) -> Result<Builder, Failure> {
 }
 
 /// Leaves in good order. Blocks until this rank's work is done and every rank has called it. The handle is gone then, even
-/// after a failure; free buffers and destroy streams before.
+/// after a failure, unless another thread was in a call on it. Free buffers and destroy streams before.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_finalize(communicator: *mut symmem_communicator) -> symmem_status {
     run("symmem_finalize", || {
@@ -135,8 +135,8 @@ pub extern "C" fn symmem_check(communicator: *mut symmem_communicator) -> symmem
 }
 
 /// Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
-/// for seconds. The old handle is gone, even after a failure; its streams and buffers cannot be used any more: destroy and
-/// symmem_drop them before.
+/// for seconds. The old handle is gone, even after a failure, unless another thread was in a call on it. Its streams and buffers
+/// cannot be used any more: destroy and symmem_drop them before.
 ///
 /// # Safety
 /// `rebuilt` is null or valid.

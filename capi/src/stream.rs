@@ -64,7 +64,8 @@ pub unsafe extern "C" fn symmem_stream_native(
     })
 }
 
-/// Blocks until the stream's work is done, or until the communicator fails.
+/// Blocks until the stream's work is done, or until the communicator fails. Calls of other threads on the same stream wait
+/// meanwhile.
 ///
 /// @param deadline_ms How long to wait at most; 0: as long as the work's own waits take.
 #[unsafe(no_mangle)]
