@@ -127,7 +127,8 @@ struct symmem_options {
   uint32_t rank;
   // 0, or 1 more than the number of the device.
   uint32_t device_plus_1;
-  // A name that the ranks of a job share; used if `world` is not 0. Null: the launcher's.
+  // A name that the ranks of a job share, and no other job on this machine; used if `world` is not 0, and needed if it is
+  // more than 1.
   const char *job;
   // The backend ("cuda", "hip", "host" or a plugin); null: SYMMEM_BACKEND's, or the first that has a device.
   const char *backend;
@@ -244,7 +245,7 @@ enum symmem_status symmem_init(const struct symmem_options *options, struct symm
 enum symmem_status symmem_finalize(struct symmem_communicator *communicator);
 
 // Ends all waits of all ranks: every waiting kernel and stream leaves, and every later call fails. May be called from any
-// thread. Does not block. symmem_finalize or symmem_rebuild comes after it.
+// thread, but not during symmem_finalize or symmem_rebuild, whose waits have deadlines. Does not block. symmem_finalize or symmem_rebuild comes after it.
 enum symmem_status symmem_abort(struct symmem_communicator *communicator);
 
 // Checks whether the communicator can still be used. Returns the failure that ended it otherwise, and says the rank by
@@ -252,7 +253,7 @@ enum symmem_status symmem_abort(struct symmem_communicator *communicator);
 enum symmem_status symmem_check(struct symmem_communicator *communicator);
 
 // Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
-// for seconds. The old handle is gone, even after a failure, unless another thread was in a call on it. Its streams and buffers
+// for seconds. The old handle is gone, even after a failure, unless an argument was invalid or another thread was in a call on it. Its streams and buffers
 // cannot be used any more: destroy and symmem_drop them before.
 //
 // # Safety
@@ -292,10 +293,11 @@ enum symmem_status symmem_register(struct symmem_communicator *communicator,
                                    size_t bytes,
                                    struct symmem_buffer **buffer);
 
-// Frees a buffer. All ranks call it, in the same order; blocks until they have and this rank's streams are idle.
+// Frees a buffer. All ranks call it, in the same order; blocks until they have and this rank's streams are idle. The handle is
+// gone then, even after a failure, as after symmem_drop.
 enum symmem_status symmem_free(struct symmem_buffer *buffer);
 
-// Gives a buffer up without waiting for the other ranks, also after a failure. It stays mapped until all have.
+// Gives a buffer up without waiting for the other ranks, also when the communicator has failed. It stays mapped until all have.
 enum symmem_status symmem_drop(struct symmem_buffer *buffer);
 
 // Stores the address of a rank's copy of a buffer, as this rank's device reaches it, and its length. Either pointer may be
@@ -405,6 +407,9 @@ enum symmem_status symmem_wait_signal(struct symmem_stream *stream, uint32_t pee
 
 #endif  /* SYMMEM_H */
 
+#ifndef SYMMEM_H_OPERANDS
+#define SYMMEM_H_OPERANDS
+
 // An operand of a collective: memory at an address of this rank's device, or a part of a symmetric buffer from byte `offset` on.
 static inline struct symmem_operand symmem_at(const void *address) {
   struct symmem_operand operand;
@@ -420,3 +425,5 @@ static inline struct symmem_operand symmem_in(struct symmem_buffer *buffer, size
   operand.offset = offset;
   return operand;
 }
+
+#endif  /* SYMMEM_H_OPERANDS */

@@ -194,6 +194,11 @@ unsafe fn operand_of<'a, T: Reducible>(
         let end = operand.offset.checked_add(bytes).ok_or_else(too_long)?;
         return Ok(buffer.bytes.slice(operand.offset..end)?.cast::<T>()?.into());
     }
+    if operand.address.is_null() && length > 0 {
+        return Err(invalid(format!(
+            "{name} is neither a buffer nor an address"
+        )));
+    }
     let address = operand
         .address
         .addr()

@@ -1,6 +1,6 @@
 //! Joining and leaving a world.
 
-use crate::handles::{Rank, out, rank_of, symmem_communicator, take_rank};
+use crate::handles::{Rank, optional, out, rank_of, symmem_communicator, take_rank};
 use crate::status::{Failure, invalid, run, symmem_status};
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub struct symmem_options {
     pub rank: u32,
     /// 0, or 1 more than the number of the device.
     pub device_plus_1: u32,
-    /// A name that the ranks of a job share; used if `world` is not 0. Null: the launcher's.
+    /// A name that the ranks of a job share, and no other job on this machine; used if `world` is not 0, and needed if it is
+    /// more than 1.
     pub job: *const c_char,
     /// The backend ("cuda", "hip", "host" or a plugin); null: SYMMEM_BACKEND's, or the first that has a device.
     pub backend: *const c_char,
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn symmem_init(
         // SAFETY: guaranteed by the caller; every version has `size` first.
         let builder = unsafe { builder(options) }?;
         let communicator = builder.build()?;
-        *place = Rank { communicator }.into();
+        place.write(Rank { communicator }.into());
         Ok(())
     })
 }
@@ -86,7 +87,15 @@ unsafe fn builder(options: *const symmem_options) -> Result<Builder, Failure> {
     // SAFETY: guaranteed by the caller.
     let (job, backend) = unsafe { (text(options.job, "job")?, text(options.backend, "backend")?) };
     if options.world != 0 {
-        let job = job.unwrap_or("symmem");
+        let job = match job {
+            Some(job) => job,
+            None if options.world == 1 => "alone",
+            None => {
+                return Err(invalid(
+                    "options.job is null; give the ranks of a job a name that they share",
+                ));
+            }
+        };
         let launch = LaunchEnvironment::local(options.rank, options.world, job);
         builder = builder.launch(launch.map_err(symmem::Error::from)?);
     }
@@ -116,7 +125,7 @@ pub extern "C" fn symmem_finalize(communicator: *mut symmem_communicator) -> sym
 }
 
 /// Ends all waits of all ranks: every waiting kernel and stream leaves, and every later call fails. May be called from any
-/// thread. Does not block. symmem_finalize or symmem_rebuild comes after it.
+/// thread, but not during symmem_finalize or symmem_rebuild, whose waits have deadlines. Does not block. symmem_finalize or symmem_rebuild comes after it.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_abort(communicator: *mut symmem_communicator) -> symmem_status {
     run("symmem_abort", || {
@@ -135,7 +144,7 @@ pub extern "C" fn symmem_check(communicator: *mut symmem_communicator) -> symmem
 }
 
 /// Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
-/// for seconds. The old handle is gone, even after a failure, unless another thread was in a call on it. Its streams and buffers
+/// for seconds. The old handle is gone, even after a failure, unless an argument was invalid or another thread was in a call on it. Its streams and buffers
 /// cannot be used any more: destroy and symmem_drop them before.
 ///
 /// # Safety
@@ -149,7 +158,7 @@ pub unsafe extern "C" fn symmem_rebuild(
         // SAFETY: guaranteed by the caller.
         let place = unsafe { out(rebuilt, "rebuilt") }?;
         let communicator = take_rank(communicator)?.communicator.rebuild()?;
-        *place = Rank { communicator }.into();
+        place.write(Rank { communicator }.into());
         Ok(())
     })
 }
@@ -167,12 +176,12 @@ pub unsafe extern "C" fn symmem_rank(
     run("symmem_rank", || {
         let found = rank_of(communicator)?;
         // SAFETY: guaranteed by the caller.
-        if let Some(rank) = unsafe { rank.as_mut() } {
-            *rank = found.communicator.rank() as u32;
+        if let Some(rank) = unsafe { optional(rank) } {
+            rank.write(found.communicator.rank() as u32);
         }
         // SAFETY: guaranteed by the caller.
-        if let Some(world) = unsafe { world.as_mut() } {
-            *world = found.communicator.world_size() as u32;
+        if let Some(world) = unsafe { optional(world) } {
+            world.write(found.communicator.world_size() as u32);
         }
         Ok(())
     })

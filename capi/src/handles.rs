@@ -5,6 +5,7 @@
 
 use crate::status::{Failure, invalid};
 use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use symmem::{Communicator, Stream, SymmetricBuffer};
@@ -59,17 +60,6 @@ impl<T> Table<T> {
             .ok_or_else(|| self.unknown(handle))
     }
 
-    fn remove(&self, handle: usize) -> Result<Arc<T>, Failure> {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        objects.remove(&handle).ok_or_else(|| self.unknown(handle))
-    }
-
-    /// Puts an object back that a call could not take.
-    fn restore(&self, handle: usize, object: Arc<T>) {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        objects.insert(handle, object);
-    }
-
     fn unknown(&self, handle: usize) -> Failure {
         match handle {
             0 => invalid(format!("the {} is null", self.kind)),
@@ -82,8 +72,12 @@ impl<T> Table<T> {
 
     /// Takes an object that no other call uses.
     fn take(&self, handle: usize) -> Result<T, Failure> {
-        Arc::try_unwrap(self.remove(handle)?).map_err(|object| {
-            self.restore(handle, object);
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let object = objects
+            .remove(&handle)
+            .ok_or_else(|| self.unknown(handle))?;
+        Arc::try_unwrap(object).map_err(|object| {
+            objects.insert(handle, object);
             invalid(format!("another thread is in a call on the {}", self.kind))
         })
     }
@@ -159,14 +153,23 @@ handles!(symmem_communicator, COMMUNICATORS, Rank, rank_of, take_rank);
 handles!(symmem_buffer, BUFFERS, Buffer, buffer_of, take_buffer);
 handles!(symmem_stream, STREAMS, OnStream, stream_of, take_stream);
 
-/// Returns where a function stores a result.
+/// Returns where a function stores a result, which need not be initialized.
 ///
 /// # Errors
 /// If the pointer is null.
 ///
 /// # Safety
 /// The pointer is null, or valid for a write while the reference lives.
-pub unsafe fn out<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
+pub unsafe fn out<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
     // SAFETY: guaranteed by the caller.
-    unsafe { pointer.as_mut() }.ok_or_else(|| invalid(format!("{name} is null")))
+    unsafe { optional(pointer) }.ok_or_else(|| invalid(format!("{name} is null")))
+}
+
+/// Returns where a function stores a result if the caller wants it.
+///
+/// # Safety
+/// As [`out`].
+pub unsafe fn optional<'a, T>(pointer: *mut T) -> Option<&'a mut MaybeUninit<T>> {
+    // SAFETY: guaranteed by the caller; no value is read.
+    unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }
 }

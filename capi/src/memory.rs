@@ -1,6 +1,8 @@
 //! Symmetric buffers.
 
-use crate::handles::{Buffer, buffer_of, out, rank_of, symmem_buffer, symmem_communicator};
+use crate::handles::{
+    Buffer, buffer_of, optional, out, rank_of, symmem_buffer, symmem_communicator,
+};
 use crate::handles::{stream_of, symmem_stream, take_buffer};
 use crate::status::{invalid, run, symmem_status};
 use std::ffi::c_void;
@@ -22,7 +24,7 @@ pub unsafe extern "C" fn symmem_allocate(
         // SAFETY: guaranteed by the caller.
         let place = unsafe { out(buffer, "buffer") }?;
         let bytes = rank_of(communicator)?.communicator.allocate(&[bytes])?;
-        *place = Buffer { bytes }.into();
+        place.write(Buffer { bytes }.into());
         Ok(())
     })
 }
@@ -46,18 +48,19 @@ pub unsafe extern "C" fn symmem_register(
         let address = DeviceAddress(address.addr() as u64);
         // SAFETY: guaranteed by the caller.
         let bytes = unsafe { rank.communicator.register(address, &[bytes]) }?;
-        *place = Buffer { bytes }.into();
+        place.write(Buffer { bytes }.into());
         Ok(())
     })
 }
 
-/// Frees a buffer. All ranks call it, in the same order; blocks until they have and this rank's streams are idle.
+/// Frees a buffer. All ranks call it, in the same order; blocks until they have and this rank's streams are idle. The handle is
+/// gone then, even after a failure, as after symmem_drop.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_free(buffer: *mut symmem_buffer) -> symmem_status {
     run("symmem_free", || Ok(take_buffer(buffer)?.bytes.free()?))
 }
 
-/// Gives a buffer up without waiting for the other ranks, also after a failure. It stays mapped until all have.
+/// Gives a buffer up without waiting for the other ranks, also when the communicator has failed. It stays mapped until all have.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_drop(buffer: *mut symmem_buffer) -> symmem_status {
     run("symmem_drop", || take_buffer(buffer).map(drop))
@@ -79,12 +82,12 @@ pub unsafe extern "C" fn symmem_address(
         let found = buffer_of(buffer)?;
         let view = found.bytes.peer(rank as usize)?;
         // SAFETY: guaranteed by the caller.
-        if let Some(address) = unsafe { address.as_mut() } {
-            *address = view.as_ptr().cast();
+        if let Some(address) = unsafe { optional(address) } {
+            address.write(view.as_ptr().cast());
         }
         // SAFETY: guaranteed by the caller.
-        if let Some(bytes) = unsafe { bytes.as_mut() } {
-            *bytes = view.len();
+        if let Some(bytes) = unsafe { optional(bytes) } {
+            bytes.write(view.len());
         }
         Ok(())
     })
@@ -138,7 +141,9 @@ pub unsafe extern "C" fn symmem_read(
         if data.is_null() {
             return Err(invalid("data is null"));
         }
-        // SAFETY: not null, and guaranteed by the caller; any bytes are values.
+        // SAFETY: not null, and guaranteed by the caller.
+        unsafe { data.cast::<u8>().write_bytes(0, bytes) };
+        // SAFETY: as above, and initialized.
         let data = unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), bytes) };
         Ok(buffer.bytes.read(&stream.lock(), offset, data)?)
     })

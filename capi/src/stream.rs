@@ -19,7 +19,7 @@ pub unsafe extern "C" fn symmem_stream_create(
         // SAFETY: guaranteed by the caller.
         let place = unsafe { out(stream, "stream") }?;
         let rank = rank_of(communicator)?;
-        *place = OnStream::new(rank.communicator.stream()?, &rank).into();
+        place.write(OnStream::new(rank.communicator.stream()?, &rank).into());
         Ok(())
     })
 }
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn symmem_stream_wrap(
         let rank = rank_of(communicator)?;
         // SAFETY: guaranteed by the caller.
         let wrapped = unsafe { rank.communicator.stream_from_raw(native) };
-        *place = OnStream::new(wrapped, &rank).into();
+        place.write(OnStream::new(wrapped, &rank).into());
         Ok(())
     })
 }
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn symmem_stream_native(
     run("symmem_stream_native", || {
         // SAFETY: guaranteed by the caller.
         let place = unsafe { out(native, "native") }?;
-        *place = stream_of(stream)?.lock().raw();
+        place.write(stream_of(stream)?.lock().raw());
         Ok(())
     })
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <symmem.h>
+#include <symmem.h>
 
 static int failures = 0;
 
@@ -100,7 +101,8 @@ int main(void) {
   REFUSED(symmem_all_reduce(stream, in, in, 4, 99, SYMMEM_SUM), "no element type 99");
   REFUSED(symmem_all_reduce(stream, in, in, 4, SYMMEM_F32, 0), "no reduction 0");
   REFUSED(symmem_all_reduce(stream, symmem_in(buffer, 2), in, 4, SYMMEM_F32, SYMMEM_SUM), "not whole elements");
-  REFUSED(symmem_all_reduce(stream, symmem_at(NULL), at, 4, SYMMEM_F32, SYMMEM_SUM), "no such memory");
+  REFUSED(symmem_all_reduce(stream, symmem_at(NULL), at, 4, SYMMEM_F32, SYMMEM_SUM), "neither a buffer nor an address");
+  REFUSED(symmem_all_reduce(stream, symmem_in(NULL, 64), at, 4, SYMMEM_F32, SYMMEM_SUM), "neither a buffer nor an address");
   REFUSED(symmem_all_reduce(stream, at, at, SIZE_MAX, SYMMEM_F32, SYMMEM_SUM), "elements");
   if (symmem_all_reduce(stream, in, in, 400, SYMMEM_F32, SYMMEM_SUM) == SYMMEM_OK) ++failures;
   if (symmem_broadcast(stream, 7, in, in, 8) == SYMMEM_OK) ++failures;

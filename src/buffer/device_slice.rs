@@ -94,7 +94,7 @@ impl<T: Element> std::fmt::Debug for DeviceSlice<'_, T> {
 
 impl Communicator {
     /// Returns the `length` elements at `address` on this rank's device as an operand of collectives. The address may be
-    /// any, and need not be aligned to the element; collectives are fastest at multiples of 16. Not collective, does not
+    /// any, and need not be aligned to the element, except for reductions by NCCL; collectives are fastest at multiples of 16. Not collective, does not
     /// block, and allocates nothing.
     ///
     /// ```no_run

@@ -1,5 +1,6 @@
 //! The selector's query for a call.
 
+use crate::backend::abi::CollectiveOperationCode;
 use crate::base::error::Result;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
@@ -71,20 +72,34 @@ pub fn question(
     channel: u32,
     nccl: bool,
 ) -> Query {
+    let operation = call.operation.into();
     let slots = &membership.slots;
     let aligned = call.aligned && !call.own_memory;
     Query {
-        operation: call.operation.into(),
+        operation,
         element: call.element.into(),
         reduce: call.reduce.into(),
         world: membership.world() as u32,
         bytes: call.bytes,
-        in_place: call.in_place && !call.own_memory,
+        in_place: counts_as_in_place(operation, call.in_place, call.own_memory),
         own_memory: call.own_memory,
         nccl,
         multicast: call.in_multicast && !call.own_memory && slots.at_all(channel).is_some(),
         push_channels: push_channels(state, membership, channel, aligned),
         lamport_bytes: lamport_bytes(membership, channel, aligned || call.own_memory),
+    }
+}
+
+/// Returns whether the selector takes a call for one in place. Members may differ in where their own memory is, but not in
+/// the choice: for all but an all-to-all it makes no difference.
+pub fn counts_as_in_place(
+    operation: CollectiveOperationCode,
+    in_place: bool,
+    own_memory: bool,
+) -> bool {
+    match own_memory {
+        true => operation == CollectiveOperationCode::ALL_TO_ALL,
+        false => in_place,
     }
 }
 

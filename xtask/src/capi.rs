@@ -126,7 +126,12 @@ fn install(root: &Path, built: &Path, folder: &Path) -> Result<()> {
     for made in [&include, &packages] {
         at(made, std::fs::create_dir_all(made))?;
     }
-    let copy = |from: PathBuf, to: PathBuf| at(&from, std::fs::copy(&from, to)).map(drop);
+    // Programs may have the old file mapped, so it is replaced instead of changed.
+    let copy = |from: PathBuf, to: PathBuf| {
+        let fresh = to.with_extension(format!("new-{}", std::process::id()));
+        at(&from, std::fs::copy(&from, &fresh))?;
+        at(&to, std::fs::rename(&fresh, &to))
+    };
     copy(root.join(HEADER), include.join("symmem.h"))?;
     copy(built.join("libsymmem_c.a"), lib.join("libsymmem.a"))?;
     let whole = format!("libsymmem.so.{version}");

@@ -359,6 +359,8 @@ pub(super) fn own_memory(variant: CollectiveVariant, wanted: OwnMemory) -> OwnMe
             OwnMemory::Destination | OwnMemory::Both => OwnMemory::Destination,
             _ => OwnMemory::Neither,
         },
+        // It may be in place at a member, which NCCL cannot do.
+        By::Vendor if variant.operation == Collective::AllToAll => OwnMemory::Neither,
         By::Automatic | By::Packets | By::PacketsTwoShot | By::Lamport | By::Vendor => wanted,
         _ => OwnMemory::Neither,
     }

@@ -73,7 +73,7 @@ SYMMEM_DEVICE uint8* dynamic_shared() {
 
 SYMMEM_DEVICE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
-// A warp comes to the block's barriers whole, as the lint checks. With barriers to which a warp's threads may come one by
+// A warp comes to the block's barriers whole; the lint wants a barrier of the warp right before each. With barriers to which a warp's threads may come one by
 // one, others of the block went on while a thread still polled, when two processes took turns on an H200; see
 // benches/NOTES.md.
 SYMMEM_DEVICE void block_barrier() {

@@ -16,7 +16,9 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{choose, lamport_bytes, membership, push_channels};
+use crate::collectives::select::{
+    choose, counts_as_in_place, lamport_bytes, membership, push_channels,
+};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::rank::memory_range::MemoryRange;
@@ -75,8 +77,7 @@ impl Queue {
             reduce: request.reduce,
             world: membership.world() as u32,
             bytes,
-            // Members may differ in where their own memory is, but not in the choice.
-            in_place: in_place && !own_memory,
+            in_place: counts_as_in_place(request.operation, in_place, own_memory),
             own_memory,
             nccl: library.is_some(),
             multicast: in_multicast,
@@ -85,7 +86,7 @@ impl Queue {
         };
         let choice = choose(world, request.name, &query, options)?;
         if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
-            nccl::refuse_unaligned_windows(world.rank, request.name, options.provider)?;
+            nccl::refuse_unaligned(world.rank, request, options.provider)?;
         }
         let run = Run {
             request,

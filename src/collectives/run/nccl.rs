@@ -61,21 +61,43 @@ pub unsafe fn submit(
     unsafe { backend.nccl_call(nccl, &whole, stream) }
 }
 
-/// Refuses NCCL's windows for a call whose parts do not start at multiples of 16 bytes
-/// ([`Request::starts_at_vectors`]): there, NCCL 2.28.9 gathers wrong bytes without an error.
-pub fn refuse_unaligned_windows(
-    rank: usize,
-    operation: &'static str,
-    provider: Provider,
-) -> Result<()> {
-    if provider != Provider::NcclWindows {
-        return Ok(());
+/// Refuses what NCCL would not do for these addresses. Its windows need parts that start at multiples of 16 bytes
+/// ([`Request::starts_at_vectors`]): for others, NCCL 2.28.9 gathers wrong bytes without an error. And it loads whole
+/// elements, which memory of the caller may not be aligned to; a fault there would end the context.
+///
+/// # Errors
+/// [`Error::Unsupported`] for windows, [`Error::InvalidArgument`] for elements.
+pub fn refuse_unaligned(rank: usize, request: &Request<'_>, provider: Provider) -> Result<()> {
+    let operation = request.name;
+    let is_own = request.source.is_own();
+    if provider == Provider::NcclWindows {
+        let message = match is_own {
+            true => {
+                "symmetric windows need symmetric buffers; use `Provider::Nccl` for a `DeviceSlice`"
+            }
+            false => {
+                "symmetric windows need ranges, and members' parts of them, that start at a multiple of 16 bytes; use \
+                 `Provider::Nccl` for others"
+            }
+        };
+        return Err(Error::Unsupported {
+            rank,
+            operation,
+            message: message.into(),
+        });
     }
-    Err(Error::Unsupported {
-        rank,
-        operation,
-        message: "symmetric windows need ranges, and members' parts of them, that start at a multiple of 16 bytes; \
-            use `Provider::Nccl` for others"
-            .into(),
-    })
+    let element = request.element.bytes();
+    let starts = [&request.destination, &request.source].map(|range| range.start(rank));
+    if is_own && starts.iter().any(|start| !start.is_multiple_of(element)) {
+        return Err(Error::InvalidArgument {
+            rank,
+            operation,
+            message: format!(
+                "NCCL takes elements of {element} bytes at multiples of {element} only, not at {:#x} and {:#x}; align them, \
+                 or use `Provider::Symmem`",
+                starts[0], starts[1]
+            ),
+        });
+    }
+    Ok(())
 }
