@@ -153,6 +153,11 @@ impl World {
         })
     }
 
+    /// Returns the options with which it was launched.
+    pub fn options(&self) -> &WorldOptions {
+        &self.options
+    }
+
     /// Returns the machine and features that the world runs on.
     pub fn about(&self) -> &WorldDescription {
         &self.about

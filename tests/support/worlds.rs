@@ -6,6 +6,7 @@ use super::hip::{Release, fake_hip};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use symmem::ShareKind;
 use symmem::backends::Selection;
@@ -146,10 +147,8 @@ pub fn differences(cuda: &[Outcome], hip: &[Outcome]) -> Vec<String> {
 /// Precedes the number of processes that must write a report.
 const EXPECTED: &str = "expected reports: ";
 
-/// Returns the file in which the fake driver reports a world's violations.
-fn violations(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
-}
+/// The fake driver's variable that names the file of its reports.
+const REPORT: &str = "FAKE_DEVICE_REPORT";
 
 /// Returns options of a world whose ranks run the test `rank_process` of the same file.
 pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
@@ -176,7 +175,11 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
         _ => Vec::new(),
     };
     if let Some(libraries) = backend.libraries() {
-        let report = violations(name);
+        // Two tests may run worlds of one name at a time.
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
+        let report = format!("{name}-{process}-{number}.report");
+        let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(report);
         // The number of processes that must report, so that a missing report does not pass as one without violations.
         let processes = if threads { 1 } else { ranks };
         std::fs::write(&report, format!("{EXPECTED}{processes}\n")).expect("the report's file");
@@ -184,7 +187,7 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
             ("SYMMEM_LIBRARY_PATH".into(), libraries.into()),
             ("NCCL_NVLS_ENABLE".into(), "0".into()),
             ("FAKE_DEVICE_COUNT".into(), "4".into()),
-            ("FAKE_DEVICE_REPORT".into(), report.into()),
+            (REPORT.into(), report.into()),
         ]);
     }
     options
@@ -192,23 +195,28 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
 
 /// Ends a world and asserts that it ended in good order, left nothing behind, and violated no rule of the driver.
 pub fn end(world: World, name: &str) {
+    let mut variables = world.options().environment.iter();
+    let report = variables.find_map(|(name, value)| (name == REPORT).then(|| PathBuf::from(value)));
     if let Err(error) = world.finish() {
         panic!("{name}: {error}");
     }
-    let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
+    // The host backend has no driver.
+    let Some(file) = report else { return };
+    let report = std::fs::read_to_string(&file).expect("the report's file");
     let (told, wrong): (Vec<&str>, Vec<&str>) = report
         .lines()
         .filter(|line| !line.starts_with(EXPECTED))
         .partition(|line| line.starts_with("process "));
-    // The host backend has no driver.
     let expected = report.lines().find_map(|line| line.strip_prefix(EXPECTED));
-    let expected = expected.map_or(0, |count| count.parse().expect("a number"));
+    let expected: usize = (expected.and_then(|count| count.parse().ok())).expect("a number");
     assert_eq!(told.len(), expected, "{name}: reports in\n{report}");
     assert!(
         wrong.is_empty(),
         "{name}: the driver's report:\n{}",
         wrong.join("\n")
     );
+    // What a failed test found stays for whoever looks.
+    std::fs::remove_file(&file).expect("the report's file");
 }
 
 /// Passes a world's totals, of `all` existing cases, to `cargo xtask conformance`, and prints them to stderr.
