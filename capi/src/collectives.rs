@@ -1,8 +1,9 @@
 //! Collectives.
 
-use crate::handles::{OnStream, Rank, buffer_of, stream_of, symmem_buffer, symmem_stream};
+use crate::handles::{Buffer, Rank, buffer_of, stream_of, symmem_buffer, symmem_stream};
 use crate::status::{Failure, invalid, run, symmem_status};
 use std::ffi::c_void;
+use std::sync::Arc;
 use symmem::{DeviceAddress, F8E4M3, F8E5M2, Operand, Queue, ReduceOp, Reducible};
 
 /// An element type.
@@ -72,263 +73,154 @@ pub struct symmem_operand {
 /// Calls `$body` with `$T` as the element type of a number.
 macro_rules! with_element {
     ($number:expr, $T:ident => $body:expr) => {
+        with_element!($number, $T => $body;
+            SYMMEM_I8 = i8, SYMMEM_U8 = u8, SYMMEM_I16 = i16, SYMMEM_U16 = u16, SYMMEM_I32 = i32, SYMMEM_U32 = u32,
+            SYMMEM_I64 = i64, SYMMEM_U64 = u64, SYMMEM_F16 = half::f16, SYMMEM_BF16 = half::bf16, SYMMEM_F32 = f32,
+            SYMMEM_F64 = f64, SYMMEM_F8_E4M3 = F8E4M3, SYMMEM_F8_E5M2 = F8E5M2)
+    };
+    ($number:expr, $T:ident => $body:expr; $($name:ident = $type:ty),*) => {
         match $number {
-            1 => {
-                type $T = i8;
+            $(number if number == symmem_type::$name as u32 => {
+                type $T = $type;
                 $body
-            }
-            2 => {
-                type $T = u8;
-                $body
-            }
-            3 => {
-                type $T = i16;
-                $body
-            }
-            4 => {
-                type $T = u16;
-                $body
-            }
-            5 => {
-                type $T = i32;
-                $body
-            }
-            6 => {
-                type $T = u32;
-                $body
-            }
-            7 => {
-                type $T = i64;
-                $body
-            }
-            8 => {
-                type $T = u64;
-                $body
-            }
-            9 => {
-                type $T = half::f16;
-                $body
-            }
-            10 => {
-                type $T = half::bf16;
-                $body
-            }
-            11 => {
-                type $T = f32;
-                $body
-            }
-            12 => {
-                type $T = f64;
-                $body
-            }
-            13 => {
-                type $T = F8E4M3;
-                $body
-            }
-            14 => {
-                type $T = F8E5M2;
-                $body
-            }
+            })*
             other => Err(invalid(format!("there is no element type {other}"))),
         }
     };
 }
 
 fn operator_of(number: u32) -> Result<ReduceOp, Failure> {
-    Ok(match number {
-        1 => ReduceOp::Sum,
-        2 => ReduceOp::Average,
-        3 => ReduceOp::Minimum,
-        4 => ReduceOp::Maximum,
-        5 => ReduceOp::Product,
-        other => return Err(invalid(format!("there is no reduction {other}"))),
-    })
+    use symmem_operator as Operator;
+    let all = [
+        (Operator::SYMMEM_SUM, ReduceOp::Sum),
+        (Operator::SYMMEM_AVERAGE, ReduceOp::Average),
+        (Operator::SYMMEM_MINIMUM, ReduceOp::Minimum),
+        (Operator::SYMMEM_MAXIMUM, ReduceOp::Maximum),
+        (Operator::SYMMEM_PRODUCT, ReduceOp::Product),
+    ];
+    let found = all.iter().find(|(operator, _)| *operator as u32 == number);
+    let found = found.map(|(_, operator)| *operator);
+    found.ok_or_else(|| invalid(format!("there is no reduction {number}")))
 }
 
-/// Calls `call` with the operands as the library takes them, on the stream.
-///
-/// # Safety
-/// Addresses are of memory on this rank's device, with as many elements, until the stream has passed the work.
-unsafe fn with_operands<T: Reducible>(
-    stream: &OnStream,
-    (destination, to): (symmem_operand, usize),
-    (source, from): (symmem_operand, usize),
-    call: impl FnOnce(&Queue, Operand<'_, T>, Operand<'_, T>) -> symmem::Result<()>,
-) -> Result<(), Failure> {
-    let rank = stream.rank()?;
-    let buffers = [&destination, &source].map(|operand| match operand.buffer.is_null() {
-        true => Ok(None),
-        false => buffer_of(operand.buffer).map(Some),
-    });
-    let [to_buffer, from_buffer] = buffers;
-    let (to_buffer, from_buffer) = (to_buffer?, from_buffer?);
-    // SAFETY: guaranteed by the caller.
-    let (to, from) = unsafe {
-        (
-            operand_of(&rank, destination, to_buffer.as_deref(), to, "destination")?,
-            operand_of(&rank, source, from_buffer.as_deref(), from, "source")?,
-        )
-    };
-    Ok(call(&stream.lock(), to, from)?)
+/// How many parts of a call's count an operand has.
+#[derive(Clone, Copy)]
+enum Parts {
+    One,
+    /// One for each rank.
+    Each,
 }
 
-/// Returns `length` elements at an operand.
-///
-/// # Safety
-/// As [`with_operands`].
-unsafe fn operand_of<'a, T: Reducible>(
-    rank: &'a Rank,
-    operand: symmem_operand,
-    buffer: Option<&'a crate::handles::Buffer>,
-    length: usize,
-    name: &str,
-) -> Result<Operand<'a, T>, Failure> {
-    let too_long = || {
-        invalid(format!(
-            "{name}: {length} elements from byte {} on",
-            operand.offset
-        ))
-    };
-    let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
-    if let Some(buffer) = buffer {
-        let end = operand.offset.checked_add(bytes).ok_or_else(too_long)?;
-        return Ok(buffer.bytes.slice(operand.offset..end)?.cast::<T>()?.into());
-    }
-    if operand.address.is_null() && length > 0 {
-        return Err(invalid(format!(
-            "{name} is neither a buffer nor an address"
-        )));
-    }
-    let address = operand
-        .address
-        .addr()
-        .checked_add(operand.offset)
-        .ok_or_else(too_long)?;
-    // SAFETY: guaranteed by the caller.
-    let slice = unsafe {
-        rank.communicator
-            .device_slice::<T>(DeviceAddress(address as u64), length)
-    };
-    Ok(slice?.into())
-}
-
-/// Returns a number of elements at each rank together.
-fn times(count: usize, stream: &OnStream) -> Result<usize, Failure> {
-    let world = stream.rank()?.communicator.world_size();
-    let all = count.checked_mul(world);
-    all.ok_or_else(|| invalid(format!("{count} elements for each of {world} ranks")))
-}
-
-fn once(count: usize, _: &OnStream) -> Result<usize, Failure> {
-    Ok(count)
-}
-
-/// The number of elements of an operand, by the count of a call.
-type Length = fn(usize, &OnStream) -> Result<usize, Failure>;
-
-/// The operands of a call: destination, source, and the lengths of both.
+/// A call's operands and the count of a part.
 struct Call {
-    destination: (symmem_operand, Length),
-    source: (symmem_operand, Length),
+    stream: *mut symmem_stream,
+    destination: (symmem_operand, Parts),
+    source: (symmem_operand, Parts),
     count: usize,
 }
 
 impl Call {
+    /// Enqueues the call that `verb` makes with the operands as the library takes them.
+    ///
+    /// # Safety
+    /// Addresses are of memory on this rank's device, with as many elements, until the stream has passed the work.
+    unsafe fn enqueue<T: Reducible>(
+        &self,
+        verb: impl FnOnce(&Queue, Operand<'_, T>, Operand<'_, T>) -> symmem::Result<()>,
+    ) -> Result<(), Failure> {
+        let stream = stream_of(self.stream)?;
+        let rank = stream.rank()?;
+        let world = rank.communicator.world_size();
+        let length = |parts| match parts {
+            Parts::One => Ok(self.count),
+            Parts::Each => self.count.checked_mul(world).ok_or_else(|| {
+                invalid(format!("{} elements for each of {world} ranks", self.count))
+            }),
+        };
+        let (to, from) = (length(self.destination.1)?, length(self.source.1)?);
+        let (destination, source) = (self.destination.0, self.source.0);
+        let (to_buffer, from_buffer) = (destination.buffer()?, source.buffer()?);
+        // SAFETY: guaranteed by the caller.
+        let (to, from) = unsafe {
+            (
+                destination.elements(&rank, to_buffer.as_deref(), to, "destination")?,
+                source.elements(&rank, from_buffer.as_deref(), from, "source")?,
+            )
+        };
+        Ok(verb(&stream.lock(), to, from)?)
+    }
+
     /// Enqueues a reduction.
     ///
     /// # Safety
-    /// As [`with_operands`].
+    /// As [`Call::enqueue`].
     unsafe fn reduce(
-        self,
-        name: &'static str,
-        stream: *mut symmem_stream,
+        &self,
         (element, operation): (u32, u32),
-        verb: impl Reduction,
-    ) -> symmem_status {
-        run(name, || {
-            let stream = stream_of(stream)?;
-            let operator = operator_of(operation)?;
-            let to = (self.destination.0, self.destination.1(self.count, &stream)?);
-            let from = (self.source.0, self.source.1(self.count, &stream)?);
-            with_element!(element, T => {
-                // SAFETY: guaranteed by the caller.
-                unsafe {
-                    with_operands::<T>(&stream, to, from, |queue, to, from| {
-                        verb.enqueue(queue, to, from, operator)
-                    })
-                }
-            })
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        let operator = operator_of(operation)?;
+        with_element!(element, T => {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                self.enqueue::<T>(|queue, to, from| match reduction {
+                    Reduction::All => queue.all_reduce(to, from, operator),
+                    Reduction::To(root) => queue.reduce(root as usize, to, from, operator),
+                    Reduction::Scatter => queue.reduce_scatter(to, from, operator),
+                })
+            }
         })
     }
+}
 
-    /// Enqueues a call that moves bytes.
+/// Who gets what a reduction makes.
+#[derive(Clone, Copy)]
+enum Reduction {
+    All,
+    To(u32),
+    Scatter,
+}
+
+impl symmem_operand {
+    /// Returns the buffer that it names, if it names one.
+    fn buffer(&self) -> Result<Option<Arc<Buffer>>, Failure> {
+        match self.buffer.is_null() {
+            true => Ok(None),
+            false => buffer_of(self.buffer).map(Some),
+        }
+    }
+
+    /// Returns `length` elements there, in `buffer` if there is one.
     ///
     /// # Safety
-    /// As [`with_operands`].
-    unsafe fn copy(
-        self,
-        name: &'static str,
-        stream: *mut symmem_stream,
-        verb: impl FnOnce(&Queue, Operand<'_, u8>, Operand<'_, u8>) -> symmem::Result<()>,
-    ) -> symmem_status {
-        run(name, || {
-            let stream = stream_of(stream)?;
-            let to = (self.destination.0, self.destination.1(self.count, &stream)?);
-            let from = (self.source.0, self.source.1(self.count, &stream)?);
-            // SAFETY: guaranteed by the caller.
-            unsafe { with_operands::<u8>(&stream, to, from, verb) }
-        })
-    }
-}
-
-/// A reducing verb, for any element type.
-trait Reduction {
-    fn enqueue<T: Reducible>(
-        self,
-        queue: &Queue,
-        to: Operand<'_, T>,
-        from: Operand<'_, T>,
-        operator: ReduceOp,
-    ) -> symmem::Result<()>;
-}
-
-struct AllReduce;
-struct Reduce(usize);
-struct ReduceScatter;
-
-impl Reduction for AllReduce {
-    fn enqueue<T: Reducible>(
-        self,
-        queue: &Queue,
-        to: Operand<'_, T>,
-        from: Operand<'_, T>,
-        operator: ReduceOp,
-    ) -> symmem::Result<()> {
-        queue.all_reduce(to, from, operator)
-    }
-}
-
-impl Reduction for Reduce {
-    fn enqueue<T: Reducible>(
-        self,
-        queue: &Queue,
-        to: Operand<'_, T>,
-        from: Operand<'_, T>,
-        operator: ReduceOp,
-    ) -> symmem::Result<()> {
-        queue.reduce(self.0, to, from, operator)
-    }
-}
-
-impl Reduction for ReduceScatter {
-    fn enqueue<T: Reducible>(
-        self,
-        queue: &Queue,
-        to: Operand<'_, T>,
-        from: Operand<'_, T>,
-        operator: ReduceOp,
-    ) -> symmem::Result<()> {
-        queue.reduce_scatter(to, from, operator)
+    /// As [`Call::enqueue`].
+    unsafe fn elements<'a, T: Reducible>(
+        &self,
+        rank: &'a Rank,
+        buffer: Option<&'a Buffer>,
+        length: usize,
+        name: &str,
+    ) -> Result<Operand<'a, T>, Failure> {
+        let offset = self.offset;
+        let too_long = || invalid(format!("{name}: {length} elements from byte {offset} on"));
+        if let Some(buffer) = buffer {
+            let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
+            return Ok(buffer.slice(offset, bytes)?.cast::<T>()?.into());
+        }
+        if self.address.is_null() && length > 0 {
+            return Err(invalid(format!(
+                "{name} is neither a buffer nor an address"
+            )));
+        }
+        let address = self
+            .address
+            .addr()
+            .checked_add(offset)
+            .ok_or_else(too_long)?;
+        let address = DeviceAddress(address as u64);
+        // SAFETY: guaranteed by the caller.
+        let slice = unsafe { rank.communicator.device_slice::<T>(address, length) };
+        Ok(slice?.into())
     }
 }
 
@@ -347,12 +239,15 @@ pub unsafe extern "C" fn symmem_all_reduce(
     operation: u32,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, once),
-        source: (source, once),
+        stream,
+        destination: (destination, Parts::One),
+        source: (source, Parts::One),
         count,
     };
     // SAFETY: guaranteed by the caller.
-    unsafe { call.reduce("symmem_all_reduce", stream, (element, operation), AllReduce) }
+    run("symmem_all_reduce", || unsafe {
+        call.reduce((element, operation), Reduction::All)
+    })
 }
 
 /// Reduces `count` elements of all ranks into `destination` at rank `root`.
@@ -371,19 +266,15 @@ pub unsafe extern "C" fn symmem_reduce(
     operation: u32,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, once),
-        source: (source, once),
+        stream,
+        destination: (destination, Parts::One),
+        source: (source, Parts::One),
         count,
     };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        call.reduce(
-            "symmem_reduce",
-            stream,
-            (element, operation),
-            Reduce(root as usize),
-        )
-    }
+    run("symmem_reduce", || unsafe {
+        call.reduce((element, operation), Reduction::To(root))
+    })
 }
 
 /// Reduces `count` elements for each rank: `source` has `count` times as many elements as there are ranks, and rank r gets
@@ -402,19 +293,15 @@ pub unsafe extern "C" fn symmem_reduce_scatter(
     operation: u32,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, once),
-        source: (source, times),
+        stream,
+        destination: (destination, Parts::One),
+        source: (source, Parts::Each),
         count,
     };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        call.reduce(
-            "symmem_reduce_scatter",
-            stream,
-            (element, operation),
-            ReduceScatter,
-        )
-    }
+    run("symmem_reduce_scatter", || unsafe {
+        call.reduce((element, operation), Reduction::Scatter)
+    })
 }
 
 /// Copies `bytes` bytes of every rank into `destination` of all ranks, in rank order.
@@ -429,14 +316,15 @@ pub unsafe extern "C" fn symmem_all_gather(
     bytes: usize,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, times),
-        source: (source, once),
+        stream,
+        destination: (destination, Parts::Each),
+        source: (source, Parts::One),
         count: bytes,
     };
-    let verb =
-        |queue: &Queue, to: Operand<'_, u8>, from: Operand<'_, u8>| queue.all_gather(to, from);
     // SAFETY: guaranteed by the caller.
-    unsafe { call.copy("symmem_all_gather", stream, verb) }
+    run("symmem_all_gather", || unsafe {
+        call.enqueue::<u8>(|queue, to, from| queue.all_gather(to, from))
+    })
 }
 
 /// Copies `bytes` bytes of rank `root` into `destination` of all ranks.
@@ -452,15 +340,15 @@ pub unsafe extern "C" fn symmem_broadcast(
     bytes: usize,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, once),
-        source: (source, once),
+        stream,
+        destination: (destination, Parts::One),
+        source: (source, Parts::One),
         count: bytes,
     };
-    let verb = |queue: &Queue, to: Operand<'_, u8>, from: Operand<'_, u8>| {
-        queue.broadcast(root as usize, to, from)
-    };
     // SAFETY: guaranteed by the caller.
-    unsafe { call.copy("symmem_broadcast", stream, verb) }
+    run("symmem_broadcast", || unsafe {
+        call.enqueue::<u8>(|queue, to, from| queue.broadcast(root as usize, to, from))
+    })
 }
 
 /// Copies part r of `source` of rank s into part s of `destination` of rank r; a part has `bytes` bytes.
@@ -475,14 +363,15 @@ pub unsafe extern "C" fn symmem_all_to_all(
     bytes: usize,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, times),
-        source: (source, times),
+        stream,
+        destination: (destination, Parts::Each),
+        source: (source, Parts::Each),
         count: bytes,
     };
-    let verb =
-        |queue: &Queue, to: Operand<'_, u8>, from: Operand<'_, u8>| queue.all_to_all(to, from);
     // SAFETY: guaranteed by the caller.
-    unsafe { call.copy("symmem_all_to_all", stream, verb) }
+    run("symmem_all_to_all", || unsafe {
+        call.enqueue::<u8>(|queue, to, from| queue.all_to_all(to, from))
+    })
 }
 
 /// Copies `bytes` bytes of every rank into `destination` of rank `root`, in rank order.
@@ -498,15 +387,15 @@ pub unsafe extern "C" fn symmem_gather(
     bytes: usize,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, times),
-        source: (source, once),
+        stream,
+        destination: (destination, Parts::Each),
+        source: (source, Parts::One),
         count: bytes,
     };
-    let verb = |queue: &Queue, to: Operand<'_, u8>, from: Operand<'_, u8>| {
-        queue.gather(root as usize, to, from)
-    };
     // SAFETY: guaranteed by the caller.
-    unsafe { call.copy("symmem_gather", stream, verb) }
+    run("symmem_gather", || unsafe {
+        call.enqueue::<u8>(|queue, to, from| queue.gather(root as usize, to, from))
+    })
 }
 
 /// Copies part r of `source` of rank `root` into `destination` of rank r; a part has `bytes` bytes.
@@ -522,15 +411,15 @@ pub unsafe extern "C" fn symmem_scatter(
     bytes: usize,
 ) -> symmem_status {
     let call = Call {
-        destination: (destination, once),
-        source: (source, times),
+        stream,
+        destination: (destination, Parts::One),
+        source: (source, Parts::Each),
         count: bytes,
     };
-    let verb = |queue: &Queue, to: Operand<'_, u8>, from: Operand<'_, u8>| {
-        queue.scatter(root as usize, to, from)
-    };
     // SAFETY: guaranteed by the caller.
-    unsafe { call.copy("symmem_scatter", stream, verb) }
+    run("symmem_scatter", || unsafe {
+        call.enqueue::<u8>(|queue, to, from| queue.scatter(root as usize, to, from))
+    })
 }
 
 /// Enqueues a barrier: later work of this stream starts once the streams of all ranks have reached it.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use symmem::{Communicator, Stream, SymmetricBuffer};
+use symmem::{Communicator, Slice, Stream, SymmetricBuffer};
 
 /// A rank's communicator.
 pub struct symmem_communicator {
@@ -91,6 +91,18 @@ pub struct Rank {
 /// A buffer.
 pub struct Buffer {
     pub bytes: SymmetricBuffer<u8>,
+}
+
+impl Buffer {
+    /// Returns `bytes` bytes from byte `offset` on.
+    ///
+    /// # Errors
+    /// If it has no such bytes.
+    pub fn slice(&self, offset: usize, bytes: usize) -> Result<Slice<'_, u8>, Failure> {
+        let end = offset.checked_add(bytes);
+        let end = end.ok_or_else(|| invalid(format!("{bytes} bytes from byte {offset} on")))?;
+        Ok(self.bytes.slice(offset..end)?)
+    }
 }
 
 /// A stream.

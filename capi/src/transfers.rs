@@ -1,14 +1,21 @@
 //! Puts, gets and signals.
 
 use crate::handles::{buffer_of, stream_of, symmem_buffer, symmem_stream};
-use crate::status::{Failure, invalid, run, symmem_status};
-use std::ops::Range;
+use crate::status::{Failure, run, symmem_status};
+use symmem::{Queue, Slice};
 
-/// Returns a range of bytes.
-fn bytes_from(offset: usize, bytes: usize) -> Result<Range<usize>, Failure> {
-    let end = offset.checked_add(bytes);
-    let end = end.ok_or_else(|| invalid(format!("{bytes} bytes from byte {offset} on")))?;
-    Ok(offset..end)
+/// Enqueues the transfer that `verb` makes of `bytes` bytes of two buffers, each from an offset on.
+fn enqueue(
+    stream: *mut symmem_stream,
+    (destination, to): (*mut symmem_buffer, usize),
+    (source, from): (*mut symmem_buffer, usize),
+    bytes: usize,
+    verb: impl FnOnce(&Queue, Slice<'_, u8>, Slice<'_, u8>) -> symmem::Result<()>,
+) -> Result<(), Failure> {
+    let (destination, source) = (buffer_of(destination)?, buffer_of(source)?);
+    let (to, from) = (destination.slice(to, bytes)?, source.slice(from, bytes)?);
+    let stream = stream_of(stream)?;
+    Ok(verb(&stream.lock(), to, from)?)
 }
 
 /// Enqueues a copy of `bytes` bytes of this rank's `source` to `destination` at `peer`.
@@ -23,10 +30,11 @@ pub extern "C" fn symmem_put(
     bytes: usize,
 ) -> symmem_status {
     run("symmem_put", || {
-        let (to, from) = (buffer_of(destination)?, buffer_of(source)?);
-        let to = to.bytes.slice(bytes_from(destination_offset, bytes)?)?;
-        let from = from.bytes.slice(bytes_from(source_offset, bytes)?)?;
-        Ok(stream_of(stream)?.lock().put(peer as usize, to, from)?)
+        let to = (destination, destination_offset);
+        let from = (source, source_offset);
+        enqueue(stream, to, from, bytes, |queue, to, from| {
+            queue.put(peer as usize, to, from)
+        })
     })
 }
 
@@ -42,10 +50,11 @@ pub extern "C" fn symmem_get(
     bytes: usize,
 ) -> symmem_status {
     run("symmem_get", || {
-        let (to, from) = (buffer_of(destination)?, buffer_of(source)?);
-        let to = to.bytes.slice(bytes_from(destination_offset, bytes)?)?;
-        let from = from.bytes.slice(bytes_from(source_offset, bytes)?)?;
-        Ok(stream_of(stream)?.lock().get(peer as usize, to, from)?)
+        let to = (destination, destination_offset);
+        let from = (source, source_offset);
+        enqueue(stream, to, from, bytes, |queue, to, from| {
+            queue.get(peer as usize, to, from)
+        })
     })
 }
 
@@ -62,11 +71,11 @@ pub extern "C" fn symmem_put_signal(
     channel: u32,
 ) -> symmem_status {
     run("symmem_put_signal", || {
-        let (to, from) = (buffer_of(destination)?, buffer_of(source)?);
-        let to = to.bytes.slice(bytes_from(destination_offset, bytes)?)?;
-        let from = from.bytes.slice(bytes_from(source_offset, bytes)?)?;
-        let stream = stream_of(stream)?;
-        Ok(stream.lock().put_signal(peer as usize, to, from, channel)?)
+        let to = (destination, destination_offset);
+        let from = (source, source_offset);
+        enqueue(stream, to, from, bytes, |queue, to, from| {
+            queue.put_signal(peer as usize, to, from, channel)
+        })
     })
 }
 

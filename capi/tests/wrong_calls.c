@@ -108,7 +108,7 @@ int main(void) {
   if (symmem_broadcast(stream, 7, in, in, 8) == SYMMEM_OK) ++failures;
   DONE(symmem_all_reduce(stream, at, at, 4, SYMMEM_F32, SYMMEM_SUM));
   DONE(symmem_stream_synchronize(stream, 1000));
-  // A handle of another kind is none.
+  // A handle of another kind is refused.
   all((void *)buffer, (void *)buffer, (void *)stream, "no longer");
 
   struct symmem_buffer *dropped = NULL;

@@ -4,7 +4,6 @@ use crate::backend::abi::DeviceAddress;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::buffer::slice::{Slice, UntypedSlice, within};
-use crate::buffer::symmetric::SymmetricBuffer;
 use crate::rank::memory_range::MemoryRange;
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
@@ -78,6 +77,16 @@ impl<'a, T: Element> From<Slice<'a, T>> for DeviceSlice<'a, T> {
     }
 }
 
+impl<'a, T: Element> DeviceSlice<'a, T> {
+    pub(crate) fn untyped(&self) -> UntypedSlice<'a> {
+        UntypedSlice {
+            world: self.world,
+            memory: self.memory,
+            length: self.length,
+        }
+    }
+}
+
 impl<T: Element> std::fmt::Debug for DeviceSlice<'_, T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -138,69 +147,5 @@ impl Communicator {
             length,
             elements: PhantomData,
         })
-    }
-}
-
-/// Source or destination of a collective: a [`Slice`] of a symmetric buffer, a whole buffer, or a [`DeviceSlice`].
-pub struct Operand<'a, T: Element> {
-    slice: UntypedSlice<'a>,
-    elements: PhantomData<fn() -> T>,
-}
-
-impl<T: Element> Clone for Operand<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Element> Copy for Operand<'_, T> {}
-
-impl<'a, T: Element> Operand<'a, T> {
-    pub(crate) fn untyped(&self) -> UntypedSlice<'a> {
-        self.slice
-    }
-}
-
-impl<'a, T: Element> From<&'a SymmetricBuffer<T>> for Operand<'a, T> {
-    fn from(buffer: &'a SymmetricBuffer<T>) -> Self {
-        Slice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Element> From<Slice<'a, T>> for Operand<'a, T> {
-    fn from(slice: Slice<'a, T>) -> Self {
-        Self {
-            slice: slice.untyped(),
-            elements: PhantomData,
-        }
-    }
-}
-
-impl<'a, T: Element> From<DeviceSlice<'a, T>> for Operand<'a, T> {
-    fn from(slice: DeviceSlice<'a, T>) -> Self {
-        let DeviceSlice {
-            world,
-            memory,
-            length,
-            ..
-        } = slice;
-        Self {
-            slice: UntypedSlice {
-                world,
-                memory,
-                length,
-            },
-            elements: PhantomData,
-        }
-    }
-}
-
-impl<T: Element> std::fmt::Debug for Operand<'_, T> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Operand")
-            .field("length", &self.slice.length)
-            .field("element", &std::any::type_name::<T>())
-            .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod device_slice;
 mod handle;
 mod making;
 mod nccl;
+pub(crate) mod operand;
 pub(crate) mod slice;
 pub(crate) mod symmetric;
 pub(crate) mod views;

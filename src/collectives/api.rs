@@ -5,7 +5,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
-use crate::buffer::device_slice::Operand;
+use crate::buffer::operand::Operand;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::AllToAllParts;

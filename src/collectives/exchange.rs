@@ -8,7 +8,7 @@ use crate::backend::CollectiveKernels as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::buffer::device_slice::Operand;
+use crate::buffer::operand::Operand;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};

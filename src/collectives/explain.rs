@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::select::{CollectiveCall, membership, question};
+use crate::collectives::select::{Asked, CollectiveCall, membership};
 use crate::group::choice::Choice;
 use crate::group::operations;
 use crate::world::communicator::Communicator;
@@ -69,10 +69,7 @@ impl Communicator {
         let world = self.world();
         let state = &world.collectives;
         let membership = membership(world, "explain", options)?;
-        let library = membership.whole.then_some(&state.nccl);
-        let library =
-            library.and_then(|nccl| nccl.of(options.provider, call.aligned && !call.own_memory));
-        let query = question(state, call, membership, options.channel, library.is_some());
+        let (query, _) = Asked::from(call).question(state, membership, options);
         let choice = state.selector.choose(&query, &options.into());
         choice.map_err(|message| world.invalid("explain", message))
     }

@@ -1,6 +1,6 @@
 //! The selector's query for a call.
 
-use crate::backend::abi::CollectiveOperationCode;
+use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode};
 use crate::base::error::Result;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
@@ -63,49 +63,73 @@ impl From<&CollectiveOptions<'_>> for Constraints {
     }
 }
 
-/// Returns the selector's query for a call of these members. `nccl`: whether a communicator of NCCL could do
-/// it.
-pub fn question(
-    state: &State,
-    call: &CollectiveCall,
-    membership: &Membership,
-    channel: u32,
-    nccl: bool,
-) -> Query {
-    let operation = call.operation.into();
-    let slots = &membership.slots;
-    let aligned = call.aligned && !call.own_memory;
-    Query {
-        operation,
-        element: call.element.into(),
-        reduce: call.reduce.into(),
-        world: membership.world() as u32,
-        bytes: call.bytes,
-        in_place: counts_as_in_place(operation, call.in_place, call.own_memory),
-        own_memory: call.own_memory,
-        nccl,
-        multicast: call.in_multicast && !call.own_memory && slots.at_all(channel).is_some(),
-        push_channels: push_channels(state, membership, channel, aligned),
-        lamport_bytes: lamport_bytes(membership, channel, aligned || call.own_memory),
+/// A [`CollectiveCall`] in the table's codes: what a call, or a question about one, says of itself.
+pub struct Asked {
+    pub operation: CollectiveOperationCode,
+    pub element: ElementTypeCode,
+    pub reduce: ReduceOpCode,
+    pub bytes: u64,
+    pub in_place: bool,
+    pub aligned: bool,
+    pub own_memory: bool,
+    pub in_multicast: bool,
+}
+
+impl From<&CollectiveCall> for Asked {
+    fn from(call: &CollectiveCall) -> Self {
+        Self {
+            operation: call.operation.into(),
+            element: call.element.into(),
+            reduce: call.reduce.into(),
+            bytes: call.bytes,
+            in_place: call.in_place,
+            aligned: call.aligned,
+            own_memory: call.own_memory,
+            in_multicast: call.in_multicast,
+        }
     }
 }
 
-/// Returns whether the selector takes a call for one in place. Members may differ in where their own memory is, but not in
-/// the choice: for all but an all-to-all it makes no difference.
-pub fn counts_as_in_place(
-    operation: CollectiveOperationCode,
-    in_place: bool,
-    own_memory: bool,
-) -> bool {
-    match own_memory {
-        true => operation == CollectiveOperationCode::ALL_TO_ALL,
-        false => in_place,
+impl Asked {
+    /// Returns the selector's query for a call of these members, and NCCL's communicator if it could do the call. Members
+    /// may differ in where their own memory is, but not in the choice.
+    pub fn question(
+        &self,
+        state: &State,
+        membership: &Membership,
+        options: &CollectiveOptions<'_>,
+    ) -> (Query, Option<RawNccl>) {
+        let (channel, own_memory) = (options.channel, self.own_memory);
+        let aligned = self.aligned && !own_memory;
+        // NCCL's communicator has all ranks, so it serves no other group.
+        let library = membership.whole.then_some(&state.nccl);
+        let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
+        let in_place = match own_memory {
+            // For all others it makes no difference.
+            true => self.operation == CollectiveOperationCode::ALL_TO_ALL,
+            false => self.in_place,
+        };
+        let reached = membership.slots.at_all(channel).is_some();
+        let query = Query {
+            operation: self.operation,
+            element: self.element,
+            reduce: self.reduce,
+            world: membership.world() as u32,
+            bytes: self.bytes,
+            in_place,
+            own_memory,
+            nccl: library.is_some(),
+            multicast: self.in_multicast && !own_memory && reached,
+            push_channels: push_channels(state, membership, channel, aligned),
+            lamport_bytes: lamport_bytes(membership, channel, aligned || own_memory),
+        };
+        (query, library)
     }
 }
 
 /// Returns the number of inbox channels for a pushed reduction; 0 for ranges that do not start at multiples of
 /// 16 bytes.
-pub fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
+fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
     match aligned {
         true => state
             .selector
@@ -119,7 +143,7 @@ const MOST_UNALIGNED: u64 = 16 << 10;
 
 /// Returns the bytes that a member can send to another in Lamport packets; few for ranges that do not start at
 /// multiples of 16 bytes.
-pub fn lamport_bytes(membership: &Membership, channel: u32, aligned: bool) -> u64 {
+fn lamport_bytes(membership: &Membership, channel: u32, aligned: bool) -> u64 {
     let inboxes = membership.slots.lamport(channel);
     let most = inboxes.map_or(0, |inboxes| inboxes.part_bytes.into());
     if aligned {

@@ -126,25 +126,20 @@ impl<'a> MemoryRange<'a> {
         self.bytes > 0 && other.bytes > 0 && one < two + other.bytes && two < one + self.bytes
     }
 
-    fn symmetric(&self) -> Option<&'a Arc<Allocation>> {
+    /// Returns its allocation if all ranks have the range, for this folder only: other folders use a `Submit`.
+    pub(in crate::rank) fn symmetric(&self) -> Option<&'a Arc<Allocation>> {
         match self.memory {
             Memory::Symmetric(allocation) => Some(allocation),
             Memory::Own { .. } => None,
         }
     }
 
-    /// Returns the allocation that it is in, for this folder only: other folders use a `Submit`. `None` for the caller's
-    /// memory.
+    /// Returns the allocation that it is in; `None` for the caller's memory. As [`MemoryRange::symmetric`], for this folder
+    /// only.
     pub(in crate::rank) fn allocation(&self) -> Option<&'a Arc<Allocation>> {
         match self.memory {
             Memory::Symmetric(allocation) => Some(allocation),
             Memory::Own { allocation, .. } => allocation,
         }
-    }
-
-    /// Returns the address of the first byte of its allocation at each rank; `None` for this rank's own memory. As
-    /// [`MemoryRange::allocation`], for this folder only.
-    pub(in crate::rank) fn bases(&self) -> Option<&'a [DeviceAddress]> {
-        self.symmetric().map(|allocation| allocation.peers())
     }
 }

@@ -151,7 +151,7 @@ impl<'q> Submit<'q> {
     #[inline]
     pub fn bases<'a>(&self, range: &MemoryRange<'a>) -> Option<&'a [DeviceAddress]> {
         self.hold_memory(range);
-        range.bases()
+        Some(range.symmetric()?.peers())
     }
 
     /// Returns the multicast address of `range`: null if multicast is emulated, `None` if multicast does not
@@ -159,8 +159,7 @@ impl<'q> Submit<'q> {
     #[inline]
     pub fn at_all(&self, range: &MemoryRange<'_>) -> Option<DeviceAddress> {
         self.hold_memory(range);
-        let allocation = range.allocation().filter(|_| !range.is_own())?;
-        allocation.at_all(range.offset())
+        range.symmetric()?.at_all(range.offset())
     }
 
     /// What the caller's memory needs is the caller's to keep.

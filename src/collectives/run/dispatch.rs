@@ -16,9 +16,7 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{
-    choose, counts_as_in_place, lamport_bytes, membership, push_channels,
-};
+use crate::collectives::select::{Asked, choose, membership};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::rank::memory_range::MemoryRange;
@@ -43,7 +41,6 @@ impl Queue {
         let membership = membership(world, request.name, options)?;
         let state = &world.collectives;
         let request = &request.with_own_memory(world.rank);
-        let own_memory = request.source.is_own();
         if state.check_calls {
             Comparison::new(world, membership, options, request.name).of_call(request)?;
         }
@@ -63,29 +60,19 @@ impl Queue {
                 &request.source,
             );
         }
-        // NCCL's communicator has all ranks, so it serves no other group.
-        let library = membership.whole.then_some(&state.nccl);
-        let aligned = !own_memory && request.starts_at_vectors(in_place);
-        let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
-        let slots = &membership.slots;
-        let in_multicast = request.destination.is_in_multicast()
-            && request.source.is_in_multicast()
-            && slots.at_all(options.channel).is_some();
-        let query = Query {
+        let asked = Asked {
             operation: request.operation,
             element: request.element,
             reduce: request.reduce,
-            world: membership.world() as u32,
             bytes,
-            in_place: counts_as_in_place(request.operation, in_place, own_memory),
-            own_memory,
-            nccl: library.is_some(),
-            multicast: in_multicast,
-            push_channels: push_channels(state, membership, options.channel, aligned),
-            lamport_bytes: lamport_bytes(membership, options.channel, aligned || own_memory),
+            in_place,
+            aligned: request.starts_at_vectors(in_place),
+            own_memory: request.source.is_own(),
+            in_multicast: request.destination.is_in_multicast() && request.source.is_in_multicast(),
         };
+        let (query, library) = asked.question(state, membership, options);
         let choice = choose(world, request.name, &query, options)?;
-        if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
+        if choice.algorithm == AlgorithmCode::VENDOR && (asked.own_memory || !asked.aligned) {
             nccl::refuse_unaligned(world.rank, request, options.provider)?;
         }
         let run = Run {
