@@ -36,21 +36,39 @@ impl Library {
     /// # Errors
     /// As [`Library::open`].
     pub fn open_first(sonames: &[&str], elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
+        Self::open_accepted(sonames, elsewhere, advice, |_| true)
+    }
+
+    /// Opens a library as [`Library::open_first`] does, and goes on to the next place if it is not `accepted`.
+    ///
+    /// # Errors
+    /// As [`Library::open`].
+    pub fn open_accepted(
+        sonames: &[&str],
+        elsewhere: &[PathBuf],
+        advice: &str,
+        accepted: impl Fn(&Self) -> bool,
+    ) -> CallResult<Self> {
         let directories = std::env::var_os(SEARCH_VARIABLE);
-        let named = candidates(directories.as_deref(), sonames);
-        if let Some(path) = named.iter().find(|path| path.exists()) {
-            return Self::load(path).map_err(|reason| {
+        for path in candidates(directories.as_deref(), sonames) {
+            if path.exists() {
                 let way = format!(" through {SEARCH_VARIABLE}");
-                missing(broken_text(path, &way, &reason))
-            });
+                let library = Self::load(&path)
+                    .map_err(|reason| missing(broken_text(&path, &way, &reason)))?;
+                if accepted(&library) {
+                    return Ok(library);
+                }
+            }
         }
-        if let Some(library) = sonames.iter().find_map(|soname| Self::loaded(soname)) {
+        let mut loaded = sonames.iter().filter_map(|soname| Self::loaded(soname));
+        if let Some(library) = loaded.find(&accepted) {
             return Ok(library);
         }
         let mut why = String::new();
         for soname in sonames {
             match Self::load(Path::new(soname)) {
-                Ok(library) => return Ok(library),
+                Ok(library) if accepted(&library) => return Ok(library),
+                Ok(_) => {}
                 // Prefer the reason of a file that exists over "cannot open".
                 Err(reason) => {
                     let absent = reason.starts_with(&format!("{soname}: cannot open"));
@@ -60,15 +78,24 @@ impl Library {
                 }
             }
         }
-        match elsewhere.iter().find(|path| path.exists()) {
-            Some(path) => {
-                Self::load(path).map_err(|reason| missing(broken_text(path, "", &reason)))
+        for path in elsewhere.iter().filter(|path| path.exists()) {
+            let library = Self::open_file(path)?;
+            if accepted(&library) {
+                return Ok(library);
             }
-            None => Err(missing(format!(
-                "{} cannot be loaded: {why}; {advice}, or name its directory in {SEARCH_VARIABLE}",
-                sonames.join(" or ")
-            ))),
         }
+        Err(missing(format!(
+            "{} cannot be loaded: {why}; {advice}, or name its directory in {SEARCH_VARIABLE}",
+            sonames.join(" or ")
+        )))
+    }
+
+    /// Opens the library of this file. Blocks while its initializers run.
+    ///
+    /// # Errors
+    /// `LIBRARY_MISSING` with the file and the `dlerror` text.
+    pub fn open_file(file: &Path) -> CallResult<Self> {
+        Self::load(file).map_err(|reason| missing(broken_text(file, "", &reason)))
     }
 
     fn load(name: &Path) -> Result<Self, String> {

@@ -1,0 +1,54 @@
+//! Element types and reductions, by their numbers in `nccl.h`.
+
+use std::ffi::c_int;
+use symmem::{ElementType, ReduceOp};
+
+/// Returns an element type and its size in bytes.
+pub fn element_of(number: c_int) -> Option<(ElementType, usize)> {
+    Some(match number {
+        0 => (ElementType::I8, 1),
+        1 => (ElementType::U8, 1),
+        2 => (ElementType::I32, 4),
+        3 => (ElementType::U32, 4),
+        4 => (ElementType::I64, 8),
+        5 => (ElementType::U64, 8),
+        6 => (ElementType::F16, 2),
+        7 => (ElementType::F32, 4),
+        8 => (ElementType::F64, 8),
+        9 => (ElementType::Bf16, 2),
+        10 => (ElementType::F8E4M3, 1),
+        11 => (ElementType::F8E5M2, 1),
+        _ => return None,
+    })
+}
+
+/// Calls `$body` with `$T` as the Rust type of an element type.
+macro_rules! with_type {
+    ($element:expr, $T:ident => $body:expr) => {
+        with_type!($element, $T => $body; I8 = i8, U8 = u8, I32 = i32, U32 = u32, I64 = i64, U64 = u64, F16 = half::f16,
+            F32 = f32, F64 = f64, Bf16 = half::bf16, F8E4M3 = symmem::F8E4M3, F8E5M2 = symmem::F8E5M2)
+    };
+    ($element:expr, $T:ident => $body:expr; $($name:ident = $type:ty),*) => {
+        match $element {
+            $(symmem::ElementType::$name => {
+                type $T = $type;
+                $body
+            })*
+            // NCCL has no other.
+            other => unreachable!("{other:?} is not an element type of NCCL's"),
+        }
+    };
+}
+pub(crate) use with_type;
+
+/// Returns a reduction. Those that a program made, which multiply first, are NCCL's own.
+pub fn operator_of(number: c_int) -> Option<ReduceOp> {
+    Some(match number {
+        0 => ReduceOp::Sum,
+        1 => ReduceOp::Product,
+        2 => ReduceOp::Maximum,
+        3 => ReduceOp::Minimum,
+        4 => ReduceOp::Average,
+        _ => return None,
+    })
+}

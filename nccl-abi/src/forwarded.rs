@@ -1,0 +1,59 @@
+//! Functions that NCCL alone does.
+
+use crate::abi::{Code, Comm, Config, Stream, UniqueId};
+use crate::failure::{of_nccl, run};
+use crate::library::{check, function};
+use std::ffi::{c_int, c_void};
+
+/// Exports functions that call NCCL's of the same name. Those in the first list are on a communicator, which must be one of
+/// NCCL's.
+macro_rules! forwarded {
+    (
+        on $comm:ident { $($on:ident($($argument:ident: $type:ty),*);)* }
+        free { $($free:ident($($other:ident: $other_type:ty),*);)* }
+    ) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $on($($argument: $type),*) -> Code {
+                run(stringify!($on), || {
+                    check(stringify!($on), $comm)?;
+                    let nccl = function(stringify!($on), |table| table.$on)?;
+                    // SAFETY: the caller keeps NCCL's rules.
+                    of_nccl(unsafe { nccl($($argument),*) })
+                })
+            }
+        )*
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $free($($other: $other_type),*) -> Code {
+                run(stringify!($free), || {
+                    let nccl = function(stringify!($free), |table| table.$free)?;
+                    // SAFETY: the caller keeps NCCL's rules.
+                    of_nccl(unsafe { nccl($($other),*) })
+                })
+            }
+        )*
+    };
+}
+
+forwarded! {
+    on comm {
+        ncclCommSplit(comm: Comm, color: c_int, key: c_int, made: *mut Comm, config: *mut Config);
+        ncclCommShrink(comm: Comm, left_out: *mut c_int, count: c_int, made: *mut Comm, config: *mut Config, flags: c_int);
+        ncclCommRevoke(comm: Comm, flags: c_int);
+        ncclRedOpCreatePreMulSum(operator: *mut c_int, factor: *mut c_void, element: c_int, residence: c_int, comm: Comm);
+        ncclRedOpDestroy(operator: c_int, comm: Comm);
+        ncclGather(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream);
+        ncclScatter(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream);
+        ncclSend(source: *const c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream);
+        ncclRecv(destination: *mut c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream);
+        ncclAllToAllv(source: *const c_void, counts: *const usize, places: *const usize, destination: *mut c_void, more_counts: *const usize, more_places: *const usize, element: c_int, comm: Comm, stream: Stream);
+    }
+    free {
+        ncclCommInitAll(comms: *mut Comm, count: c_int, devices: *const c_int);
+        ncclCommInitRankScalable(comm: *mut Comm, world: c_int, rank: c_int, count: c_int, identifiers: *mut UniqueId, config: *mut Config);
+        ncclMemAlloc(address: *mut *mut c_void, bytes: usize);
+        ncclMemFree(address: *mut c_void);
+        ncclGroupSimulateEnd(information: *mut c_void);
+    }
+}

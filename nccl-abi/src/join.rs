@@ -1,0 +1,223 @@
+//! How a rank joins a communicator: NCCL's first, where all ranks meet whichever host they are on, then symmem's.
+
+use crate::abi::{self, Code, Comm, SUCCESS, UniqueId};
+use crate::failure::{Failure, of_nccl};
+use crate::member::{self, Agreed, Member};
+use crate::{device, group, identifier, library, report};
+use std::ffi::c_int;
+use std::time::Duration;
+use symmem::{Communicator, DeviceChoice};
+
+/// Time for a step of symmem's setup once NCCL has brought all ranks together.
+const TOGETHER: Duration = Duration::from_secs(30);
+/// Time for a step of symmem's setup if nothing has.
+const ALONE: Duration = Duration::from_secs(600);
+
+/// Most bytes of a call that symmem does, or `all`.
+const MOST_BYTES: &str = "SYMMEM_NCCL_MOST_BYTES";
+
+/// The number of ranks on this host, as launchers tell it.
+const LOCAL_WORLDS: [&str; 3] = [
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+];
+
+/// A rank that joins.
+pub struct Join {
+    /// Where the program wants the handle.
+    place: *mut Comm,
+    identifier: UniqueId,
+    rank: u32,
+    world: u32,
+    /// This thread's device when it joined.
+    device: Result<u32, Failure>,
+}
+
+impl Join {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// If there is no such rank, or nowhere to put the handle.
+    pub fn new(
+        place: *mut Comm,
+        identifier: UniqueId,
+        rank: c_int,
+        world: c_int,
+    ) -> Result<Self, Failure> {
+        let wrong = |message: String| Failure::new(abi::INVALID_ARGUMENT, message);
+        if place.is_null() {
+            return Err(wrong(
+                "the communicator has no place to be stored in".into(),
+            ));
+        }
+        match (u32::try_from(rank), u32::try_from(world)) {
+            (Ok(rank), Ok(world)) if rank < world => Ok(Self {
+                place,
+                identifier,
+                rank,
+                world,
+                device: device::current(),
+            }),
+            _ => Err(wrong(format!("rank {rank} of {world}"))),
+        }
+    }
+
+    /// Joins at once, or at the end of this thread's group. `nccl` makes NCCL's communicator; `None` if there is no NCCL.
+    ///
+    /// # Errors
+    /// If neither library can serve the communicator: NCCL's, or why there is none, and symmem's.
+    ///
+    /// # Safety
+    /// `place` is writable until the end of the group.
+    pub unsafe fn go(self, nccl: Option<impl FnOnce() -> Code>) -> Result<(), Failure> {
+        let made = nccl.map(|nccl| nccl());
+        if group::is_open() {
+            group::defer_join(self);
+            // NCCL tells at the end what went wrong.
+            return made.map_or(Ok(()), of_nccl);
+        }
+        self.finish(made.map_or_else(|| library::nccl().map(drop), of_nccl))
+    }
+
+    /// Joins the ranks of a group, which ended with this code.
+    ///
+    /// # Errors
+    /// As [`Join::go`].
+    pub fn all(joins: Vec<Self>, code: Code) -> Result<(), Failure> {
+        let nccl = || library::nccl().map(drop).and_then(|()| of_nccl(code));
+        // One thread that has several ranks would wait in the first for the second.
+        if joins.len() > 1 {
+            report::line("a thread has several ranks, so NCCL serves them");
+            return nccl();
+        }
+        joins.into_iter().try_for_each(|join| join.finish(nccl()))
+    }
+
+    /// Joins symmem's communicator. `nccl`: whether NCCL's was made.
+    fn finish(self, nccl: Result<(), Failure>) -> Result<(), Failure> {
+        let member = self.member(nccl.is_ok());
+        match (nccl, member) {
+            (Ok(()), Ok(member)) => {
+                // SAFETY: NCCL has stored its handle there, and the program keeps the place until the call returns.
+                let comm = unsafe { self.place.read() };
+                member::add(comm, member);
+                Ok(())
+            }
+            (Ok(()), Err(why)) => {
+                report::line(&format!(
+                    "rank {} of {}: NCCL does all calls: {}",
+                    self.rank, self.world, why.message
+                ));
+                Ok(())
+            }
+            (Err(without), Ok(member)) => {
+                if self.rank == 0 {
+                    report::line(&format!(
+                        "symmem does all calls: no communicator of NCCL's: {}",
+                        match without.message.is_empty() {
+                            true => format!("error {}", without.code),
+                            false => without.message,
+                        }
+                    ));
+                }
+                // The address of a byte of its own, which nobody reads.
+                let comm: Comm = Box::into_raw(Box::new(0_u8)).cast();
+                // SAFETY: the program keeps the place until the call returns.
+                unsafe { self.place.write(comm) };
+                member::add(comm, member);
+                Ok(())
+            }
+            (Err(nccl), Err(why)) => Err(Failure::new(
+                nccl.code,
+                format!(
+                    "neither symmem ({}) nor NCCL ({})",
+                    why.message, nccl.message
+                ),
+            )),
+        }
+    }
+
+    /// Meets the other ranks in a communicator of symmem's.
+    fn member(&self, has_nccl: bool) -> Result<Member, Failure> {
+        let usage = |message: String| Failure::new(abi::INVALID_USAGE, message);
+        if self.world == 1 && has_nccl {
+            return Err(usage("it is the only rank".into()));
+        }
+        let on_host = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+        if let Some(local) = LOCAL_WORLDS.into_iter().find_map(on_host)
+            && local < self.world
+        {
+            let message = format!("{local} of {} ranks are on this host", self.world);
+            return Err(usage(message));
+        }
+        let meeting = identifier::meeting(&self.identifier, self.rank, self.world)?;
+        let device = match &self.device {
+            Ok(device) => *device,
+            Err(failure) => return Err(usage(failure.message.clone())),
+        };
+        let communicator = Communicator::builder()
+            .launch(meeting)
+            .device(DeviceChoice::Ordinal(device))
+            .setup_deadline(if has_nccl { TOGETHER } else { ALONE })
+            .build()?;
+        if communicator.device().architecture == 0 {
+            return Err(usage("the host backend has no streams of programs".into()));
+        }
+        let agreed = agree(&communicator, has_nccl)?;
+        report::at_exit();
+        Ok(Member::new(communicator, has_nccl, agreed))
+    }
+}
+
+/// Agrees with all ranks on who can do what.
+fn agree(communicator: &Communicator, has_nccl: bool) -> Result<Agreed, Failure> {
+    let most_bytes = match std::env::var(MOST_BYTES) {
+        Ok(all) if all == "all" => Some(u64::MAX),
+        Ok(bytes) if !bytes.is_empty() => Some(bytes.parse().map_err(|_| {
+            let message = format!("{MOST_BYTES} is {bytes:?}: use a number of bytes, or all");
+            Failure::new(abi::INVALID_USAGE, message)
+        })?),
+        _ => None,
+    };
+    // Neither number is in use: symmem's calls have at least one byte.
+    let payload = [
+        u64::from(has_nccl),
+        most_bytes.map_or(0, |most| most.max(1)),
+    ];
+    let payload: Vec<u8> = payload.iter().flat_map(|one| one.to_le_bytes()).collect();
+    let all = communicator.host_all_gather(&payload)?;
+    if let Some(other) = all.iter().position(|other| other[8..] != payload[8..]) {
+        let message = format!("{MOST_BYTES} differs between this rank and rank {other}");
+        return Err(Failure::new(abi::INVALID_USAGE, message));
+    }
+    Ok(Agreed {
+        has_nccl: all.iter().all(|other| other[0] == 1),
+        most_bytes,
+    })
+}
+
+/// Forgets a handle that is not NCCL's.
+///
+/// # Safety
+/// The handle came from [`Join::finish`] without NCCL, and is used no more.
+pub unsafe fn forget(comm: Comm) {
+    // SAFETY: guaranteed by the caller.
+    drop(unsafe { Box::from_raw(comm.cast::<u8>()) });
+}
+
+/// Makes an identifier: NCCL's, if it is there, with symmem's part.
+///
+/// # Errors
+/// NCCL's, or the kernel's.
+pub fn identifier() -> Result<UniqueId, Failure> {
+    let mut identifier = UniqueId([0; 128]);
+    if let Ok(nccl) = library::nccl() {
+        // SAFETY: the pointer is to an identifier on this stack.
+        let code = unsafe { (nccl.table.ncclGetUniqueId)(&mut identifier) };
+        if code != SUCCESS {
+            of_nccl(code)?;
+        }
+    }
+    identifier::marked(identifier)
+}

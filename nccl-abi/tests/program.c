@@ -1,0 +1,284 @@
+// A program that calls NCCL. Its argument says what it does; every rank is a process, with its number in RANK of WORLD, or
+// all are threads of one process, if there is no RANK. Rank 0 passes the identifier on in the file that ID names. It opens
+// the library that NCCL_FILE names, as vLLM does, or uses the one that it was linked to.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct { char bytes[128]; } identifier;
+enum { INT32 = 2, FLOAT32 = 7, SUM = 0, MAX = 2 };
+
+static int world;
+static const char *role = "";
+static _Thread_local int rank, device;
+static _Thread_local void *stream, *other_stream;
+static _Thread_local uint64_t allocated[100];
+static _Thread_local int allocations;
+
+static void *library(const char *name) {
+  void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (!found) fprintf(stderr, "%s\n", dlerror()), exit(2);
+  return found;
+}
+
+static void *look_up(void *where, const char *name) {
+  void *found = dlsym(where, name);
+  if (!found) fprintf(stderr, "there is no %s\n", name), exit(2);
+  return found;
+}
+
+static void *nccl_library(void) {
+  static _Thread_local void *opened;
+  const char *file = getenv("NCCL_FILE");
+  if (!opened) opened = file ? library(file) : dlopen(NULL, RTLD_NOW);
+  return opened;
+}
+
+static void *driver(void) {
+  static _Thread_local void *opened;
+  if (!opened) opened = library("libcuda.so.1");
+  return opened;
+}
+
+#define NCCL(name, ...) ((int (*)())look_up(nccl_library(), #name))(__VA_ARGS__)
+#define CUDA(name, ...) check(#name, ((int (*)())look_up(driver(), #name))(__VA_ARGS__))
+
+static const char *message(void *comm) {
+  return ((const char *(*)(void *))look_up(nccl_library(), "ncclGetLastError"))(comm);
+}
+
+static void check(const char *what, int code) {
+  if (code == 0) return;
+  fprintf(stderr, "rank %d: %s: %d: %s\n", rank, what, code, message(NULL));
+  exit(1);
+}
+#define OK(name, ...) check(#name, NCCL(name, __VA_ARGS__))
+
+static void expect(int holds, const char *what) {
+  if (holds) return;
+  fprintf(stderr, "rank %d: not so: %s\n", rank, what);
+  exit(1);
+}
+#define EXPECT(condition) expect(condition, #condition)
+
+static uint64_t allocate(size_t bytes) {
+  uint64_t address = 0;
+  CUDA(cuMemAlloc_v2, &address, bytes);
+  expect(allocations < 100, "room for an allocation");
+  allocated[allocations++] = address;
+  return address;
+}
+
+static void write_all(uint64_t to, const float *values, size_t count) {
+  CUDA(cuMemcpyHtoD_v2, to, values, count * sizeof *values);
+}
+
+// Checks that all elements have a value.
+static void holds(uint64_t from, size_t count, float value, const char *what) {
+  float *values = malloc(count * sizeof *values);
+  CUDA(cuStreamSynchronize, stream);
+  CUDA(cuStreamSynchronize, other_stream);
+  CUDA(cuMemcpyDtoH_v2, values, from, count * sizeof *values);
+  for (size_t i = 0; i < count; i++) {
+    if (values[i] == value) continue;
+    fprintf(stderr, "rank %d: %s: element %zu is %g, not %g\n", rank, what, i, (double)values[i], (double)value);
+    exit(1);
+  }
+  free(values);
+}
+
+// Allocates elements that all have a value, not at a multiple of 16 bytes on odd ranks.
+static uint64_t filled(size_t count, float value) {
+  float *values = malloc(count * sizeof *values);
+  for (size_t i = 0; i < count; i++) values[i] = value;
+  uint64_t address = allocate(count * sizeof *values + 16) + (rank % 2 ? 4 : 0);
+  write_all(address, values, count);
+  free(values);
+  return address;
+}
+
+static void open_device(void) {
+  void *context;
+  CUDA(cuInit, 0);
+  device = getenv("DEVICE") ? atoi(getenv("DEVICE")) : rank;
+  CUDA(cuDevicePrimaryCtxRetain, &context, device);
+  CUDA(cuCtxSetCurrent, context);
+  CUDA(cuStreamCreate, &stream, 1);
+  CUDA(cuStreamCreate, &other_stream, 1);
+}
+
+static void close_device(void) {
+  while (allocations > 0) CUDA(cuMemFree_v2, allocated[--allocations]);
+  CUDA(cuStreamDestroy_v2, stream);
+  CUDA(cuStreamDestroy_v2, other_stream);
+  CUDA(cuDevicePrimaryCtxRelease_v2, device);
+}
+
+static identifier meet(void) {
+  identifier id;
+  const char *file = getenv("ID");
+  char fresh[4096];
+  snprintf(fresh, sizeof fresh, "%s.new", file);
+  if (rank == 0) {
+    if (getenv("ID_OF_NCCL")) {
+      memset(&id, 0, sizeof id);
+    } else {
+      check("ncclGetUniqueId", ((int (*)(identifier *))look_up(nccl_library(), "ncclGetUniqueId"))(&id));
+    }
+    FILE *out = fopen(fresh, "w");
+    fwrite(&id, sizeof id, 1, out);
+    fclose(out);
+    rename(fresh, file);
+    return id;
+  }
+  while (access(file, R_OK) != 0) usleep(1000);
+  FILE *in = fopen(file, "r");
+  expect(fread(&id, sizeof id, 1, in) == 1, "the identifier is there");
+  fclose(in);
+  return id;
+}
+
+static void *join(void) {
+  void *comm = NULL;
+  identifier id = meet();
+  int (*init)(void **, int, identifier, int) = (int (*)(void **, int, identifier, int))look_up(nccl_library(), "ncclCommInitRank");
+  check("ncclCommInitRank", init(&comm, world, id, rank));
+  return comm;
+}
+
+// Every collective that symmem does, out of place and in place, alone and in groups, on two streams.
+static void all_collectives(void *comm) {
+  int count, number, its_device;
+  OK(ncclCommCount, comm, &count);
+  OK(ncclCommUserRank, comm, &number);
+  OK(ncclCommCuDevice, comm, &its_device);
+  EXPECT(count == world && number == rank && its_device == device);
+  float sum = world * (world + 1) / 2.f;
+  for (size_t length = 1; length <= 30000; length = length * 7 + 5) {
+    uint64_t mine = filled(length, rank + 1), to = filled(length, -1);
+    OK(ncclAllReduce, mine, to, length, FLOAT32, SUM, comm, stream);
+    holds(to, length, sum, "all_reduce");
+    OK(ncclAllReduce, to, to, length, FLOAT32, MAX, comm, other_stream);
+    holds(to, length, sum, "all_reduce in place");
+    OK(ncclReduce, mine, rank == 1 ? to : 0, length, FLOAT32, SUM, 1, comm, stream);
+    holds(to, length, sum, "reduce");
+    OK(ncclBroadcast, rank == 1 ? mine : 0, to, length, FLOAT32, 1, comm, stream);
+    holds(to, length, 2, "broadcast");
+    OK(ncclBcast, to, length, FLOAT32, 0, comm, other_stream);
+    holds(to, length, 2, "bcast");
+
+    uint64_t parts = filled(length * world, rank + 1), all = filled(length * world, -1);
+    OK(ncclGroupStart);
+    OK(ncclReduceScatter, parts, to, length, FLOAT32, SUM, comm, stream);
+    OK(ncclGroupStart);
+    OK(ncclAllGather, mine, all, length, FLOAT32, comm, stream);
+    OK(ncclGroupEnd);
+    OK(ncclGroupEnd);
+    holds(to, length, sum, "reduce_scatter");
+    for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_gather");
+    OK(ncclAlltoAll, parts, all, length, FLOAT32, comm, other_stream);
+    for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_to_all");
+    // In place, as NCCL has it: a rank's part is where it belongs.
+    OK(ncclAllGather, all + rank * length * 4, all, length, FLOAT32, comm, stream);
+    for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_gather in place");
+    OK(ncclReduceScatter, parts, parts + rank * length * 4, length, FLOAT32, SUM, comm, stream);
+    holds(parts + rank * length * 4, length, sum, "reduce_scatter in place");
+  }
+  OK(ncclAllReduce, 0, 0, (size_t)0, FLOAT32, SUM, comm, stream);
+}
+
+// What a rank does.
+static void *run(void *its_rank) {
+  rank = (int)(intptr_t)its_rank;
+  open_device();
+  int version = 0, code = 0;
+  OK(ncclGetVersion, &version);
+  EXPECT(version == 22809);
+  if (strcmp(role, "wrong") == 0) {
+    // Before there is any communicator.
+    EXPECT(NCCL(ncclAllReduce, 0, 0, (size_t)1, FLOAT32, SUM, 0, stream) == 5);
+    EXPECT(strstr(message(NULL), "needs NCCL itself") != NULL);
+    EXPECT(NCCL(ncclGroupEnd) == 5);
+    EXPECT(NCCL(ncclGetUniqueId, 0) == 4);
+    identifier id = {{0}};
+    void *comm = NULL;
+    int (*init)(void **, int, identifier, int) = (int (*)(void **, int, identifier, int))look_up(nccl_library(), "ncclCommInitRank");
+    EXPECT(init(&comm, 2, id, 2) == 4 && init(NULL, 2, id, 0) == 4 && init(&comm, -1, id, -1) == 4);
+    // An identifier that symmem did not make, and no NCCL.
+    EXPECT(init(&comm, 2, id, 0) == 5);
+    EXPECT(strstr(message(NULL), "without symmem") != NULL);
+  }
+  void *comm = join();
+  int served = ((int (*)(void *))look_up(nccl_library(), "symmem_nccl_serves"))(comm);
+  printf("%s\n", served ? "served" : "not served");
+  if (strcmp(role, "collectives") == 0) {
+    all_collectives(comm);
+  } else if (strcmp(role, "wrong") == 0) {
+    EXPECT(NCCL(ncclAllReduce, 0, 0, (size_t)1, FLOAT32, SUM, comm, stream) == 4);
+    EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, 99, SUM, comm, stream) == 4);
+    EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, FLOAT32, 77, comm, stream) == 5);
+    EXPECT(NCCL(ncclBroadcast, 16, 16, (size_t)1, FLOAT32, 2, comm, stream) == 4);
+    EXPECT(NCCL(ncclAllGather, 16, 16, SIZE_MAX / 2, FLOAT32, comm, stream) == 4);
+    EXPECT(NCCL(ncclSend, 16, (size_t)1, FLOAT32, 0, comm, stream) == 5);
+    EXPECT(strstr(message(comm), "ncclSend needs NCCL") != NULL);
+    EXPECT(NCCL(ncclCommGetAsyncError, comm, &code) == 0 && code == 0);
+    all_collectives(comm);
+  } else if (strcmp(role, "routes") == 0) {
+    size_t small = 1000, large = 4 << 20;
+    uint64_t mine = filled(large, rank + 1), to = filled(large, -1);
+    OK(ncclAllReduce, mine, to, small, FLOAT32, SUM, comm, stream);
+    holds(to, small, world * (world + 1) / 2.f, "all_reduce beside NCCL");
+    // NCCL's, by size, by reduction, and by operation.
+    OK(ncclAllReduce, mine, to, large, INT32, SUM, comm, stream);
+    int premultiplied;
+    float factor = 2;
+    OK(ncclRedOpCreatePreMulSum, &premultiplied, &factor, FLOAT32, 1, comm);
+    OK(ncclAllReduce, mine, to, small, FLOAT32, premultiplied, comm, stream);
+    OK(ncclSend, mine, small, FLOAT32, 0, comm, stream);
+    void *part;
+    OK(ncclCommSplit, comm, 0, rank, &part, NULL);
+    OK(ncclAllGather, mine, to, small, FLOAT32, part, stream);
+    OK(ncclCommDestroy, part);
+    OK(ncclCommFinalize, comm);
+  } else if (strcmp(role, "death") == 0) {
+    if (rank == 1) raise(SIGKILL);
+    for (int waited = 0; code == 0 && waited < 20000; waited++) {
+      usleep(1000);
+      OK(ncclCommGetAsyncError, comm, &code);
+    }
+    EXPECT(code == 6);
+    EXPECT(strstr(message(comm), "rank 1") != NULL);
+    OK(ncclCommAbort, comm);
+    printf("told\n");
+    close_device();
+    return NULL;
+  } else if (strcmp(role, "abort") == 0) {
+    uint64_t to = filled(1000, 1);
+    // Only one rank comes; the others abort.
+    if (rank == 0) OK(ncclAllReduce, to, to, (size_t)1000, FLOAT32, SUM, comm, stream);
+    OK(ncclCommAbort, comm);
+    close_device();
+    return NULL;
+  }
+  OK(ncclCommDestroy, comm);
+  close_device();
+  return NULL;
+}
+
+int main(int count, char **arguments) {
+  if (count > 1) role = arguments[1];
+  world = atoi(getenv("WORLD"));
+  if (getenv("RANK")) {
+    run((void *)(intptr_t)atoi(getenv("RANK")));
+    return 0;
+  }
+  pthread_t threads[16];
+  for (intptr_t one = 0; one < world; one++) expect(pthread_create(&threads[one], NULL, run, (void *)one) == 0, "a thread");
+  for (int one = 0; one < world; one++) pthread_join(threads[one], NULL);
+  return 0;
+}
