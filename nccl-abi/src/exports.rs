@@ -4,7 +4,8 @@ use crate::abi::{self, Code, Comm, Config, SUCCESS, Stream, UniqueId};
 use crate::call::{Call, Kind};
 use crate::failure::{self, Failure, of_nccl, run};
 use crate::join::{self, Join};
-use crate::library::{self, check, function};
+use crate::library::{self, function};
+use crate::member::check;
 use crate::{group, member, report};
 use std::ffi::{c_char, c_int, c_void};
 
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
             move || unsafe { (nccl.table.ncclCommInitRank)(comm, world, identifier, rank) }
         });
         // SAFETY: as above.
-        unsafe { join.go(nccl) }
+        unsafe { group::join(join, nccl) }
     })
 }
 
@@ -108,7 +109,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
         }
         let join = Join::new(comm, identifier, rank, world)?;
         // SAFETY: the caller keeps the place.
-        unsafe { join.go(nccl.ok().map(|nccl| move || make(nccl))) }
+        unsafe { group::join(join, nccl.ok().map(|nccl| move || make(nccl))) }
     })
 }
 
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
         let member = member::take(comm);
         let is_ours = member.as_ref().is_some_and(|member| !member.has_nccl);
         if let Some(member) = member {
-            report::ended(&member);
+            member::ended(&member);
             member::leave(member);
         }
         if is_ours {
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn ncclCommAbort(comm: Comm) -> Code {
         let member = member::take(comm);
         let is_ours = member.as_ref().is_some_and(|member| !member.has_nccl);
         if let Some(member) = member {
-            report::ended(&member);
+            member::ended(&member);
             member::abandon(member);
         }
         if is_ours {
@@ -320,7 +321,7 @@ macro_rules! collectives {
                     of_nccl(unsafe { nccl(source, destination, count, element, $($argument,)* comm, stream) })
                 };
                 // SAFETY: as above.
-                unsafe { call.dispatch(nccl) }
+                unsafe { group::dispatch(call, nccl) }
             }
         )*
     };

@@ -2,7 +2,8 @@
 
 use crate::abi::{Code, Comm, Config, Stream, UniqueId};
 use crate::failure::{of_nccl, run};
-use crate::library::{check, function};
+use crate::library::function;
+use crate::member::check;
 use std::ffi::{c_int, c_void};
 
 /// Exports functions that call NCCL's of the same name. Those in the first list are on a communicator, which must be one of

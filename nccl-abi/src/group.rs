@@ -1,8 +1,8 @@
 //! Groups: calls between `ncclGroupStart` and `ncclGroupEnd` of a thread, which happen at the end.
 
-use crate::abi::{self, IN_PROGRESS, SUCCESS};
+use crate::abi::{self, Code, IN_PROGRESS, SUCCESS};
 use crate::call::Call;
-use crate::failure::{Failure, of_nccl};
+use crate::failure::{Failure, of_nccl, run};
 use crate::join::Join;
 use crate::library;
 use crate::member;
@@ -20,23 +20,47 @@ thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// Keeps a call for the end of the thread's group. Returns false if there is none.
-pub fn defer(call: Call) -> bool {
-    GROUP.with_borrow_mut(|group| {
-        let inside = group.depth > 0;
-        group.calls.extend(inside.then_some(call));
-        inside
+/// Does a call, or lets NCCL do it, at once or at the end of the thread's group.
+///
+/// # Safety
+/// The memory is on the rank's device and has the elements that the call says, until the stream has passed the work.
+pub unsafe fn dispatch(call: Call, nccl: impl FnOnce() -> Result<(), Failure>) -> Code {
+    run(call.kind.name(), || {
+        let Some(member) = member::find(call.comm) else {
+            return nccl();
+        };
+        if !member.does(&call) {
+            member.counts.add(call.kind, false);
+            return nccl();
+        }
+        let inside = GROUP.with_borrow_mut(|group| {
+            let inside = group.depth > 0;
+            group.calls.extend(inside.then_some(call));
+            inside
+        });
+        match inside {
+            true => Ok(()),
+            // SAFETY: guaranteed by the caller.
+            false => unsafe { member.perform(&call) },
+        }
     })
 }
 
-/// Returns whether this thread is in a group.
-pub fn is_open() -> bool {
-    GROUP.with_borrow(|group| group.depth > 0)
-}
-
-/// Keeps a rank that joins for the end of the thread's group.
-pub fn defer_join(join: Join) {
-    GROUP.with_borrow_mut(|group| group.joins.push(join));
+/// Joins a communicator, at once or at the end of the thread's group. `nccl` makes NCCL's; `None` if there is no NCCL.
+///
+/// # Errors
+/// As [`Join::finish`].
+///
+/// # Safety
+/// The place for the handle is writable until the end of the group.
+pub unsafe fn join(join: Join, nccl: Option<impl FnOnce() -> Code>) -> Result<(), Failure> {
+    let made = nccl.map(|nccl| nccl());
+    if GROUP.with_borrow(|group| group.depth > 0) {
+        GROUP.with_borrow_mut(|group| group.joins.push(join));
+        // NCCL tells at the end what went wrong.
+        return made.map_or(Ok(()), of_nccl);
+    }
+    join.finish(made.map_or_else(|| library::nccl().map(drop), of_nccl))
 }
 
 /// Begins a group.
@@ -58,7 +82,7 @@ pub fn start() -> Result<(), Failure> {
 /// The first failure of a call, or that no group is open.
 ///
 /// # Safety
-/// As [`Call::dispatch`] for each call of the group.
+/// As [`dispatch`] for each call of the group.
 pub unsafe fn end() -> Result<(), Failure> {
     // The group itself if this ends the outermost one.
     let ended = GROUP.with_borrow_mut(|group| {
@@ -88,7 +112,7 @@ pub unsafe fn end() -> Result<(), Failure> {
             continue;
         };
         // SAFETY: guaranteed by the caller.
-        outcome = outcome.and(unsafe { call.enqueue(&member) });
+        outcome = outcome.and(unsafe { member.perform(&call) });
     }
     outcome?;
     match nccl {

@@ -3,7 +3,7 @@
 use crate::abi::{self, Code, Comm, SUCCESS, UniqueId};
 use crate::failure::{Failure, of_nccl};
 use crate::member::{self, Agreed, Member};
-use crate::{device, group, identifier, library, report};
+use crate::{device, identifier, library, report};
 use std::ffi::c_int;
 use std::time::Duration;
 use symmem::{Communicator, DeviceChoice};
@@ -63,27 +63,10 @@ impl Join {
         }
     }
 
-    /// Joins at once, or at the end of this thread's group. `nccl` makes NCCL's communicator; `None` if there is no NCCL.
-    ///
-    /// # Errors
-    /// If neither library can serve the communicator: NCCL's, or why there is none, and symmem's.
-    ///
-    /// # Safety
-    /// `place` is writable until the end of the group.
-    pub unsafe fn go(self, nccl: Option<impl FnOnce() -> Code>) -> Result<(), Failure> {
-        let made = nccl.map(|nccl| nccl());
-        if group::is_open() {
-            group::defer_join(self);
-            // NCCL tells at the end what went wrong.
-            return made.map_or(Ok(()), of_nccl);
-        }
-        self.finish(made.map_or_else(|| library::nccl().map(drop), of_nccl))
-    }
-
     /// Joins the ranks of a group, which ended with this code.
     ///
     /// # Errors
-    /// As [`Join::go`].
+    /// As [`Join::finish`].
     pub fn all(joins: Vec<Self>, code: Code) -> Result<(), Failure> {
         let nccl = || library::nccl().map(drop).and_then(|()| of_nccl(code));
         // One thread that has several ranks would wait in the first for the second.
@@ -95,7 +78,10 @@ impl Join {
     }
 
     /// Joins symmem's communicator. `nccl`: whether NCCL's was made.
-    fn finish(self, nccl: Result<(), Failure>) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// If neither library can serve the communicator: NCCL's, or why there is none, and symmem's.
+    pub fn finish(self, nccl: Result<(), Failure>) -> Result<(), Failure> {
         let member = self.member(nccl.is_ok());
         match (nccl, member) {
             (Ok(()), Ok(member)) => {
@@ -165,7 +151,7 @@ impl Join {
             return Err(usage("the host backend has no streams of programs".into()));
         }
         let agreed = agree(&communicator, has_nccl)?;
-        report::at_exit();
+        member::report_at_exit();
         Ok(Member::new(communicator, has_nccl, agreed))
     }
 }

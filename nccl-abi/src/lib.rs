@@ -2,8 +2,8 @@
 //!
 //! It looks for NCCL or RCCL itself and opens it beside (`library`). A communicator's handle is that library's own, so
 //! every function that is not here still finds what it expects; a table says which handles symmem serves too (`member`).
-//! Of the calls on these, symmem does the collectives that it does faster, on any memory (`call`), and the other library
-//! does the rest. All ranks come to the same choice, since it follows from what they agreed on and from operation, element,
+//! Of the calls on these, symmem does the collectives that it does faster, on any memory (`perform`), and the other
+//! library does the rest. All ranks come to the same choice, since it follows from what they agreed on and from operation, element,
 //! reduction and size alone.
 //!
 //! Exported: `exports` has what symmem takes part in, `forwarded` what it passes on unread.
@@ -17,6 +17,7 @@
 
 mod abi;
 mod call;
+mod counts;
 mod device;
 mod element;
 mod exports;
@@ -27,6 +28,7 @@ mod identifier;
 mod join;
 mod library;
 mod member;
+mod perform;
 mod report;
 
 pub use exports::*;

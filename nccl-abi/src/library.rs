@@ -155,17 +155,3 @@ fn found() -> Result<Library, String> {
 fn is_this(library: &Library) -> bool {
     library.symbol(c"symmem_nccl_serves").is_some()
 }
-
-/// Checks that a communicator is one that NCCL knows.
-///
-/// # Errors
-/// If symmem serves it without NCCL, so that it cannot do `name`.
-pub fn check(name: &str, comm: Comm) -> Result<(), Failure> {
-    match crate::member::find(comm) {
-        Some(member) if !member.has_nccl => {
-            let message = format!("{name} needs NCCL, which has no such communicator");
-            Err(Failure::new(abi::INVALID_USAGE, message))
-        }
-        _ => Ok(()),
-    }
-}

@@ -2,14 +2,17 @@
 
 use crate::abi::{self, Comm};
 use crate::call::{Call, Kind};
+use crate::counts::Counts;
 use crate::element::element_of;
 use crate::failure::Failure;
-use crate::report::Counts;
+use crate::library;
+use crate::report;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
+use symmem::backend::Device;
+use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, Provider, Queue, Stream};
-use symmem_core::backend::Device;
-use symmem_core::backend::abi::{RawEvent, RawStream};
 
 /// A rank of a communicator that symmem serves.
 pub struct Member {
@@ -160,7 +163,7 @@ impl Member {
         order: &mut Order,
         last: RawStream,
         next: RawStream,
-    ) -> symmem_core::backend::CallResult<()> {
+    ) -> symmem::backend::CallResult<()> {
         // SAFETY: nothing of the communicator's is destroyed here; the event is made and used here only. Both streams live.
         unsafe {
             let backend = self.communicator.backend();
@@ -208,7 +211,7 @@ pub fn leave(member: Arc<Member>) {
     let rank = member.communicator.rank();
     let ended = opened(member).map(Communicator::finalize);
     if let Some(Err(error)) = ended {
-        crate::report::line(&format!("rank {rank} left without its peers: {error}"));
+        report::line(&format!("rank {rank} left without its peers: {error}"));
     }
 }
 
@@ -218,4 +221,56 @@ pub fn abandon(member: Arc<Member>) {
         member.communicator.abort();
     }
     drop(opened(member));
+}
+
+/// Set to 1, it asks for the number of calls of each communicator when it ends.
+const VARIABLE: &str = "SYMMEM_NCCL_REPORT";
+
+/// Prints a communicator's counts, if that is asked for.
+pub fn ended(member: &Member) {
+    if std::env::var(VARIABLE).is_ok_and(|value| value == "1") {
+        let communicator = &member.communicator;
+        let nccl = match library::nccl() {
+            Ok(nccl) if member.has_nccl => format!("beside {}", nccl.name),
+            _ => "without NCCL".into(),
+        };
+        report::line(&format!(
+            "rank {} of {}, {nccl}: {}",
+            communicator.rank(),
+            communicator.world_size(),
+            member.counts.text()
+        ));
+    }
+}
+
+/// Makes the process report at its exit what it has not ended by then.
+pub fn report_at_exit() {
+    unsafe extern "C" {
+        // Of the C library.
+        fn atexit(function: extern "C" fn()) -> c_int;
+    }
+    extern "C" fn report() {
+        // A panic cannot leave a function that C calls.
+        let _ = std::panic::catch_unwind(|| all().iter().for_each(|one| ended(one)));
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function lives as long as this library, which the C library keeps in mind for `atexit`. Without room
+        // for it, nothing is reported.
+        unsafe { atexit(report) };
+    });
+}
+
+/// Checks that a communicator is one that NCCL knows.
+///
+/// # Errors
+/// If symmem serves it without NCCL, so that it cannot do `name`.
+pub fn check(name: &str, comm: Comm) -> Result<(), Failure> {
+    match find(comm) {
+        Some(member) if !member.has_nccl => {
+            let message = format!("{name} needs NCCL, which has no such communicator");
+            Err(Failure::new(abi::INVALID_USAGE, message))
+        }
+        _ => Ok(()),
+    }
 }

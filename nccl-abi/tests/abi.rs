@@ -207,6 +207,12 @@ fn every_collective_has_its_result_where_there_is_no_nccl() {
 }
 
 #[test]
+fn calls_go_into_graphs_that_the_program_captures() {
+    Job::alone("capture").run().well("served");
+    Job::beside_nccl("capture").run().well("served");
+}
+
+#[test]
 fn ranks_may_be_threads() {
     let mut job = Job::alone("collectives");
     job.threads = true;

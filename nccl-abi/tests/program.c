@@ -245,6 +245,28 @@ static void *run(void *its_rank) {
     OK(ncclAllGather, mine, to, small, FLOAT32, part, stream);
     OK(ncclCommDestroy, part);
     OK(ncclCommFinalize, comm);
+  } else if (strcmp(role, "capture") == 0) {
+    // The stream is the program's, and so is its graph.
+    size_t length = 1000;
+    uint64_t mine = filled(length, rank + 1), to = filled(length, -1);
+    void *graph, *executable;
+    CUDA(cuStreamBeginCapture_v2, stream, 1);
+    OK(ncclAllReduce, mine, to, length, FLOAT32, SUM, comm, stream);
+    OK(ncclGroupStart);
+    OK(ncclAllReduce, to, to, length, FLOAT32, SUM, comm, stream);
+    OK(ncclGroupEnd);
+    CUDA(cuStreamEndCapture, stream, &graph);
+    holds(to, length, -1, "what a captured call leaves alone");
+    CUDA(cuGraphInstantiateWithFlags, &executable, graph, (unsigned long long)0);
+    for (int step = 0; step < 5; step++) {
+      CUDA(cuGraphLaunch, executable, stream);
+      holds(to, length, 6, "captured all_reduces");
+      // Between the launches, as a server does where it has no graph.
+      OK(ncclAllReduce, mine, to, length, FLOAT32, SUM, comm, step % 2 ? stream : other_stream);
+      holds(to, length, 3, "all_reduce between graphs");
+    }
+    CUDA(cuGraphExecDestroy, executable);
+    CUDA(cuGraphDestroy, graph);
   } else if (strcmp(role, "death") == 0) {
     if (rank == 1) raise(SIGKILL);
     for (int waited = 0; code == 0 && waited < 20000; waited++) {
