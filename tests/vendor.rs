@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use support::vendors::{Vendor, ranks, role};
 use symmem::tuning::{Row, Table};
 use symmem::{
-    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error, Provider,
-    ReduceOp, Result,
+    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, ElementType,
+    Error, Provider, ReduceOp, Result,
 };
 
 fn by(provider: Provider) -> CollectiveOptions<'static> {
@@ -324,6 +324,17 @@ fn by_row() {
         assert_eq!(explain(&communicator)?.algorithm(), Algorithm::TwoShot);
         communicator.open_nccl(false)?;
         assert_eq!(explain(&communicator)?.algorithm(), Algorithm::Nccl);
+        // NCCL's sum of integers may wrap before it is divided, ours does not: results must not depend on the size.
+        let averages = |element| {
+            let call = CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 40, element);
+            let call = CollectiveCall {
+                reduce: ReduceOp::Average,
+                ..call
+            };
+            communicator.explain_call(&call, &CollectiveOptions::new())
+        };
+        assert_eq!(averages(ElementType::I8)?.algorithm(), Algorithm::TwoShot);
+        assert_eq!(averages(ElementType::F32)?.algorithm(), Algorithm::Nccl);
         let options = CollectiveOptions::new().algorithm(Algorithm::Nccl);
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;

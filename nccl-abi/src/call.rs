@@ -1,9 +1,9 @@
 //! A collective call.
 
 use crate::abi::{Comm, Stream};
-use crate::element::operator_of;
+use crate::element::{element_of, is_integer, operator_of};
 use std::ffi::{c_int, c_void};
-use symmem::{CollectiveOperation, ReduceOp};
+use symmem::{CollectiveOperation, ElementType, ReduceOp};
 
 /// A collective that symmem does too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +72,12 @@ impl Call {
     /// In place of a reduction, for calls that move only.
     pub const MOVES: c_int = 0;
 
-    /// Returns the reduction, or that of [`Call::MOVES`]; `None` for one that the program made.
-    pub fn operator(&self) -> Option<ReduceOp> {
-        operator_of(self.reduce)
+    /// Returns element type, its size, and the reduction, or that of [`Call::MOVES`]; `None` if only NCCL has them: a
+    /// reduction that the program made, and the average of integers, which NCCL divides after a sum that may overflow.
+    pub fn types(&self) -> Option<(ElementType, usize, ReduceOp)> {
+        let (element, size) = element_of(self.element)?;
+        let operator = operator_of(self.reduce)?;
+        let of_nccl = operator == ReduceOp::Average && is_integer(element);
+        (!of_nccl).then_some((element, size, operator))
     }
 }

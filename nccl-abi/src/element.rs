@@ -22,6 +22,12 @@ pub fn element_of(number: c_int) -> Option<(ElementType, usize)> {
     })
 }
 
+/// Returns whether an element type is an integer.
+pub fn is_integer(element: ElementType) -> bool {
+    use ElementType as E;
+    matches!(element, E::I8 | E::U8 | E::I32 | E::U32 | E::I64 | E::U64)
+}
+
 /// Calls `$body` with `$T` as the Rust type of an element type.
 macro_rules! with_type {
     ($element:expr, $T:ident => $body:expr) => {

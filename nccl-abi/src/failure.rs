@@ -23,6 +23,18 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.message.as_str() {
+            "" => {
+                let text = abi::text(self.code).to_string_lossy();
+                write!(formatter, "NCCL's error {}: {text}", self.code)
+            }
+            message => formatter.write_str(message),
+        }
+    }
+}
+
 /// Returns the failure of NCCL's code, if it is one.
 pub fn of_nccl(code: Code) -> Result<(), Failure> {
     match code {

@@ -92,20 +92,15 @@ impl Join {
             }
             (Ok(()), Err(why)) => {
                 report::line(&format!(
-                    "rank {} of {}: NCCL does all calls: {}",
-                    self.rank, self.world, why.message
+                    "rank {} of {}: NCCL does all calls: {why}",
+                    self.rank, self.world
                 ));
                 Ok(())
             }
             (Err(without), Ok(member)) => {
                 if self.rank == 0 {
-                    report::line(&format!(
-                        "symmem does all calls: no communicator of NCCL's: {}",
-                        match without.message.is_empty() {
-                            true => format!("error {}", without.code),
-                            false => without.message,
-                        }
-                    ));
+                    let line = format!("symmem does all calls: there is no NCCL: {without}");
+                    report::line(&line);
                 }
                 // The address of a byte of its own, which nobody reads.
                 let comm: Comm = Box::into_raw(Box::new(0_u8)).cast();

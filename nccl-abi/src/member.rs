@@ -3,7 +3,6 @@
 use crate::abi::{self, Comm};
 use crate::call::{Call, Kind};
 use crate::counts::Counts;
-use crate::element::element_of;
 use crate::failure::Failure;
 use crate::library;
 use crate::report;
@@ -87,8 +86,7 @@ impl Member {
         if !self.agreed.has_nccl {
             return true;
         }
-        let (Some((element, size)), Some(operator)) = (element_of(call.element), call.operator())
-        else {
+        let Some((element, size, operator)) = call.types() else {
             return false;
         };
         // The bytes of one rank, or of all.

@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::call::{Call, Kind};
-use crate::element::{element_of, with_type};
+use crate::element::with_type;
 use crate::failure::Failure;
 use crate::member::Member;
 use symmem::{CollectiveOptions, Communicator, DeviceAddress, DeviceSlice, Provider};
@@ -18,10 +18,10 @@ impl Member {
     pub unsafe fn perform(&self, call: &Call) -> Result<(), Failure> {
         let wrong = |message: String| Failure::new(abi::INVALID_ARGUMENT, message);
         let name = call.kind.name();
-        let (element, size) = element_of(call.element)
-            .ok_or_else(|| wrong(format!("{name}: there is no element type {}", call.element)))?;
-        let operator = call.operator().ok_or_else(|| {
-            let message = format!("{name}: reduction {} is NCCL's own", call.reduce);
+        let (element, size, operator) = call.types().ok_or_else(|| {
+            let (element, reduce) = (call.element, call.reduce);
+            let message =
+                format!("{name}: only NCCL has reduction {reduce} of element type {element}");
             Failure::new(abi::INVALID_USAGE, message)
         })?;
         let world = self.communicator.world_size();

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 typedef struct { char bytes[128]; } identifier;
-enum { INT32 = 2, FLOAT32 = 7, SUM = 0, MAX = 2 };
+enum { INT32 = 2, FLOAT32 = 7, SUM = 0, MAX = 2, AVERAGE = 4 };
 
 static int world;
 static const char *role = "";
@@ -220,8 +220,9 @@ static void *run(void *its_rank) {
     all_collectives(comm);
   } else if (strcmp(role, "wrong") == 0) {
     EXPECT(NCCL(ncclAllReduce, 0, 0, (size_t)1, FLOAT32, SUM, comm, stream) == 4);
-    EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, 99, SUM, comm, stream) == 4);
+    EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, 99, SUM, comm, stream) == 5);
     EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, FLOAT32, 77, comm, stream) == 5);
+    EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, INT32, AVERAGE, comm, stream) == 5);
     EXPECT(NCCL(ncclBroadcast, 16, 16, (size_t)1, FLOAT32, 2, comm, stream) == 4);
     EXPECT(NCCL(ncclAllGather, 16, 16, SIZE_MAX / 2, FLOAT32, comm, stream) == 4);
     EXPECT(NCCL(ncclSend, 16, (size_t)1, FLOAT32, 0, comm, stream) == 5);
@@ -239,6 +240,7 @@ static void *run(void *its_rank) {
     float factor = 2;
     OK(ncclRedOpCreatePreMulSum, &premultiplied, &factor, FLOAT32, 1, comm);
     OK(ncclAllReduce, mine, to, small, FLOAT32, premultiplied, comm, stream);
+    OK(ncclAllReduce, mine, to, small, INT32, AVERAGE, comm, stream);
     OK(ncclSend, mine, small, FLOAT32, 0, comm, stream);
     void *part;
     OK(ncclCommSplit, comm, 0, rank, &part, NULL);

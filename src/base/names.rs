@@ -44,7 +44,8 @@ closed! {
     ReduceOp of ReduceOpCode {
         /// The sum; integers wrap.
         Sum = SUM,
-        /// The sum divided by the number of ranks; integers are truncated.
+        /// The sum divided by the number of ranks; integers are truncated. NCCL and RCCL let a sum of integers wrap before
+        /// they divide, so they average integers only if they are named.
         Average = AVERAGE,
         /// The minimum; NaN if any is NaN.
         Minimum = MINIMUM,

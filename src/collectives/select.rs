@@ -1,12 +1,16 @@
 //! The selector's query for a call.
 
-use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode};
+use crate::backend::abi::{
+    AlgorithmCode, CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode,
+};
 use crate::base::error::Result;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
 use crate::collectives::options::CollectiveOptions;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::membership::Membership;
+use crate::group::operations;
+use crate::group::provider::Provider;
 use crate::group::state::State;
 use crate::world::world::World;
 use std::sync::Arc;
@@ -104,6 +108,9 @@ impl Asked {
         // NCCL's communicator has all ranks, so it serves no other group.
         let library = membership.whole.then_some(&state.nccl);
         let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
+        let asked =
+            options.provider != Provider::Automatic || options.algorithm == AlgorithmCode::VENDOR;
+        let library = library.filter(|_| asked || self.has_one_result());
         let in_place = match own_memory {
             // For all others it makes no difference.
             true => self.operation == CollectiveOperationCode::ALL_TO_ALL,
@@ -124,6 +131,13 @@ impl Asked {
             lamport_bytes: lamport_bytes(membership, channel, aligned || own_memory),
         };
         (query, library)
+    }
+
+    /// Returns whether NCCL has the result that symmem has, but for the rounding of sums.
+    fn has_one_result(&self) -> bool {
+        !operations::reduces(self.operation)
+            || self.reduce != ReduceOpCode::AVERAGE
+            || operations::nccl_averages_alike(self.element)
     }
 }
 

@@ -180,6 +180,14 @@ pub fn tuning_sources(operation: CollectiveOperationCode) -> &'static [Collectiv
     }
 }
 
+/// Returns whether NCCL and RCCL average elements as symmem does. They add integers in the element type, where the sum may
+/// wrap, and divide then; so they average integers only on request.
+pub fn nccl_averages_alike(element: ElementTypeCode) -> bool {
+    use ElementTypeCode as E;
+    let floats = [E::F16, E::BF16, E::F32, E::F64, E::F8_E4M3, E::F8_E5M2];
+    floats.contains(&element)
+}
+
 /// Returns whether a switch reduces elements with the library's semantics. It computes no products, reduces no
 /// 8- or 16-bit integers and sums no signed 64-bit integers. It takes minimum and maximum of integers only: for
 /// floating-point types it lacks them, or treats NaN and zeros differently. Few devices sum fp8; the others
