@@ -1,8 +1,8 @@
-//! `cargo xtask capi`: the C library. Compares its header and the names that it exports with the committed ones, or
-//! installs it.
+//! `cargo xtask capi`: the C library, and the one in NCCL's place. Compares header and exported names with the committed
+//! ones, or installs both.
 //!
-//! cbindgen makes the header of the functions in `capi/src`. `capi/symbols.txt` has the exported names, so that a change of
-//! what programs link to shows in the diff of its commit.
+//! cbindgen makes the header of the functions in `capi/src`. A `symbols.txt` has the exported names of each library, so
+//! that a change of what programs link to shows in the diff of its commit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,15 +14,21 @@ use crate::error::{Error, Result, at};
 use crate::tools;
 
 const HEADER: &str = "capi/include/symmem.h";
-const SYMBOLS: &str = "capi/symbols.txt";
 
-/// What to do with the C library.
+/// The libraries' files as cargo names them, and the lists of the names that they export.
+const LIBRARIES: [(&str, &str); 2] = [
+    ("libsymmem_c.so", "capi/symbols.txt"),
+    (IN_NCCLS_PLACE, "nccl-abi/symbols.txt"),
+];
+const IN_NCCLS_PLACE: &str = "libsymmem_nccl.so";
+
+/// What to do with the C libraries.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Rewrite the header and the list of exported names instead of checking them
+    /// Rewrite the header and the lists of exported names instead of checking them
     #[arg(long)]
     write: bool,
-    /// Install the library, its header and its pkg-config file into this folder
+    /// Install the libraries, the header and its pkg-config file into this folder
     #[arg(long, value_name = "FOLDER")]
     install: Option<PathBuf>,
     /// Install what `cargo build` makes, without optimization
@@ -30,17 +36,18 @@ pub struct Options {
     debug: bool,
 }
 
-/// Checks or rewrites the header and the list of names, and installs.
+/// Checks or rewrites the header and the lists of names, and installs.
 pub fn run(options: &Options) -> Result<()> {
     let root = tools::root();
     let optimized = options.install.is_some() && !options.debug;
     let profile = optimized.then_some("--release");
     let built = build(&root, profile)?;
     let mut mismatches = Vec::new();
-    for (file, now) in [
-        (HEADER, header(&root)?),
-        (SYMBOLS, symbols(&built.join("libsymmem_c.so"))?),
-    ] {
+    let mut made = vec![(HEADER, header(&root)?)];
+    for (library, list) in LIBRARIES {
+        made.push((list, symbols(&built.join(library))?));
+    }
+    for (file, now) in made {
         let path = root.join(file);
         if options.write {
             at(&path, std::fs::write(&path, &now))?;
@@ -59,12 +66,16 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Builds the library and returns the folder that it is in.
+/// Builds the libraries and returns the folder that they are in.
 fn build(root: &Path, profile: Option<&str>) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(root)
-        .args(["build", "--package", "symmem-capi"]);
+    cargo.current_dir(root).args([
+        "build",
+        "--package",
+        "symmem-capi",
+        "--package",
+        "symmem-nccl-abi",
+    ]);
     cargo.args(profile);
     tools::output(&mut cargo)?;
     let target =
@@ -117,13 +128,15 @@ fn symbols(library: &Path) -> Result<String> {
     Ok(names.iter().map(|name| format!("{name}\n")).collect())
 }
 
-/// Installs the built library into `include`, `lib` and `lib/pkgconfig` of a folder.
+/// Installs the built libraries into `include`, `lib` and `lib/pkgconfig` of a folder, and the one in NCCL's place into
+/// `lib/in-place-of-nccl` under the names of NCCL and RCCL.
 fn install(root: &Path, built: &Path, folder: &Path) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let major = env!("CARGO_PKG_VERSION_MAJOR");
     let (include, lib) = (folder.join("include"), folder.join("lib"));
     let packages = lib.join("pkgconfig");
-    for made in [&include, &packages] {
+    let in_place = lib.join("in-place-of-nccl");
+    for made in [&include, &packages, &in_place] {
         at(made, std::fs::create_dir_all(made))?;
     }
     // Programs may have the old file mapped, so it is replaced instead of changed.
@@ -136,11 +149,17 @@ fn install(root: &Path, built: &Path, folder: &Path) -> Result<()> {
     copy(built.join("libsymmem_c.a"), lib.join("libsymmem.a"))?;
     let whole = format!("libsymmem.so.{version}");
     copy(built.join("libsymmem_c.so"), lib.join(&whole))?;
-    for name in [format!("libsymmem.so.{major}"), "libsymmem.so".into()] {
-        let link = lib.join(name);
+    copy(built.join(IN_NCCLS_PLACE), lib.join(IN_NCCLS_PLACE))?;
+    let above = format!("../{IN_NCCLS_PLACE}");
+    for (link, file) in [
+        (lib.join(format!("libsymmem.so.{major}")), &whole),
+        (lib.join("libsymmem.so"), &whole),
+        (in_place.join("libnccl.so.2"), &above),
+        (in_place.join("librccl.so.1"), &above),
+    ] {
         match std::fs::remove_file(&link) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => at(&link, Err(error))?,
-            _ => at(&link, std::os::unix::fs::symlink(&whole, &link))?,
+            _ => at(&link, std::os::unix::fs::symlink(file, &link))?,
         }
     }
     let folder = at(folder, std::fs::canonicalize(folder))?;
