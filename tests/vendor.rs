@@ -8,10 +8,11 @@ use rstest::rstest;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::vendors::{Vendor, ranks, role};
+use symmem::backend::Device;
 use symmem::tuning::{Row, Table};
 use symmem::{
-    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, ElementType,
-    Error, Provider, ReduceOp, Result,
+    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress,
+    ElementType, Error, Provider, ReduceOp, Result,
 };
 
 fn by(provider: Provider) -> CollectiveOptions<'static> {
@@ -283,6 +284,58 @@ fn never_joined() {
         );
         // The ranks are still in step.
         communicator.host_barrier()
+    }) {
+        result.unwrap();
+    }
+}
+
+#[rstest]
+fn memory_that_is_not_this_devices_is_refused_before_anything_is_enqueued(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    role(vendor, "elsewhere", vendor.runtime().as_path(), &[]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn elsewhere() {
+    for result in ranks(2, |communicator| {
+        let peer = 1 - communicator.rank();
+        let buffer = communicator.allocate::<f32>(&[1 << 20])?;
+        // SAFETY: the memory is freed below, and nothing uses it.
+        let host = unsafe { communicator.backend().host_allocate(4096) }.expect("host memory");
+        let refused = |address: u64, length| {
+            // SAFETY: nothing is enqueued with the slice.
+            let slice = unsafe { communicator.device_slice::<f32>(DeviceAddress(address), length) };
+            match slice {
+                Err(error @ Error::InvalidArgument { .. }) => error.to_string(),
+                other => panic!("{:#x}: {:?}", address, other.map(|slice| slice.len())),
+            }
+        };
+        let own = buffer.local().address().0;
+        // SAFETY: as above.
+        assert!(unsafe { communicator.device_slice::<f32>(DeviceAddress(own), 1 << 20) }.is_ok());
+        for address in [host.host, host.device.0, (&raw const peer).addr() as u64] {
+            let told = refused(address, 4);
+            assert!(
+                told.contains("begin where the driver knows no memory"),
+                "{told}"
+            );
+        }
+        let told = refused(buffer.peer(peer)?.address().0, 4);
+        let ordinal = communicator.peers()[peer].device;
+        assert!(
+            told.contains(&format!("begin in memory of device {ordinal}")),
+            "{told}"
+        );
+        let told = refused(own, 1 << 40);
+        assert!(told.contains("end "), "{told}");
+        // SAFETY: allocated above, and no device uses it.
+        unsafe { communicator.backend().host_free(host) }.expect("its own memory");
+        // The communicator lives on.
+        communicator.host_barrier()?;
+        drop(buffer);
+        communicator.finalize().map(drop)
     }) {
         result.unwrap();
     }

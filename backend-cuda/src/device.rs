@@ -5,6 +5,7 @@ use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::driver::{Code, call};
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
+use crate::memory;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
 use std::ffi::c_void;
@@ -12,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
+use symmem_gpu::memory::check_place;
 use symmem_gpu::{Current, Grid, refused_launch};
 
 /// `cuLaunchKernelEx`.
@@ -281,6 +283,11 @@ impl Device for CudaBackend {
         let image = [image, &[0]].concat();
         // SAFETY: the context is current, and the caller says that the code is safe to run.
         unsafe { modules::load(self.driver, &image) }.map(|module| RawModule(handle(module)))
+    }
+
+    fn check_memory(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
+        let place = |at| memory::place(self.driver, at);
+        check_place(self.state.description.ordinal, address, bytes, place)
     }
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {

@@ -67,6 +67,7 @@ forward! {
         [unsafe] fn function_parameter_bytes(function: RawFunction) -> Option<u64>;
         [] fn builtin_function(name: &str) -> RawFunction;
         [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
+        [] fn check_memory(address: DeviceAddress, bytes: u64) -> ();
     }
 }
 

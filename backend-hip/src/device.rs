@@ -1,6 +1,7 @@
 //! `Device` for HIP: streams, events, graphs, host memory, modules and launches.
 
 use crate::instance::HipBackend;
+use crate::memory;
 use crate::modules;
 use crate::runtime::constants::*;
 use crate::runtime::hip;
@@ -10,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
+use symmem_gpu::memory::check_place;
 use symmem_gpu::{Current, Grid, refused_launch};
 use symmem_kernels_hip::Launch;
 
@@ -267,6 +269,11 @@ impl Device for HipBackend {
         // SAFETY: the device is current, and the caller passes a live module.
         let function = unsafe { modules::function(self.runtime(), module(raw), name) }?;
         Ok(RawFunction(handle(function)))
+    }
+
+    fn check_memory(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
+        let place = |at| memory::place(self.runtime(), at);
+        check_place(self.state.description.ordinal, address, bytes, place)
     }
 
     /// HIP has no such call for functions of modules: `hipKernelGetParamInfo` takes kernels of `hipLibrary_t`.

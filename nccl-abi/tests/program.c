@@ -225,6 +225,9 @@ static void *run(void *its_rank) {
     EXPECT(NCCL(ncclAllReduce, 16, 16, (size_t)1, INT32, AVERAGE, comm, stream) == 5);
     EXPECT(NCCL(ncclBroadcast, 16, 16, (size_t)1, FLOAT32, 2, comm, stream) == 4);
     EXPECT(NCCL(ncclAllGather, 16, 16, SIZE_MAX / 2, FLOAT32, comm, stream) == 4);
+    float on_host = 1;
+    EXPECT(NCCL(ncclAllReduce, &on_host, &on_host, (size_t)1, FLOAT32, SUM, comm, stream) == 4);
+    EXPECT(strstr(message(comm), "knows no memory of a device") != NULL);
     EXPECT(NCCL(ncclSend, 16, (size_t)1, FLOAT32, 0, comm, stream) == 5);
     EXPECT(strstr(message(comm), "ncclSend needs NCCL") != NULL);
     EXPECT(NCCL(ncclCommGetAsyncError, comm, &code) == 0 && code == 0);

@@ -1,6 +1,7 @@
 //! Slices of memory that only this rank knows.
 
-use crate::backend::abi::DeviceAddress;
+use crate::backend::Device;
+use crate::backend::abi::{DeviceAddress, Status};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::buffer::slice::{Slice, UntypedSlice, within};
@@ -116,7 +117,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a null address, or elements that would reach past the end of all addresses.
+    /// [`Error::InvalidArgument`] for a null address, elements that would reach past the end of all addresses, and memory
+    /// that begins or ends on the host or on another device, as far as the driver knows; the driver's failures.
     ///
     /// # Safety
     /// The elements are allocated on this rank's device, or on the host for the host backend, and stay so until the
@@ -127,20 +129,32 @@ impl Communicator {
         address: DeviceAddress,
         length: usize,
     ) -> Result<DeviceSlice<'_, T>> {
+        const NAME: &str = "device_slice";
         let world = self.world();
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64);
         let end = bytes.and_then(|bytes| address.0.checked_add(bytes));
-        let (Some(bytes), Some(_), true) = (bytes, end, address.0 != 0 || length == 0) else {
-            return Err(Error::InvalidArgument {
-                rank: world.rank,
-                operation: "device_slice",
-                message: format!(
-                    "{length} elements of {} bytes at {:#x}: there is no such memory",
-                    size_of::<T>(),
-                    address.0
-                ),
-            });
+        let invalid = |message: String| Error::InvalidArgument {
+            rank: world.rank,
+            operation: NAME,
+            message,
         };
+        let (Some(bytes), Some(_), true) = (bytes, end, address.0 != 0 || length == 0) else {
+            return Err(invalid(format!(
+                "{length} elements of {} bytes at {:#x}: there is no such memory",
+                size_of::<T>(),
+                address.0
+            )));
+        };
+        match world.backend.check_memory(address, bytes) {
+            Err(failure) if failure.status == Status::INVALID_ARGUMENT => {
+                return Err(invalid(failure.message));
+            }
+            // A plugin of an older build has no such entry.
+            Err(failure) if failure.status != Status::UNSUPPORTED => {
+                return Err(world.failed(NAME, failure));
+            }
+            _ => {}
+        }
         Ok(DeviceSlice {
             world,
             memory: MemoryRange::own(address, bytes),

@@ -23,6 +23,7 @@ use symmem_gpu::{Current, Sharing};
 
 use legacy::{OpenedHandle, PlainMemory};
 use register::Registration;
+pub use register::place;
 use vmm::VmmMemory;
 
 /// `cuMemAlloc` cuts smaller requests out of a block of this many bytes, and an inter-process handle opens the

@@ -9,7 +9,7 @@ use rustix::fd::IntoRawFd;
 use std::ptr::with_exposed_provenance_mut;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode, Status};
 use symmem_core::backend::{CallResult, Failure};
-use symmem_gpu::memory::{Span, not_shareable};
+use symmem_gpu::memory::{Place, Span, not_shareable};
 
 /// A caller's memory: the driver's whole allocation, and the registered range in it.
 pub struct Registration {
@@ -98,6 +98,20 @@ impl Registration {
         released?;
         Ok(descriptor)
     }
+}
+
+/// Returns where an address is.
+pub fn place(driver: &Driver, address: DeviceAddress) -> CallResult<Place> {
+    use pointer_attribute::*;
+    if attribute::<u32>(driver, address, MEMORY_TYPE)? == MEMORY_TYPE_DEVICE {
+        let ordinal: CUdevice = attribute(driver, address, DEVICE_ORDINAL)?;
+        return Ok(Place::Device(ordinal.unsigned_abs()));
+    }
+    // Managed memory that is on the host just now counts as the host's.
+    Ok(match attribute::<u8>(driver, address, IS_MANAGED)? {
+        0 => Place::Elsewhere,
+        _ => Place::Managed,
+    })
 }
 
 impl Pointer {

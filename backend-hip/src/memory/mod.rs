@@ -15,6 +15,7 @@ use crate::runtime::hip;
 use crate::runtime::table::Stream;
 use plain::{Opened, PlainMemory};
 use register::Registration;
+pub use register::place;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;

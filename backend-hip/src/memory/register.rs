@@ -10,7 +10,7 @@ use crate::runtime::{Runtime, hip};
 use rustix::fd::IntoRawFd;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode};
-use symmem_gpu::memory::{Span, not_shareable};
+use symmem_gpu::memory::{Place, Span, not_shareable};
 
 /// A registered range.
 pub struct Registration {
@@ -110,6 +110,17 @@ fn check(
         )
     }?;
     Span::new(address, bytes, base, size as u64)
+}
+
+/// Returns where an address is.
+pub fn place(runtime: &Runtime, address: DeviceAddress) -> CallResult<Place> {
+    if attribute(runtime, address, IS_MANAGED)? & 0xff != 0 {
+        return Ok(Place::Managed);
+    }
+    match attribute(runtime, address, MEMORY_TYPE)? == device_memory_type(runtime) {
+        true => Ok(Place::Device(attribute(runtime, address, DEVICE_ORDINAL)?)),
+        false => Ok(Place::Elsewhere),
+    }
 }
 
 impl Pointer {

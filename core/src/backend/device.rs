@@ -116,6 +116,13 @@ pub trait Device {
         stream: RawStream,
     ) -> CallResult<()>;
 
+    /// Checks that kernels of this device may use the memory at `address`: memory of this device, or managed memory. Looks
+    /// at the first and at the last of `bytes` bytes; what lies between may be anything.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with what is there instead. A backend that cannot tell returns none.
+    fn check_memory(&self, address: DeviceAddress, bytes: u64) -> CallResult<()>;
+
     /// Loads device code and all its functions at once. `image` is the contents of a file in any format that the
     /// driver accepts. May block.
     ///

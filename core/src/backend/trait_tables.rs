@@ -48,6 +48,7 @@ macro_rules! entries {
                 [unsafe] fn function_parameter_bytes(function: RawFunction) -> Option<u64>;
                 [] fn builtin_function(name: &str) -> RawFunction;
                 [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
+                [] fn check_memory(address: DeviceAddress, bytes: u64) -> ();
             }
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {

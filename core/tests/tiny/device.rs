@@ -119,6 +119,9 @@ impl Device for Tiny {
         unsafe { pointer.write_bytes(value, bytes as usize) };
         Ok(())
     }
+    fn check_memory(&self, _address: DeviceAddress, _bytes: u64) -> CallResult<()> {
+        refuse("check_memory")
+    }
     unsafe fn module_load(&self, _image: &[u8]) -> CallResult<RawModule> {
         refuse("module_load")
     }
