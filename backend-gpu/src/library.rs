@@ -68,7 +68,7 @@ impl Library {
         for soname in sonames {
             match Self::load(Path::new(soname)) {
                 Ok(library) if accepted(&library) => return Ok(library),
-                Ok(_) => {}
+                Ok(_) => why = format!("what the loader finds as {soname} is another library"),
                 // Prefer the reason of a file that exists over "cannot open".
                 Err(reason) => {
                     let absent = reason.starts_with(&format!("{soname}: cannot open"));

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
 ) -> Code {
     run("ncclCommInitRank", || {
         let join = Join::new(comm, identifier, rank, world)?;
-        let nccl = library::nccl().ok().map(|nccl| {
+        let nccl = library::nccl().map(|nccl| {
             // SAFETY: the caller keeps NCCL's rules.
             move || unsafe { (nccl.table.ncclCommInitRank)(comm, world, identifier, rank) }
         });
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
         }
         let join = Join::new(comm, identifier, rank, world)?;
         // SAFETY: the caller keeps the place.
-        unsafe { group::join(join, nccl.ok().map(|nccl| move || make(nccl))) }
+        unsafe { group::join(join, nccl.map(|nccl| move || make(nccl))) }
     })
 }
 
@@ -128,6 +128,9 @@ pub unsafe extern "C" fn ncclCommFinalize(comm: Comm) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
     run("ncclCommDestroy", || {
+        if comm.is_null() {
+            return Ok(());
+        }
         let member = member::take(comm);
         let is_ours = member.as_ref().is_some_and(|member| !member.has_nccl);
         if let Some(member) = member {
@@ -148,20 +151,26 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(comm: Comm) -> Code {
     run("ncclCommAbort", || {
-        let member = member::take(comm);
-        let is_ours = member.as_ref().is_some_and(|member| !member.has_nccl);
-        if let Some(member) = member {
-            member::ended(&member);
-            member::abandon(member);
-        }
-        if is_ours {
-            // SAFETY: it was a handle of ours, and was taken out of the table just now.
-            unsafe { join::forget(comm) };
-            return Ok(());
-        }
-        let nccl = function("ncclCommAbort", |table| table.ncclCommAbort)?;
-        // SAFETY: the caller keeps NCCL's rules.
-        of_nccl(unsafe { nccl(comm) })
+        let Some(member) = member::take(comm) else {
+            let nccl = function("ncclCommAbort", |table| table.ncclCommAbort)?;
+            // SAFETY: the caller keeps NCCL's rules.
+            return of_nccl(unsafe { nccl(comm) });
+        };
+        member::ended(&member);
+        // Both libraries' kernels may stand on one stream, so both are told before either's are waited for.
+        member.stop();
+        let aborted = match member.has_nccl {
+            true => function("ncclCommAbort", |table| table.ncclCommAbort)
+                // SAFETY: the caller keeps NCCL's rules.
+                .and_then(|nccl| of_nccl(unsafe { nccl(comm) })),
+            false => {
+                // SAFETY: it was a handle of ours, and was taken out of the table just now.
+                unsafe { join::forget(comm) };
+                Ok(())
+            }
+        };
+        member::abandon(member);
+        aborted
     })
 }
 

@@ -1,9 +1,9 @@
 //! Failures: a code for the program and a message for whoever asks.
 
 use crate::abi::{self, Code, SUCCESS};
-use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use symmem::ErrorKind;
 
 /// A failure of this library, or of NCCL, which has its own message.
@@ -79,10 +79,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     message
 }
 
-thread_local! {
-    /// The message of this thread's last failure; empty if NCCL has it.
-    static LAST: RefCell<CString> = RefCell::new(CString::default());
-}
+/// The message of the process's last failure, as NCCL has one for all threads; empty if NCCL has it. A text stays where it is
+/// for good, since any thread may read it.
+static LAST: Mutex<&'static CStr> = Mutex::new(c"");
 
 /// Does the work of an exported function: keeps the message of a failure, or of a panic, and returns the code.
 pub fn run(name: &str, work: impl FnOnce() -> Result<(), Failure>) -> Code {
@@ -101,18 +100,20 @@ pub fn run(name: &str, work: impl FnOnce() -> Result<(), Failure>) -> Code {
     failure.code
 }
 
-/// Keeps a message as this thread's last.
+/// Keeps a message as the last.
 pub fn keep(message: &str) {
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // A call from a destructor of another thread-local value leaves no message.
-    let _ = LAST.try_with(|last| *last.borrow_mut() = message);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if **last != *message {
+        *last = match message.is_empty() {
+            true => c"",
+            false => Box::leak(message.into_boxed_c_str()),
+        };
+    }
 }
 
-/// Returns this thread's last message, or `None` if it has none. Valid until the thread's next failure.
+/// Returns the last message, or `None` if NCCL has it.
 pub fn last() -> Option<*const c_char> {
-    let last = LAST.try_with(|last| {
-        let last = last.borrow();
-        (!last.as_c_str().to_bytes().is_empty()).then(|| last.as_ptr())
-    });
-    last.ok().flatten()
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    (!last.is_empty()).then(|| last.as_ptr())
 }

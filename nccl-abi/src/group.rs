@@ -5,15 +5,18 @@ use crate::call::Call;
 use crate::failure::{Failure, of_nccl, run};
 use crate::join::Join;
 use crate::library;
-use crate::member;
+use crate::member::{self, Member};
+use crate::report;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 #[derive(Default)]
 struct Group {
     /// Groups in groups.
     depth: u32,
-    joins: Vec<Join>,
-    calls: Vec<Call>,
+    /// With the reason why NCCL has made none.
+    joins: Vec<(Join, Option<Failure>)>,
+    calls: Vec<(Arc<Member>, Call)>,
 }
 
 thread_local! {
@@ -33,34 +36,45 @@ pub unsafe fn dispatch(call: Call, nccl: impl FnOnce() -> Result<(), Failure>) -
             member.counts.add(call.kind, false);
             return nccl();
         }
-        let inside = GROUP.with_borrow_mut(|group| {
-            let inside = group.depth > 0;
-            group.calls.extend(inside.then_some(call));
-            inside
-        });
-        match inside {
-            true => Ok(()),
+        match GROUP.with_borrow(|group| group.depth > 0) {
+            true => {
+                GROUP.with_borrow_mut(|group| group.calls.push((member, call)));
+                Ok(())
+            }
             // SAFETY: guaranteed by the caller.
             false => unsafe { member.perform(&call) },
         }
     })
 }
 
-/// Joins a communicator, at once or at the end of the thread's group. `nccl` makes NCCL's; `None` if there is no NCCL.
+/// Joins a communicator, at once or at the end of the thread's group. `nccl` makes NCCL's, if there is an NCCL that can.
 ///
 /// # Errors
 /// As [`Join::finish`].
 ///
 /// # Safety
 /// The place for the handle is writable until the end of the group.
-pub unsafe fn join(join: Join, nccl: Option<impl FnOnce() -> Code>) -> Result<(), Failure> {
+pub unsafe fn join(
+    join: Join,
+    nccl: Result<impl FnOnce() -> Code, Failure>,
+) -> Result<(), Failure> {
     let made = nccl.map(|nccl| nccl());
     if GROUP.with_borrow(|group| group.depth > 0) {
-        GROUP.with_borrow_mut(|group| group.joins.push(join));
         // NCCL tells at the end what went wrong.
-        return made.map_or(Ok(()), of_nccl);
+        let code = *made.as_ref().unwrap_or(&SUCCESS);
+        GROUP.with_borrow_mut(|group| group.joins.push((join, made.err())));
+        return of_nccl(code);
     }
-    join.finish(made.map_or_else(|| library::nccl().map(drop), of_nccl))
+    match made {
+        Ok(IN_PROGRESS) => early(),
+        made => join.finish(made.and_then(of_nccl)),
+    }
+}
+
+/// Leaves a communicator to NCCL that is not ready when the call returns.
+fn early() -> Result<(), Failure> {
+    report::line("a communicator whose calls may return early: NCCL does all calls");
+    of_nccl(IN_PROGRESS)
 }
 
 /// Begins a group.
@@ -99,24 +113,70 @@ pub unsafe fn end() -> Result<(), Failure> {
     let Some(ended) = ended else {
         return of_nccl(nccl);
     };
+    if nccl == IN_PROGRESS && !ended.joins.is_empty() {
+        return early();
+    }
     // What is wrong with NCCL's communicator is not wrong with one that symmem serves alone.
     let mut outcome = match ended.joins.is_empty() {
         true => of_nccl(nccl).or_else(|failure| match failure.code {
             IN_PROGRESS => Ok(()),
             _ => Err(failure),
         }),
-        false => Join::all(ended.joins, nccl),
+        false => join_all(ended.joins, nccl),
     };
-    for call in ended.calls {
-        let Some(member) = member::find(call.comm) else {
-            continue;
-        };
-        // SAFETY: guaranteed by the caller.
-        outcome = outcome.and(unsafe { member.perform(&call) });
-    }
+    // SAFETY: guaranteed by the caller.
+    outcome = outcome.and(unsafe { perform_all(&ended.calls) });
     outcome?;
     match nccl {
         IN_PROGRESS => of_nccl(nccl),
         _ => Ok(()),
     }
+}
+
+/// Joins the ranks of a group, which ended with this code of NCCL's.
+fn join_all(joins: Vec<(Join, Option<Failure>)>, code: Code) -> Result<(), Failure> {
+    // One thread that has several ranks would wait in the first for the second.
+    if joins.len() > 1 {
+        report::line("a thread has several ranks, so NCCL serves them");
+        return library::nccl().map(drop).and_then(|()| of_nccl(code));
+    }
+    joins
+        .into_iter()
+        .try_for_each(|(join, without)| join.finish(without.map_or_else(|| of_nccl(code), Err)))
+}
+
+/// Does the calls of a group. Those of a communicator start when all their streams have come, and end on all at once.
+///
+/// # Safety
+/// As [`dispatch`] for each call.
+unsafe fn perform_all(calls: &[(Arc<Member>, Call)]) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    let mut done: Vec<*const Member> = Vec::new();
+    for (member, _) in calls {
+        if done.contains(&Arc::as_ptr(member)) {
+            continue;
+        }
+        done.push(Arc::as_ptr(member));
+        let its_calls = || {
+            let of_member = calls.iter().filter(|(other, _)| Arc::ptr_eq(other, member));
+            of_member.map(|(_, call)| call)
+        };
+        let mut streams = Vec::new();
+        for call in its_calls() {
+            if !streams.contains(&call.stream) {
+                streams.push(call.stream);
+            }
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            outcome = outcome.and(member.gather(&streams));
+            for call in its_calls() {
+                outcome = outcome.and(member.perform(call));
+            }
+            if let Some(last) = its_calls().next_back() {
+                outcome = outcome.and(member.spread(last.stream, &streams));
+            }
+        }
+    }
+    outcome
 }

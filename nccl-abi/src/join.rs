@@ -1,6 +1,6 @@
 //! How a rank joins a communicator: NCCL's first, where all ranks meet whichever host they are on, then symmem's.
 
-use crate::abi::{self, Code, Comm, SUCCESS, UniqueId};
+use crate::abi::{self, Comm, SUCCESS, UniqueId};
 use crate::failure::{Failure, of_nccl};
 use crate::member::{self, Agreed, Member};
 use crate::{device, identifier, library, report};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use symmem::{Communicator, DeviceChoice};
 
 /// Time for a step of symmem's setup once NCCL has brought all ranks together.
-const TOGETHER: Duration = Duration::from_secs(30);
-/// Time for a step of symmem's setup if nothing has.
+const TOGETHER: Duration = Duration::from_secs(15);
+/// Time for a step of symmem's setup if there is no NCCL to do so.
 const ALONE: Duration = Duration::from_secs(600);
 
 /// Most bytes of a call that symmem does, or `all`.
@@ -22,6 +22,9 @@ const LOCAL_WORLDS: [&str; 3] = [
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
 ];
+
+/// Words behind a handle that is not NCCL's.
+const HANDLE: usize = 512;
 
 /// A rank that joins.
 pub struct Join {
@@ -63,20 +66,6 @@ impl Join {
         }
     }
 
-    /// Joins the ranks of a group, which ended with this code.
-    ///
-    /// # Errors
-    /// As [`Join::finish`].
-    pub fn all(joins: Vec<Self>, code: Code) -> Result<(), Failure> {
-        let nccl = || library::nccl().map(drop).and_then(|()| of_nccl(code));
-        // One thread that has several ranks would wait in the first for the second.
-        if joins.len() > 1 {
-            report::line("a thread has several ranks, so NCCL serves them");
-            return nccl();
-        }
-        joins.into_iter().try_for_each(|join| join.finish(nccl()))
-    }
-
     /// Joins symmem's communicator. `nccl`: whether NCCL's was made.
     ///
     /// # Errors
@@ -102,8 +91,8 @@ impl Join {
                     let line = format!("symmem does all calls: there is no NCCL: {without}");
                     report::line(&line);
                 }
-                // The address of a byte of its own, which nobody reads.
-                let comm: Comm = Box::into_raw(Box::new(0_u8)).cast();
+                // Zeros of its own: where a function of NCCL's gets it all the same, that finds no communicator in it.
+                let comm: Comm = Box::into_raw(Box::new([0_u64; HANDLE])).cast();
                 // SAFETY: the program keeps the place until the call returns.
                 unsafe { self.place.write(comm) };
                 member::add(comm, member);
@@ -140,7 +129,10 @@ impl Join {
         let communicator = Communicator::builder()
             .launch(meeting)
             .device(DeviceChoice::Ordinal(device))
-            .setup_deadline(if has_nccl { TOGETHER } else { ALONE })
+            .setup_deadline(match library::nccl() {
+                Ok(_) => TOGETHER,
+                Err(_) => ALONE,
+            })
             .build()?;
         if communicator.device().architecture == 0 {
             return Err(usage("the host backend has no streams of programs".into()));
@@ -184,7 +176,7 @@ fn agree(communicator: &Communicator, has_nccl: bool) -> Result<Agreed, Failure>
 /// The handle came from [`Join::finish`] without NCCL, and is used no more.
 pub unsafe fn forget(comm: Comm) {
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { Box::from_raw(comm.cast::<u8>()) });
+    drop(unsafe { Box::from_raw(comm.cast::<[u64; HANDLE]>()) });
 }
 
 /// Makes an identifier: NCCL's, if it is there, with symmem's part.
@@ -200,5 +192,9 @@ pub fn identifier() -> Result<UniqueId, Failure> {
             of_nccl(code)?;
         }
     }
-    identifier::marked(identifier)
+    // Every rank that has the variable makes the same identifier of it by itself.
+    match std::env::var_os("NCCL_COMM_ID").is_some_and(|id| !id.is_empty()) {
+        true => Ok(identifier),
+        false => identifier::marked(identifier),
+    }
 }

@@ -13,6 +13,15 @@ const VARIABLE: &str = "SYMMEM_NCCL_LIBRARY";
 /// Names of NCCL and RCCL. A machine that has both has devices of one vendor only; the variable decides there.
 const NAMES: [&str; 2] = ["libnccl.so.2", "librccl.so.1"];
 
+/// The loader's own folders.
+const SYSTEM: [&str; 5] = [
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+];
+
 symmem_gpu::symbol_table! {
     /// Functions of NCCL or RCCL, as versions 2.18 to 2.28 declare them.
     pub struct Table {
@@ -140,10 +149,17 @@ fn found() -> Result<Library, String> {
         let root = std::env::var_os(name).filter(|root| !root.is_empty())?;
         Some(PathBuf::from(root).join(folder).join(file))
     };
+    // Where the loader looks too, but under a name of which it has loaded this library already.
+    let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let loaders = std::env::split_paths(&path)
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .chain(SYSTEM.map(PathBuf::from))
+        .flat_map(|folder| NAMES.map(|name| folder.join(name)));
     let elsewhere: Vec<PathBuf> = variable("CUDA_HOME", "lib64", NAMES[0])
         .into_iter()
         .chain(variable("ROCM_PATH", "lib", NAMES[1]))
         .chain([PathBuf::from("/opt/rocm/lib").join(NAMES[1])])
+        .chain(loaders)
         .chain(packages)
         .collect();
     let accepted = |library: &Library| !is_this(library);

@@ -9,8 +9,10 @@ use crate::report;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
-use symmem::backend::Device;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use symmem::backend::abi::{RawEvent, RawStream};
+use symmem::backend::{CallResult, Device};
 use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, Provider, Queue, Stream};
 
 /// A rank of a communicator that symmem serves.
@@ -32,11 +34,14 @@ pub struct Agreed {
     pub most_bytes: Option<u64>,
 }
 
-/// The streams of a communicator's calls. Calls follow one another on all of them, as NCCL's do.
+/// The streams of a communicator's calls. Calls follow one another on all of them, as NCCL's do; so do those of a capture.
 #[derive(Default)]
 struct Order {
     streams: HashMap<u64, Stream>,
+    /// The stream of the last call that was not captured.
     last: Option<RawStream>,
+    /// The stream of the last call that was captured.
+    captured: Option<RawStream>,
     event: Option<RawEvent>,
 }
 
@@ -138,21 +143,24 @@ impl Member {
     ) -> Result<(), Failure> {
         let raw = RawStream(stream.addr() as u64);
         let mut order = self.order();
-        if let Some(last) = order.last.filter(|last| *last != raw) {
-            // SAFETY: both streams live, as the caller guarantees; the event is this member's own.
-            unsafe { self.follow(&mut order, last, raw) }
-                .map_err(|failure| Failure::new(abi::UNHANDLED_CUDA_ERROR, failure.to_string()))?;
+        // SAFETY: the caller's streams live, and nothing of the communicator's is destroyed here.
+        let capturing = unsafe { self.communicator.backend().stream_capturing(raw) };
+        let capturing = capturing.map_err(of_driver)?;
+        let last = match capturing {
+            true => order.captured.replace(raw),
+            false => order.last.replace(raw),
+        };
+        if let Some(last) = last.filter(|last| *last != raw) {
+            // SAFETY: both streams live, as the caller guarantees.
+            unsafe { self.follow(&mut order, last, raw, capturing) }.map_err(of_driver)?;
         }
         let stream = (order.streams.entry(raw.0))
             // SAFETY: guaranteed by the caller.
             .or_insert_with(|| unsafe { self.communicator.stream_from_raw(raw.0) });
-        call(stream)?;
-        order.last = Some(raw);
-        Ok(())
+        Ok(call(stream)?)
     }
 
-    /// Makes `next` wait for what is enqueued on `last`. Work that is being captured runs in another order: there the
-    /// program orders its graphs.
+    /// Makes `next` wait for what is enqueued on `last`, if both or neither are `capturing`.
     ///
     /// # Safety
     /// Both streams live.
@@ -161,11 +169,13 @@ impl Member {
         order: &mut Order,
         last: RawStream,
         next: RawStream,
-    ) -> symmem::backend::CallResult<()> {
+        capturing: bool,
+    ) -> CallResult<()> {
         // SAFETY: nothing of the communicator's is destroyed here; the event is made and used here only. Both streams live.
         unsafe {
             let backend = self.communicator.backend();
-            if backend.stream_capturing(last)? || backend.stream_capturing(next)? {
+            // The driver does not tell it of the default stream while another stream captures.
+            if backend.stream_capturing(last).unwrap_or(!capturing) != capturing {
                 return Ok(());
             }
             let event = match order.event {
@@ -177,20 +187,94 @@ impl Member {
         }
     }
 
-    /// Returns whether all its streams have done their work.
-    pub fn is_idle(&self) -> bool {
-        let order = self.order();
-        (order.streams.values()).all(|stream| stream.is_idle().unwrap_or(false))
+    /// Makes the first of several streams wait for the others: a group starts when all its streams have come.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// The streams live.
+    pub unsafe fn gather(&self, streams: &[abi::Stream]) -> Result<(), Failure> {
+        let Some((first, others)) = streams.split_first() else {
+            return Ok(());
+        };
+        for other in others {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.wait(*first, *other) }?;
+        }
+        Ok(())
+    }
+
+    /// Makes several streams wait for the last call: a group ends on all its streams at once.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// The streams live.
+    pub unsafe fn spread(&self, last: abi::Stream, streams: &[abi::Stream]) -> Result<(), Failure> {
+        for stream in streams.iter().filter(|stream| **stream != last) {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.wait(*stream, last) }?;
+        }
+        Ok(())
+    }
+
+    /// Makes one stream wait for another, if both or neither are being captured.
+    ///
+    /// # Safety
+    /// Both streams live.
+    unsafe fn wait(&self, next: abi::Stream, last: abi::Stream) -> Result<(), Failure> {
+        let [next, last] = [next, last].map(|stream| RawStream(stream.addr() as u64));
+        let mut order = self.order();
+        // SAFETY: guaranteed by the caller; nothing of the communicator's is destroyed here.
+        unsafe {
+            let capturing = self.communicator.backend().stream_capturing(next);
+            let capturing = capturing.map_err(of_driver)?;
+            self.follow(&mut order, last, next, capturing)
+        }
+        .map_err(of_driver)
+    }
+
+    /// Ends what waits for peers, on all ranks, unless nothing does. Does not block.
+    pub fn stop(&self) {
+        let is_idle = || {
+            // A thread that is in a call may wait in the driver for room.
+            let Ok(order) = self.order.try_lock() else {
+                return false;
+            };
+            let mut streams = order.streams.values();
+            streams.all(|stream| stream.is_idle().unwrap_or(false))
+        };
+        if self.communicator.check().is_err() || !is_idle() {
+            self.communicator.abort();
+        }
     }
 }
 
-/// Takes a member apart if no other thread is in a call on it; else that thread drops it.
-fn opened(member: Arc<Member>) -> Option<Communicator> {
+fn of_driver(failure: symmem::backend::Failure) -> Failure {
+    Failure::new(abi::UNHANDLED_CUDA_ERROR, failure.to_string())
+}
+
+/// Time for other threads to leave their calls on a communicator that ends.
+const OTHERS: Duration = Duration::from_secs(10);
+
+/// Takes a member apart once its work is done and no other thread is in a call on it.
+fn opened(mut member: Arc<Member>) -> Option<Communicator> {
+    let start = Instant::now();
     let Member {
         communicator,
         order,
         ..
-    } = Arc::into_inner(member)?;
+    } = loop {
+        match Arc::try_unwrap(member) {
+            Ok(member) => break member,
+            // The last of the other threads drops it.
+            Err(_) if start.elapsed() > OTHERS => return None,
+            Err(shared) => member = shared,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
     let order = order.into_inner().unwrap_or_else(PoisonError::into_inner);
     for stream in order.streams.values() {
         // A failure is told by `ncclCommGetAsyncError`, and the communicator goes all the same.
@@ -203,21 +287,38 @@ fn opened(member: Arc<Member>) -> Option<Communicator> {
     Some(communicator)
 }
 
-/// Leaves with all other ranks, as `ncclCommDestroy` does: blocks until the work is done and they have called it too, for at
-/// most the deadline of a setup.
+/// Threads that leave, each with a rank.
+static LEAVING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
+/// Time for which `ncclCommDestroy` waits for the other ranks. One thread may have to end several ranks, one by one.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// Leaves in good order: blocks until the work is done. All ranks leave together, on a thread for each that waits for the
+/// others; this waits a moment for it, so that usually nothing is left when it returns.
 pub fn leave(member: Arc<Member>) {
     let rank = member.communicator.rank();
-    let ended = opened(member).map(Communicator::finalize);
-    if let Some(Err(error)) = ended {
-        report::line(&format!("rank {rank} left without its peers: {error}"));
+    let Some(communicator) = opened(member) else {
+        return;
+    };
+    let leaving = std::thread::spawn(move || {
+        if let Err(error) = communicator.finalize() {
+            report::line(&format!("rank {rank} left without its peers: {error}"));
+        }
+    });
+    wait_until(Instant::now() + TOGETHER, || leaving.is_finished());
+    let mut all = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|one| !one.is_finished());
+    all.push(leaving);
+}
+
+fn wait_until(end: Instant, done: impl Fn() -> bool) {
+    while !done() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Leaves at once, as `ncclCommAbort` does. Work that is under way ends on all ranks.
+/// Leaves at once, after [`Member::stop`].
 pub fn abandon(member: Arc<Member>) {
-    if member.communicator.check().is_err() || !member.is_idle() {
-        member.communicator.abort();
-    }
     drop(opened(member));
 }
 
@@ -249,7 +350,14 @@ pub fn report_at_exit() {
     }
     extern "C" fn report() {
         // A panic cannot leave a function that C calls.
-        let _ = std::panic::catch_unwind(|| all().iter().for_each(|one| ended(one)));
+        let _ = std::panic::catch_unwind(|| {
+            all().iter().for_each(|one| ended(one));
+            // The driver ends with the process, and no thread may be in it then.
+            let leaving =
+                std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
+            let end = Instant::now() + OTHERS;
+            wait_until(end, || leaving.iter().all(JoinHandle::is_finished));
+        });
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

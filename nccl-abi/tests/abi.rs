@@ -328,6 +328,11 @@ fn an_abort_ends_what_waits_for_a_peer() {
 }
 
 #[test]
+fn ranks_that_end_a_communicator_at_different_times_leave_nothing_behind() {
+    Job::alone("late").run().well("served");
+}
+
+#[test]
 fn wrong_calls_have_codes_and_messages() {
     // The ranks come to the library one after the other, each with its own mistakes.
     Job::alone("wrong").run().well("served");

@@ -79,10 +79,8 @@ static void write_all(uint64_t to, const float *values, size_t count) {
 }
 
 // Checks that all elements have a value.
-static void holds(uint64_t from, size_t count, float value, const char *what) {
+static void holds_now(uint64_t from, size_t count, float value, const char *what) {
   float *values = malloc(count * sizeof *values);
-  CUDA(cuStreamSynchronize, stream);
-  CUDA(cuStreamSynchronize, other_stream);
   CUDA(cuMemcpyDtoH_v2, values, from, count * sizeof *values);
   for (size_t i = 0; i < count; i++) {
     if (values[i] == value) continue;
@@ -90,6 +88,13 @@ static void holds(uint64_t from, size_t count, float value, const char *what) {
     exit(1);
   }
   free(values);
+}
+
+// Checks that all elements have a value when both streams are done.
+static void holds(uint64_t from, size_t count, float value, const char *what) {
+  CUDA(cuStreamSynchronize, stream);
+  CUDA(cuStreamSynchronize, other_stream);
+  holds_now(from, count, value, what);
 }
 
 // Allocates elements that all have a value, not at a multiple of 16 bytes on odd ranks.
@@ -183,6 +188,14 @@ static void all_collectives(void *comm) {
     for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_gather");
     OK(ncclAlltoAll, parts, all, length, FLOAT32, comm, other_stream);
     for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_to_all");
+    // A group ends on all its streams at once.
+    OK(ncclGroupStart);
+    OK(ncclAllReduce, mine, to, length, FLOAT32, SUM, comm, stream);
+    OK(ncclAllGather, to, all, length, FLOAT32, comm, other_stream);
+    OK(ncclGroupEnd);
+    CUDA(cuStreamSynchronize, stream);
+    holds_now(all, length * world, sum, "all_gather of a group on another stream");
+    OK(ncclAlltoAll, parts, all, length, FLOAT32, comm, stream);
     // In place, as NCCL has it: a rank's part is where it belongs.
     OK(ncclAllGather, all + rank * length * 4, all, length, FLOAT32, comm, stream);
     for (int peer = 0; peer < world; peer++) holds(all + peer * length * 4, length, peer + 1, "all_gather in place");
@@ -284,6 +297,9 @@ static void *run(void *its_rank) {
     printf("told\n");
     close_device();
     return NULL;
+  } else if (strcmp(role, "late") == 0) {
+    // What a rank ends does not wait for another that ends it much later.
+    if (rank == 1) usleep(2000000);
   } else if (strcmp(role, "abort") == 0) {
     uint64_t to = filled(1000, 1);
     // Only one rank comes; the others abort.
