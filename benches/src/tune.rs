@@ -299,6 +299,7 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
             true => Provider::Nccl,
             false => Provider::Symmem,
         },
+        own_memory: false,
     };
     Call::new(shape, placement, how)
 }

@@ -689,3 +689,19 @@ fn memory_that_only_its_rank_knows_goes_through_inboxes_whatever_the_rows_say() 
         }
     }
 }
+
+#[test]
+fn a_call_that_only_packets_serve_has_a_thread_for_each_unit_as_far_as_blocks_have_regions() {
+    let selector = selector(&[]);
+    let blocks = |bytes| {
+        let own = Query {
+            own_memory: true,
+            ..query(CollectiveOperationCode::ALL_GATHER, bytes)
+        };
+        let chosen = selector.choose(&own, &Constraints::default());
+        chosen.expect("packets serve every call").blocks
+    };
+    assert_eq!(blocks(1), 16);
+    assert_eq!(blocks(128 << 10), 32);
+    assert_eq!(blocks(64 << 20), PACKET_BLOCKS);
+}

@@ -19,6 +19,8 @@ pub(super) enum Implementation {
     Us,
     /// symmem, with this algorithm.
     Own(Algorithm),
+    /// symmem, with the selector's choice for memory of the caller's own.
+    OwnMemory,
     /// NCCL or RCCL through symmem's calls, with or without symmetric windows.
     Nccl { windows: bool },
     /// An external program, which knows the library by this name.
@@ -31,7 +33,14 @@ const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true
 
 /// Baselines by the names that a user gives, and the contenders of each. `nccl` and `rccl` both mean the library of the
 /// backend.
-const BASELINES: [(&str, &[Contender]); 20] = [
+const BASELINES: [(&str, &[Contender]); 21] = [
+    (
+        "own_memory",
+        &[Contender {
+            name: "symmem own memory",
+            by: Implementation::OwnMemory,
+        }],
+    ),
     ("packets", &[own("symmem packets", Algorithm::Ll)]),
     (
         "packets_two_shot",

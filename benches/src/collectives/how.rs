@@ -11,6 +11,8 @@ pub(crate) struct CallChoice {
     /// Number of concurrent copies.
     pub concurrent: Option<u32>,
     pub provider: Provider,
+    /// Whether source and destination are passed as memory that only this rank knows.
+    pub own_memory: bool,
 }
 
 impl CallChoice {

@@ -112,10 +112,12 @@ pub fn add(
 /// Prepares a library; returns its version, or the reason why it is absent. Collective.
 fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcome<String>> {
     match contender.by {
-        by @ (Implementation::Us | Implementation::Own(_)) => Ok(match run.without_multicast(by) {
-            Some(why) => Err(why),
-            None => Ok(env!("CARGO_PKG_VERSION").into()),
-        }),
+        by @ (Implementation::Us | Implementation::Own(_) | Implementation::OwnMemory) => {
+            Ok(match run.without_multicast(by) {
+                Some(why) => Err(why),
+                None => Ok(env!("CARGO_PKG_VERSION").into()),
+            })
+        }
         Implementation::Nccl { windows } => run.open_nccl(windows),
         Implementation::Program(program, _) => {
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {

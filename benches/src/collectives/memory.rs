@@ -9,7 +9,7 @@ use crate::Result;
 use crate::poison::poison;
 use crate::report::{Collective, Placement};
 use std::ops::Range;
-use symmem::{Communicator, Queue, ReduceOp, Slice, Stream, SymmetricBuffer};
+use symmem::{Communicator, DeviceSlice, Operand, Queue, ReduceOp, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
 /// A source and a destination of equal length and element type.
@@ -71,14 +71,18 @@ struct Typed<T: Sample> {
 
 impl<T: Sample> Typed<T> {
     /// Returns destination and source of a call.
-    fn ranges(&self, rank: usize, call: &Call) -> Result<(Slice<'_, T>, Slice<'_, T>)> {
+    fn ranges(&self, rank: usize, call: &Call) -> Result<(Operand<'_, T>, Operand<'_, T>)> {
         let to = call.shape.output(rank, call.placement);
         let from = call.shape.input(rank, call.placement);
         let source = match call.placement {
             Placement::OutOfPlace => &self.source,
             Placement::InPlace => &self.destination,
         };
-        Ok((self.destination.slice(to)?, source.slice(from)?))
+        let (to, from) = (self.destination.slice(to)?, source.slice(from)?);
+        Ok(match call.how.own_memory {
+            true => (DeviceSlice::from(to).into(), DeviceSlice::from(from).into()),
+            false => (to.into(), from.into()),
+        })
     }
 }
 

@@ -109,7 +109,10 @@ impl Run<'_> {
         shape: &Shape,
         placement: Placement,
     ) -> Result<(String, u32, u32)> {
-        if !matches!(by, Implementation::Us | Implementation::Own(_)) {
+        if !matches!(
+            by,
+            Implementation::Us | Implementation::Own(_) | Implementation::OwnMemory
+        ) {
             return Ok(Default::default());
         }
         Ok(

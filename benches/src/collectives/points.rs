@@ -198,6 +198,11 @@ impl<'a> Run<'a> {
                 algorithm: Some(algorithm),
                 ..CallChoice::default()
             },
+            Implementation::OwnMemory => CallChoice {
+                provider: Provider::Symmem,
+                own_memory: true,
+                ..CallChoice::default()
+            },
             Implementation::Nccl { windows: true } => CallChoice {
                 provider: Provider::NcclWindows,
                 ..CallChoice::default()

@@ -100,6 +100,7 @@ impl<'a> Session<'a> {
         let asked = CollectiveCall {
             in_place: call.placement == Placement::InPlace,
             in_multicast: self.is_in_multicast(),
+            own_memory: call.how.own_memory,
             ..CollectiveCall::new(operation, bytes, self.element.kind)
         };
         let choice = self.communicator.explain_call(&asked, &call.options);

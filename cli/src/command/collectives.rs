@@ -13,7 +13,7 @@ pub struct Arguments {
     #[command(flatten)]
     which: CaseArguments,
     /// Baselines: nccl or rccl, nccl-windows or rccl-windows (symmetric windows), torch, nccl-torch, gloo, mpi,
-    /// flashinfer (TensorRT-LLM's all-reduces) and vllm of the program in SYMMEM_FLASHINFER_BASELINE, an algorithm of
+    /// flashinfer (TensorRT-LLM's all-reduces) and vllm of the program in SYMMEM_FLASHINFER_BASELINE, own_memory (symmem on memory of the caller's own), an algorithm of
     /// symmem as in --algorithm, or none [default: NCCL or RCCL with and without windows and torch on GPUs; mpi,gloo on
     /// the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
