@@ -1,5 +1,6 @@
 //! Guarantees of a communicator whatever its callers do. Ranks are threads on the host backend.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use symmem::backend::abi::DeviceAddress;
 use symmem::bootstrap::LaunchEnvironment;
@@ -418,4 +419,25 @@ fn ranks_compare_whether_memory_is_symmetric_but_not_where_their_own_is() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn work_that_ends_after_a_peer_has_failed_is_no_success_though_no_watcher_has_looked_yet() {
+    let failed = AtomicBool::new(false);
+    let failed = &failed;
+    let results = world(2, |communicator| {
+        let stream = communicator.stream()?;
+        if communicator.rank() == 0 {
+            communicator.abort();
+            failed.store(true, Ordering::Release);
+            return Ok(());
+        }
+        while !failed.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // A watcher looks every 50 ms; this is a few microseconds later.
+        stream.synchronize()
+    });
+    let told = results[1].as_ref().expect_err("rank 0 has failed");
+    assert!(matches!(told, Error::PeerFailed { peer: 0, .. }), "{told}");
 }

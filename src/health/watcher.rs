@@ -140,13 +140,26 @@ impl Health {
         Some(Blame { rank, heard })
     }
 
-    /// Checks as [`Health::check`] does, after reading the wait record.
+    /// Checks as [`Health::check`] does, after reading the wait record and the peers' states.
     pub fn look(&self) -> Result<()> {
         self.check_process()?;
         if let Some(error) = self.take_record() {
             self.poison(error);
         }
+        // What a rank has enqueued behind a wait that it gave up runs, its signals too. So work that has ended may have
+        // waited for data that never came, before the watcher has seen the failure.
+        if self.cause.get().is_none() && self.has_failed_peer() {
+            self.watch_once();
+        }
         self.check()
+    }
+
+    fn has_failed_peer(&self) -> bool {
+        let mut peers = (0..self.bootstrap.peers().len()).filter(|&peer| peer != self.rank);
+        peers.any(|peer| {
+            let (state, _) = self.control.state(peer);
+            matches!(state, RankState::Failed | RankState::FailedAndLeft)
+        })
     }
 
     /// Poisons the communicator; the first cause is kept. Blocks for a message to rank 0, for at most a second
@@ -157,12 +170,15 @@ impl Health {
         }
         let words = cause.to_string();
         let first = self.cause.set(cause).is_ok();
+        if first {
+            tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
+            // Before anything is released that signals a peer.
+            self.control
+                .set_state(self.rank, RankState::Failed, self.blame());
+        }
         self.abort_word().store(1, Ordering::SeqCst);
         self.host_waits.release_all();
         if first {
-            tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
-            self.control
-                .set_state(self.rank, RankState::Failed, self.blame());
             // Ranks that wait in the store receive it there. If the store is gone, they know already.
             let _ = self.bootstrap.store().fail(&words);
         }
