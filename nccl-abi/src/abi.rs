@@ -1,30 +1,18 @@
 //! Types and numbers of `nccl.h`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
-/// `ncclResult_t`.
-pub type Code = c_int;
-/// `ncclComm_t`.
-pub type Comm = *mut c_void;
-/// `cudaStream_t` or `hipStream_t`.
-pub type Stream = *mut c_void;
+pub use symmem_gpu::nccl::{Code, Comm, IN_PROGRESS, SUCCESS, Stream, UniqueId};
 
-pub const SUCCESS: Code = 0;
 pub const UNHANDLED_CUDA_ERROR: Code = 1;
 pub const SYSTEM_ERROR: Code = 2;
 pub const INTERNAL_ERROR: Code = 3;
 pub const INVALID_ARGUMENT: Code = 4;
 pub const INVALID_USAGE: Code = 5;
 pub const REMOTE_ERROR: Code = 6;
-pub const IN_PROGRESS: Code = 7;
 
 /// The version that programs are told if NCCL itself is not there: the newest whose functions this library was read from.
 pub const VERSION: c_int = 22_809;
-
-/// `ncclUniqueId`, which is passed by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UniqueId(pub [u8; 128]);
 
 /// The start of `ncclConfig_t`; newer versions append fields.
 #[repr(C)]

@@ -1,6 +1,6 @@
 //! How a rank joins a communicator: NCCL's first, where all ranks meet whichever host they are on, then symmem's.
 
-use crate::abi::{self, Comm, SUCCESS, UniqueId};
+use crate::abi::{self, Comm, UniqueId};
 use crate::failure::{Failure, of_nccl};
 use crate::member::{self, Agreed, Member};
 use crate::{device, identifier, library, report};
@@ -188,9 +188,7 @@ pub fn identifier() -> Result<UniqueId, Failure> {
     if let Ok(nccl) = library::nccl() {
         // SAFETY: the pointer is to an identifier on this stack.
         let code = unsafe { (nccl.table.ncclGetUniqueId)(&mut identifier) };
-        if code != SUCCESS {
-            of_nccl(code)?;
-        }
+        of_nccl(code)?;
     }
     // Every rank that has the variable makes the same identifier of it by itself.
     match std::env::var_os("NCCL_COMM_ID").is_some_and(|id| !id.is_empty()) {

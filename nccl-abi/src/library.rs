@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use symmem_gpu::library::{Library, file_of, python_packages};
+use symmem_gpu::nccl::version_text;
 
 /// A file of NCCL or RCCL to use, or `none`.
 const VARIABLE: &str = "SYMMEM_NCCL_LIBRARY";
@@ -130,10 +131,8 @@ fn open() -> Result<Nccl, String> {
     Ok(Nccl {
         table,
         name: format!(
-            "NCCL {}.{}.{} ({})",
-            version / 10_000,
-            version / 100 % 100,
-            version % 100,
+            "NCCL {} ({})",
+            version_text(u32::try_from(version).unwrap_or(0)),
             file.unwrap_or_default()
         ),
     })

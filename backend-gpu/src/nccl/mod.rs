@@ -22,6 +22,7 @@ mod table;
 
 pub use communicators::Communicators;
 pub use convert::version_text;
+pub use table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream, UniqueId};
 
 use crate::library::{Library, file_of};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, write_text};
-use table::{CONFIG_VERSION, Code, Comm, SUCCESS, Table, UniqueId};
+use table::{CONFIG_VERSION, Table};
 
 /// How long a call waits for the library to finish it. A last resort: normally the caller's own deadline aborts
 /// the communicator before.
