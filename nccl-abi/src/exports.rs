@@ -6,7 +6,7 @@ use crate::failure::{self, Failure, of_nccl, run};
 use crate::join::{self, Join};
 use crate::library::{self, function};
 use crate::member::check;
-use crate::{group, member, report};
+use crate::{group, member};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Stores a result.
@@ -104,8 +104,9 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
         };
         // SAFETY: the caller passes null or a configuration.
         if unsafe { config.as_ref() }.is_some_and(Config::is_non_blocking) {
-            report::line("a communicator whose calls may return early: NCCL does all calls");
-            return of_nccl(make(nccl?));
+            let code = make(nccl?);
+            group::early();
+            return of_nccl(code);
         }
         let join = Join::new(comm, identifier, rank, world)?;
         // SAFETY: the caller keeps the place.

@@ -66,15 +66,17 @@ pub unsafe fn join(
         return of_nccl(code);
     }
     match made {
-        Ok(IN_PROGRESS) => early(),
+        Ok(IN_PROGRESS) => {
+            early();
+            of_nccl(IN_PROGRESS)
+        }
         made => join.finish(made.and_then(of_nccl)),
     }
 }
 
-/// Leaves a communicator to NCCL that is not ready when the call returns.
-fn early() -> Result<(), Failure> {
+/// Tells that a communicator is left to NCCL, since it is not ready when the call returns.
+pub fn early() {
     report::line("a communicator whose calls may return early: NCCL does all calls");
-    of_nccl(IN_PROGRESS)
 }
 
 /// Begins a group.
@@ -114,7 +116,8 @@ pub unsafe fn end() -> Result<(), Failure> {
         return of_nccl(nccl);
     };
     if nccl == IN_PROGRESS && !ended.joins.is_empty() {
-        return early();
+        early();
+        return of_nccl(nccl);
     }
     // What is wrong with NCCL's communicator is not wrong with one that symmem serves alone.
     let mut outcome = match ended.joins.is_empty() {

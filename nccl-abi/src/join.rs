@@ -100,10 +100,7 @@ impl Join {
             }
             (Err(nccl), Err(why)) => Err(Failure::new(
                 nccl.code,
-                format!(
-                    "neither symmem ({}) nor NCCL ({})",
-                    why.message, nccl.message
-                ),
+                format!("neither symmem ({why}) nor NCCL ({nccl})"),
             )),
         }
     }
@@ -153,10 +150,10 @@ fn agree(communicator: &Communicator, has_nccl: bool) -> Result<Agreed, Failure>
         })?),
         _ => None,
     };
-    // Neither number is in use: symmem's calls have at least one byte.
+    // Zero is no limit, so that limits of 0 and 1 byte differ here as they do in calls.
     let payload = [
         u64::from(has_nccl),
-        most_bytes.map_or(0, |most| most.max(1)),
+        most_bytes.map_or(0, |most| most.saturating_add(1)),
     ];
     let payload: Vec<u8> = payload.iter().flat_map(|one| one.to_le_bytes()).collect();
     let all = communicator.host_all_gather(&payload)?;
