@@ -325,17 +325,21 @@ fn a_checked_send_that_nobody_receives_names_the_rank_that_did_not_come() {
 /// Rank 0 sends less than rank 1 expects; rank 2 takes no part.
 fn receipt(member: &Member) {
     let communicator = member.join();
-    let stream = communicator.stream().expect("a stream");
-    let buffer = communicator.allocate::<u16>(&[300]).expect("memory");
-    let options = CollectiveOptions::default();
-    let range = |count| buffer.slice(..count).expect("a range");
-    let moved = match member.rank {
-        0 => stream.with(&options).send(1, range(100)),
-        1 => stream.with(&options).recv(0, range(101)),
-        _ => stream.barrier(),
-    };
-    let outcome = moved.and_then(|()| stream.synchronize());
+    let outcome = send_and_expect_more(&communicator);
     member.tell("result", &outcome);
+}
+
+/// Rank 2 may be told of the failure by any of these calls.
+fn send_and_expect_more(communicator: &Communicator) -> symmem::Result<()> {
+    let stream = communicator.stream()?;
+    let buffer = communicator.allocate::<u16>(&[300])?;
+    let options = CollectiveOptions::default();
+    match communicator.rank() {
+        0 => stream.with(&options).send(1, buffer.slice(..100)?)?,
+        1 => stream.with(&options).recv(0, buffer.slice(..101)?)?,
+        _ => stream.barrier()?,
+    }
+    stream.synchronize()
 }
 
 #[apply(on_each_backend)]
