@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Barrier;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
 use symmem::backend::SymmetricMemory;
@@ -235,31 +235,41 @@ mod roles {
     #[test]
     #[ignore = "run in a child process by the tests above"]
     fn held_up() {
-        let (job, limit) = (support::job("held-up"), Duration::from_secs(1));
-        let given_up = Barrier::new(2);
+        const LIMIT: Duration = Duration::from_secs(5);
+        let world = |rank, job: &str| {
+            let launch = LaunchEnvironment::local(rank, 2, job.to_owned()).unwrap();
+            let communicator = alone(&[])
+                .launch(launch)
+                .setup_deadline(LIMIT)
+                .build()
+                .unwrap();
+            let buffer = communicator.allocate::<u8>(&[16]).unwrap();
+            (communicator, buffer)
+        };
+        let job = support::job("held-up");
+        // A rank that fails hangs up, so that the other does not wait for it.
+        let (came, comes) = mpsc::channel();
+        let (given_up, gives_up) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            for rank in 0..2 {
-                let (job, given_up) = (job.clone(), &given_up);
-                scope.spawn(move || {
-                    let launch = LaunchEnvironment::local(rank, 2, job).unwrap();
-                    let world = alone(&[]).launch(launch).setup_deadline(limit);
-                    let communicator = world.build().unwrap();
-                    let buffer = communicator.allocate::<u8>(&[16]).unwrap();
-                    let start = Instant::now();
-                    drop(buffer);
-                    if rank == 1 {
-                        // This rank keeps its communicator and does nothing with it.
-                        given_up.wait();
-                        return;
-                    }
-                    let rebuilt = communicator.rebuild();
-                    let waited = start.elapsed();
-                    given_up.wait();
-                    let error = rebuilt.expect_err("no other rank arrives").to_string();
-                    assert!(error.contains("rank 1 did not arrive"), "{error}");
-                    assert!(waited < limit + Duration::from_secs(10), "{waited:?}");
-                });
-            }
+            let (world, job) = (&world, &job);
+            scope.spawn(move || {
+                let held = world(1, job);
+                came.send(()).unwrap();
+                // This rank keeps its communicator and does nothing with it.
+                let _ = gives_up.recv();
+                drop(held);
+            });
+            let (communicator, buffer) = world(0, job);
+            // A rebuild is a failure to a peer whose own call has not returned.
+            comes.recv().unwrap();
+            let start = Instant::now();
+            drop(buffer);
+            let rebuilt = communicator.rebuild();
+            let waited = start.elapsed();
+            drop(given_up);
+            let error = rebuilt.expect_err("no other rank arrives").to_string();
+            assert!(error.contains("rank 1 did not arrive"), "{error}");
+            assert!(waited < LIMIT + Duration::from_secs(10), "{waited:?}");
         });
     }
 }
