@@ -224,22 +224,25 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        let (threads, blocks) = (geometry.threads[0], geometry.blocks[0]);
-        let pairs = u64::from(threads / (2 * G::WARP)) * u64::from(blocks);
-        if !threads.is_multiple_of(PUSH_THREAD_STEP) || pairs > u64::from(arguments.channels) {
-            return Err(call.refuse(format!(
-                "{blocks} blocks of {threads} threads are {pairs} pairs of warps for an inbox of {} channels: \
-                 use threads in multiples of {PUSH_THREAD_STEP}, and at most one pair per channel",
-                arguments.channels
-            )));
-        }
-        let (slots, piece) = (arguments.slots, arguments.piece_bytes);
-        if !slots.is_power_of_two() || piece == 0 || !piece.is_multiple_of(16) {
-            return Err(call.refuse(format!(
-                "{slots} slots of {piece} bytes: the number of slots must be a power of two, and their size \
-                 a positive multiple of 16 bytes"
-            )));
-        }
+        call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
+    }
+
+    unsafe fn collective_pieces(
+        &self,
+        arguments: &PieceArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let call = WaitingLaunch {
+            call: "collective_pieces",
+            kernel: &self.state().kernels.collective_pieces,
+            group: &arguments.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -285,6 +288,25 @@ impl<K> WaitingLaunch<'_, K> {
     #[cold]
     fn refuse(&self, message: String) -> Failure {
         Failure::new(Status::INVALID_ARGUMENT, self.call, message)
+    }
+
+    /// Refuses a grid with more pairs of warps than an inbox has channels, and a division that kernels cannot use.
+    fn check_inbox<G: Gpu>(&self, channels: u32, slots: u32, piece: u32) -> CallResult<()> {
+        let (threads, blocks) = (self.geometry.threads[0], self.geometry.blocks[0]);
+        let pairs = u64::from(threads / (2 * G::WARP)) * u64::from(blocks);
+        if !threads.is_multiple_of(PUSH_THREAD_STEP) || pairs > u64::from(channels) {
+            return Err(self.refuse(format!(
+                "{blocks} blocks of {threads} threads are {pairs} pairs of warps for an inbox of {channels} channels: \
+                 use threads in multiples of {PUSH_THREAD_STEP}, and at most one pair per channel"
+            )));
+        }
+        if !slots.is_power_of_two() || piece == 0 || !piece.is_multiple_of(16) {
+            return Err(self.refuse(format!(
+                "{slots} slots of {piece} bytes: the number of slots must be a power of two, and their size \
+                 a positive multiple of 16 bytes"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -137,6 +137,8 @@ pub struct Kernels<K> {
     pub collective_swap: WaitingKernel<K>,
     /// Moves bytes in LL packets.
     pub collective_packets: KernelsBySize<K>,
+    /// Moves bytes in pieces.
+    pub collective_pieces: WaitingKernel<K>,
     /// Sends and receives.
     pub collective_exchange: WaitingKernel<K>,
     reduce: [WaitingKernel<K>; ELEMENTS],
@@ -173,6 +175,7 @@ impl<K: Copy> Kernels<K> {
             collective_packets: KernelsBySize::find(|size| {
                 waiting(&format!("symmem_move_packets{size}"))
             })?,
+            collective_pieces: waiting("symmem_move_pieces")?,
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
             reduce_packets: each_element("symmem_reduce_packets", waiting)?,
@@ -209,6 +212,7 @@ impl<K: Copy> Kernels<K> {
         match family {
             CollectiveKernel::MOVE => Some(&self.collective_move),
             CollectiveKernel::SWAP => Some(&self.collective_swap),
+            CollectiveKernel::PIECES => Some(&self.collective_pieces),
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
             CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
@@ -293,6 +297,7 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         ("latency_signal", size_of::<LatencyArguments>()),
         ("move", size_of::<MoveArguments>()),
         ("swap", size_of::<MoveArguments>()),
+        ("move_pieces", size_of::<PieceArguments>()),
         ("move_packets", size_of::<PacketArguments>()),
         ("move_packets_few", size_of::<PacketArguments>()),
         ("move_packets_pair1", size_of::<PacketArguments>()),

@@ -188,9 +188,18 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == AlgorithmCode::SWAP;
             let lamport = |row: &CollectiveRow| row.algorithm == AlgorithmCode::LAMPORT;
+            let own_memory = |row: &CollectiveRow| {
+                matches!(
+                    row.algorithm,
+                    AlgorithmCode::PACKETS
+                        | AlgorithmCode::PACKETS_TWO_SHOT
+                        | AlgorithmCode::PIECES
+                )
+            };
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
-            // Lamport packets serve some types only.
+            // Lamport packets serve some types only. Pieces serve memory that only its rank knows, as packets do.
             (!lamport(earlier) || lamport(row))
+                && (row.algorithm != AlgorithmCode::PIECES || own_memory(earlier))
                 && (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation

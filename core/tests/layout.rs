@@ -63,6 +63,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         ReducePushArguments {
             reduce, sources, counts, inboxes, channel_bytes, channels, slots, piece_bytes, barriers
         }
+        PieceArguments {
+            group, sources, destinations, send_bytes, receive_bytes, inboxes, longest,
+            channel_bytes, channels, slots, piece_bytes, in_place
+        }
         ReducePacketArguments {
             group, sources, destinations, counts, element, reduce, two_shot, reserved
         }
@@ -125,7 +129,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             size, barrier, collective_row, resident_blocks, collective_move, collective_swap,
             collective_packets, collective_reduce, collective_reduce_push,
             collective_reduce_packets, collective_multicast, collective_exchange,
-            collective_reduce_lamport
+            collective_reduce_lamport, collective_pieces
         }
         NcclCollectivesTable {
             size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,

@@ -2,6 +2,7 @@
 // kernels: `few` for one unit a thread; `pair1`, `pair2` and `pair4` for as many units a thread in a group of two.
 #include "symmem/exchange.h"
 #include "symmem/move.h"
+#include "symmem/move_pieces.h"
 #include "symmem/packets.h"
 #include "symmem/packets_few.h"
 #include "symmem/swap.h"
@@ -11,6 +12,8 @@ using namespace symmem;
 SYMMEM_KERNEL(512) symmem_move(SYMMEM_ARGUMENTS(MoveArguments) arguments) { collective_move(arguments); }
 
 SYMMEM_KERNEL(512) symmem_swap(SYMMEM_ARGUMENTS(MoveArguments) arguments) { collective_swap(arguments); }
+
+SYMMEM_KERNEL(512) symmem_move_pieces(SYMMEM_ARGUMENTS(PieceArguments) arguments) { collective_pieces(arguments); }
 
 SYMMEM_KERNEL(512) symmem_move_packets(SYMMEM_ARGUMENTS(PacketArguments) arguments) { collective_packets(arguments); }
 

@@ -3,10 +3,11 @@
 // ThreadSanitizer. Ranks are host threads that launch grids. A seed determines grid, sizes, alignments, types and
 // schedule.
 //
-// Verified to fail without either wait of a pushed reduction, without the block barrier at the end of a use of packets,
+// Verified to fail without any wait of a pushed reduction or of a move in pieces, without the block barrier at the end of a use of packets,
 // and without clearing packets when flags wrap.
 #include "../entries/collective.h"
 #include "numbers.h"
+#include "pieces.h"
 #include "world.h"
 
 namespace {
@@ -344,7 +345,7 @@ void calls(uint32 seed, uint32 ranks) {
   const auto what = [&] { return " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ")"; };
   for (int turn = 0; turn < 8; ++turn) {
     const unsigned before = failures;
-    switch (up_to(random, 8)) {
+    switch (up_to(random, 10)) {
       case 0: gathers_in_packets(world, random); break;
       case 1: moves(world, random); break;
       case 2: reduces_between_barriers(world, random); break;
@@ -352,6 +353,8 @@ void calls(uint32 seed, uint32 ranks) {
       case 4: swaps(world, random); break;
       case 5:
       case 6: reduces_by_pushing(world, random); break;
+      case 7:
+      case 8: moves_in_pieces(world, random); break;
       default: reduces_in_packets(world, random);
     }
     world.blocks = blocks;
@@ -368,6 +371,7 @@ void enrol(World& world, Arguments& arguments) {
   arguments.group = world.group(0);
 }
 void enrol(World& world, ReducePushArguments& arguments) { arguments = world.push(0); }
+void enrol(World& world, PieceArguments& arguments) { arguments = pieces(world, 0); }
 
 // Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
 template <class Arguments>
@@ -431,6 +435,8 @@ void waits_end() {
                                     arguments.barriers = barriers;
                                   });
   }
+  gives_up<PieceArguments>(symmem_move_pieces, 2, "a move in pieces",
+                           [](PieceArguments& arguments, const Buffer&) { arguments.longest = 1; });
   gives_up<ExchangeArguments>(symmem_exchange, 4, "an exchange", [](ExchangeArguments& arguments, const Buffer& memory) {
     for (int member = 0; member < 3; ++member) {
       arguments.send_tokens[member] = member == 1 ? 0 : no_token;

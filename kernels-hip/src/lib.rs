@@ -147,6 +147,7 @@ const GROUP: u32 = 712;
 const ADDRESSES: u32 = 576;
 const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
+const PIECE_ARGUMENTS: u32 = GROUP + 5 * ADDRESSES + 32;
 const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
@@ -202,6 +203,7 @@ static MODULES: [Module; 9] = [
         [
             entry("symmem_move", MOVE_ARGUMENTS, 512),
             entry("symmem_swap", MOVE_ARGUMENTS, 512),
+            entry("symmem_move_pieces", PIECE_ARGUMENTS, 1024),
             entry("symmem_move_packets", PACKET_ARGUMENTS, 512),
             entry("symmem_move_packets_few", PACKET_ARGUMENTS, 512),
             entry("symmem_move_packets_pair1", PACKET_ARGUMENTS, 512),

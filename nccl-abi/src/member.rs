@@ -45,9 +45,21 @@ struct Order {
     event: Option<RawEvent>,
 }
 
-/// Most bytes of a call by LL packets, which carry as many bytes again as flags, if NCCL could do it. An assumption: above,
-/// it has not been measured on two GPUs.
+/// Most bytes of a call by LL packets, which carry as many bytes again as flags, if NCCL could do it. On two H100s they
+/// took at most half of NCCL's time up to there (`benches/results/2026-11-25-own-memory-2xh100.json`).
 const MOST_BY_LL: u64 = 1 << 20;
+
+/// Most bytes of a call in pieces between two ranks, if NCCL could do it: up to there they were faster in the same run,
+/// with half the blocks and half the bytes of a piece that they have now. Others have not been measured.
+fn most_in_pieces(kind: Kind, world: usize) -> u64 {
+    match kind {
+        _ if world != 2 => 0,
+        Kind::ReduceScatter => 16 << 20,
+        Kind::AllGather => 8 << 20,
+        Kind::AllToAll => 4 << 20,
+        Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 0,
+    }
+}
 
 static MEMBERS: RwLock<BTreeMap<usize, Arc<Member>>> = RwLock::new(BTreeMap::new());
 
@@ -95,11 +107,10 @@ impl Member {
             return false;
         };
         // The bytes of one rank, or of all.
+        let world = self.communicator.world_size();
         let parts = match call.kind {
             Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 1,
-            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => {
-                self.communicator.world_size()
-            }
+            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => world,
         };
         let Some(bytes) = (call.count as u64).checked_mul((size * parts) as u64) else {
             return false;
@@ -120,6 +131,7 @@ impl Member {
         match choice.map(|choice| choice.algorithm()) {
             Ok(Algorithm::Lamport) => true,
             Ok(Algorithm::Ll | Algorithm::LlTwoShot) => bytes <= MOST_BY_LL,
+            Ok(Algorithm::Pieces) => bytes <= most_in_pieces(call.kind, world),
             _ => false,
         }
     }

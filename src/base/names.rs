@@ -77,6 +77,10 @@ closed! {
         /// Between two barriers, every rank stores to its peers. A reduction pushes its inputs into the inboxes
         /// of the ranks that reduce them.
         Push = PUSH,
+        /// Every rank pushes its data in pieces through its peers' inboxes, without a barrier; an all-reduce does so
+        /// twice. On channel 0 of the whole world, and reductions on GPUs of f16, bf16 and f32 only; LL packets do all
+        /// other calls.
+        Pieces = PIECES,
         /// Between two barriers, every rank loads from its peers.
         Pull = PULL,
         /// Between two barriers, each pair of ranks swaps its parts; each rank swaps half of them. Only for an

@@ -332,6 +332,38 @@ impl Shape<'_> {
         arguments
     }
 
+    /// Returns the arguments of a move in pieces; `inboxes` is `None` if the backend needs none.
+    pub fn piece_arguments(
+        &self,
+        header: &Header<'_>,
+        inboxes: Option<&Inboxes>,
+    ) -> PieceArguments {
+        let packets = self.packet_arguments(header);
+        let whole = self.operation == CollectiveOperationCode::BROADCAST;
+        let messages = 0..choose(whole, 1, self.world);
+        let longest = messages.map(|member| self.parts.bytes(member)).max();
+        let mut arguments = PieceArguments {
+            group: packets.group,
+            sources: packets.sources,
+            destinations: packets.destinations,
+            send_bytes: packets.send_bytes,
+            receive_bytes: packets.receive_bytes,
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            longest: longest.unwrap_or(0),
+            channel_bytes: 0,
+            channels: 0,
+            slots: 0,
+            piece_bytes: 0,
+            // In all other operations a part that arrives is of no other member.
+            in_place: (self.in_place && self.operation == CollectiveOperationCode::ALL_TO_ALL)
+                .into(),
+        };
+        if let Some(inboxes) = inboxes {
+            inbox::fill_pieces(&mut arguments, inboxes);
+        }
+        arguments
+    }
+
     /// Returns the arguments of a reduction between barriers.
     pub fn reduce_arguments(
         &self,
@@ -381,17 +413,22 @@ impl Shape<'_> {
         arguments
     }
 
-    /// Returns the arguments of a pushed reduction; `inboxes` is `None` if the backend needs none.
+    /// Returns the arguments of a pushed reduction; `inboxes` is `None` if the backend needs none. In pieces, each member
+    /// keeps its result, and the root of a reduction reduces all.
     pub fn reduce_push_arguments(
         &self,
         header: &Header<'_>,
+        algorithm: AlgorithmCode,
         element: ElementTypeCode,
         reduce: ReduceOpCode,
         inboxes: Option<&Inboxes>,
     ) -> ReducePushArguments {
         let scatters = self.operation == CollectiveOperationCode::REDUCE_SCATTER;
+        let keeps = algorithm == AlgorithmCode::PIECES;
+        let at_root = keeps && self.operation == CollectiveOperationCode::REDUCE;
+        let shares = choose(at_root, AlgorithmCode::ONE_SHOT, AlgorithmCode::TWO_SHOT);
         let mut arguments = ReducePushArguments {
-            reduce: self.reduce_arguments(header, AlgorithmCode::TWO_SHOT, element, reduce),
+            reduce: self.reduce_arguments(header, shares, element, reduce),
             sources: [DeviceAddress::NULL; MAX_RANKS],
             counts: [0; MAX_RANKS],
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
@@ -399,18 +436,23 @@ impl Shape<'_> {
             channels: 0,
             slots: 0,
             piece_bytes: 0,
-            barriers: (!scatters).into(),
+            barriers: (!scatters && !keeps).into(),
         };
         let size = element.bytes();
         let count = self.parts.bytes(0) / size;
         for peer in 0..self.world {
             let (start, length) = if scatters {
                 (self.parts.offset(peer) / size, count)
+            } else if at_root {
+                (0, choose(peer == self.root, count, 0))
             } else {
                 share(count, size, self.world, peer)
             };
             arguments.sources[peer] = self.source.at(self.rank, start * size);
             arguments.counts[peer] = length;
+            if keeps && peer != self.rank {
+                arguments.reduce.destinations[peer] = DeviceAddress::NULL;
+            }
         }
         if let Some(inboxes) = inboxes {
             inbox::fill(&mut arguments, inboxes);

@@ -237,7 +237,13 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
         let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
-            all.push(shape.reduce_push_arguments(&header(), element, sum, None));
+            all.push(shape.reduce_push_arguments(
+                &header(),
+                AlgorithmCode::PUSH,
+                element,
+                sum,
+                None,
+            ));
         });
         for (receiver, arguments) in all.iter().enumerate() {
             assert_eq!(arguments.barriers == 0, scatters, "{}", operation.name());
@@ -257,7 +263,7 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
 }
 
 #[test]
-fn what_one_member_sends_in_packets_another_expects() {
+fn what_one_member_sends_in_packets_or_pieces_another_expects() {
     use CollectiveOperationCode as O;
     for operation in [
         O::ALL_GATHER_V,
@@ -273,10 +279,12 @@ fn what_one_member_sends_in_packets_another_expects() {
         };
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
-            all.push(shape.packet_arguments(&header()));
+            all.push(shape.piece_arguments(&header(), None));
         });
         for sender in 0..4 {
+            assert_eq!(all[sender].longest, all[0].longest);
             for receiver in 0..4 {
+                assert!(all[sender].send_bytes[receiver] <= all[sender].longest);
                 assert_eq!(
                     all[sender].send_bytes[receiver],
                     all[receiver].receive_bytes[sender],
@@ -303,7 +311,7 @@ fn no_more_copies_are_under_way_at_once_than_there_are() {
 }
 
 #[test]
-fn memory_that_only_its_rank_knows_is_enough_for_packets() {
+fn memory_that_only_its_rank_knows_is_enough_for_packets_and_pieces() {
     use CollectiveOperationCode as O;
     let reduces = |operation| matches!(operation, O::ALL_REDUCE | O::REDUCE | O::REDUCE_SCATTER);
     let members = [4, 0, 2];
@@ -345,11 +353,24 @@ fn memory_that_only_its_rank_knows_is_enough_for_packets() {
                         assert_eq!(all.sources, own.sources, "{case}");
                         assert_eq!(all.destinations, own.destinations, "{case}");
                     }
+                    let by_pieces = |shape: &Shape<'_>| {
+                        shape.reduce_push_arguments(
+                            &header,
+                            AlgorithmCode::PIECES,
+                            ElementTypeCode::F32,
+                            ReduceOpCode::SUM,
+                            None,
+                        )
+                    };
+                    let (all, own) = (by_pieces(&shape), by_pieces(&only_own));
+                    assert_eq!(own.barriers, 0, "{case}");
+                    assert_eq!(all.sources, own.sources, "{case}");
+                    assert_eq!(all.reduce.destinations, own.reduce.destinations, "{case}");
+                    let rank = shape.rank;
+                    assert_eq!(all.reduce.sources[rank], own.reduce.sources[rank], "{case}");
                 } else {
-                    let (all, own) = (
-                        shape.packet_arguments(&header),
-                        only_own.packet_arguments(&header),
-                    );
+                    let by_pieces = |shape: &Shape<'_>| shape.piece_arguments(&header, None);
+                    let (all, own) = (by_pieces(&shape), by_pieces(&only_own));
                     assert_eq!(all.sources, own.sources, "{case}");
                     assert_eq!(all.destinations, own.destinations, "{case}");
                 }

@@ -127,7 +127,7 @@ impl Asked {
             own_memory,
             nccl: library.is_some(),
             multicast: self.in_multicast && !own_memory && reached,
-            push_channels: push_channels(state, membership, channel, aligned),
+            push_channels: push_channels(state, membership, channel, aligned || own_memory),
             lamport_bytes: lamport_bytes(membership, channel, aligned || own_memory),
         };
         (query, library)

@@ -5,9 +5,10 @@
 use crate::backend::abi::*;
 
 /// A kernel, and whether it is instantiated per element type or moves bytes.
-const KERNELS: [(CollectiveKernel, bool); 10] = [
+const KERNELS: [(CollectiveKernel, bool); 11] = [
     (CollectiveKernel::MOVE, false),
     (CollectiveKernel::PACKETS, false),
+    (CollectiveKernel::PIECES, false),
     (CollectiveKernel::EXCHANGE, false),
     (CollectiveKernel::SWAP, false),
     (CollectiveKernel::MULTICAST_MOVE, false),

@@ -1,4 +1,4 @@
-//! Inboxes, into which peers store the data that this rank reduces: see [`ReducePushArguments`] and
+//! Inboxes, into which peers store their data: see [`ReducePushArguments`], [`PieceArguments`] and
 //! [`ReduceLamportArguments`].
 
 use crate::backend::abi::*;
@@ -7,6 +7,9 @@ use crate::backend::abi::*;
 /// GPUs, 2048 pairs of warps have 12 MB under way before their fences, far more than the links hold. Pieces of 4 KiB
 /// were timed (`benches/NOTES.md`); they take twice the memory.
 const PIECE_BYTES: u32 = 2048;
+/// The same in a group of two, where a fence stands behind one piece only. On two H100s a piece of 2 KiB took 6 µs, most
+/// of it the fence and the flags, and two pairs of warps twice as many pieces (`benches/NOTES.md`).
+const PIECE_BYTES_OF_TWO: u32 = 4096;
 /// Pieces of one sender in a channel: one is reduced while the next arrives.
 const SLOTS: u32 = 2;
 
@@ -50,6 +53,8 @@ pub struct Division {
     pub channels: u32,
     /// Bytes from one channel to the next.
     pub channel_bytes: u64,
+    /// Bytes of a piece.
+    pub piece_bytes: u32,
 }
 
 impl Division {
@@ -59,14 +64,19 @@ impl Division {
         if world < 2 {
             return Self::default();
         }
+        let piece_bytes = match world {
+            2 => PIECE_BYTES_OF_TWO,
+            _ => PIECE_BYTES,
+        };
         let world = world as u64;
         let words = (2 * world + 1) * PUSH_WORD_STRIDE;
-        let pieces = world.saturating_sub(1) * u64::from(SLOTS * PIECE_BYTES);
+        let pieces = (world - 1) * u64::from(SLOTS * piece_bytes);
         let channel_bytes = words.next_multiple_of(PUSH_PIECES_ALIGNMENT) + pieces;
         let room = u32::try_from(bytes / channel_bytes).unwrap_or(u32::MAX);
         Self {
             channels: room.min(channels),
             channel_bytes,
+            piece_bytes,
         }
     }
 
@@ -82,7 +92,16 @@ pub fn fill(arguments: &mut ReducePushArguments, inboxes: &Inboxes) {
     arguments.channels = inboxes.division.channels;
     arguments.channel_bytes = inboxes.division.channel_bytes;
     arguments.slots = SLOTS;
-    arguments.piece_bytes = PIECE_BYTES;
+    arguments.piece_bytes = inboxes.division.piece_bytes;
+}
+
+/// Fills in addresses and division of a move's inboxes.
+pub fn fill_pieces(arguments: &mut PieceArguments, inboxes: &Inboxes) {
+    arguments.inboxes = inboxes.addresses;
+    arguments.channels = inboxes.division.channels;
+    arguments.channel_bytes = inboxes.division.channel_bytes;
+    arguments.slots = SLOTS;
+    arguments.piece_bytes = inboxes.division.piece_bytes;
 }
 
 /// Fills in addresses and division of a call's inboxes for Lamport packets.

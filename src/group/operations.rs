@@ -12,7 +12,9 @@ pub fn kernel_of(
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
         (AlgorithmCode::LAMPORT, true) => Some(CollectiveKernel::REDUCE_LAMPORT),
-        (AlgorithmCode::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        // In an all-reduce, the other kernel gathers what this one has reduced.
+        (AlgorithmCode::PUSH | AlgorithmCode::PIECES, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        (AlgorithmCode::PIECES, false) => Some(CollectiveKernel::PIECES),
         (AlgorithmCode::PACKETS, false) => Some(CollectiveKernel::PACKETS),
         // The copy engine gathers the shares that a kernel has reduced.
         (AlgorithmCode::ONE_SHOT | AlgorithmCode::TWO_SHOT | AlgorithmCode::COPY_ENGINE, true) => {
@@ -56,10 +58,16 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::MULTICAST,
             A::MULTICAST_ONE_SHOT,
             A::LAMPORT,
+            A::PIECES,
         ],
-        CollectiveOperationCode::REDUCE => {
-            &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR]
-        }
+        CollectiveOperationCode::REDUCE => &[
+            A::PACKETS,
+            A::ONE_SHOT,
+            A::TWO_SHOT,
+            A::PUSH,
+            A::VENDOR,
+            A::PIECES,
+        ],
         CollectiveOperationCode::REDUCE_SCATTER => &[
             A::PACKETS,
             A::ONE_SHOT,
@@ -67,6 +75,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::VENDOR,
             A::MULTICAST,
             A::LAMPORT,
+            A::PIECES,
         ],
         CollectiveOperationCode::BROADCAST => &[
             A::PACKETS,
@@ -75,6 +84,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::TWO_SHOT,
             A::VENDOR,
             A::MULTICAST,
+            A::PIECES,
         ],
         CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V => &[
             A::PACKETS,
@@ -83,6 +93,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::COPY_ENGINE,
             A::VENDOR,
             A::MULTICAST,
+            A::PIECES,
         ],
         CollectiveOperationCode::ALL_TO_ALL => &[
             A::PACKETS,
@@ -91,9 +102,10 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::SWAP,
             A::COPY_ENGINE,
             A::VENDOR,
+            A::PIECES,
         ],
         CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => {
-            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
+            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR, A::PIECES]
         }
         CollectiveOperationCode::EXCHANGE | CollectiveOperationCode::ALL_TO_ALL_V => {
             &[A::RENDEZVOUS, A::VENDOR]
@@ -127,7 +139,7 @@ pub fn takes_own_memory(algorithm: AlgorithmCode) -> bool {
     use AlgorithmCode as A;
     matches!(
         algorithm,
-        A::PACKETS | A::PACKETS_TWO_SHOT | A::LAMPORT | A::VENDOR
+        A::PACKETS | A::PACKETS_TWO_SHOT | A::LAMPORT | A::PIECES | A::VENDOR
     )
 }
 
@@ -152,7 +164,10 @@ pub fn fits_place(
             AlgorithmCode::ONE_SHOT | AlgorithmCode::MULTICAST_ONE_SHOT
         ),
         (CollectiveOperationCode::ALL_TO_ALL, true) => {
-            matches!(algorithm, AlgorithmCode::PACKETS | AlgorithmCode::SWAP)
+            matches!(
+                algorithm,
+                AlgorithmCode::PACKETS | AlgorithmCode::SWAP | AlgorithmCode::PIECES
+            )
         }
         // Swapping would overwrite the source.
         (CollectiveOperationCode::ALL_TO_ALL, false) => algorithm != AlgorithmCode::SWAP,

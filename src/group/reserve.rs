@@ -1,5 +1,5 @@
 //! The memory that a group reserves for the calls which the selector's table sends through it: a region of each block
-//! for LL packets, and channels for pushed reductions.
+//! for LL packets, and channels for pieces.
 //!
 //! Both follow from the rows alone, so that `symmem info` knows them without a device.
 
@@ -17,14 +17,14 @@ const LEAST_REGION: u64 = 16 << 10;
 const UNIT_BYTES: u64 = 8;
 const PACKET_BYTES: u64 = 16;
 
-/// Fewest channels for pushed reductions, for calls that name the algorithm: 16 blocks of 1024 threads.
+/// Fewest channels for pieces, for calls that name the algorithm: 16 blocks of 1024 threads.
 const LEAST_CHANNELS: u32 = 16 * 1024 / PUSH_PAIR_THREADS;
 
 /// Returns the bytes of a block's region for LL packets with which the largest call of every row in use takes one round
 /// in a group of `world` ranks.
 pub fn packet_bytes(selector: &Selector, world: usize) -> u64 {
     let algorithms = [AlgorithmCode::PACKETS, AlgorithmCode::PACKETS_TWO_SHOT];
-    let calls = selector.largest_calls(world, &algorithms);
+    let calls = selector.largest_calls(world, &algorithms, false);
     let regions = calls.map(|(query, row)| region_bytes(&query, &row));
     regions.max().unwrap_or(0).clamp(LEAST_REGION, MOST_REGION)
 }
@@ -50,11 +50,13 @@ fn message_bytes(query: &Query, algorithm: AlgorithmCode) -> u64 {
     }
 }
 
-/// Returns the channels that the grids of the rows in use need to push reductions in a group of `world` ranks.
+/// Returns the channels that the grids of the rows in use need in a group of `world` ranks: to push reductions, and
+/// pieces of memory that only its rank knows.
 pub fn push_channels(selector: &Selector, world: usize) -> u32 {
-    let calls = selector.largest_calls(world, &[AlgorithmCode::PUSH]);
+    let calls = selector.largest_calls(world, &[AlgorithmCode::PUSH], false);
     let reductions = calls.filter(|(query, _)| reduces(query.operation));
-    let channels = reductions.map(|(_, row)| {
+    let pieces = selector.largest_calls(world, &[AlgorithmCode::PIECES], true);
+    let channels = reductions.chain(pieces).map(|(_, row)| {
         let pairs = row.threads.next_multiple_of(PUSH_THREAD_STEP) / PUSH_PAIR_THREADS;
         row.blocks.min(SLOT_BLOCKS) * pairs
     });

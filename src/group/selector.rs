@@ -42,7 +42,7 @@ pub struct Selector {
     /// Whether kernels run as grids: the host backend has none.
     grids: bool,
     copy_engine: bool,
-    /// Bytes of each rank's inbox; 0 if pushed reductions need none.
+    /// Bytes of each rank's inbox; 0 if pieces need none.
     inbox_bytes: u64,
     residency: Residency,
     multicast: MulticastStatus,
@@ -164,11 +164,11 @@ impl Selector {
         wanted.map(|(_, resident)| *resident).collect()
     }
 
-    /// Returns the division of each rank's inbox for at most `channels` channels of pushed reductions in a group of
+    /// Returns the division of each rank's inbox for at most `channels` channels in a group of
     /// `world` ranks, if there is room, and for no more than the largest resident grid has.
     pub fn inbox(&self, world: usize, channels: u32) -> Division {
         let all = families::all().zip(&self.resident);
-        let pushing = all.filter(|((kernel, _), _)| *kernel == CollectiveKernel::REDUCE_PUSH);
+        let pushing = all.filter(|((kernel, _), _)| takes_inbox(*kernel));
         let resident = pushing.flat_map(|(_, resident)| {
             let steps = resident.iter().zip(1..);
             steps.map(|(&blocks, step)| {
@@ -180,11 +180,12 @@ impl Selector {
     }
 
     /// Returns the largest call that each row with one of `algorithms` decides in a group of `world` ranks, with the
-    /// row. Leaves out rows that others hide from every call.
+    /// row: of symmetric buffers, or of memory that only its rank knows. Leaves out rows that others hide from every call.
     pub fn largest_calls(
         &self,
         world: usize,
         algorithms: &[AlgorithmCode],
+        own_memory: bool,
     ) -> impl Iterator<Item = (Query, CollectiveRow)> {
         let operations = CollectiveOperationCode::BROADCAST.0..=CollectiveOperationCode::EXCHANGE.0;
         let calls = operations.flat_map(|operation| {
@@ -206,7 +207,7 @@ impl Selector {
                     world: world as u32,
                     bytes: row.bytes,
                     in_place,
-                    own_memory: false,
+                    own_memory,
                     nccl: false,
                     multicast: false,
                     push_channels: u32::MAX,
@@ -218,7 +219,7 @@ impl Selector {
         })
     }
 
-    /// Returns the number of channels for pushed reductions in these inboxes; unlimited if the backend needs
+    /// Returns the number of channels for pieces in these inboxes; unlimited if the backend needs
     /// none.
     pub fn push_channels(&self, inboxes: Option<&Inboxes>) -> u32 {
         match inboxes {
@@ -274,9 +275,12 @@ impl Selector {
             return Ok(choice);
         }
         let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
-        let most = self.most_resident(kernel, query.element, threads);
+        let most = kernels(kernel, row.algorithm)
+            .map(|kernel| self.most_resident(kernel, query.element, threads))
+            .min()
+            .unwrap_or(0);
         let mut room = u32::MAX;
-        if kernel == CollectiveKernel::REDUCE_PUSH {
+        if takes_inbox(kernel) {
             if constraints
                 .threads
                 .is_some_and(|threads| !threads.is_multiple_of(PUSH_THREAD_STEP))
@@ -364,6 +368,13 @@ impl Selector {
                     CollectiveOperationCode::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
                     _ => AlgorithmCode::TWO_SHOT,
                 }
+            }
+            // The same data with flags beside it, if there is no inbox or no kernel.
+            (_, AlgorithmCode::PIECES)
+                if algorithms(query.operation).contains(&AlgorithmCode::PIECES)
+                    && self.lacks(query, AlgorithmCode::PIECES) =>
+            {
+                own_memory_fallbacks(query.operation)[0]
             }
             // The same data with flags beside it, if it has no room or no word that cannot be data.
             (_, AlgorithmCode::LAMPORT)
@@ -496,12 +507,31 @@ impl Selector {
             let can_carry = ReduceLamportArguments::can_carry(query.element, query.reduce)
                 && carried.contains(&query.sent_bytes());
             !reached
-                || kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
+                || takes_inbox(kernel) && !has_channels
                 || kernel == CollectiveKernel::REDUCE_LAMPORT && !can_carry
-                || families::index(kernel, query.element)
-                    .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
+                || kernels(kernel, algorithm).any(|kernel| {
+                    families::index(kernel, query.element).is_none_or(|family| {
+                        self.resident[family].iter().all(|&blocks| blocks == 0)
+                    })
+                })
         })
     }
+}
+
+/// Returns the kernels of an algorithm whose first is `kernel`: what was reduced in pieces may be gathered in pieces.
+fn kernels(
+    kernel: CollectiveKernel,
+    algorithm: AlgorithmCode,
+) -> impl Iterator<Item = CollectiveKernel> {
+    let gathers = algorithm == AlgorithmCode::PIECES && kernel != CollectiveKernel::PIECES;
+    [kernel]
+        .into_iter()
+        .chain(gathers.then_some(CollectiveKernel::PIECES))
+}
+
+/// Returns whether the warps of a kernel work in pairs, through the channels of an inbox.
+fn takes_inbox(kernel: CollectiveKernel) -> bool {
+    [CollectiveKernel::REDUCE_PUSH, CollectiveKernel::PIECES].contains(&kernel)
 }
 
 /// Returns all rows of a table that returns `None` past the last.

@@ -204,7 +204,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     };
     let error = refuse(&all_to_all, AlgorithmCode::COPY_ENGINE);
     assert!(
-        error.ends_with("possible algorithms: PACKETS, SWAP"),
+        error.ends_with("possible algorithms: PACKETS, SWAP, PIECES"),
         "{error}"
     );
     let apart = Query {
@@ -214,7 +214,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let error = refuse(&apart, AlgorithmCode::SWAP);
     assert!(
         error.contains("out of place")
-            && error.ends_with("possible algorithms: PACKETS, PUSH, PULL, COPY_ENGINE"),
+            && error.ends_with("possible algorithms: PACKETS, PUSH, PULL, COPY_ENGINE, PIECES"),
         "{error}"
     );
     let all_reduce = Query {
@@ -224,7 +224,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
         error.ends_with(
-            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE, LAMPORT"
+            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE, LAMPORT, PIECES"
         ),
         "{error}"
     );

@@ -61,7 +61,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes the layout for the group of all `world` ranks, with the address table and an inbox for pushed reductions.
+    /// Makes the layout for the group of all `world` ranks, with the address table and an inbox for pieces.
     pub fn of_all(selector: &Selector, world: usize) -> Self {
         let channels = reserve::push_channels(selector, world);
         Self {
@@ -138,10 +138,7 @@ impl Layout {
                 self.table_at() - slots - packets,
             ),
             ("address table", self.inbox_at() - self.table_at()),
-            (
-                "inbox for pushed reductions",
-                self.lamport_at() - self.inbox_at(),
-            ),
+            ("inbox for pieces", self.lamport_at() - self.inbox_at()),
             ("inbox for Lamport packets", lamport),
         ]
     }
@@ -246,7 +243,7 @@ impl Slots {
         self.allocation.at_all(at)
     }
 
-    /// Returns the inboxes for pushed reductions on a channel, if it has any.
+    /// Returns the inboxes for pieces on a channel, if it has any.
     pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
         self.inboxes.as_ref().filter(|_| channel == 0)
     }

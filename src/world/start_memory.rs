@@ -120,7 +120,7 @@ mod tests {
         let memory = StartMemory::of(&BackendSource::Host, 1).unwrap();
         let parts = memory.parts();
         let inboxes =
-            |part: &&MemoryPart| part.name.contains("pushed") || part.name.contains("Lamport");
+            |part: &&MemoryPart| part.name.contains("pieces") || part.name.contains("Lamport");
         assert_eq!(parts.iter().filter(inboxes).count(), 0);
     }
 }

@@ -13,7 +13,7 @@
 use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode, CollectiveRow};
 use symmem_gpu::tuning::*;
 
-/// Most bytes of a rank's only inbox for pushed reductions. The row for 4 ranks takes 25 MiB: two pieces from each of 3
+/// Most bytes of a rank's only inbox for pieces. The row that pushes reductions of 4 ranks takes 25 MiB: two pieces from each of 3
 /// peers, for every pair of warps of 128 blocks of 1024 threads.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
@@ -32,7 +32,7 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
 ];
 
-const ALL_REDUCE: [WorldRows; 13] = [
+const ALL_REDUCE: [WorldRows; 16] = [
     (2, TWO_LAMPORT),
     (2, TWO),
     (4, FOUR_LAMPORT),
@@ -46,7 +46,19 @@ const ALL_REDUCE: [WorldRows; 13] = [
     (4, FOUR_LAMPORT_LARGE),
     (4, FOUR_LARGE),
     (ANY, ANY_LARGE),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
+
+/// For memory that only its rank knows, above the sizes for packets; every call of symmetric buffers has an earlier row.
+/// Time was inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of
+/// 2 KiB); twice as many were not measured.
+const OWN_MEMORY_OF_TWO: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 128, 512)];
+/// The same for 3 and 4 ranks; not measured.
+const OWN_MEMORY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 64, 512)];
+/// A grid for which every inbox has room: those of more peers are larger.
+const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 32, 512)];
 
 /// Multicast for more than 3 ranks, above the sizes for packets. Not measured: multicast has not been run. With
 /// fewer ranks a rank loads little more than it would by multicast. If multicast is not set up, or only
@@ -139,14 +151,19 @@ const ANY_LARGE: &[CollectiveRow] = &[
     row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 256),
 ];
 
-const REDUCE: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
-        row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
-    ],
-)];
+const REDUCE: [WorldRows; 4] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
+            row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
+        ],
+    ),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share.
 const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
@@ -163,7 +180,7 @@ const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
     row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
 ];
 
-const REDUCE_SCATTER: [WorldRows; 7] = [
+const REDUCE_SCATTER: [WorldRows; 10] = [
     (2, TWO_SCATTER_LAMPORT),
     (
         2,
@@ -202,11 +219,14 @@ const REDUCE_SCATTER: [WorldRows; 7] = [
     (3, SCATTERED),
     (ANY, MULTICAST),
     (ANY, SCATTERED),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const SCATTERED: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 256)];
 
 /// For 2 ranks, packets have the grids that were best on one H200 (`2026-11-23-small-kernels-1xh200.json`).
-const ALL_GATHER: [WorldRows; 6] = [
+const ALL_GATHER: [WorldRows; 9] = [
     (
         2,
         &[
@@ -250,6 +270,9 @@ const ALL_GATHER: [WorldRows; 6] = [
     (3, GATHERED),
     (ANY, MULTICAST),
     (ANY, GATHERED),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const GATHERED: &[CollectiveRow] = &[
     two_at_once(32 * MIB, AlgorithmCode::PUSH, 64, 128),
@@ -261,7 +284,7 @@ const GATHERED: &[CollectiveRow] = &[
 /// measured. Each rank moves as much as in a push, but half of it by loads, which take more blocks than stores.
 const IN_PLACE: CollectiveRow = row(ALWAYS, AlgorithmCode::SWAP, 32, 512);
 
-const ALL_TO_ALL: [WorldRows; 3] = [
+const ALL_TO_ALL: [WorldRows; 6] = [
     (
         2,
         &[
@@ -311,10 +334,13 @@ const ALL_TO_ALL: [WorldRows; 3] = [
             IN_PLACE,
         ],
     ),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
 
 /// A pulled broadcast leaves entirely by the root's link; a scattered one leaves by all links.
-const BROADCAST: [WorldRows; 5] = [
+const BROADCAST: [WorldRows; 8] = [
     (
         2,
         &[
@@ -326,6 +352,9 @@ const BROADCAST: [WorldRows; 5] = [
     (3, BROADCAST_LARGE),
     (ANY, MULTICAST),
     (ANY, BROADCAST_LARGE),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const BROADCAST_LARGE: &[CollectiveRow] = &[
     row(512 * KIB, AlgorithmCode::PULL, 32, 512),
@@ -333,21 +362,31 @@ const BROADCAST_LARGE: &[CollectiveRow] = &[
 ];
 
 /// The root's link bounds gather and scatter no matter who moves the bytes, so the other ranks do.
-const GATHER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
-    ],
-)];
+const GATHER: [WorldRows; 4] = [
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
+        ],
+    ),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
-const SCATTER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(ALWAYS, AlgorithmCode::PULL, 64, 512),
-    ],
-)];
+const SCATTER: [WorldRows; 4] = [
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(ALWAYS, AlgorithmCode::PULL, 64, 512),
+        ],
+    ),
+    (2, OWN_MEMORY_OF_TWO),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// Blocks per peer, plus the one that announces. With 16 blocks a pair of devices is near the link's rate
 /// (`benches/NOTES.md`), and behind a switch the peers share that rate.

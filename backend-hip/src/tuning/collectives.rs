@@ -7,11 +7,11 @@
 //! barrier takes, some 3 µs: up to about 64 KiB per peer. Grids have 8 blocks per link, which fill it
 //! (TransferBench). Above 64 MiB the copy engine uses the same links and leaves the compute units free.
 
-use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode};
+use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode, CollectiveRow};
 use symmem_gpu::tuning::*;
 
-/// Most bytes of a rank's inbox for pushed reductions. No row pushes reductions until that is measured, so the inbox is
-/// small unless a caller's row pushes. It lies in uncached memory, like signals.
+/// Most bytes of a rank's inbox for pieces. No row pushes reductions of symmetric buffers until that is measured. It lies
+/// in uncached memory, like signals.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table; reductions come last.
@@ -29,8 +29,13 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
 ];
 
+/// For memory that only its rank knows, above the sizes for packets; every call of symmetric buffers has an earlier row.
+const OWN_MEMORY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 64, 512)];
+/// A grid for which every inbox has room: those of more peers are larger.
+const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 32, 512)];
+
 /// Up to 32 KiB every rank sends its whole input to every other.
-const ALL_REDUCE: [WorldRows; 2] = [
+const ALL_REDUCE: [WorldRows; 4] = [
     (
         2,
         &[
@@ -51,76 +56,106 @@ const ALL_REDUCE: [WorldRows; 2] = [
             row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 512),
         ],
     ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
 ];
 
-const REDUCE: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 16, 256),
-        row(256 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
-        row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
-    ],
-)];
+const REDUCE: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 16, 256),
+            row(256 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
+            row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
-const REDUCE_SCATTER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
-        row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
-        row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 512),
-    ],
-)];
+const REDUCE_SCATTER: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
+            row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
+            row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// Each rank stores its part to each peer.
-const ALL_GATHER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
-        row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
-        row(4 * MIB, AlgorithmCode::PUSH, 32, 512),
-        row(64 * MIB, AlgorithmCode::PUSH, 64, 512),
-        copies(ALWAYS),
-    ],
-)];
+const ALL_GATHER: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
+            row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
+            row(4 * MIB, AlgorithmCode::PUSH, 32, 512),
+            row(64 * MIB, AlgorithmCode::PUSH, 64, 512),
+            copies(ALWAYS),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
-const ALL_TO_ALL: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
-        row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
-        row(64 * MIB, AlgorithmCode::PUSH, 64, 512),
-        copies(ALWAYS),
-        // The only algorithm with barriers that works in place.
-        row(ALWAYS, AlgorithmCode::SWAP, 32, 512),
-    ],
-)];
+const ALL_TO_ALL: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 8, 256),
+            row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
+            row(64 * MIB, AlgorithmCode::PUSH, 64, 512),
+            copies(ALWAYS),
+            // The only algorithm with barriers that works in place.
+            row(ALWAYS, AlgorithmCode::SWAP, 32, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// A pull uses one link of the root per peer; scattering first uses the links of all ranks.
-const BROADCAST: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 16, 256),
-        row(MIB, AlgorithmCode::PULL, 16, 512),
-        row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
-    ],
-)];
+const BROADCAST: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 16, 256),
+            row(MIB, AlgorithmCode::PULL, 16, 512),
+            row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// All ranks but the root move the bytes, each over its own link.
-const GATHER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 256),
-        row(ALWAYS, AlgorithmCode::PUSH, 16, 512),
-    ],
-)];
+const GATHER: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 256),
+            row(ALWAYS, AlgorithmCode::PUSH, 16, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
-const SCATTER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 256),
-        row(ALWAYS, AlgorithmCode::PULL, 16, 512),
-    ],
-)];
+const SCATTER: [WorldRows; 3] = [
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 256),
+            row(ALWAYS, AlgorithmCode::PULL, 16, 512),
+        ],
+    ),
+    (4, OWN_MEMORY),
+    (ANY, OWN_MEMORY_OF_MANY),
+];
 
 /// Blocks per peer, plus the block that announces.
 const EXCHANGE: [WorldRows; 2] = [

@@ -111,7 +111,7 @@ fn details_name_every_device_link_and_file() {
         "device_1_multicast",
         "memory of a start, for each rank:",
         "world size 8",
-        "device: inbox for pushed reductions",
+        "device: inbox for pieces",
         "pinned host: staging of host copies",
     ] {
         assert!(output.contains(part), "{part} is missing in\n{output}");

@@ -201,11 +201,12 @@ pub enum AlgorithmName {
     Multicast,
     MulticastOneShot,
     Lamport,
+    Pieces,
 }
 
 impl AlgorithmName {
     /// All algorithms.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -221,6 +222,7 @@ impl AlgorithmName {
         Self::Multicast,
         Self::MulticastOneShot,
         Self::Lamport,
+        Self::Pieces,
     ];
 
     /// Whether it runs as a symmem kernel, so that a call can set the grid size.
@@ -261,6 +263,7 @@ impl From<AlgorithmName> for Option<Algorithm> {
             AlgorithmName::Multicast => Algorithm::Multicast,
             AlgorithmName::MulticastOneShot => Algorithm::MulticastOneShot,
             AlgorithmName::Lamport => Algorithm::Lamport,
+            AlgorithmName::Pieces => Algorithm::Pieces,
         })
     }
 }

@@ -27,6 +27,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Multicast,
             By::MulticastOneShot,
             By::Lamport,
+            By::Pieces,
         ],
         Collective::Reduce => &[
             By::Automatic,
@@ -36,6 +37,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Push,
             By::Vendor,
             By::VendorWindows,
+            By::Pieces,
         ],
         Collective::ReduceScatter => &[
             By::Automatic,
@@ -46,6 +48,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::VendorWindows,
             By::Multicast,
             By::Lamport,
+            By::Pieces,
         ],
         Collective::Broadcast => &[
             By::Automatic,
@@ -56,6 +59,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Vendor,
             By::VendorWindows,
             By::Multicast,
+            By::Pieces,
         ],
         Collective::AllToAll => &[
             By::Automatic,
@@ -66,6 +70,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::CopyEngine,
             By::Vendor,
             By::VendorWindows,
+            By::Pieces,
         ],
         Collective::AllGather | Collective::AllGatherV => &[
             By::Automatic,
@@ -76,6 +81,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Vendor,
             By::VendorWindows,
             By::Multicast,
+            By::Pieces,
         ],
         Collective::Gather | Collective::Scatter => &[
             By::Automatic,
@@ -84,6 +90,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Pull,
             By::Vendor,
             By::VendorWindows,
+            By::Pieces,
         ],
         Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
             &[By::Automatic, By::Rendezvous, By::Vendor, By::VendorWindows]
@@ -361,7 +368,12 @@ pub(super) fn own_memory(variant: CollectiveVariant, wanted: OwnMemory) -> OwnMe
         },
         // It may be in place at a member, which NCCL cannot do.
         By::Vendor if variant.operation == Collective::AllToAll => OwnMemory::Neither,
-        By::Automatic | By::Packets | By::PacketsTwoShot | By::Lamport | By::Vendor => wanted,
+        By::Automatic
+        | By::Packets
+        | By::PacketsTwoShot
+        | By::Lamport
+        | By::Pieces
+        | By::Vendor => wanted,
         _ => OwnMemory::Neither,
     }
 }
@@ -389,7 +401,9 @@ fn has_in_place(variant: CollectiveVariant) -> bool {
 pub(super) fn is_refused_in_place(variant: CollectiveVariant) -> bool {
     match (variant.operation, variant.algorithm) {
         (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
-        (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Swap | By::Automatic),
+        (Collective::AllToAll, by) => {
+            !matches!(by, By::Packets | By::Swap | By::Pieces | By::Automatic)
+        }
         _ => false,
     }
 }

@@ -81,6 +81,17 @@ pub trait CollectiveKernels {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
+    /// Enqueues a transfer of bytes in pieces. The number of threads per block is as for
+    /// [`CollectiveKernels::collective_reduce_push`].
+    ///
+    /// # Safety
+    /// As for [`CollectiveKernels::collective_move`].
+    unsafe fn collective_pieces(
+        &self,
+        arguments: &PieceArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
     /// Enqueues a reduction in LL packets.
     ///
     /// # Safety

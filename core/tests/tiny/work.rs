@@ -146,6 +146,15 @@ impl CollectiveKernels for Tiny {
         refuse("collective_multicast")
     }
 
+    unsafe fn collective_pieces(
+        &self,
+        _arguments: &PieceArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_pieces")
+    }
+
     unsafe fn collective_reduce_packets(
         &self,
         _arguments: &ReducePacketArguments,

@@ -171,6 +171,24 @@ struct ReducePushArguments {
   uint32 barriers;
 };
 
+// A message from every member to every member, in pieces through the inboxes of ReducePushArguments. All other addresses
+// are in this rank's memory. No message has more than `longest` bytes, the same on all members. With `in_place`, what
+// arrives may lie where this rank's data for others lies; its message to itself then stays where it is.
+struct PieceArguments {
+  CollectiveGroup group;
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 send_bytes[max_ranks];
+  uint64 receive_bytes[max_ranks];
+  uint64 inboxes[max_ranks];
+  uint64 longest;
+  uint64 channel_bytes;
+  uint32 channels;
+  uint32 slots;
+  uint32 piece_bytes;
+  uint32 in_place;
+};
+
 enum class MulticastLoad : uint32 { own = 1, reduced };
 enum class MulticastStore : uint32 { own = 1, all };
 
@@ -433,6 +451,18 @@ SYMMEM_ASSERT_OFFSET(ReducePushArguments, channels, 3616);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, slots, 3620);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, piece_bytes, 3624);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, barriers, 3628);
+static_assert(sizeof(PieceArguments) == 712 + 5 * 576 + 32, "PieceArguments changed size");
+SYMMEM_ASSERT_OFFSET(PieceArguments, sources, 712);
+SYMMEM_ASSERT_OFFSET(PieceArguments, destinations, 1288);
+SYMMEM_ASSERT_OFFSET(PieceArguments, send_bytes, 1864);
+SYMMEM_ASSERT_OFFSET(PieceArguments, receive_bytes, 2440);
+SYMMEM_ASSERT_OFFSET(PieceArguments, inboxes, 3016);
+SYMMEM_ASSERT_OFFSET(PieceArguments, longest, 3592);
+SYMMEM_ASSERT_OFFSET(PieceArguments, channel_bytes, 3600);
+SYMMEM_ASSERT_OFFSET(PieceArguments, channels, 3608);
+SYMMEM_ASSERT_OFFSET(PieceArguments, slots, 3612);
+SYMMEM_ASSERT_OFFSET(PieceArguments, piece_bytes, 3616);
+SYMMEM_ASSERT_OFFSET(PieceArguments, in_place, 3620);
 static_assert(sizeof(MulticastArguments) == 712 + 3 * 8 + 2 * 576 + 24, "MulticastArguments changed size");
 SYMMEM_ASSERT_OFFSET(MulticastArguments, slots, 712);
 SYMMEM_ASSERT_OFFSET(MulticastArguments, source, 720);

@@ -371,32 +371,49 @@ struct CopyAnyRows {
 };
 
 // The same if all addresses, strides and `bytes` are multiples of 16.
+//
+// A thread's vectors lie `threads` apart, so it divides by the width once, and then steps. With a division for each
+// vector, which the compiler placed between the loads, a fused GEMM took 19 % longer (benches/NOTES.md).
 struct CopyAlignedRows {
   SYMMEM_DEVICE void operator()(RowsAt to, RowsAt from, uint64 bytes, uint64 rows) const {
     constexpr uint32 unroll = 8;
-    const uint32 width = static_cast<uint32>(bytes / 16);
-    const uint32 count = width * static_cast<uint32>(rows);
-    const uint32 threads = arch::thread_count();
-    for (uint32 begin = arch::thread_index(); begin < count; begin += unroll * threads) {
+    const uint32 width = static_cast<uint32>(bytes / 16), height = static_cast<uint32>(rows);
+    const Place step = Place::of(arch::thread_count(), width);
+    for (Place load = Place::of(arch::thread_index(), width); load.row < height;) {
+      Place store = load;
       arch::Vector16 vectors[unroll];
       SYMMEM_UNROLL
-      for (uint32 step = 0; step < unroll; ++step) {
-        const uint32 index = begin + step * threads;
-        if (index < count) vectors[step] = arch::load(vector_at(from, index, width));
+      for (uint32 vector = 0; vector < unroll; ++vector) {
+        vectors[vector] = load.row < height ? arch::load(load.in(from)) : arch::Vector16{};
+        load.advance(step, width);
       }
       SYMMEM_UNROLL
-      for (uint32 step = 0; step < unroll; ++step) {
-        const uint32 index = begin + step * threads;
-        if (index < count) arch::store(vector_at(to, index, width), vectors[step]);
+      for (uint32 vector = 0; vector < unroll; ++vector) {
+        if (store.row < height) arch::store(store.in(to), vectors[vector]);
+        store.advance(step, width);
       }
     }
   }
 
  private:
-  static SYMMEM_DEVICE arch::Vector16* vector_at(RowsAt rows, uint32 index, uint32 width) {
-    const uint32 row = index / width;
-    return pointer<arch::Vector16>(rows.address + row * rows.stride + (index - row * width) * 16ull);
-  }
+  struct Place {
+    uint32 row, column;  // the column in vectors
+
+    static SYMMEM_DEVICE Place of(uint32 index, uint32 width) { return {index / width, index % width}; }
+
+    SYMMEM_DEVICE void advance(const Place& step, uint32 width) {
+      row += step.row;
+      column += step.column;
+      if (column >= width) {
+        column -= width;
+        ++row;
+      }
+    }
+
+    SYMMEM_DEVICE arch::Vector16* in(RowsAt rows) const {
+      return pointer<arch::Vector16>(rows.address + row * rows.stride + column * 16ull);
+    }
+  };
 };
 
 // Moves shards and raises their arrival words to `epoch`. Called by every thread of the movers, the grid's first

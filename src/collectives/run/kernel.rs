@@ -21,7 +21,7 @@ pub fn geometry(blocks: u32, threads: u32) -> Geometry {
 
 /// Paths to the members other than their own addresses.
 pub struct PeerPaths<'a> {
-    /// The inboxes of pushed reductions.
+    /// The inboxes for pieces.
     pub inboxes: Option<&'a Inboxes>,
     /// The inboxes for Lamport packets.
     pub lamport: Option<&'a LamportInboxes>,
@@ -73,9 +73,22 @@ pub unsafe fn submit(
         }
         Some(CollectiveKernel::REDUCE_PUSH) => {
             let inboxes = paths.inboxes;
-            let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
+            let reduced = shape.reduce_push_arguments(header, algorithm, element, reduce, inboxes);
             // SAFETY: guaranteed by the caller.
-            unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
+            unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }?;
+            if algorithm == AlgorithmCode::PIECES
+                && call.operation == CollectiveOperationCode::ALL_REDUCE
+            {
+                let gathered = shape.gathering(element).piece_arguments(header, inboxes);
+                // SAFETY: guaranteed by the caller.
+                unsafe { backend.collective_pieces(&gathered, &grid, stream) }?;
+            }
+            Ok(())
+        }
+        Some(CollectiveKernel::PIECES) => {
+            let moved = shape.piece_arguments(header, paths.inboxes);
+            // SAFETY: guaranteed by the caller.
+            unsafe { backend.collective_pieces(&moved, &grid, stream) }
         }
         Some(CollectiveKernel::REDUCE_LAMPORT) => {
             let Some(inboxes) = paths.lamport else {

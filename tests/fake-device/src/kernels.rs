@@ -13,7 +13,7 @@ mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
-    MulticastArguments, PacketArguments, ReduceArguments, ReduceLamportArguments,
+    MulticastArguments, PacketArguments, PieceArguments, ReduceArguments, ReduceLamportArguments,
     ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait, StepArguments,
     TransferArguments, WordOperation, WordWait,
 };
@@ -71,6 +71,8 @@ unsafe impl Plain for WordWait {}
 unsafe impl Plain for MoveArguments {}
 // SAFETY: as above.
 unsafe impl Plain for PacketArguments {}
+// SAFETY: as above.
+unsafe impl Plain for PieceArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReduceArguments {}
 // SAFETY: as above.
@@ -261,6 +263,13 @@ static KERNELS: &[Kernel] = &[
         waits: true,
         ranges: collectives::move_ranges,
         run: collectives::swap_bytes,
+    },
+    Kernel {
+        name: "symmem_move_pieces",
+        parameters: parameter!(PieceArguments),
+        waits: true,
+        ranges: collectives::pieces_ranges,
+        run: collectives::move_pieces,
     },
     Kernel {
         name: "symmem_multicast_move",

@@ -139,6 +139,9 @@ open_enum!(
         /// Lamport packets, in which data is its own flag: no barrier, and no more bytes than the data's. One-shot,
         /// for sums and averages of floating-point types of at most 32 bits.
         LAMPORT = 13,
+        /// Every rank pushes its data in pieces through its peers' inboxes, and takes what arrives from its own: no
+        /// barrier, and no address of a peer's memory. An all-reduce does so twice.
+        PIECES = 14,
     }
 );
 
@@ -172,6 +175,8 @@ open_enum!(
         MULTICAST_MOVE = 9,
         /// [`ReduceLamportArguments`].
         REDUCE_LAMPORT = 10,
+        /// [`PieceArguments`].
+        PIECES = 11,
     }
 );
 
@@ -299,7 +304,8 @@ pub struct ReduceArguments {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePushArguments {
-    /// The participating ranks, this rank's share of every member's elements, and the destinations of its result.
+    /// The participating ranks, this rank's share of every member's elements, and the destinations of its result. Of the
+    /// sources only this rank's own is read; without `barriers` the others may be null.
     pub reduce: ReduceArguments,
     /// This rank's elements of each member's share, in this rank's memory.
     pub sources: [DeviceAddress; MAX_RANKS],
@@ -318,6 +324,69 @@ pub struct ReducePushArguments {
     /// 1 if members store results in each other's memory. All have then reached the call before the first result is
     /// stored, and all have stored when it ends.
     pub barriers: u32,
+}
+
+/// Arguments of a transfer from every member to every member in pieces through inboxes, without a barrier. Sources and
+/// destinations are memory of this rank, complete and free for reuse when the call ends. The inboxes are those of
+/// [`ReducePushArguments`]: calls of both on the same inboxes may follow each other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PieceArguments {
+    /// The participating ranks.
+    pub group: CollectiveGroup,
+    /// First byte that is sent to each member; the own entry is copied.
+    pub sources: [DeviceAddress; MAX_RANKS],
+    /// First byte that each member's data is written to.
+    pub destinations: [DeviceAddress; MAX_RANKS],
+    /// Bytes sent to each member; may be 0. Must equal what that member expects.
+    pub send_bytes: [u64; MAX_RANKS],
+    /// Bytes that each member sends to this rank; may be 0.
+    pub receive_bytes: [u64; MAX_RANKS],
+    /// Each member's inbox as this device addresses it, this rank's own included.
+    pub inboxes: [DeviceAddress; MAX_RANKS],
+    /// Bytes of the longest message of any member to any other; equal on all members.
+    pub longest: u64,
+    /// Bytes from one channel to the next, a multiple of [`PUSH_PIECES_ALIGNMENT`].
+    pub channel_bytes: u64,
+    /// Channels of an inbox, which is the most that a grid may use.
+    pub channels: u32,
+    /// Number of pieces per member that an inbox holds; a power of two.
+    pub slots: u32,
+    /// Bytes of a piece, a multiple of 16.
+    pub piece_bytes: u32,
+    /// 1 if a destination may be the source of another member's data; the own source is then the own destination.
+    /// Members may differ in it.
+    pub in_place: u32,
+}
+
+impl PieceArguments {
+    /// Returns the same transfer in LL packets.
+    pub fn in_packets(&self) -> PacketArguments {
+        PacketArguments {
+            group: self.group,
+            sources: self.sources,
+            destinations: self.destinations,
+            send_bytes: self.send_bytes,
+            receive_bytes: self.receive_bytes,
+        }
+    }
+}
+
+impl ReducePushArguments {
+    /// Returns the same reduction in LL packets, if no member stores into another's memory.
+    pub fn in_packets(&self) -> Option<ReducePacketArguments> {
+        let reduce = &self.reduce;
+        (self.barriers == 0).then_some(ReducePacketArguments {
+            group: reduce.group,
+            sources: self.sources,
+            destinations: reduce.destinations,
+            counts: self.counts,
+            element: reduce.element,
+            reduce: reduce.reduce,
+            two_shot: 0,
+            reserved: 0,
+        })
+    }
 }
 
 /// Arguments of a reduction in LL packets, without a barrier. Every member sends each other member `counts[p]`

@@ -51,6 +51,7 @@ impl CollectiveKernels for HostBackend {
             CollectiveKernel::MOVE
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
+            | CollectiveKernel::PIECES
             | CollectiveKernel::EXCHANGE => true,
             CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupportCode::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
@@ -138,9 +139,27 @@ impl CollectiveKernels for HostBackend {
         _geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()> {
+        let reduce = &arguments.reduce;
+        let members = &reduce.sources[..(reduce.group.world as usize).min(MAX_RANKS)];
+        if members.contains(&DeviceAddress::NULL)
+            && let Some(packets) = arguments.in_packets()
+        {
+            // SAFETY: the trait method has the same conditions.
+            return unsafe { self.collective(Collective::ReducePackets(&packets), stream) };
+        }
         // A processor loads from its peers as fast as they would store, so no inbox is needed.
         // SAFETY: the trait method has the same conditions.
-        unsafe { self.collective(Collective::Reduce(&arguments.reduce), stream) }
+        unsafe { self.collective(Collective::Reduce(reduce), stream) }
+    }
+
+    unsafe fn collective_pieces(
+        &self,
+        arguments: &PieceArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the trait method has the same conditions.
+        unsafe { self.collective(Collective::Packets(&arguments.in_packets()), stream) }
     }
 
     unsafe fn collective_exchange(

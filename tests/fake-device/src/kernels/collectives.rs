@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use symmem_core::backend::abi::{
     CollectiveGroup, DeviceAddress, ElementTypeCode, ExchangeArguments, MAX_RANKS, MoveArguments,
-    NO_TOKEN, PACKET_BLOCKS, PUSH_PAIR_THREADS, PacketArguments, ReduceArguments,
+    NO_TOKEN, PACKET_BLOCKS, PUSH_PAIR_THREADS, PacketArguments, PieceArguments, ReduceArguments,
     ReducePacketArguments, ReducePushArguments, SLOT_BLOCKS, SLOT_BYTES, StepArguments, Watch,
     WordOperation, WordWait,
 };
@@ -240,10 +240,17 @@ pub(super) fn move_ranges(launch: &Launch) -> Vec<(u64, u64)> {
 // ---- packets ----
 
 pub(super) fn move_packets(launch: &Launch, runner: &Runner) -> Result {
-    let mut arguments: PacketArguments = launch.arguments();
+    let arguments: PacketArguments = launch.arguments();
     check_grid(launch, PACKET_BLOCKS);
     check_small_move(launch, &arguments, members(&arguments.group)?);
-    let translation = Translation::new(runner);
+    moved_in_packets(launch, &Translation::new(runner), arguments)
+}
+
+fn moved_in_packets(
+    launch: &Launch,
+    translation: &Translation<'_>,
+    mut arguments: PacketArguments,
+) -> Result {
     translation.group(&mut arguments.group, true)?;
     for member in 0..members(&arguments.group)? {
         let (sent, received) = (
@@ -254,6 +261,44 @@ pub(super) fn move_packets(launch: &Launch, runner: &Runner) -> Result {
         translation.change(&mut arguments.destinations[member], received)?;
     }
     translation.run(launch, Work::Packets(&arguments))
+}
+
+/// Has the same effect as `move_packets`. Checks that the inboxes are mapped, and does not touch them.
+pub(super) fn move_pieces(launch: &Launch, runner: &Runner) -> Result {
+    let arguments: PieceArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    check_channels(launch, arguments.channels);
+    let world = members(&arguments.group)?;
+    let lengths = [&arguments.send_bytes, &arguments.receive_bytes];
+    let too_long = |bytes: &&[u64; MAX_RANKS]| {
+        bytes[..world]
+            .iter()
+            .any(|&bytes| bytes > arguments.longest)
+    };
+    if lengths.iter().any(too_long) {
+        violation(format!(
+            "{} has a message of more than {} bytes",
+            launch.kernel.name, arguments.longest
+        ));
+    }
+    let translation = Translation::new(runner);
+    for (address, bytes) in inbox_ranges(&arguments) {
+        translation.find(DeviceAddress(address), bytes)?;
+    }
+    moved_in_packets(launch, &translation, arguments.in_packets())
+}
+
+fn inbox_ranges(arguments: &PieceArguments) -> Vec<(u64, u64)> {
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let inbox = u64::from(arguments.channels) * arguments.channel_bytes;
+    spans(&arguments.inboxes[..world], |_| inbox).collect()
+}
+
+pub(super) fn pieces_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: PieceArguments = launch.arguments();
+    let mut ranges = moved_ranges(&arguments.in_packets());
+    ranges.extend(inbox_ranges(&arguments));
+    ranges
 }
 
 /// How much a small kernel does in one call, as its name says.
@@ -310,7 +355,10 @@ fn check_small_move(launch: &Launch, arguments: &PacketArguments, world: usize) 
 }
 
 pub(super) fn packets_ranges(launch: &Launch) -> Vec<(u64, u64)> {
-    let arguments: PacketArguments = launch.arguments();
+    moved_ranges(&launch.arguments())
+}
+
+fn moved_ranges(arguments: &PacketArguments) -> Vec<(u64, u64)> {
     let world = (arguments.group.world as usize).min(MAX_RANKS);
     let mut ranges = group_ranges(&arguments.group, true);
     ranges.extend(spans(&arguments.sources[..world], |member| {
@@ -359,24 +407,33 @@ fn loaded_ranges(arguments: &ReduceArguments) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Has the same effect as `reduce`. Checks that the pushed data and the inboxes are mapped, and does not touch them.
+/// Has the same effect as `reduce`, or in packets if each member keeps its result. Checks that the pushed data and the
+/// inboxes are mapped, and does not touch the inboxes.
 pub(super) fn reduce_push(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: ReducePushArguments = launch.arguments();
     check_grid(launch, SLOT_BLOCKS);
     check_element(launch, "symmem_reduce_push_", arguments.reduce.element);
-    // As core divides an inbox: a grid with waves of 64 threads uses half of it.
-    let pairs = launch.threads[0] / PUSH_PAIR_THREADS * launch.blocks[0];
-    if pairs == 0 || pairs > arguments.channels {
-        violation(format!(
-            "{} has {pairs} pairs of warps in a grid, and {} channels",
-            launch.kernel.name, arguments.channels
-        ));
-    }
+    check_channels(launch, arguments.channels);
     let translation = Translation::new(runner);
     for (address, bytes) in pushed_ranges(&arguments) {
         translation.find(DeviceAddress(address), bytes)?;
     }
-    reduce_loaded(launch, &translation, &mut arguments.reduce)
+    match arguments.in_packets() {
+        Some(packets) => reduce_in_packets(launch, &translation, packets),
+        None => reduce_loaded(launch, &translation, &mut arguments.reduce),
+    }
+}
+
+/// Reports a grid with another number of pairs of warps than there are channels for.
+fn check_channels(launch: &Launch, channels: u32) {
+    // As core divides an inbox: a grid with waves of 64 threads uses half of it.
+    let pairs = launch.threads[0] / PUSH_PAIR_THREADS * launch.blocks[0];
+    if pairs == 0 || pairs > channels {
+        violation(format!(
+            "{} has {pairs} pairs of warps in a grid, and {channels} channels",
+            launch.kernel.name
+        ));
+    }
 }
 
 /// Returns the ranges that a member pushes, and the inboxes.
@@ -393,7 +450,10 @@ fn pushed_ranges(arguments: &ReducePushArguments) -> Vec<(u64, u64)> {
 
 pub(super) fn reduce_push_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     let arguments: ReducePushArguments = launch.arguments();
-    let mut ranges = loaded_ranges(&arguments.reduce);
+    let mut ranges = match arguments.in_packets() {
+        Some(packets) => reduced_ranges(&packets),
+        None => loaded_ranges(&arguments.reduce),
+    };
     ranges.extend(pushed_ranges(&arguments));
     ranges
 }
@@ -409,10 +469,17 @@ fn stores(arguments: &ReducePacketArguments, member: usize) -> bool {
 }
 
 pub(super) fn reduce_packets(launch: &Launch, runner: &Runner) -> Result {
-    let mut arguments: ReducePacketArguments = launch.arguments();
+    let arguments: ReducePacketArguments = launch.arguments();
     check_grid(launch, PACKET_BLOCKS);
     check_element(launch, "symmem_reduce_packets_", arguments.element);
-    let translation = Translation::new(runner);
+    reduce_in_packets(launch, &Translation::new(runner), arguments)
+}
+
+fn reduce_in_packets(
+    launch: &Launch,
+    translation: &Translation<'_>,
+    mut arguments: ReducePacketArguments,
+) -> Result {
     translation.group(&mut arguments.group, true)?;
     for member in 0..members(&arguments.group)? {
         let bytes = reduced_bytes(&arguments, member);
@@ -425,13 +492,16 @@ pub(super) fn reduce_packets(launch: &Launch, runner: &Runner) -> Result {
 }
 
 pub(super) fn reduce_packets_ranges(launch: &Launch) -> Vec<(u64, u64)> {
-    let arguments: ReducePacketArguments = launch.arguments();
+    reduced_ranges(&launch.arguments())
+}
+
+fn reduced_ranges(arguments: &ReducePacketArguments) -> Vec<(u64, u64)> {
     let world = (arguments.group.world as usize).min(MAX_RANKS);
     let mut ranges = group_ranges(&arguments.group, true);
-    let bytes = |member| reduced_bytes(&arguments, member);
+    let bytes = |member| reduced_bytes(arguments, member);
     ranges.extend(spans(&arguments.sources[..world], bytes));
     ranges.extend(spans(&arguments.destinations[..world], |member| {
-        u64::from(stores(&arguments, member)) * bytes(member)
+        u64::from(stores(arguments, member)) * bytes(member)
     }));
     ranges
 }

@@ -83,6 +83,7 @@ protocols! {
     a_pushed_reduction_holds: 6,
     a_product_of_what_is_gathered_holds: 7,
     a_sum_in_lamport_packets_holds: 8,
+    a_move_in_pieces_holds: 9,
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.
@@ -118,10 +119,21 @@ fn finds_changed(
     fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
     words: &[&str],
 ) {
+    finds_on(&Target::ALL, scenario, kernel, fault, words);
+}
+
+/// The same on some targets.
+fn finds_on(
+    targets: &[Target],
+    scenario: &Scenario,
+    kernel: &str,
+    fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
+    words: &[&str],
+) {
     if !installed() {
         return;
     }
-    for target in Target::ALL {
+    for &target in targets {
         let mut kernels = Kernels::load(scenario, target).unwrap();
         let changed = kernels.plant(kernel, &fault);
         assert!(
@@ -201,6 +213,7 @@ const REDUCE: &Scenario = &SCENARIOS[3];
 const EXCHANGE: &Scenario = &SCENARIOS[5];
 const PUSH: &Scenario = &SCENARIOS[6];
 const PRODUCT: &Scenario = &SCENARIOS[7];
+const PIECES: &Scenario = &SCENARIOS[9];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
@@ -304,6 +317,28 @@ fn a_pushed_reduction_without_an_invalidation_behind_the_wait_is_found() {
             "a cache has an older line",
             "symmem_reduce_push_f32+",
         ],
+    );
+}
+
+/// On gfx90a an inbox must lie in uncached memory.
+#[test]
+fn a_move_in_pieces_that_does_not_write_back_is_found() {
+    finds_on(
+        &[Target::Gfx942, Target::Gfx950],
+        PIECES,
+        "symmem_move_pieces",
+        |code, index| is_write_back(code, index).then(|| removed(&code[index].operation)),
+        &["inbox", "not written back", "symmem_move_pieces+"],
+    );
+}
+
+#[test]
+fn a_move_in_pieces_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        PIECES,
+        "symmem_move_pieces",
+        is_invalidation,
+        &["inbox", "a cache has an older line", "symmem_move_pieces+"],
     );
 }
 

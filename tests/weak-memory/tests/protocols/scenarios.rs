@@ -12,6 +12,7 @@ use symmem_weak_memory::program::{Instruction, Program};
 use crate::arguments::Arguments;
 
 mod lamport;
+mod pieces;
 mod product;
 
 /// A program for several ranks.
@@ -22,7 +23,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 10] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -72,6 +73,11 @@ pub const SCENARIOS: [Scenario; 9] = [
         name: "lamport",
         kernels: &[lamport::KERNELS[0], lamport::KERNELS[1]],
         run: lamport::sums,
+    },
+    Scenario {
+        name: "pieces",
+        kernels: &["symmem_copy_vector", pieces::KERNEL],
+        run: pieces::moves,
     },
 ];
 

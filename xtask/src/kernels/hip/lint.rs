@@ -41,7 +41,7 @@ const PRODUCTS: &str = "symmem_gathered_gemm_";
 
 /// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
 /// record, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 19] = [
+const PUBLICATIONS: [(&str, usize); 20] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -53,6 +53,7 @@ const PUBLICATIONS: [(&str, usize); 19] = [
     ("symmem_word_wait", 8),
     ("symmem_barrier", 3),
     ("symmem_move_packets", 8),
+    ("symmem_move_pieces", 7),
     ("symmem_move", 6),
     ("symmem_swap", 6),
     ("symmem_exchange", 8),

@@ -315,6 +315,7 @@ fn the_crates_entries_take_the_structs_of_the_host() {
         "symmem_word_wait" => size_of::<abi::WordWait>(),
         "symmem_barrier" => size_of::<abi::Barrier>(),
         "symmem_move" | "symmem_swap" => size_of::<abi::MoveArguments>(),
+        "symmem_move_pieces" => size_of::<abi::PieceArguments>(),
         "symmem_exchange" => size_of::<abi::ExchangeArguments>(),
         _ if name.starts_with("symmem_move_packets") => size_of::<abi::PacketArguments>(),
         _ if name.starts_with("symmem_reduce_lamport_") => size_of::<abi::ReduceLamportArguments>(),
