@@ -81,6 +81,7 @@ pub use base::reducible::Reducible;
 pub use base::variables::{VARIABLES, Variable};
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
 pub use buffer::device_slice::DeviceSlice;
+pub use buffer::local::LocalMemory;
 pub use buffer::operand::Operand;
 pub use buffer::slice::Slice;
 pub use buffer::symmetric::SymmetricBuffer;

@@ -254,7 +254,7 @@ enum symmem_status symmem_check(struct symmem_communicator *communicator);
 
 // Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
 // for seconds. The old handle is gone, even after a failure, unless an argument was invalid or another thread was in a call on it. Its streams and buffers
-// cannot be used any more: destroy and symmem_drop them before.
+// cannot be used any more: destroy and symmem_buffer_drop them before.
 //
 // # Safety
 // `rebuilt` is null or valid.
@@ -275,62 +275,77 @@ const char *symmem_version(void);
 
 // Allocates a buffer of `bytes` zeroed bytes at every rank. All ranks call it, in the same order; blocks until they have.
 //
-// @param buffer Where to store the buffer. End it by symmem_free, or by symmem_drop.
+// @param buffer Where to store the buffer. End it by symmem_buffer_free, or by symmem_buffer_drop.
 //
 // # Safety
 // `buffer` is null or valid.
-enum symmem_status symmem_allocate(struct symmem_communicator *communicator,
-                                   size_t bytes,
-                                   struct symmem_buffer **buffer);
+enum symmem_status symmem_buffer_allocate(struct symmem_communicator *communicator,
+                                          size_t bytes,
+                                          struct symmem_buffer **buffer);
 
 // Makes memory of the caller symmetric: `bytes` bytes at `address` on this rank's device, another address at each rank. All
-// ranks call it, in the same order; blocks until they have. Collectives also take memory that is not registered.
+// ranks call it, in the same order; blocks until they have. Memory of symmem_alloc stays until the buffer is gone, whenever
+// symmem_free is called. Collectives also take memory that is not registered.
 //
 // # Safety
-// The memory stays allocated until the buffer was freed; `buffer` is null or valid.
-enum symmem_status symmem_register(struct symmem_communicator *communicator,
-                                   void *address,
-                                   size_t bytes,
-                                   struct symmem_buffer **buffer);
+// Other memory stays allocated until the buffer was freed; `buffer` is null or valid.
+enum symmem_status symmem_buffer_register(struct symmem_communicator *communicator,
+                                          void *address,
+                                          size_t bytes,
+                                          struct symmem_buffer **buffer);
 
 // Frees a buffer. All ranks call it, in the same order; blocks until they have and this rank's streams are idle. The handle is
-// gone then, even after a failure, as after symmem_drop.
-enum symmem_status symmem_free(struct symmem_buffer *buffer);
+// gone then, even after a failure, as after symmem_buffer_drop.
+enum symmem_status symmem_buffer_free(struct symmem_buffer *buffer);
 
 // Gives a buffer up without waiting for the other ranks, also when the communicator has failed. It stays mapped until all have.
-enum symmem_status symmem_drop(struct symmem_buffer *buffer);
+enum symmem_status symmem_buffer_drop(struct symmem_buffer *buffer);
 
 // Stores the address of a rank's copy of a buffer, as this rank's device reaches it, and its length. Either pointer may be
 // null.
 //
 // # Safety
 // The pointers are null or valid.
-enum symmem_status symmem_address(struct symmem_buffer *buffer,
-                                  uint32_t rank,
-                                  void **address,
-                                  size_t *bytes);
+enum symmem_status symmem_buffer_address(struct symmem_buffer *buffer,
+                                         uint32_t rank,
+                                         void **address,
+                                         size_t *bytes);
 
 // Copies from the host into this rank's copy of a buffer, from byte `offset` on, after the stream's earlier work. Blocks until
 // the bytes are there.
 //
 // # Safety
 // `data` is null or has `bytes` bytes.
-enum symmem_status symmem_write(struct symmem_stream *stream,
-                                struct symmem_buffer *buffer,
-                                size_t offset,
-                                const void *data,
-                                size_t bytes);
+enum symmem_status symmem_buffer_write(struct symmem_stream *stream,
+                                       struct symmem_buffer *buffer,
+                                       size_t offset,
+                                       const void *data,
+                                       size_t bytes);
 
 // Copies from this rank's copy of a buffer, from byte `offset` on, to the host, after the stream's earlier work. Blocks until
 // the bytes are there.
 //
 // # Safety
 // `data` is null or has room for `bytes` bytes.
-enum symmem_status symmem_read(struct symmem_stream *stream,
-                               struct symmem_buffer *buffer,
-                               size_t offset,
-                               void *data,
-                               size_t bytes);
+enum symmem_status symmem_buffer_read(struct symmem_stream *stream,
+                                      struct symmem_buffer *buffer,
+                                      size_t offset,
+                                      void *data,
+                                      size_t bytes);
+
+// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there. For allocators
+// that take a C function, such as torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null
+// after a failure, which symmem_last_error tells.
+void *symmem_alloc(ptrdiff_t bytes,
+                   int device,
+                   void *_stream);
+
+// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more and this rank's
+// streams are idle, so the call does not wait for a peer. A failure is told by symmem_last_error only.
+void symmem_free(void *address,
+                 ptrdiff_t _bytes,
+                 int _device,
+                 void *_stream);
 
 // Returns the message of this thread's last failure, or an empty text. Valid until the thread's next failure. Never null.
 const char *symmem_last_error(void);

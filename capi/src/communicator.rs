@@ -145,7 +145,7 @@ pub extern "C" fn symmem_check(communicator: *mut symmem_communicator) -> symmem
 
 /// Makes a new communicator of the ranks that live, renumbered from 0 in the old order. Every one of them calls it. Blocks
 /// for seconds. The old handle is gone, even after a failure, unless an argument was invalid or another thread was in a call on it. Its streams and buffers
-/// cannot be used any more: destroy and symmem_drop them before.
+/// cannot be used any more: destroy and symmem_buffer_drop them before.
 ///
 /// # Safety
 /// `rebuilt` is null or valid.

@@ -70,6 +70,12 @@ impl<T> Table<T> {
         }
     }
 
+    /// Returns the first object for which `is` holds.
+    fn first(&self, is: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.values().find(|object| is(object)).cloned()
+    }
+
     /// Takes an object that no other call uses.
     fn take(&self, handle: usize) -> Result<T, Failure> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +92,11 @@ impl<T> Table<T> {
 /// A communicator.
 pub struct Rank {
     pub communicator: Communicator,
+}
+
+/// Returns a communicator that has the device with this number open.
+pub fn rank_on(device: u32) -> Option<Arc<Rank>> {
+    COMMUNICATORS.first(|rank| rank.communicator.device().ordinal == device)
 }
 
 /// A buffer.

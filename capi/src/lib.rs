@@ -14,6 +14,7 @@ mod collectives;
 mod communicator;
 mod handles;
 mod memory;
+mod segments;
 mod status;
 mod stream;
 mod transfers;

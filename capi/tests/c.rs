@@ -1,4 +1,4 @@
-//! C programs that use the library: the example between two ranks, and one that calls everything wrongly. They are compiled
+//! C programs that use the library: the example and an allocator's segments between two ranks, and one that calls everything wrongly. They are compiled
 //! with plain `cc`, as C11 and as C++, without warnings.
 
 use std::path::{Path, PathBuf};
@@ -85,6 +85,16 @@ fn the_example_runs_between_two_ranks() {
     for (rank, output) in as_two_ranks(&program, "ring").iter().enumerate() {
         assert!(output.status.success(), "rank {rank}: {}", text(output));
         let line = format!("rank {rank} of 2: received from rank {}\n", 1 - rank);
+        assert_eq!(text(output), line);
+    }
+}
+
+#[test]
+fn parts_of_segments_that_ranks_allocated_alone_become_symmetric() {
+    let program = compile("cc", "capi/tests/segments.c", "segments");
+    for (rank, output) in as_two_ranks(&program, "segments").iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", text(output));
+        let line = format!("rank {rank} shared a part of its segment\n");
         assert_eq!(text(output), line);
     }
 }

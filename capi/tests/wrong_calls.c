@@ -31,13 +31,13 @@ static void all(struct symmem_communicator *c, struct symmem_stream *s, struct s
   REFUSED(symmem_rebuild(c, &c2), word);
   REFUSED(symmem_rank(c, NULL, NULL), word);
   REFUSED(symmem_host_barrier(c), word);
-  REFUSED(symmem_allocate(c, 8, &b2), word);
-  REFUSED(symmem_register(c, data, 8, &b2), word);
-  REFUSED(symmem_free(b), word);
-  REFUSED(symmem_drop(b), word);
-  REFUSED(symmem_address(b, 0, NULL, NULL), word);
-  REFUSED(symmem_write(s, b, 0, data, 8), word);
-  REFUSED(symmem_read(s, b, 0, data, 8), word);
+  REFUSED(symmem_buffer_allocate(c, 8, &b2), word);
+  REFUSED(symmem_buffer_register(c, data, 8, &b2), word);
+  REFUSED(symmem_buffer_free(b), word);
+  REFUSED(symmem_buffer_drop(b), word);
+  REFUSED(symmem_buffer_address(b, 0, NULL, NULL), word);
+  REFUSED(symmem_buffer_write(s, b, 0, data, 8), word);
+  REFUSED(symmem_buffer_read(s, b, 0, data, 8), word);
   REFUSED(symmem_stream_create(c, &s2), word);
   REFUSED(symmem_stream_wrap(c, 0, &s2), word);
   REFUSED(symmem_stream_native(s, &native), word);
@@ -61,8 +61,8 @@ static void all(struct symmem_communicator *c, struct symmem_stream *s, struct s
 static void *other_thread(void *buffer) {
   // What failed on one thread is not this one's.
   if (strcmp(symmem_last_error(), "") != 0) ++failures;
-  DONE(symmem_drop(buffer));
-  REFUSED(symmem_drop(buffer), "no longer");
+  DONE(symmem_buffer_drop(buffer));
+  REFUSED(symmem_buffer_drop(buffer), "no longer");
   all(NULL, NULL, NULL, "is null");
   return NULL;
 }
@@ -86,13 +86,13 @@ int main(void) {
   options.backend = "host";
   DONE(symmem_init(&options, &communicator));
   DONE(symmem_stream_create(communicator, &stream));
-  DONE(symmem_allocate(communicator, 64, &buffer));
+  DONE(symmem_buffer_allocate(communicator, 64, &buffer));
 
-  REFUSED(symmem_allocate(communicator, 8, NULL), "is null");
-  REFUSED(symmem_write(stream, buffer, 0, NULL, 8), "is null");
-  REFUSED(symmem_read(stream, buffer, 0, NULL, 8), "is null");
-  if (symmem_write(stream, buffer, 60, data, 8) == SYMMEM_OK) ++failures;
-  if (symmem_read(stream, buffer, SIZE_MAX, data, 8) == SYMMEM_OK) ++failures;
+  REFUSED(symmem_buffer_allocate(communicator, 8, NULL), "is null");
+  REFUSED(symmem_buffer_write(stream, buffer, 0, NULL, 8), "is null");
+  REFUSED(symmem_buffer_read(stream, buffer, 0, NULL, 8), "is null");
+  if (symmem_buffer_write(stream, buffer, 60, data, 8) == SYMMEM_OK) ++failures;
+  if (symmem_buffer_read(stream, buffer, SIZE_MAX, data, 8) == SYMMEM_OK) ++failures;
   if (symmem_put(stream, 9, buffer, 0, buffer, 32, 8) == SYMMEM_OK) ++failures;
   if (symmem_put(stream, 0, buffer, 0, buffer, 32, SIZE_MAX) == SYMMEM_OK) ++failures;
   if (symmem_wait_signal(stream, 9, 0) == SYMMEM_OK) ++failures;
@@ -112,14 +112,14 @@ int main(void) {
   all((void *)buffer, (void *)buffer, (void *)stream, "no longer");
 
   struct symmem_buffer *dropped = NULL;
-  DONE(symmem_allocate(communicator, 64, &dropped));
+  DONE(symmem_buffer_allocate(communicator, 64, &dropped));
   pthread_t thread;
   if (pthread_create(&thread, NULL, other_thread, dropped) != 0 || pthread_join(thread, NULL) != 0) return 1;
 
   DONE(symmem_finalize(communicator));
   // The stream and the buffer outlive it; what needs the communicator says so.
   REFUSED(symmem_all_reduce(stream, at, at, 4, SYMMEM_F32, SYMMEM_SUM), "was finalized");
-  DONE(symmem_drop(buffer));
+  DONE(symmem_buffer_drop(buffer));
   DONE(symmem_stream_destroy(stream));
   all(communicator, stream, buffer, "no longer");
   if (failures == 0) printf("every call returned\n");

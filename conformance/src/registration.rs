@@ -1,5 +1,6 @@
 //! Memory that the caller owns: its registration, and collectives on it without. If memory of this kind cannot be
-//! shared, registration must fail with `NotShareable`, and a staged copy must work.
+//! shared, registration must fail with `NotShareable`, and a staged copy must work. Memory that a rank allocated alone
+//! can always be made symmetric.
 
 use super::buffers::{Buffers, Memory};
 use super::context::Context;
@@ -20,6 +21,7 @@ pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
         let buffers = memory.of::<T>();
         pageable(context, buffers, &mut findings)?;
         allocated(context, buffers, &mut findings)?;
+        met_later(context, buffers, &mut findings)?;
     });
     Ok(findings)
 }
@@ -111,6 +113,33 @@ fn allocated<T: Reducible>(
         }
     }
     Ok(())
+}
+
+/// Checks buffers in memory that each rank allocated alone: two at once, elsewhere on each rank, that keep the memory when
+/// its handle is gone.
+fn met_later<T: Reducible>(
+    context: &Context<'_>,
+    buffers: &Buffers<T>,
+    findings: &mut Findings,
+) -> Result<()> {
+    let communicator = context.communicator;
+    let rank = communicator.rank();
+    let bytes = LENGTH * size_of::<T>();
+    // Multiples of every element's alignment.
+    let places = [
+        (rank + 1) * 64,
+        (rank + 1) * 128 + bytes.next_multiple_of(64),
+    ];
+    let memory = communicator.allocate_local(places[1] + bytes)?;
+    let met = |place| communicator.rendezvous::<T>(&memory, place, &[LENGTH]);
+    let [one, other] = [met(places[0])?, met(places[1])?];
+    drop(memory);
+    write(context, &one, 3)?;
+    write(context, &other, 4)?;
+    look(context, buffers, &one, 3, "allocated alone", findings)?;
+    one.free()?;
+    look(context, buffers, &other, 4, "allocated alone", findings)?;
+    other.free()
 }
 
 /// Broadcasts from symmetric memory to the memory at `address`, which no peer knows, and on from there.

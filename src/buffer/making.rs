@@ -56,11 +56,23 @@ impl Communicator {
         shape: &[usize],
         origin: Origin,
     ) -> Result<SymmetricBuffer<T>> {
+        self.buffer_in(operation, shape, origin, u64::MAX)
+    }
+
+    /// The same in memory of the caller that has `room` bytes, as far as is known.
+    pub(super) fn buffer_in<T: Element>(
+        &self,
+        operation: &'static str,
+        shape: &[usize],
+        origin: Origin,
+        room: u64,
+    ) -> Result<SymmetricBuffer<T>> {
         let element = ElementLayout {
             name: std::any::type_name::<T>(),
             layout: Layout::new::<T>(),
         };
-        let (allocation, length) = self.symmetric_memory(operation, shape, element, origin)?;
+        let (allocation, length) =
+            self.symmetric_memory(operation, shape, element, (origin, room))?;
         Ok(SymmetricBuffer::new(
             self.world().clone(),
             allocation,
@@ -75,7 +87,7 @@ impl Communicator {
         operation: &'static str,
         shape: &[usize],
         element: ElementLayout,
-        origin: Origin,
+        (origin, room): (Origin, u64),
     ) -> Result<(Arc<Allocation>, usize)> {
         let (size, align) = (element.layout.size(), element.layout.align());
         let shared = self.world();
@@ -112,7 +124,16 @@ impl Communicator {
                         address.0
                     ),
                 };
-                round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
+                let too_small = || Error::InvalidArgument {
+                    rank: shared.rank,
+                    operation,
+                    message: format!(
+                        "the shape {shape:?} of {size}-byte elements has {bytes} bytes, but only {room} are left in \
+                         the memory from the offset on"
+                    ),
+                };
+                let fits = (bytes as u64 <= room).then_some(()).ok_or_else(too_small);
+                round.vote(aligned.then_some(()).ok_or_else(misaligned).and(fits))?;
                 // The caller's allocator chose the kind: try all kinds that every rank has.
                 common_kinds(&mut round, &listed_kinds(&shared.capabilities))?
             }

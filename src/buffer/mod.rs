@@ -2,6 +2,7 @@
 
 pub(crate) mod device_slice;
 mod handle;
+pub(crate) mod local;
 mod making;
 mod nccl;
 pub(crate) mod operand;

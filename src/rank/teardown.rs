@@ -121,5 +121,9 @@ impl Drop for ContextState {
             // Host words may still be waited on.
             std::mem::forget(closing);
         }
+        if !drained {
+            // The drop of what is left in the queue would free memory that work may still use.
+            std::mem::forget(std::mem::take(&mut self.released));
+        }
     }
 }

@@ -1,0 +1,72 @@
+//! An allocator for frameworks that ask for two C functions. Its memory is this rank's alone until ranks make buffers of parts
+//! of it: symmem_buffer_register takes any address in it.
+
+use crate::handles::rank_on;
+use crate::status::{invalid, run, symmem_status};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Arc, PoisonError, RwLock};
+use symmem::LocalMemory;
+
+/// What was allocated and not freed, by its first address.
+static SEGMENTS: RwLock<BTreeMap<usize, Arc<LocalMemory>>> = RwLock::new(BTreeMap::new());
+
+/// Returns the memory in which an address is, and how many bytes from its begin.
+pub fn segment_of(address: usize) -> Option<(Arc<LocalMemory>, usize)> {
+    let segments = SEGMENTS.read().unwrap_or_else(PoisonError::into_inner);
+    let (begin, segment) = segments.range(..=address).next_back()?;
+    let offset = address - begin;
+    (offset < segment.bytes()).then(|| (Arc::clone(segment), offset))
+}
+
+/// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there. For allocators
+/// that take a C function, such as torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null
+/// after a failure, which symmem_last_error tells.
+#[unsafe(no_mangle)]
+pub extern "C" fn symmem_alloc(bytes: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
+    let mut address = 0;
+    let status = run("symmem_alloc", || {
+        let bytes = usize::try_from(bytes).map_err(|_| invalid(format!("{bytes} bytes")))?;
+        let rank = u32::try_from(device).ok().and_then(rank_on);
+        let rank = rank.ok_or_else(|| {
+            invalid(format!(
+                "this process has no communicator on device {device}; call symmem_init first"
+            ))
+        })?;
+        let memory = rank.communicator.allocate_local(bytes)?;
+        address = memory.address().0 as usize;
+        let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
+        segments.insert(address, Arc::new(memory));
+        Ok(())
+    });
+    match status {
+        symmem_status::SYMMEM_OK => with_exposed_provenance_mut(address),
+        _ => null_mut(),
+    }
+}
+
+/// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more and this rank's
+/// streams are idle, so the call does not wait for a peer. A failure is told by symmem_last_error only.
+#[unsafe(no_mangle)]
+pub extern "C" fn symmem_free(
+    address: *mut c_void,
+    _bytes: isize,
+    _device: c_int,
+    _stream: *mut c_void,
+) {
+    let _ = run("symmem_free", || {
+        if address.is_null() {
+            return Ok(());
+        }
+        let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
+        let freed = segments.remove(&address.addr());
+        // The drop may call the driver.
+        drop(segments);
+        freed.map(drop).ok_or_else(|| {
+            invalid(format!(
+                "{address:p} was not returned by symmem_alloc, or is freed"
+            ))
+        })
+    });
+}
