@@ -307,7 +307,10 @@ fn scene() -> impl Strategy<Value = Scene> {
     prop_oneof![
         1 => (1usize..24, 1usize..17, 1usize..17, 0usize..5)
             .prop_map(|(m, n, k, algorithm)| Scene::Gemm { m, n, k, algorithm }),
-        1 => (1usize..3000).prop_map(|length| Scene::Registered { length }),
+        1 => (1usize..3000).prop_map(|length| match length % 3 {
+            0 => Scene::Met { length },
+            _ => Scene::Registered { length },
+        }),
         1 => (0usize..3).prop_map(|launches| Scene::Kernel { launches }),
         2 => (0usize..6, any::<bool>()).prop_map(|(dropped, freed)| Scene::Blocked { dropped, freed }),
         2 => (1usize..60_000, 1usize..30).prop_map(|(length, times)| Scene::Copies { length, times }),

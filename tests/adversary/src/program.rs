@@ -145,6 +145,8 @@ pub enum Scene {
     },
     /// Memory of the application's.
     Registered { length: usize },
+    /// Memory that each rank allocated alone.
+    Met { length: usize },
     /// A kernel of a module that is dropped under it.
     Kernel { launches: usize },
     /// A stream waits, while a buffer of the other communicator is dropped, or freed where that can be.

@@ -1,4 +1,4 @@
-//! Short stories that bring their own buffers: all-gather + GEMM, registered memory, user kernels, work of one
+//! Short stories that bring their own buffers: all-gather + GEMM, registered memory, memory of one rank, user kernels, work of one
 //! communicator that blocks beside drops of another, and host copies by two threads.
 
 use crate::call::Id;
@@ -32,6 +32,7 @@ pub fn play(
     let played = match scene {
         Scene::Gemm { m, n, k, algorithm } => gemm(rank, on, &mut taken, (m, n, k), algorithm),
         Scene::Registered { length } => registered(rank, on, &taken, length),
+        Scene::Met { length } => met(rank, on, &mut taken, length),
         Scene::Kernel { launches } => kernel(rank, on, &mut taken, launches),
         Scene::Blocked { freed, .. } => blocked(rank, on, &taken, (dropped, freed)),
         Scene::Copies { length, times } => copies(rank, on, &taken, (length, times)),
@@ -166,6 +167,39 @@ fn registered(rank: &Rank<'_>, on: usize, stream: &Stream, length: usize) -> Out
         freed.map_err(|failure| format!("free of registered memory: {failure}"))?;
     }
     outcome?;
+    same(rank.counts, &seen, &elements((own + world - 1) % world))
+}
+
+/// Makes buffers of memory that each rank allocated alone, with sizes and offsets of its own, and passes one to the next
+/// rank. The memory's handle, and the buffers but for the last, are dropped under the work on them; a graph holds one.
+fn met(rank: &Rank<'_>, on: usize, stream: &mut Stream, length: usize) -> Outcome {
+    let communicator = rank.held.communicator(on);
+    let (own, world) = (rank.rank, rank.world);
+    let element = |rank: usize, at: usize| (rank * 1000 + at) as u32;
+    let elements = |rank: usize| -> Vec<u32> { (0..length).map(|at| element(rank, at)).collect() };
+    let mut seen = vec![0; length];
+    let mut run = || -> Result<()> {
+        let bytes = length * size_of::<u32>();
+        let (first, second) = (own * 64, (own + 2) * 64 + bytes.next_multiple_of(64));
+        let memory = communicator.allocate_local(second + bytes)?;
+        let unused = communicator.allocate_local(1 + own)?;
+        let outbox = communicator.rendezvous::<u32>(&memory, first, &[length])?;
+        let inbox = communicator.rendezvous::<u32>(&memory, second, &[length])?;
+        outbox.write(stream, 0, &elements(own))?;
+        stream.barrier_within(CHANNEL, DEADLINE)?;
+        match length.is_multiple_of(2) {
+            true => stream.put((own + 1) % world, &inbox, &outbox)?,
+            false => {
+                let graph =
+                    stream.capture(|queue| queue.put((own + 1) % world, &inbox, &outbox))?;
+                stream.launch_graph(&graph)?;
+            }
+        }
+        drop((unused, memory, outbox));
+        stream.barrier_within(CHANNEL, DEADLINE)?;
+        inbox.read(stream, 0, &mut seen)
+    };
+    run().map_err(unexpected("memory that each rank allocated alone"))?;
     same(rank.counts, &seen, &elements((own + world - 1) % world))
 }
 
