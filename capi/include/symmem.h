@@ -102,6 +102,9 @@ struct symmem_buffer;
 // A rank's communicator.
 struct symmem_communicator;
 
+// An all-gather + GEMM of one shape.
+struct symmem_gemm;
+
 // A stream: work that runs in order.
 struct symmem_stream;
 
@@ -136,6 +139,29 @@ struct symmem_options {
   uint64_t deadline_ms;
   // The deadline of each step of the setup, in milliseconds; 0: 60 seconds, or SYMMEM_SETUP_DEADLINE's.
   uint64_t setup_deadline_ms;
+};
+
+// The shape of C[m, n] = A[m, k] * B[k, n]. A and C are row-major, without gaps. Each rank has a shard of A and its own B, and
+// gets its own C. Set `size` to `sizeof(struct symmem_gemm_shape)`; the same at all ranks.
+struct symmem_gemm_shape {
+  // The size of this struct, in bytes.
+  uint32_t size;
+  // SYMMEM_F16 or SYMMEM_BF16.
+  uint32_t element;
+  // Rows of A and C.
+  size_t m;
+  // Columns of B and C on each rank.
+  size_t n;
+  // Columns of A, rows of B.
+  size_t k;
+  // 0: rank r has the rows of A from r * ceil(m / world) on; 1: the columns from r * ceil(k / world) on.
+  uint32_t by_columns;
+  // 0: B is row-major; 1: column-major.
+  uint32_t b_columns;
+  // 1: a bias is added to each row.
+  uint32_t bias;
+  // 0.
+  uint32_t reserved;
 };
 
 #ifdef __cplusplus
@@ -273,6 +299,35 @@ enum symmem_status symmem_host_barrier(struct symmem_communicator *communicator)
 // Returns the library's version, such as "0.2.0".
 const char *symmem_version(void);
 
+// Prepares an all-gather + GEMM. All ranks call it, in the same order; blocks until they have, and tries the vendor's
+// candidates on temporary memory of the matrices' size.
+//
+// @param gemm Where to store it. End it by symmem_gemm_destroy.
+// @param shard_elements Where to store how many elements the buffer for a shard of A has at every rank; may be null.
+//
+// # Safety
+// `shape` is null or a struct of at least `size` bytes; the other pointers are null or valid.
+enum symmem_status symmem_gemm_create(struct symmem_communicator *communicator,
+                                      const struct symmem_gemm_shape *shape,
+                                      struct symmem_gemm **gemm,
+                                      size_t *shard_elements);
+
+// Enqueues an all-gather + GEMM. `a` is a part of a symmetric buffer, the same at all ranks, of as many elements as
+// symmem_gemm_create told; the other matrices are any memory of this rank's device, without gaps. `bias` is null unless the
+// shape has one.
+//
+// # Safety
+// The matrices are on this rank's device, aligned to an element, until the stream has passed the work.
+enum symmem_status symmem_all_gather_gemm(struct symmem_stream *stream,
+                                          struct symmem_gemm *gemm,
+                                          struct symmem_operand a,
+                                          const void *b,
+                                          void *c,
+                                          const void *bias);
+
+// Destroys an all-gather + GEMM. The handle is gone then; its memory stays until work with it is done.
+enum symmem_status symmem_gemm_destroy(struct symmem_gemm *gemm);
+
 // Allocates a buffer of `bytes` zeroed bytes at every rank. All ranks call it, in the same order; blocks until they have.
 //
 // @param buffer Where to store the buffer. End it by symmem_buffer_free, or by symmem_buffer_drop.
@@ -402,6 +457,23 @@ enum symmem_status symmem_get(struct symmem_stream *stream,
                               struct symmem_buffer *source,
                               size_t source_offset,
                               size_t bytes);
+
+// Sends `bytes` bytes of a buffer to `peer`, which must receive them. They may be overwritten once the stream has passed the
+// call.
+enum symmem_status symmem_send(struct symmem_stream *stream,
+                               uint32_t peer,
+                               struct symmem_buffer *source,
+                               size_t source_offset,
+                               size_t bytes);
+
+// Receives `bytes` bytes that `peer` sends, into a buffer or any memory of this rank's device.
+//
+// # Safety
+// An address is of memory on this rank's device, with as many bytes, until the stream has passed the work.
+enum symmem_status symmem_recv(struct symmem_stream *stream,
+                               uint32_t peer,
+                               struct symmem_operand destination,
+                               size_t bytes);
 
 // symmem_put, then raises the peer's signal for this rank on `channel`, once the bytes are there.
 enum symmem_status symmem_put_signal(struct symmem_stream *stream,

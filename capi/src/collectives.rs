@@ -183,7 +183,7 @@ enum Reduction {
 
 impl symmem_operand {
     /// Returns the buffer that it names, if it names one.
-    fn buffer(&self) -> Result<Option<Arc<Buffer>>, Failure> {
+    pub fn buffer(&self) -> Result<Option<Arc<Buffer>>, Failure> {
         match self.buffer.is_null() {
             true => Ok(None),
             false => buffer_of(self.buffer).map(Some),
@@ -194,7 +194,7 @@ impl symmem_operand {
     ///
     /// # Safety
     /// As [`Call::enqueue`].
-    unsafe fn elements<'a, T: Reducible>(
+    pub unsafe fn elements<'a, T: Reducible>(
         &self,
         rank: &'a Rank,
         buffer: Option<&'a Buffer>,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use symmem::{Communicator, Slice, Stream, SymmetricBuffer};
+use symmem::{AllGatherGemm, Communicator, Slice, Stream, SymmetricBuffer};
 
 /// A rank's communicator.
 pub struct symmem_communicator {
@@ -20,6 +20,11 @@ pub struct symmem_buffer {
     _opaque: (),
 }
 
+/// An all-gather + GEMM of one shape.
+pub struct symmem_gemm {
+    _opaque: (),
+}
+
 /// A stream: work that runs in order.
 pub struct symmem_stream {
     _opaque: (),
@@ -27,6 +32,7 @@ pub struct symmem_stream {
 
 static COMMUNICATORS: Table<Rank> = Table::new("symmem_communicator");
 static BUFFERS: Table<Buffer> = Table::new("symmem_buffer");
+static GEMMS: Table<Gemm> = Table::new("symmem_gemm");
 static STREAMS: Table<OnStream> = Table::new("symmem_stream");
 /// The next handle of any kind.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -116,6 +122,12 @@ impl Buffer {
     }
 }
 
+/// An all-gather + GEMM, by its element type.
+pub enum Gemm {
+    F16(AllGatherGemm<half::f16>),
+    Bf16(AllGatherGemm<half::bf16>),
+}
+
 /// A stream.
 pub struct OnStream {
     stream: Mutex<Stream>,
@@ -174,6 +186,7 @@ macro_rules! handles {
 }
 handles!(symmem_communicator, COMMUNICATORS, Rank, rank_of, take_rank);
 handles!(symmem_buffer, BUFFERS, Buffer, buffer_of, take_buffer);
+handles!(symmem_gemm, GEMMS, Gemm, gemm_of, take_gemm);
 handles!(symmem_stream, STREAMS, OnStream, stream_of, take_stream);
 
 /// Returns where a function stores a result, which need not be initialized.

@@ -12,6 +12,7 @@
 
 mod collectives;
 mod communicator;
+mod gemm;
 mod handles;
 mod memory;
 mod segments;

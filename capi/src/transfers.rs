@@ -1,5 +1,6 @@
 //! Puts, gets and signals.
 
+use crate::collectives::symmem_operand;
 use crate::handles::{buffer_of, stream_of, symmem_buffer, symmem_stream};
 use crate::status::{Failure, run, symmem_status};
 use symmem::{Queue, Slice};
@@ -55,6 +56,44 @@ pub extern "C" fn symmem_get(
         enqueue(stream, to, from, bytes, |queue, to, from| {
             queue.get(peer as usize, to, from)
         })
+    })
+}
+
+/// Sends `bytes` bytes of a buffer to `peer`, which must receive them. They may be overwritten once the stream has passed the
+/// call.
+#[unsafe(no_mangle)]
+pub extern "C" fn symmem_send(
+    stream: *mut symmem_stream,
+    peer: u32,
+    source: *mut symmem_buffer,
+    source_offset: usize,
+    bytes: usize,
+) -> symmem_status {
+    run("symmem_send", || {
+        let source = buffer_of(source)?;
+        let from = source.slice(source_offset, bytes)?;
+        Ok(stream_of(stream)?.lock().send(peer as usize, from)?)
+    })
+}
+
+/// Receives `bytes` bytes that `peer` sends, into a buffer or any memory of this rank's device.
+///
+/// # Safety
+/// An address is of memory on this rank's device, with as many bytes, until the stream has passed the work.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn symmem_recv(
+    stream: *mut symmem_stream,
+    peer: u32,
+    destination: symmem_operand,
+    bytes: usize,
+) -> symmem_status {
+    run("symmem_recv", || {
+        let stream = stream_of(stream)?;
+        let (rank, buffer) = (stream.rank()?, destination.buffer()?);
+        // SAFETY: guaranteed by the caller.
+        let to =
+            unsafe { destination.elements::<u8>(&rank, buffer.as_deref(), bytes, "destination")? };
+        Ok(stream.lock().recv(peer as usize, to)?)
     })
 }
 

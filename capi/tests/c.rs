@@ -1,4 +1,4 @@
-//! C programs that use the library: the example and an allocator's segments between two ranks, and one that calls everything wrongly. They are compiled
+//! C programs that use the library: the example, an allocator's segments and a GEMM between two ranks, and one that calls everything wrongly. They are compiled
 //! with plain `cc`, as C11 and as C++, without warnings.
 
 use std::path::{Path, PathBuf};
@@ -96,6 +96,15 @@ fn parts_of_segments_that_ranks_allocated_alone_become_symmetric() {
         assert!(output.status.success(), "rank {rank}: {}", text(output));
         let line = format!("rank {rank} shared a part of its segment\n");
         assert_eq!(text(output), line);
+    }
+}
+
+#[test]
+fn an_all_gather_gemm_and_its_results_go_between_two_ranks() {
+    let program = compile("cc", "capi/tests/gemm.c", "gemm");
+    for (rank, output) in as_two_ranks(&program, "gemm").iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", text(output));
+        assert_eq!(text(output), format!("rank {rank} has both products\n"));
     }
 }
 

@@ -22,6 +22,7 @@ static void all(struct symmem_communicator *c, struct symmem_stream *s, struct s
   struct symmem_communicator *c2 = NULL;
   struct symmem_stream *s2 = NULL;
   struct symmem_buffer *b2 = NULL;
+  struct symmem_gemm *g = (struct symmem_gemm *)b, *g2 = NULL;
   char data[8] = {0};
   uint64_t native;
   const struct symmem_operand at = symmem_at(data);
@@ -45,6 +46,11 @@ static void all(struct symmem_communicator *c, struct symmem_stream *s, struct s
   REFUSED(symmem_stream_destroy(s), word);
   REFUSED(symmem_put(s, 0, b, 0, b, 0, 8), word);
   REFUSED(symmem_get(s, 0, b, 0, b, 0, 8), word);
+  REFUSED(symmem_send(s, 0, b, 0, 8), word);
+  REFUSED(symmem_recv(s, 0, at, 8), word);
+  REFUSED(symmem_gemm_create(c, NULL, &g2, NULL), word);
+  REFUSED(symmem_all_gather_gemm(s, g, at, data, data, NULL), word);
+  REFUSED(symmem_gemm_destroy(g), word);
   REFUSED(symmem_put_signal(s, 0, b, 0, b, 0, 8, 0), word);
   REFUSED(symmem_wait_signal(s, 0, 0), word);
   REFUSED(symmem_all_reduce(s, at, at, 1, SYMMEM_F32, SYMMEM_SUM), word);
