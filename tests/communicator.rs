@@ -51,6 +51,45 @@ fn world_with<T: Send>(
 }
 
 #[test]
+fn what_does_not_fit_into_a_ranks_own_memory_is_refused_on_every_rank() {
+    let kinds = world(2, |communicator| {
+        let rank = communicator.rank();
+        // Of rank 0, a page.
+        let memory = communicator.allocate_local(1 + rank * (1 << 16))?;
+        let refused = |offset, shape: &[usize]| {
+            let met = communicator.rendezvous::<u64>(&memory, offset, shape);
+            met.expect_err("it does not fit").kind()
+        };
+        let end = communicator.allocate_local(1)?.bytes();
+        let seen = [
+            refused(0, &[1 << 12]),
+            refused(end, &[1]),
+            refused(usize::MAX - 7, &[1]),
+            refused(0, &[0]),
+            communicator.allocate_local(0).expect_err("0 bytes").kind(),
+        ];
+        let fits = communicator.rendezvous::<u64>(&memory, 8 * (1 + rank), &[16])?;
+        drop(memory);
+        fits.free()?;
+        communicator.finalize()?;
+        Result::Ok(seen)
+    });
+    let [first, second] = [0, 1].map(|rank| kinds[rank].as_ref().expect("the rest works"));
+    use symmem::ErrorKind::{InvalidArgument, PeerFailed};
+    let other = |fits| if fits { PeerFailed } else { InvalidArgument };
+    assert_eq!(*first, [InvalidArgument; 5]);
+    // Rank 1's memory is larger, but a buffer past the end of all addresses is in none.
+    let expected = [
+        other(true),
+        other(true),
+        other(false),
+        other(false),
+        InvalidArgument,
+    ];
+    assert_eq!(*second, expected);
+}
+
+#[test]
 fn a_buffer_that_a_graph_uses_is_not_freed_under_it() {
     let results = world(2, |communicator| {
         let mut stream = communicator.stream()?;

@@ -97,6 +97,15 @@ pub const fn row(bytes: u64, algorithm: AlgorithmCode, blocks: u32, threads: u32
     }
 }
 
+/// Returns rows for memory that only its rank knows: LL packets, with all the blocks that they have, up to `bytes`, then
+/// pieces.
+pub const fn own_memory(packets: AlgorithmCode, bytes: u64, blocks: u32) -> [CollectiveRow; 2] {
+    [
+        row(bytes, packets, PACKET_BLOCKS, 512),
+        row(ALWAYS, AlgorithmCode::PIECES, blocks, 512),
+    ]
+}
+
 /// Returns a row whose copies go to two peers at a time instead of all.
 pub const fn two_at_once(
     bytes: u64,
@@ -197,9 +206,9 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
                 )
             };
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
-            // Lamport packets serve some types only. Pieces serve memory that only its rank knows, as packets do.
+            // Lamport packets serve some types only. What serves memory that only its rank knows is hidden by such rows only.
             (!lamport(earlier) || lamport(row))
-                && (row.algorithm != AlgorithmCode::PIECES || own_memory(earlier))
+                && (!own_memory(row) || own_memory(earlier))
                 && (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation

@@ -267,7 +267,8 @@ enum symmem_status symmem_barrier(struct symmem_stream *stream);
 enum symmem_status symmem_init(const struct symmem_options *options, struct symmem_communicator **communicator);
 
 // Leaves in good order. Blocks until this rank's work is done and every rank has called it. The handle is gone then, even
-// after a failure, unless another thread was in a call on it. Free buffers and destroy streams before.
+// after a failure, unless another thread was in a call on it. Free buffers and memory of symmem_alloc, and destroy
+// streams and symmem_gemms, before.
 enum symmem_status symmem_finalize(struct symmem_communicator *communicator);
 
 // Ends all waits of all ranks: every waiting kernel and stream leaves, and every later call fails. May be called from any
@@ -300,7 +301,8 @@ enum symmem_status symmem_host_barrier(struct symmem_communicator *communicator)
 const char *symmem_version(void);
 
 // Prepares an all-gather + GEMM. All ranks call it, in the same order; blocks until they have, and tries the vendor's
-// candidates on temporary memory of the matrices' size.
+// candidates on temporary memory of the matrices' size. If a field but m, n and k is refused at one rank, the others wait for
+// the setup deadline.
 //
 // @param gemm Where to store it. End it by symmem_gemm_destroy.
 // @param shard_elements Where to store how many elements the buffer for a shard of A has at every rank; may be null.
@@ -338,8 +340,9 @@ enum symmem_status symmem_buffer_allocate(struct symmem_communicator *communicat
                                           size_t bytes,
                                           struct symmem_buffer **buffer);
 
-// Makes memory of the caller symmetric: `bytes` bytes at `address` on this rank's device, another address at each rank. All
-// ranks call it, in the same order; blocks until they have. Memory of symmem_alloc stays until the buffer is gone, whenever
+// Makes memory of the caller symmetric: `bytes` bytes at `address` on this rank's device, which may differ between ranks. All
+// ranks call it, in the same order; blocks until they have. Nothing may write the first 64 bytes meanwhile, which the ranks
+// compare. Memory of symmem_alloc stays until the buffer is gone, whenever
 // symmem_free is called. Collectives also take memory that is not registered.
 //
 // # Safety
@@ -388,19 +391,24 @@ enum symmem_status symmem_buffer_read(struct symmem_stream *stream,
                                       void *data,
                                       size_t bytes);
 
-// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there. For allocators
-// that take a C function, such as torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null
-// after a failure, which symmem_last_error tells.
+// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there: of several by
+// one that has not failed, of a GPU rather than of the host. For allocators that take a C function, such as
+// torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null after a failure, which
+// symmem_last_error tells.
 void *symmem_alloc(ptrdiff_t bytes,
                    int device,
                    void *_stream);
 
-// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more and this rank's
-// streams are idle, so the call does not wait for a peer. A failure is told by symmem_last_error only.
+// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more, and `stream` and
+// the communicator's streams are idle, so the call does not wait for a peer while the communicator lives. Other streams have
+// passed their work on the memory by the time of the call. A failure is told by symmem_last_error only.
+//
+// # Safety
+// `stream` is null, for the default stream, or a stream of the device that lives until its work is done.
 void symmem_free(void *address,
                  ptrdiff_t _bytes,
                  int _device,
-                 void *_stream);
+                 void *stream);
 
 // Returns the message of this thread's last failure, or an empty text. Valid until the thread's next failure. Never null.
 const char *symmem_last_error(void);

@@ -115,7 +115,8 @@ unsafe fn builder(options: *const symmem_options) -> Result<Builder, Failure> {
 }
 
 /// Leaves in good order. Blocks until this rank's work is done and every rank has called it. The handle is gone then, even
-/// after a failure, unless another thread was in a call on it. Free buffers and destroy streams before.
+/// after a failure, unless another thread was in a call on it. Free buffers and memory of symmem_alloc, and destroy
+/// streams and symmem_gemms, before.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_finalize(communicator: *mut symmem_communicator) -> symmem_status {
     run("symmem_finalize", || {

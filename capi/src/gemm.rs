@@ -38,7 +38,8 @@ pub struct symmem_gemm_shape {
 }
 
 /// Prepares an all-gather + GEMM. All ranks call it, in the same order; blocks until they have, and tries the vendor's
-/// candidates on temporary memory of the matrices' size.
+/// candidates on temporary memory of the matrices' size. If a field but m, n and k is refused at one rank, the others wait for
+/// the setup deadline.
 ///
 /// @param gemm Where to store it. End it by symmem_gemm_destroy.
 /// @param shard_elements Where to store how many elements the buffer for a shard of A has at every rank; may be null.
@@ -97,16 +98,27 @@ unsafe fn shape_of(shape: *const symmem_gemm_shape) -> Result<(u32, GemmShape), 
     }
     // SAFETY: the struct is as large as this version's.
     let given = unsafe { &*shape };
+    let flag = |name, value| match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(invalid(format!("shape.{name} is {value}, not 0 or 1"))),
+    };
+    if given.reserved != 0 {
+        return Err(invalid(format!(
+            "shape.reserved is {}, not 0",
+            given.reserved
+        )));
+    }
     let shape = GemmShape {
-        sharding: match given.by_columns {
-            0 => Sharding::Rows,
-            _ => Sharding::Columns,
+        sharding: match flag("by_columns", given.by_columns)? {
+            false => Sharding::Rows,
+            true => Sharding::Columns,
         },
-        b_order: match given.b_columns {
-            0 => MatrixOrder::Rows,
-            _ => MatrixOrder::Columns,
+        b_order: match flag("b_columns", given.b_columns)? {
+            false => MatrixOrder::Rows,
+            true => MatrixOrder::Columns,
         },
-        bias: given.bias != 0,
+        bias: flag("bias", given.bias)?,
         ..GemmShape::new(given.m, given.n, given.k)
     };
     Ok((given.element, shape))
@@ -192,6 +204,9 @@ impl Call<'_> {
             // SAFETY: guaranteed by the caller.
             Ok(unsafe { Matrix::from_raw(address, rows, columns, stride, order) })
         };
+        if !shape.bias && !self.others[2].1.is_null() {
+            return Err(invalid("bias is not null, but the shape has none"));
+        }
         let bias = shape.bias.then(|| given(2, 1, shape.n, MatrixOrder::Rows));
         let operands = Operands {
             a: self.buffer.slice(self.offset, bytes)?.cast::<T>()?,

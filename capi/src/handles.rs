@@ -100,9 +100,15 @@ pub struct Rank {
     pub communicator: Communicator,
 }
 
-/// Returns a communicator that has the device with this number open.
+/// Returns a communicator that has the device with this number open and has not failed, of a GPU if there is one.
 pub fn rank_on(device: u32) -> Option<Arc<Rank>> {
-    COMMUNICATORS.first(|rank| rank.communicator.device().ordinal == device)
+    let is_there = |rank: &Rank| {
+        rank.communicator.device().ordinal == device && rank.communicator.check().is_ok()
+    };
+    // Only the host has no architecture.
+    let on_gpu = |rank: &Rank| rank.communicator.device().architecture != 0;
+    let found = COMMUNICATORS.first(|rank| is_there(rank) && on_gpu(rank));
+    found.or_else(|| COMMUNICATORS.first(is_there))
 }
 
 /// A buffer.

@@ -30,8 +30,9 @@ pub unsafe extern "C" fn symmem_buffer_allocate(
     })
 }
 
-/// Makes memory of the caller symmetric: `bytes` bytes at `address` on this rank's device, another address at each rank. All
-/// ranks call it, in the same order; blocks until they have. Memory of symmem_alloc stays until the buffer is gone, whenever
+/// Makes memory of the caller symmetric: `bytes` bytes at `address` on this rank's device, which may differ between ranks. All
+/// ranks call it, in the same order; blocks until they have. Nothing may write the first 64 bytes meanwhile, which the ranks
+/// compare. Memory of symmem_alloc stays until the buffer is gone, whenever
 /// symmem_free is called. Collectives also take memory that is not registered.
 ///
 /// # Safety

@@ -1,28 +1,36 @@
 //! An allocator for frameworks that ask for two C functions. Its memory is this rank's alone until ranks make buffers of parts
 //! of it: symmem_buffer_register takes any address in it.
 
-use crate::handles::rank_on;
+use crate::handles::{Rank, rank_on};
 use crate::status::{invalid, run, symmem_status};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use symmem::LocalMemory;
 
+/// Memory, and the communicator by which it was allocated, until that is finalized.
+struct Segment {
+    memory: Arc<LocalMemory>,
+    rank: Weak<Rank>,
+}
+
 /// What was allocated and not freed, by its first address.
-static SEGMENTS: RwLock<BTreeMap<usize, Arc<LocalMemory>>> = RwLock::new(BTreeMap::new());
+static SEGMENTS: RwLock<BTreeMap<usize, Segment>> = RwLock::new(BTreeMap::new());
 
 /// Returns the memory in which an address is, and how many bytes from its begin.
 pub fn segment_of(address: usize) -> Option<(Arc<LocalMemory>, usize)> {
     let segments = SEGMENTS.read().unwrap_or_else(PoisonError::into_inner);
     let (begin, segment) = segments.range(..=address).next_back()?;
     let offset = address - begin;
-    (offset < segment.bytes()).then(|| (Arc::clone(segment), offset))
+    let memory = &segment.memory;
+    (offset < memory.bytes()).then(|| (Arc::clone(memory), offset))
 }
 
-/// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there. For allocators
-/// that take a C function, such as torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null
-/// after a failure, which symmem_last_error tells.
+/// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there: of several by
+/// one that has not failed, of a GPU rather than of the host. For allocators that take a C function, such as
+/// torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null after a failure, which
+/// symmem_last_error tells.
 #[unsafe(no_mangle)]
 pub extern "C" fn symmem_alloc(bytes: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
     let mut address = 0;
@@ -37,7 +45,11 @@ pub extern "C" fn symmem_alloc(bytes: isize, device: c_int, _stream: *mut c_void
         let memory = rank.communicator.allocate_local(bytes)?;
         address = memory.address().0 as usize;
         let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
-        segments.insert(address, Arc::new(memory));
+        let segment = Segment {
+            memory: Arc::new(memory),
+            rank: Arc::downgrade(&rank),
+        };
+        segments.insert(address, segment);
         Ok(())
     });
     match status {
@@ -46,14 +58,18 @@ pub extern "C" fn symmem_alloc(bytes: isize, device: c_int, _stream: *mut c_void
     }
 }
 
-/// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more and this rank's
-/// streams are idle, so the call does not wait for a peer. A failure is told by symmem_last_error only.
+/// Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more, and `stream` and
+/// the communicator's streams are idle, so the call does not wait for a peer while the communicator lives. Other streams have
+/// passed their work on the memory by the time of the call. A failure is told by symmem_last_error only.
+///
+/// # Safety
+/// `stream` is null, for the default stream, or a stream of the device that lives until its work is done.
 #[unsafe(no_mangle)]
-pub extern "C" fn symmem_free(
+pub unsafe extern "C" fn symmem_free(
     address: *mut c_void,
     _bytes: isize,
     _device: c_int,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) {
     let _ = run("symmem_free", || {
         if address.is_null() {
@@ -61,12 +77,20 @@ pub extern "C" fn symmem_free(
         }
         let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
         let freed = segments.remove(&address.addr());
-        // The drop may call the driver.
+        // What follows may call the driver.
         drop(segments);
-        freed.map(drop).ok_or_else(|| {
+        let freed = freed.ok_or_else(|| {
             invalid(format!(
                 "{address:p} was not returned by symmem_alloc, or is freed"
             ))
-        })
+        })?;
+        if let Some(rank) = freed.rank.upgrade() {
+            // A framework frees what its kernels may still use. The communicator asks this stream, too, until it is idle.
+            // SAFETY: guaranteed by the caller.
+            let stream = unsafe { rank.communicator.stream_from_raw(stream.addr() as u64) };
+            drop(freed.memory);
+            drop(stream);
+        }
+        Ok(())
     });
 }

@@ -48,7 +48,12 @@ int main(void) {
   shape.m = M;
   shape.n = N;
   shape.k = K;
+  shape.bias = 2;
+  refused(symmem_gemm_create(communicator, &shape, &gemm, NULL), "shape.bias");
   shape.bias = 1;
+  shape.reserved = 1;
+  refused(symmem_gemm_create(communicator, &shape, &gemm, NULL), "shape.reserved");
+  shape.reserved = 0;
   size_t elements;
   check(symmem_gemm_create(communicator, &shape, &gemm, &elements));
   if (elements != ROWS * K) return 1;

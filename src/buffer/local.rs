@@ -86,12 +86,13 @@ impl Communicator {
 
     /// Makes a symmetric buffer of memory that each rank has allocated by itself: as many elements as the product of
     /// `shape`, from byte `offset` of `memory` on. The offset, and the size of the memory, may differ between ranks. The
-    /// contents stay. The memory may be of another communicator of this process on the same device. Collective; blocks
-    /// as [`Communicator::allocate`] does.
+    /// contents stay; nothing may write the first 64 bytes meanwhile, which the ranks compare. The memory may be of another
+    /// communicator of this process on the same device. Collective; other ranks may call [`Communicator::register`]
+    /// instead, whose name errors have. Blocks as [`Communicator::allocate`] does.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] on a rank whose memory is too small and [`Error::PeerFailed`] on the others; also the
-    /// errors of [`Communicator::register`].
+    /// [`Error::InvalidArgument`] on a rank whose memory is too small, or if the shape has no elements, and
+    /// [`Error::PeerFailed`] on the others; also the errors of [`Communicator::register`].
     pub fn rendezvous<T: Element>(
         &self,
         memory: &LocalMemory,
@@ -102,7 +103,7 @@ impl Communicator {
         // Past the end, no buffer fits.
         let room = part.own.bytes.saturating_sub(offset as u64);
         let address = DeviceAddress(part.own.address.0.saturating_add(offset as u64));
-        let buffer = self.buffer_in("rendezvous", shape, Origin::Caller(address), room)?;
+        let buffer = self.buffer_in("register", shape, Origin::Caller(address), room)?;
         buffer.allocation().attach(Box::new(Kept {
             _part: Arc::clone(part),
         }));

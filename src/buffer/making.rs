@@ -31,13 +31,14 @@ impl Communicator {
     }
 
     /// Makes memory that the caller owns symmetric: as many elements as the product of `shape`, at `address` on
-    /// this device. The address may differ between ranks. The contents stay. Collective; blocks as
-    /// [`Communicator::allocate`] does.
+    /// this device. The address may differ between ranks. The contents stay; nothing may write the first 64 bytes
+    /// meanwhile, which the ranks compare. Collective; blocks as [`Communicator::allocate`] does.
     ///
     /// # Errors
     /// [`Error::NotShareable`] with the reason, if peers cannot map this kind of memory (managed memory, memory
     /// from a pool, memory of another device): use [`Communicator::stage`] instead. [`Error::InvalidArgument`]
-    /// if `address` is not aligned to the element. Also the errors of [`Communicator::allocate`].
+    /// if `address` is not aligned to the element, or the shape has no elements. Also the errors of
+    /// [`Communicator::allocate`].
     ///
     /// # Safety
     /// The memory stays allocated until the buffer is freed, or dropped by every rank. Until then, nothing on
@@ -132,7 +133,13 @@ impl Communicator {
                          the memory from the offset on"
                     ),
                 };
+                let empty = || Error::InvalidArgument {
+                    rank: shared.rank,
+                    operation,
+                    message: format!("the shape {shape:?} has no elements; register at least one"),
+                };
                 let fits = (bytes as u64 <= room).then_some(()).ok_or_else(too_small);
+                let fits = fits.and((bytes > 0).then_some(()).ok_or_else(empty));
                 round.vote(aligned.then_some(()).ok_or_else(misaligned).and(fits))?;
                 // The caller's allocator chose the kind: try all kinds that every rank has.
                 common_kinds(&mut round, &listed_kinds(&shared.capabilities))?

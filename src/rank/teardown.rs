@@ -121,8 +121,8 @@ impl Drop for ContextState {
             // Host words may still be waited on.
             std::mem::forget(closing);
         }
-        if !drained {
-            // The drop of what is left in the queue would free memory that work may still use.
+        if !(drained && free) {
+            // The drop of what is left in the queue would free memory that work or a peer may still use.
             std::mem::forget(std::mem::take(&mut self.released));
         }
     }

@@ -46,19 +46,23 @@ const ALL_REDUCE: [WorldRows; 16] = [
     (4, FOUR_LAMPORT_LARGE),
     (4, FOUR_LARGE),
     (ANY, ANY_LARGE),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
+    (2, OWN_SUM_OF_TWO),
+    (4, OWN_SUM),
+    (ANY, OWN_SUM_OF_MANY),
 ];
 
-/// For memory that only its rank knows, above the sizes for packets; every call of symmetric buffers has an earlier row.
-/// Time was inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of
-/// 2 KiB); twice as many were not measured.
-const OWN_MEMORY_OF_TWO: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 128, 512)];
+/// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
+/// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB. Above, the time of pieces was
+/// inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of 2 KiB); twice as
+/// many were not measured.
+const OWN_MEMORY_OF_TWO: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, 2 * MIB, 128);
+const OWN_SUM_OF_TWO: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, 2 * MIB, 128);
 /// The same for 3 and 4 ranks; not measured.
-const OWN_MEMORY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 64, 512)];
-/// A grid for which every inbox has room: those of more peers are larger.
-const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 32, 512)];
+const OWN_MEMORY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 64);
+const OWN_SUM: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 64);
+/// For more ranks; not measured. The inbox has room for this grid up to 63 ranks, and beyond for one that is almost as large.
+const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 32);
+const OWN_SUM_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32);
 
 /// Multicast for more than 3 ranks, above the sizes for packets. Not measured: multicast has not been run. With
 /// fewer ranks a rank loads little more than it would by multicast. If multicast is not set up, or only

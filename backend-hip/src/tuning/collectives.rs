@@ -29,10 +29,13 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
 ];
 
-/// For memory that only its rank knows, above the sizes for packets; every call of symmetric buffers has an earlier row.
-const OWN_MEMORY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 64, 512)];
-/// A grid for which every inbox has room: those of more peers are larger.
-const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::PIECES, 32, 512)];
+/// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
+/// has an earlier row. As on two H100s, LL packets up to 1 MiB.
+const OWN_MEMORY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 64);
+const OWN_SUM: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 64);
+/// The inbox has room for this grid up to 63 ranks, and beyond for one that is almost as large.
+const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 32);
+const OWN_SUM_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32);
 
 /// Up to 32 KiB every rank sends its whole input to every other.
 const ALL_REDUCE: [WorldRows; 4] = [
@@ -56,8 +59,8 @@ const ALL_REDUCE: [WorldRows; 4] = [
             row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 512),
         ],
     ),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
+    (4, OWN_SUM),
+    (ANY, OWN_SUM_OF_MANY),
 ];
 
 const REDUCE: [WorldRows; 3] = [
