@@ -100,8 +100,8 @@ struct PieceWarp {
 
 // A pair's channel, which talks to the same channel of the peers. `Arguments` has the inboxes and their division.
 //
-// All channels carry as many pieces to and from every peer as the longest message has, some of them empty, so that one
-// count serves all peers.
+// A channel carries as many pieces to and from every peer as its share of the longest message has, some of them empty, so
+// that one count serves all peers.
 template <class Arguments>
 class PieceChannel {
  public:
