@@ -393,15 +393,15 @@ enum symmem_status symmem_buffer_read(struct symmem_stream *stream,
 
 // Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there: of several by
 // one that has not failed, of a GPU rather than of the host. For allocators that take a C function, such as
-// torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null after a failure, which
-// symmem_last_error tells.
+// torch.cuda.memory.CUDAPluggableAllocator; `stream` is not used. Not collective. Returns null after a failure, whose
+// message symmem_last_error has.
 void *symmem_alloc(ptrdiff_t bytes,
                    int device,
                    void *_stream);
 
 // Frees what symmem_alloc returned; null is ignored. The memory goes once no buffer is made of it any more, and `stream` and
 // the communicator's streams are idle, so the call does not wait for a peer while the communicator lives. Other streams have
-// passed their work on the memory by the time of the call. A failure is told by symmem_last_error only.
+// passed their work on the memory by the time of the call. Only symmem_last_error shows a failure.
 //
 // # Safety
 // `stream` is null, for the default stream, or a stream of the device that lives until its work is done.

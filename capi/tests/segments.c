@@ -60,7 +60,7 @@ int main(void) {
   require(memcmp(data, seen, BYTES) == 0, "what the other rank put is behind what this one wrote");
   check(symmem_buffer_free(buffer));
 
-  // One rank's tensor does not fit into its segment: all are told.
+  // One rank's tensor does not fit into its segment: the call fails at all ranks.
   segment = (char *)symmem_alloc(1, 0, NULL);
   require(segment != NULL, "another segment");
   const enum symmem_status status = symmem_buffer_register(communicator, segment, rank == 0 ? 1 << 30 : 1, &none);

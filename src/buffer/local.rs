@@ -1,12 +1,12 @@
 //! Memory that one rank allocates alone, and that all ranks make symmetric later.
 
-use crate::backend::abi::{DeviceAddress, RawAllocation, ShareKindCode, SharedAllocation};
+use crate::backend::abi::{DeviceAddress, ShareKindCode, SharedAllocation};
 use crate::backend::{Backend, SymmetricMemory};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::buffer::symmetric::SymmetricBuffer;
 use crate::memory::sharing::Origin;
-use crate::rank::allocation::Attachment;
+use crate::rank::allocation::{Attachment, free_waits_for_device};
 use crate::rank::driver::Driver;
 use crate::rank::release::{Progress, Resource};
 use crate::world::communicator::Communicator;
@@ -147,17 +147,11 @@ impl std::fmt::Debug for LocalMemory {
     }
 }
 
-impl LocalPart {
-    fn handle(&self) -> RawAllocation {
-        self.own.handle
-    }
-}
-
 impl Drop for LocalPart {
     fn drop(&mut self) {
         // SAFETY: allocated once, and nothing holds it: neither its handle nor a buffer, of which peers have unmapped theirs
         // if they must. The release queue drops it when no work of this rank is under way.
-        if let Err(failure) = unsafe { self.backend.free(self.handle()) } {
+        if let Err(failure) = unsafe { self.backend.free(self.own.handle) } {
             tracing::warn!(rank = self.rank, %failure, "free failed");
         }
     }
@@ -170,10 +164,7 @@ impl Resource for LocalPart {
     }
 
     fn waits_for_device(&self) -> bool {
-        !matches!(
-            self.kind,
-            ShareKindCode::MEMORY_FILE | ShareKindCode::VMM_FILE_DESCRIPTOR
-        )
+        free_waits_for_device(self.kind)
     }
 }
 

@@ -31,6 +31,14 @@ pub trait Attachment: Send + Sync {
     }
 }
 
+/// Returns whether the free of memory that is shared by this strategy waits for all work on the device.
+pub fn free_waits_for_device(kind: ShareKindCode) -> bool {
+    !matches!(
+        kind,
+        ShareKindCode::MEMORY_FILE | ShareKindCode::VMM_FILE_DESCRIPTOR
+    )
+}
+
 /// One rank's part of a symmetric allocation: its own copy, and the mappings of every peer's.
 pub struct Allocation {
     /// Number of the allocation, the same on all ranks.
@@ -266,9 +274,6 @@ impl Resource for Allocation {
     }
 
     fn waits_for_device(&self) -> bool {
-        !matches!(
-            self.kind,
-            ShareKindCode::MEMORY_FILE | ShareKindCode::VMM_FILE_DESCRIPTOR
-        )
+        free_waits_for_device(self.kind)
     }
 }

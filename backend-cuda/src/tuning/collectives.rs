@@ -13,11 +13,11 @@
 use symmem_core::backend::abi::{AlgorithmCode, CollectiveOperationCode, CollectiveRow};
 use symmem_gpu::tuning::*;
 
-/// Most bytes of a rank's only inbox for pieces. The row that pushes reductions of 4 ranks takes 25 MiB: two pieces from each of 3
-/// peers, for every pair of warps of 128 blocks of 1024 threads.
+/// Most bytes of a rank's only inbox for pieces. The row that pushes reductions of 4 ranks takes 25 MiB: two pieces from
+/// each of 3 peers, for every pair of warps of 128 blocks of 1024 threads.
 pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
-/// The table.
+/// The table. An operation's rows for memory that only its rank knows are an entry of their own, behind the others.
 pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
     (CollectiveOperationCode::REDUCE, &REDUCE),
@@ -30,9 +30,37 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::GATHER, &GATHER),
     (CollectiveOperationCode::SCATTER, &SCATTER),
     (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
+    (CollectiveOperationCode::ALL_REDUCE, &OWN_SUM),
+    (CollectiveOperationCode::REDUCE, &OWN_MEMORY),
+    (CollectiveOperationCode::REDUCE_SCATTER, &OWN_MEMORY),
+    (CollectiveOperationCode::ALL_GATHER, &OWN_MEMORY),
+    (CollectiveOperationCode::ALL_GATHER_V, &OWN_MEMORY),
+    (CollectiveOperationCode::ALL_TO_ALL, &OWN_MEMORY),
+    (CollectiveOperationCode::BROADCAST, &OWN_MEMORY),
+    (CollectiveOperationCode::GATHER, &OWN_MEMORY),
+    (CollectiveOperationCode::SCATTER, &OWN_MEMORY),
 ];
 
-const ALL_REDUCE: [WorldRows; 16] = [
+/// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
+/// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB. Above, the time of pieces was
+/// inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of 2 KiB); twice as
+/// many were not measured, nor more ranks. The inbox has room for the last grid up to 63 ranks, and beyond for one that is
+/// almost as large.
+const OWN_MEMORY: [WorldRows; 3] = [
+    (2, &own_memory(AlgorithmCode::PACKETS, 2 * MIB, 128)),
+    (4, &own_memory(AlgorithmCode::PACKETS, MIB, 64)),
+    (ANY, &own_memory(AlgorithmCode::PACKETS, MIB, 32)),
+];
+const OWN_SUM: [WorldRows; 3] = [
+    (
+        2,
+        &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, 2 * MIB, 128),
+    ),
+    (4, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 64)),
+    (ANY, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32)),
+];
+
+const ALL_REDUCE: [WorldRows; 13] = [
     (2, TWO_LAMPORT),
     (2, TWO),
     (4, FOUR_LAMPORT),
@@ -46,23 +74,7 @@ const ALL_REDUCE: [WorldRows; 16] = [
     (4, FOUR_LAMPORT_LARGE),
     (4, FOUR_LARGE),
     (ANY, ANY_LARGE),
-    (2, OWN_SUM_OF_TWO),
-    (4, OWN_SUM),
-    (ANY, OWN_SUM_OF_MANY),
 ];
-
-/// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
-/// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB. Above, the time of pieces was
-/// inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of 2 KiB); twice as
-/// many were not measured.
-const OWN_MEMORY_OF_TWO: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, 2 * MIB, 128);
-const OWN_SUM_OF_TWO: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, 2 * MIB, 128);
-/// The same for 3 and 4 ranks; not measured.
-const OWN_MEMORY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 64);
-const OWN_SUM: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 64);
-/// For more ranks; not measured. The inbox has room for this grid up to 63 ranks, and beyond for one that is almost as large.
-const OWN_MEMORY_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS, MIB, 32);
-const OWN_SUM_OF_MANY: &[CollectiveRow] = &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32);
 
 /// Multicast for more than 3 ranks, above the sizes for packets. Not measured: multicast has not been run. With
 /// fewer ranks a rank loads little more than it would by multicast. If multicast is not set up, or only
@@ -155,19 +167,14 @@ const ANY_LARGE: &[CollectiveRow] = &[
     row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 256),
 ];
 
-const REDUCE: [WorldRows; 4] = [
-    (
-        ANY,
-        &[
-            row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
-            row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
-            row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
-        ],
-    ),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
-];
+const REDUCE: [WorldRows; 1] = [(
+    ANY,
+    &[
+        row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
+        row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
+        row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
+    ],
+)];
 
 /// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share.
 const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
@@ -184,7 +191,7 @@ const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
     row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
 ];
 
-const REDUCE_SCATTER: [WorldRows; 10] = [
+const REDUCE_SCATTER: [WorldRows; 7] = [
     (2, TWO_SCATTER_LAMPORT),
     (
         2,
@@ -223,14 +230,11 @@ const REDUCE_SCATTER: [WorldRows; 10] = [
     (3, SCATTERED),
     (ANY, MULTICAST),
     (ANY, SCATTERED),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const SCATTERED: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 256)];
 
 /// For 2 ranks, packets have the grids that were best on one H200 (`2026-11-23-small-kernels-1xh200.json`).
-const ALL_GATHER: [WorldRows; 9] = [
+const ALL_GATHER: [WorldRows; 6] = [
     (
         2,
         &[
@@ -274,9 +278,6 @@ const ALL_GATHER: [WorldRows; 9] = [
     (3, GATHERED),
     (ANY, MULTICAST),
     (ANY, GATHERED),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const GATHERED: &[CollectiveRow] = &[
     two_at_once(32 * MIB, AlgorithmCode::PUSH, 64, 128),
@@ -288,7 +289,7 @@ const GATHERED: &[CollectiveRow] = &[
 /// measured. Each rank moves as much as in a push, but half of it by loads, which take more blocks than stores.
 const IN_PLACE: CollectiveRow = row(ALWAYS, AlgorithmCode::SWAP, 32, 512);
 
-const ALL_TO_ALL: [WorldRows; 6] = [
+const ALL_TO_ALL: [WorldRows; 3] = [
     (
         2,
         &[
@@ -338,13 +339,10 @@ const ALL_TO_ALL: [WorldRows; 6] = [
             IN_PLACE,
         ],
     ),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
 ];
 
 /// A pulled broadcast leaves entirely by the root's link; a scattered one leaves by all links.
-const BROADCAST: [WorldRows; 8] = [
+const BROADCAST: [WorldRows; 5] = [
     (
         2,
         &[
@@ -356,9 +354,6 @@ const BROADCAST: [WorldRows; 8] = [
     (3, BROADCAST_LARGE),
     (ANY, MULTICAST),
     (ANY, BROADCAST_LARGE),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
 ];
 const BROADCAST_LARGE: &[CollectiveRow] = &[
     row(512 * KIB, AlgorithmCode::PULL, 32, 512),
@@ -366,31 +361,21 @@ const BROADCAST_LARGE: &[CollectiveRow] = &[
 ];
 
 /// The root's link bounds gather and scatter no matter who moves the bytes, so the other ranks do.
-const GATHER: [WorldRows; 4] = [
-    (
-        ANY,
-        &[
-            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-            row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
-        ],
-    ),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
-];
+const GATHER: [WorldRows; 1] = [(
+    ANY,
+    &[
+        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+        row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
+    ],
+)];
 
-const SCATTER: [WorldRows; 4] = [
-    (
-        ANY,
-        &[
-            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-            row(ALWAYS, AlgorithmCode::PULL, 64, 512),
-        ],
-    ),
-    (2, OWN_MEMORY_OF_TWO),
-    (4, OWN_MEMORY),
-    (ANY, OWN_MEMORY_OF_MANY),
-];
+const SCATTER: [WorldRows; 1] = [(
+    ANY,
+    &[
+        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+        row(ALWAYS, AlgorithmCode::PULL, 64, 512),
+    ],
+)];
 
 /// Blocks per peer, plus the one that announces. With 16 blocks a pair of devices is near the link's rate
 /// (`benches/NOTES.md`), and behind a switch the peers share that rate.
