@@ -273,6 +273,10 @@ impl Round<'_> {
         outcome: Result<(T, Vec<u8>)>,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(T, Vec<Contribution>)> {
+        // The step may have failed because a peer died: a handle whose owner has ended cannot be opened.
+        if let (Err(_), Some(health)) = (&outcome, self.agreement.health.get()) {
+            health.watch_once();
+        }
         let said = match &outcome {
             Ok((_, payload)) => Ok(payload.as_slice()),
             Err(error) => Err(error.to_string()),
