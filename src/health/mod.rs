@@ -5,3 +5,4 @@ pub(crate) mod heartbeat;
 pub(crate) mod host_waits;
 pub(crate) mod record;
 pub(crate) mod watcher;
+pub(crate) mod words;

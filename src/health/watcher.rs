@@ -47,11 +47,10 @@ unsafe impl Send for Health {}
 unsafe impl Sync for Health {}
 
 impl Health {
-    /// Bytes of host memory for the abort word and the wait record.
-    pub const BYTES: u64 = 2 * SIGNAL_STRIDE;
-
-    /// Takes [`Health::BYTES`] zeroed bytes that the device can address. The caller frees them after the last
-    /// kernel has ended and this value is dropped.
+    /// Takes memory for the abort word and the wait record ([`words::allocate`]). The caller frees it after the last kernel
+    /// has ended and this value is dropped.
+    ///
+    /// [`words::allocate`]: crate::health::words::allocate
     pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
         let world = bootstrap.world() as usize;
         Self {

@@ -1,10 +1,10 @@
 //! Teardown of a context: work drains, everything is released, within a few seconds in every case.
 
-use crate::backend::Device;
 use crate::base::error::{Error, Result};
 use crate::base::limits::{DRAIN, GOOD_ORDER};
 use crate::base::lock::lock;
 use crate::health::control::RankState;
+use crate::health::words;
 use crate::rank::context::ContextState;
 use crate::rank::release::{Progress, Resource};
 use crate::rank::side::destroy;
@@ -107,7 +107,7 @@ impl Drop for ContextState {
                 destroy(&self.driver, &stream);
             }
             // SAFETY: no work is left, and nothing else holds them.
-            let _ = unsafe { self.backend.host_free(self.words) };
+            let _ = unsafe { words::free(&self.backend, self.words) };
         }
         if drained && free {
             // SAFETY: dropped once, here; what is dropped after this does not call it.

@@ -10,6 +10,7 @@ use crate::group::selector::Selector;
 use crate::group::state::State;
 use crate::health::control::{ControlBlock, RankState};
 use crate::health::watcher::Health;
+use crate::health::words;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::kinds::{common_kinds, listed_kinds};
 use crate::memory::multicast::object::Multicast;
@@ -426,13 +427,13 @@ impl<'a> Resources<'a> {
             memory: None,
             stream: None,
         };
-        let allocate = |bytes| {
-            backend.host_allocate(bytes).map_err(|failure| {
-                Error::backend(rank, "host_allocate", failure).about(None, bytes)
-            })
+        let failed = |call, bytes| {
+            move |failure| Error::backend(rank, call, failure).about(None, bytes)
         };
-        resources.words = Some(allocate(Health::BYTES)?);
-        resources.memory = Some(allocate(STAGING_BYTES)?);
+        let words = words::allocate(backend);
+        resources.words = Some(words.map_err(failed("host_register", words::bytes()))?);
+        let memory = backend.host_allocate(STAGING_BYTES);
+        resources.memory = Some(memory.map_err(failed("host_allocate", STAGING_BYTES))?);
         let stream = backend.stream_create();
         resources.stream =
             Some(stream.map_err(|failure| Error::backend(rank, "stream_create", failure))?);
@@ -450,10 +451,12 @@ impl<'a> Resources<'a> {
 
 impl Drop for Resources<'_> {
     fn drop(&mut self) {
-        let memory = [self.words.take(), self.memory.take()];
         // SAFETY: made by `new`, and not used yet. A failure cannot be handled here.
         unsafe {
-            for memory in memory.into_iter().flatten() {
+            if let Some(words) = self.words.take() {
+                let _ = words::free(self.backend, words);
+            }
+            if let Some(memory) = self.memory.take() {
                 let _ = self.backend.host_free(memory);
             }
             if let Some(stream) = self.stream.take() {

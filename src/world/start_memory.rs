@@ -4,7 +4,7 @@ use crate::backend::CallResult;
 use crate::base::names::SignalPlacement;
 use crate::group::selector::{Selector, rows_of};
 use crate::group::slots::Layout;
-use crate::health::watcher::Health;
+use crate::health::words;
 use crate::memory::pad::{HostPad, SignalPad};
 use crate::memory::staging::STAGING_BYTES;
 use crate::world::configuration::BackendSource;
@@ -86,7 +86,7 @@ impl StartMemory {
         let slots = self.slots.parts();
         parts.extend(slots.map(|(name, bytes)| part(true, name, bytes)));
         parts.push(part(false, "staging of host copies", STAGING_BYTES));
-        parts.push(part(false, "abort word and wait record", Health::BYTES));
+        parts.push(part(false, "abort word and wait record", words::bytes()));
         parts.push(part(false, "signal words on the host", self.host_words));
         parts.retain(|part| part.bytes > 0);
         parts

@@ -1,7 +1,9 @@
 //! Teardown: with waits that nobody satisfies, in any order of drops, with peers that die meanwhile, over a driver that
 //! is stuck, and what is left behind.
 
-use crate::support::{Member, Plan, Setting, however_memory_is_shared, wherever_signals_live};
+use crate::support::{
+    Member, Plan, Rank, Setting, however_memory_is_shared, wherever_signals_live,
+};
 use rstest::rstest;
 use rstest_reuse::apply;
 use std::collections::BTreeSet;
@@ -53,8 +55,42 @@ pub fn role(role: &str, member: &Member) {
             drop(result);
             member.say("dropped", start.elapsed().as_millis());
         }
+        "reset" => {
+            let communicator = member.join();
+            member.ready();
+            reset_device(member);
+            // The watcher looks at its words every 50 ms.
+            std::thread::sleep(Duration::from_millis(300));
+            member.say("watched", communicator.check().is_ok());
+            // As a program does that ends without leaving.
+            std::mem::forget(communicator);
+        }
         _ => panic!("no such role: {role}"),
     }
+}
+
+/// Resets this rank's device, as `cudaDeviceReset` does.
+fn reset_device(member: &Member) {
+    let libraries = member.setting.libraries().expect("a fake driver");
+    // SAFETY: the library is the one that the communicator has opened, and the symbol has this signature.
+    let code = unsafe {
+        let library = libloading::Library::new(libraries.join("libcuda.so.1")).expect("opened before");
+        let reset: libloading::Symbol<unsafe extern "C" fn(i32) -> i32> =
+            library.get(b"cuDevicePrimaryCtxReset_v2").expect("exported");
+        reset(member.rank as i32)
+    };
+    assert_eq!(code, 0);
+}
+
+#[rstest]
+fn a_device_that_is_reset_under_a_communicator_does_not_crash_the_process(
+    #[values(Setting::Cuda, Setting::CudaWithHostSignals)] setting: Setting,
+) {
+    let mut world = Plan::new("teardown/reset", 2, setting).start();
+    world.ready().go();
+    world.expect("watched");
+    // The driver keeps what the ranks did not free.
+    world.ranks.iter_mut().for_each(Rank::ends_well);
 }
 
 /// Drops the parts of a communicator in every order, with work done and with work under way.

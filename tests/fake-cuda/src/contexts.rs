@@ -9,6 +9,7 @@ api! {
     fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](ordinal: c_int) {
         contexts::release(ordinal)
     }
+    fn [cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2](ordinal: c_int) { contexts::reset(ordinal) }
     fn [cuDevicePrimaryCtxGetState](ordinal: c_int, flags: Option<&mut u32>, active: Option<&mut c_int>) {
         contexts::is_retained(ordinal, flags, active)
     }

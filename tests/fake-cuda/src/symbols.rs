@@ -26,7 +26,7 @@ symbols! {
         cuDeviceGetAttribute cuDeviceTotalMem_v2 cuDeviceCanAccessPeer cuDeviceGetP2PAttribute
         cuDeviceGetName cuDeviceGetPCIBusId;
     contexts: cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
-        cuDevicePrimaryCtxGetState cuCtxSetCurrent cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2
+        cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 cuDevicePrimaryCtxGetState cuCtxSetCurrent cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2
         cuCtxGetDevice cuCtxGetStreamPriorityRange cuCtxSynchronize cuCtxEnablePeerAccess
         cuCtxDisablePeerAccess;
     allocations: cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemHostAlloc cuMemFreeHost

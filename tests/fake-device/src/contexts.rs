@@ -86,6 +86,20 @@ pub fn set_current(context: u64) -> Result {
     Ok(())
 }
 
+/// Destroys what is in a primary context, however many references there are. Pinned host memory is not mapped any more.
+pub fn reset(ordinal: c_int) -> Result {
+    let device = device(ordinal)?;
+    let mut driver = driver()?;
+    if let Some(&handle) = driver.primary.get(&device) {
+        if let Some(context) = driver.contexts.get_mut(&handle) {
+            context.lost.get_or_insert(Code::CONTEXT_IS_DESTROYED);
+            context.dead.store(true, Ordering::Release);
+        }
+        memory::drop_host_allocations(&mut driver, handle);
+    }
+    Ok(())
+}
+
 /// Releases a reference to a primary context. Releasing the last one frees everything in the context.
 pub fn release(ordinal: c_int) -> Result {
     let device = device(ordinal)?;

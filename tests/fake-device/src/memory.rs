@@ -300,6 +300,13 @@ fn may_touch(
     }
 }
 
+/// Unmaps the pinned host memory that was allocated in `context`.
+pub(crate) fn drop_host_allocations(driver: &mut Driver, context: u64) {
+    crate::driver::take(&mut driver.memory.ranges, |range| {
+        range.context == context && range.kind() == Kind::HostAllocation
+    });
+}
+
 /// Removes the memory that was made in `context`, which is being released, and returns what there was.
 pub(crate) fn drop_context(driver: &mut Driver, context: u64) -> Vec<(Kind, usize)> {
     // Mappings at reserved addresses belong to the process, not to a context.
