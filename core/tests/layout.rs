@@ -72,8 +72,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         ReduceLamportArguments {
             group, inboxes, sources, destination, count, counters, part_bytes, element, reduce,
-            reserved
+            reserved, pair
         }
+        LamportPair { source, sent, inbox, peer_inbox }
         MulticastArguments {
             group, slots, source, destination, sources, destinations, count, element, reduce, load,
             store

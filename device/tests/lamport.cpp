@@ -28,6 +28,12 @@ bool is_nan(const PlainType& plain, uint64 bits) {
   return std::isnan(defined(plain.exponent, plain.mantissa, plain.type == ElementType::f8_e4m3, static_cast<uint32>(bits)));
 }
 
+LamportPair pair_of(const ReduceLamportArguments& arguments) {
+  if (arguments.group.world != 2) return {};
+  const uint32 rank = arguments.group.rank, peer = 1 - rank;
+  return {arguments.sources[rank], arguments.sources[peer], arguments.inboxes[rank], arguments.inboxes[peer]};
+}
+
 // The inboxes of all ranks.
 struct Inboxes {
   uint32 part_bytes;
@@ -118,6 +124,7 @@ struct Call {
     for (uint32 member = 0; member < world.ranks; ++member) {
       arguments.sources[member] = inputs[rank].at(scatters ? member * share : 0);
     }
+    arguments.pair = pair_of(arguments);
     arguments.destination = destination(rank).at();
     arguments.count = count;
     arguments.element = static_cast<uint32>(kernels.plain.type);
@@ -190,6 +197,7 @@ void waits_end() {
       arguments.destination = memory.at(16);
       arguments.count = 4;
       arguments.reduce = 1;
+      arguments.pair = pair_of(arguments);
       std::thread host([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);

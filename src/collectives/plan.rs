@@ -547,6 +547,7 @@ impl Shape<'_> {
             element,
             reduce,
             reserved: 0,
+            pair: LamportPair::default(),
         };
         header.complete(&mut arguments.group);
         for peer in 0..self.world {
@@ -554,6 +555,7 @@ impl Shape<'_> {
             arguments.sources[peer] = self.source.at(rank, start);
         }
         inbox::fill_lamport(&mut arguments, inboxes);
+        arguments.pair = arguments.pair_of();
         arguments
     }
 }

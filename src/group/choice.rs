@@ -62,7 +62,7 @@ pub struct Constraints {
 pub struct Choice {
     /// The algorithm; never [`AlgorithmCode::AUTOMATIC`].
     pub(crate) algorithm: AlgorithmCode,
-    /// Blocks of the grid; 0 if no kernel takes part.
+    /// Blocks of the grid; 0 if no kernel takes part. With the copy engine, a kernel may copy this rank's own part.
     pub blocks: u32,
     /// Threads of a block; 0 if no kernel takes part.
     pub threads: u32,

@@ -240,10 +240,14 @@ impl Selector {
     ) -> std::result::Result<Choice, String> {
         let row = self.row(query, constraints)?;
         let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
+            let (blocks, threads) = match row.algorithm {
+                AlgorithmCode::COPY_ENGINE => (row.blocks, row.threads),
+                _ => (0, 0),
+            };
             return Ok(Choice {
                 algorithm: row.algorithm,
-                blocks: 0,
-                threads: 0,
+                blocks,
+                threads,
                 concurrent: constraints.concurrent.unwrap_or(row.concurrent),
             });
         };

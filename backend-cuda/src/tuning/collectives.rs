@@ -95,8 +95,8 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
     row(32 * KIB, AlgorithmCode::LAMPORT, 32, 64),
     row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
     row(128 * KIB, AlgorithmCode::LAMPORT, 64, 128),
-    row(256 * KIB, AlgorithmCode::LAMPORT, 128, 128),
-    row(512 * KIB, AlgorithmCode::LAMPORT, 128, 256),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 32, 512),
+    row(MIB, AlgorithmCode::LAMPORT, 64, 512),
     row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
 ];
 
@@ -128,7 +128,8 @@ const TWO: &[CollectiveRow] = &[
     row(128 * KIB, AlgorithmCode::PACKETS, 64, 128),
     row(256 * KIB, AlgorithmCode::PACKETS, 32, 512),
     row(MIB, AlgorithmCode::TWO_SHOT, 64, 128),
-    row(128 * MIB, AlgorithmCode::TWO_SHOT, 128, 512),
+    row(16 * MIB, AlgorithmCode::TWO_SHOT, 128, 512),
+    row(64 * MIB, AlgorithmCode::TWO_SHOT, 96, 512),
     row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 512),
 ];
 
@@ -246,11 +247,11 @@ const ALL_GATHER: [WorldRows; 6] = [
             row(32 * KIB, AlgorithmCode::PACKETS, 4, 512),
             row(64 * KIB, AlgorithmCode::PACKETS, 32, 128),
             row(128 * KIB, AlgorithmCode::PACKETS, 32, 256),
-            row(256 * KIB, AlgorithmCode::PACKETS, 32, 512),
+            row(512 * KIB, AlgorithmCode::PACKETS, 32, 512),
             row(MIB, AlgorithmCode::PACKETS, 64, 512),
             row(16 * MIB, AlgorithmCode::PUSH, 64, 128),
             row(128 * MIB, AlgorithmCode::PUSH, 64, 512),
-            copies(ALWAYS),
+            copies_to_peers(ALWAYS),
         ],
     ),
     (
@@ -282,7 +283,7 @@ const ALL_GATHER: [WorldRows; 6] = [
 const GATHERED: &[CollectiveRow] = &[
     two_at_once(32 * MIB, AlgorithmCode::PUSH, 64, 128),
     two_at_once(256 * MIB, AlgorithmCode::PUSH, 128, 256),
-    copies(ALWAYS),
+    copies_to_peers(ALWAYS),
 ];
 
 /// The row for in-place calls: swap works only in place, and is the only algorithm with barriers that does. Not
@@ -301,11 +302,11 @@ const ALL_TO_ALL: [WorldRows; 3] = [
             row(32 * KIB, AlgorithmCode::PACKETS, 4, 512),
             row(64 * KIB, AlgorithmCode::PACKETS, 32, 128),
             row(128 * KIB, AlgorithmCode::PACKETS, 32, 256),
-            row(256 * KIB, AlgorithmCode::PACKETS, 32, 512),
+            row(512 * KIB, AlgorithmCode::PACKETS, 32, 512),
             row(MIB, AlgorithmCode::PACKETS, 64, 512),
             row(16 * MIB, AlgorithmCode::PUSH, 64, 128),
             row(128 * MIB, AlgorithmCode::PUSH, 64, 512),
-            copies(ALWAYS),
+            copies_to_peers(ALWAYS),
             IN_PLACE,
         ],
     ),
@@ -321,7 +322,7 @@ const ALL_TO_ALL: [WorldRows; 3] = [
             row(512 * KIB, AlgorithmCode::PACKETS, 64, 256),
             two_at_once(32 * MIB, AlgorithmCode::PUSH, 64, 256),
             two_at_once(256 * MIB, AlgorithmCode::PUSH, 128, 256),
-            copies(ALWAYS),
+            copies_to_peers(ALWAYS),
             IN_PLACE,
         ],
     ),
@@ -335,7 +336,7 @@ const ALL_TO_ALL: [WorldRows; 3] = [
             row(512 * KIB, AlgorithmCode::PACKETS, 64, 256),
             two_at_once(32 * MIB, AlgorithmCode::PUSH, 64, 256),
             two_at_once(256 * MIB, AlgorithmCode::PUSH, 128, 256),
-            copies(ALWAYS),
+            copies_to_peers(ALWAYS),
             IN_PLACE,
         ],
     ),

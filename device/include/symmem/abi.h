@@ -223,6 +223,15 @@ struct ReducePacketArguments {
   uint32 reserved;
 };
 
+// Addresses of a reduction in Lamport packets in a group of two, again, but beside each other: a small kernel's latency is
+// that of its first arguments, and one cache line holds these.
+struct LamportPair {
+  uint64 source;      // the elements that this rank reduces
+  uint64 sent;        // those that the peer reduces
+  uint64 inbox;       // this rank's
+  uint64 peer_inbox;
+};
+
 // A reduction in Lamport packets: member p receives `count` elements from `sources[p]` of every member and reduces them;
 // this rank's result goes to `destination`. An inbox has lamport_buffers buffers of one part per peer, numbered without
 // the owner. All of it is zero before the first call.
@@ -237,6 +246,7 @@ struct ReduceLamportArguments {
   uint32 element;     // an ElementType
   uint32 reduce;      // a ReduceOperation
   uint32 reserved;
+  LamportPair pair;   // zeros in other groups
 };
 constexpr uint32 lamport_buffers = 2;
 
@@ -433,7 +443,8 @@ SYMMEM_ASSERT_OFFSET(ReducePacketArguments, destinations, 1288);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, counts, 1864);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, element, 2440);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, two_shot, 2448);
-static_assert(sizeof(ReduceLamportArguments) == 712 + 2 * 576 + 40, "ReduceLamportArguments changed size");
+static_assert(sizeof(LamportPair) == 32, "LamportPair changed size");
+static_assert(sizeof(ReduceLamportArguments) == 712 + 2 * 576 + 40 + 32, "ReduceLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, sources, 1288);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, destination, 1864);

@@ -69,6 +69,8 @@
 //   publish_taken(word, value)  a relaxed store of a flag that says only that data was read. It is ordered after
 //                               this warp's loads before a warp_barrier, if their values were used. It covers no
 //                               stores and waits for none
+//   publish_entered(word, value)   a store of a flag in a kernel that has stored nothing yet: it covers what the kernels
+//                               for which wait_for_prerequisites waited have stored in this device's memory
 //   load_flag(word)             a load of the flag in a polling loop
 //   acquire_flag(word)          system acquire, after load_flag has seen the value. The word must hold the value
 //                               of a publish_flag, or a later value from the same rank

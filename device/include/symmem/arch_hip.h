@@ -291,6 +291,9 @@ SYMMEM_DEVICE void release_and_store(Word* word, Word value) {
 SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { release_and_store(word, value); }
 SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) { release_and_store(word, value); }
 
+// A release: the L2 may hold what earlier kernels stored, and peers do not read through it.
+SYMMEM_DEVICE void publish_entered(uint32* word, uint32 value) { release_and_store(word, value); }
+
 // Poll relaxed and acquire once: each acquire invalidates the caches.
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 

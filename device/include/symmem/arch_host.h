@@ -408,6 +408,7 @@ SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
 }
 
 SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { publish_flag(word, value); }
+SYMMEM_DEVICE void publish_entered(uint32* word, uint32 value) { publish_flag(word, value); }
 
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 

@@ -10,6 +10,13 @@ namespace symmem {
 // may start once every block has heard from the blocks that it waits for: Members::barrier and packets see to it. So at most one kernel of a stream lacks peers that are resident.
 SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
+// What a block tells its peers by a barrier, besides that it has come.
+enum class Tells : uint32 {
+  entered,  // what its stream's earlier kernels stored in this rank's own memory; this kernel has stored nothing
+  taken,    // that it has read their data; since it entered, it has stored nothing that they access
+  stored,   // all that it has stored
+};
+
 // The members of a call, as this rank numbers them, and this thread's waits for them.
 class Group {
  public:
@@ -52,12 +59,21 @@ class Members : public Group {
     return arch::per_thread(group_.slots[member] + arch::block_index() * slot_bytes);
   }
 
-  // Waits for the same block of every member. Called by every thread. If it returns true, this block sees what those
-  // blocks, and their members' earlier kernels, stored before. Returns false if a wait gave up.
-  SYMMEM_DEVICE bool barrier() {
+  // Waits for the same block of every member. Called by every thread. If it returns true, this block sees what the
+  // others tell. Returns false if a wait gave up.
+  SYMMEM_DEVICE bool barrier(Tells tells) {
+    // A block that has only read needs none, but a reduction knows that only at run time.
+    if (tells != Tells::entered) arch::release_wave();
     return barrier([&](uint32 epoch, uint32 first, uint32 stride) {
       for (uint32 step = first + 1; step < world(); step += stride) {
-        arch::publish_flag(pointer<uint32>(slot(after(step)) + slot_words + rank() * 4), epoch);
+        uint32* word = pointer<uint32>(slot(after(step)) + slot_words + rank() * 4);
+        if (tells == Tells::entered) {
+          arch::publish_entered(word, epoch);
+        } else if (tells == Tells::taken) {
+          arch::publish_taken(word, epoch);
+        } else {
+          arch::publish_flag(word, epoch);
+        }
       }
     });
   }
@@ -67,7 +83,6 @@ class Members : public Group {
   template <class Raise>
   SYMMEM_DEVICE bool barrier(Raise raise) {
     const uint32 epoch = ++barriers_;
-    arch::release_wave();
     arch::block_barrier();
     const uint32 first = arch::thread_index();
     const uint32 stride = arch::thread_count();
@@ -115,14 +130,14 @@ class Members : public Group {
   // Clears the region between two barriers: before the first, all packets have been received; after the second, all
   // members have cleared.
   SYMMEM_DEVICE bool clear_packets() {
-    if (!barrier()) return false;
+    if (!barrier(Tells::stored)) return false;
     const uint64 begin = region(rank());
     for (uint64 offset = arch::per_thread(arch::thread_index()) * 16; offset + 16 <= group_.packet_bytes;
          offset += arch::thread_count() * 16) {
       arch::store(pointer<arch::Vector16>(begin + offset), arch::Vector16{});
     }
     uses_ = 0;
-    return barrier();
+    return barrier(Tells::stored);
   }
 
   const uint64 own_;

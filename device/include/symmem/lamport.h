@@ -23,6 +23,8 @@
 
 namespace symmem {
 
+// Reads of a counter, some milliseconds, for which a wait that gave up waits for this device's other blocks.
+constexpr uint32 most_polls_for_blocks = 4096;
 // Number of peers whose packets are polled together.
 constexpr int lamport_peers = 7;
 
@@ -66,9 +68,9 @@ class LamportInboxes {
       : arguments_(arguments),
         group_(group),
         thread_(arch::block_index() * arch::thread_count() + arch::thread_index()),
-        own_(arguments.inboxes[group.rank()]) {
+        own_(fixed_world == 2 ? arguments.pair.inbox : arguments.inboxes[group.rank()]) {
     const uint32 next = group.after(1);
-    next_ = arguments.inboxes[next] + offset_at(next);
+    next_ = fixed_world == 2 ? arguments.pair.peer_inbox : arguments.inboxes[next] + offset_at(next);
   }
 
   SYMMEM_DEVICE uint32 world() const { return fixed_world != 0 ? fixed_world : group_.world(); }
@@ -78,11 +80,11 @@ class LamportInboxes {
   SYMMEM_DEVICE uint32 threads() const { return arch::block_count() * arch::thread_count(); }
 
   // Loads the counters. Called by every thread, before it sends. Returns false if an earlier wait gave up; then it must
-  // not send.
+  // not send. The loads are plain, by which a block asks the L2 once: every warp's load of one word would take 1 ns there.
   SYMMEM_DEVICE bool begin() {
     const uint32* counters = pointer<const uint32>(arguments_.counters);
     buffer_ = arch::load(counters);
-    return arch::load_relaxed(counters + 2) == 0;
+    return arch::load(counters + 2) == 0;
   }
 
   // Store a packet at the next member, or at a given one.
@@ -100,8 +102,8 @@ class LamportInboxes {
     if (arch::thread_index() != 0) return;
     uint32* counters = pointer<uint32>(arguments_.counters);
     if (arch::arrive_taken(counters + 1) + 1 != arch::block_count()) return;
-    // The last block: all that have sent know the buffer.
-    arch::store(counters, buffer_ ^ 1);
+    // The last block: all threads have loaded the counters.
+    arch::publish_taken(counters, buffer_ ^ 1);
     arch::reset(counters + 1);
   }
 
@@ -166,7 +168,11 @@ class LamportInboxes {
   SYMMEM_DEVICE bool gives_up(uint32 peer) const {
     const uint32 member = peer < group_.rank() ? peer : peer + 1;
     if (!group_.waiter().gives_up(group_.kind(), group_.number(member), group_.channel(), 1, 0)) return false;
-    arch::store_relaxed(pointer<uint32>(arguments_.counters) + 2, 1u);
+    uint32* counters = pointer<uint32>(arguments_.counters);
+    // Not before the last block has loaded the counters, unless it does not come.
+    for (uint32 polls = most_polls_for_blocks; polls != 0 && arch::load_flag(counters) == buffer_; --polls) arch::pause();
+    arch::acquire_flag(counters);
+    arch::store_relaxed(counters + 2, 1u);
     return true;
   }
 

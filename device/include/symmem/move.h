@@ -21,13 +21,13 @@ SYMMEM_DEVICE void between_barriers(const MoveArguments& arguments, Move move) {
   const Share share = {block / concurrent, (blocks - lane + concurrent - 1) / concurrent};
   enter_collective();
   Members members(arguments.group);
-  if (members.barrier()) {
+  if (members.barrier(Tells::entered)) {
     for (uint32 copy = lane; copy < arguments.copies; copy += concurrent) {
       const uint64 destination = arguments.destinations[copy];
       const uint64 source = arguments.sources[copy];
       if (destination != source) move(destination, source, arguments.bytes[copy], share);
     }
-    members.barrier();
+    members.barrier(Tells::stored);
   }
   members.leave();
 }

@@ -154,6 +154,7 @@ SYMMEM_DEVICE void end_raises() {}
 // A group barrier with the same words, epochs and waits as Members::barrier, except that it raises all words at once.
 // Multicast and other collectives may therefore share the slots.
 SYMMEM_DEVICE bool multicast_barrier(Members& members, const MulticastArguments& arguments, bool stored_at_peers) {
+  arch::release_wave();
   return members.barrier([&](uint32, uint32, uint32) { raise_at_all(arguments, stored_at_peers); });
 }
 

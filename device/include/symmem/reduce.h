@@ -147,19 +147,28 @@ SYMMEM_DEVICE void reduce(const ReduceArguments& arguments, const Operation& ope
   Reduction<Element, Operation>{arguments, operation}.run();
 }
 
+SYMMEM_DEVICE bool stores_at_peers(const ReduceArguments& arguments) {
+  uint64 any = 0;
+  SYMMEM_ROLLED
+  for (uint32 member = 0; member < arguments.group.world; ++member) {
+    if (member != arguments.group.rank) any |= arguments.destinations[member];
+  }
+  return any != 0;
+}
+
 // Reduces as ReduceArguments says. Called by every thread of every block. Addresses are multiples of an element's size.
 template <ElementType type>
 SYMMEM_DEVICE void collective_reduce(const ReduceArguments& arguments) {
   using Element = typename ElementOf<type>::Type;
   enter_collective();
   Members members(arguments.group);
-  if (members.barrier()) {
+  if (members.barrier(Tells::entered)) {
     if (is_sum(arguments.reduce)) {
       reduce<Element>(arguments, Sum(arguments.reduce));
     } else {
       reduce<Element>(arguments, Selection(arguments.reduce));
     }
-    members.barrier();
+    members.barrier(stores_at_peers(arguments) ? Tells::stored : Tells::taken);
   }
   members.leave();
 }

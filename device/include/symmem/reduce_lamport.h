@@ -53,8 +53,8 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   const uint32 vectors = static_cast<uint32>(arguments.count * sizeof(typename Element::Bits) / 16);
   const uint32 place = inboxes.thread();
   const uint32 stride = inboxes.threads();
-  const uint64 mine = arguments.sources[rank] + place * 16ull;
-  const uint64 sent = arguments.sources[group.after(1)] + place * 16ull;
+  const uint64 mine = (fixed_world == 2 ? arguments.pair.source : arguments.sources[rank]) + place * 16ull;
+  const uint64 sent = arguments.pair.sent + place * 16ull;
   const uint64 destination = arguments.destination + place * 16ull;
   arch::wait_for_prerequisites();
   // The sources first: their loads wait for nothing.

@@ -125,12 +125,12 @@ SYMMEM_DEVICE void collective_reduce_push(const ReducePushArguments& arguments) 
   enter_collective();
   Members members(arguments.reduce.group);
   const bool barriers = arguments.barriers != 0;
-  if (barriers && !members.barrier()) return;
+  if (barriers && !members.barrier(Tells::entered)) return;
   const bool done = is_sum(arguments.reduce.reduce)
                         ? push_and_take<Element>(arguments, members, Sum(arguments.reduce.reduce))
                         : push_and_take<Element>(arguments, members, Selection(arguments.reduce.reduce));
   if (!barriers || !arch::block_all(done)) return;
-  members.barrier();
+  members.barrier(Tells::stored);
   members.leave();
 }
 

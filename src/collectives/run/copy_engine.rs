@@ -29,6 +29,8 @@ use crate::group::slots::{Header, Steps};
 const WAITING_THREADS: u32 = 128;
 /// Bytes of a part from which forking to other streams pays: a link moves them in a few microseconds.
 const WORTH_FORKING: u64 = 1 << 20;
+/// Bytes of a kernel's vectors. It copies far more slowly if source and destination lie differently to them.
+const VECTOR: u64 = 16;
 /// Copies are cut at multiples of this many bytes, so that both parts are aligned as the whole is.
 const CUT: u64 = 16;
 
@@ -47,6 +49,8 @@ pub struct Engine<'a> {
     pub stream: RawStream,
     /// Number of peers to copy to at once so that the links are busy; the same on all members.
     pub fanout: u32,
+    /// Blocks and threads of the kernel that copies this rank's own part; without blocks, a copy engine does.
+    pub own_grid: [u32; 2],
 }
 
 /// Number of streams of a call. The lanes are the same on all members.
@@ -216,10 +220,16 @@ impl Engine<'_> {
         if bytes == 0 || destination == source {
             return Ok(());
         }
-        let transfer = Transfer {
+        let mut transfer = Transfer {
             direction,
             ..Transfer::by_engine(destination, source, bytes)
         };
+        let [blocks, threads] = self.own_grid;
+        let vectors = destination.0.wrapping_sub(source.0).is_multiple_of(VECTOR);
+        if direction == DirectionCode::LOCAL && blocks > 0 && vectors {
+            transfer.row.method = MethodCode::VECTOR;
+            (transfer.row.blocks, transfer.row.threads) = (blocks, threads);
+        }
         // SAFETY: guaranteed by the caller.
         unsafe { self.backend.transfer(&transfer, stream) }
     }

@@ -84,8 +84,10 @@ impl Queue {
             in_place,
             parts,
         };
-        // Copies by the copy engine alone wait with one block, which always has room.
-        let waits_as_grid = choice.algorithm == AlgorithmCode::VENDOR || choice.blocks > 0;
+        // Copies by the copy engine wait with one block, which always has room; a kernel that copies the own part waits for
+        // no peer.
+        let waits_as_grid = choice.algorithm != AlgorithmCode::COPY_ENGINE
+            || request.operation == CollectiveOperationCode::ALL_REDUCE;
         let sequence = membership.sequence(options.channel);
         if waits_as_grid {
             self.admit(request.name, sequence)?;
@@ -161,6 +163,7 @@ impl Queue {
             whole: membership.whole,
             stream: submit.stream(),
             fanout: world.capabilities.fanout,
+            own_grid: [0, 0],
         };
         // SAFETY: as in `Run::submit`.
         let enqueued = unsafe { engine.barrier() };
@@ -262,6 +265,7 @@ impl Run<'_, '_> {
             whole: membership.whole,
             stream,
             fanout: world.capabilities.fanout,
+            own_grid: [choice.blocks, choice.threads],
         };
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(stream) }?;

@@ -453,9 +453,40 @@ pub struct ReduceLamportArguments {
     pub reduce: ReduceOpCode,
     /// Zero.
     pub reserved: u32,
+    /// The addresses that a group of two uses, from [`ReduceLamportArguments::pair_of`]; zeros in other groups.
+    pub pair: LamportPair,
+}
+
+/// Addresses of a reduction in Lamport packets in a group of two, again, but beside each other: a small kernel's latency is
+/// that of its first arguments, and one cache line holds these.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LamportPair {
+    /// The elements that this rank reduces.
+    pub source: DeviceAddress,
+    /// The elements that the peer reduces.
+    pub sent: DeviceAddress,
+    /// This rank's inbox.
+    pub inbox: DeviceAddress,
+    /// The peer's inbox.
+    pub peer_inbox: DeviceAddress,
 }
 
 impl ReduceLamportArguments {
+    /// Returns what `pair` must be.
+    pub fn pair_of(&self) -> LamportPair {
+        let own = self.group.rank as usize;
+        if self.group.world != 2 || own > 1 {
+            return LamportPair::default();
+        }
+        LamportPair {
+            source: self.sources[own],
+            sent: self.sources[1 - own],
+            inbox: self.inboxes[own],
+            peer_inbox: self.inboxes[1 - own],
+        }
+    }
+
     /// Returns whether Lamport packets can carry a reduction: they need a word that cannot be data.
     pub const fn can_carry(element: ElementTypeCode, reduce: ReduceOpCode) -> bool {
         matches!(

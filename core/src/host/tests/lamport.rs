@@ -31,11 +31,13 @@ fn call(
         element,
         reduce,
         reserved: 0,
+        pair: LamportPair::default(),
     };
     for member in 0..world {
         arguments.inboxes[member as usize] = rank.at(member, INBOX);
         arguments.sources[member as usize] = rank.at(rank.rank, INPUT);
     }
+    arguments.pair = arguments.pair_of();
     arguments
 }
 

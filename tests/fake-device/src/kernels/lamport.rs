@@ -50,6 +50,13 @@ fn check_call(launch: &Launch, arguments: &ReduceLamportArguments, world: usize)
     let prefix = size.map_or_else(String::new, |small| format!("{}_", small.name));
     let prefix = format!("symmem_reduce_lamport_{prefix}");
     check_element(launch, &prefix, arguments.element);
+    if arguments.pair != arguments.pair_of() {
+        violation(format!(
+            "{name} is given {:?} for {:?}",
+            arguments.pair,
+            arguments.pair_of()
+        ));
+    }
     let Some(Small { each, pair, .. }) = size else {
         return;
     };

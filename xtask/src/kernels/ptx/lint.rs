@@ -15,6 +15,7 @@
 //! - Warps come to the block's barriers whole: right after a barrier of the warp, and to the aligned form. Blocks whose
 //!   warps came in parts went on without a thread that still polled; see `arch_ptx.h`.
 //! - Bulk stores are complete, not only read, before a release and before the end.
+//! - A flag that says only that a kernel has entered is stored without a fence, so the kernel has stored nothing before.
 //! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
 //!   fence, since the members' own addresses access the same memory.
 //! - No local memory, and none of the assembler's C75xx warnings (serialized asynchronous instructions).
@@ -41,6 +42,9 @@ const ANSWERED: &str = "answered";
 /// The tag of flags raised at all members that cover only stores to this device's memory, for which a release at device
 /// scope is enough (arch::multicast_raise).
 const OWN_MEMORY: &str = "own_memory";
+
+/// The tag of flags that cover only what earlier kernels stored (arch::publish_entered).
+const ENTERED: &str = "entered";
 
 /// Lints one file, or the committed artefacts.
 pub fn run(file: Option<&Path>) -> Result<()> {
@@ -235,6 +239,8 @@ const ALIASES_UNFENCED: u8 = 16;
 const DEPENDENTS_STARTED: u8 = 32;
 /// Another thread of the block may be waiting for a peer.
 const PEERS_AWAITED: u8 = 64;
+/// The kernel may have stored in global memory, other than flags that say that it has entered.
+const STORED: u8 = 128;
 
 fn entry_facts(function: &Function, peers: &Waits) -> u8 {
     let waits = function
@@ -306,6 +312,9 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
     }
     if touches_global(statement) {
         facts |= ALIASES_UNFENCED;
+        if statement.operation() != "ld" && !has_entered(statement) {
+            facts |= STORED;
+        }
     }
     if statement.predicated {
         return facts; // a predicated instruction may not execute, so it clears nothing
@@ -328,6 +337,10 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
         facts &= !STORES_INCOMPLETE;
     }
     facts
+}
+
+fn has_entered(statement: &Statement) -> bool {
+    statement.tag.as_deref() == Some(ENTERED)
 }
 
 fn starts_dependents(statement: &Statement) -> bool {
@@ -394,6 +407,9 @@ fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
     }
     if statement.mnemonic.starts_with("multimem.red") && facts & ALIASES_UNFENCED != 0 {
         return Some("flags are raised at all members without fence.proxy.alias in front");
+    }
+    if has_entered(statement) && facts & STORED != 0 {
+        return Some("a flag without a fence, in a kernel that may have stored before");
     }
     let ends = matches!(statement.operation(), "ret" | "exit");
     if ends && facts & PREREQUISITES_PENDING != 0 {
@@ -477,6 +493,21 @@ mod tests {
             complaints("atom.relaxed.gpu.global.add.u32 %r1, [%rd1], 1; /* arrivals */").is_empty()
         );
         assert!(complaints("atom.shared.add.u32 %r1, [%r2], 1;").is_empty());
+    }
+
+    #[test]
+    fn catches_a_flag_without_a_fence_in_a_kernel_that_has_stored() {
+        let flag = "st.relaxed.sys.global.u32 [%rd1], %r1; /* entered */\n";
+        let store = "st.global.b32 [%rd2], %r1;\n";
+        catches(&format!("{store}{flag}"), "without a fence");
+        catches(&format!("@%p1 {store}{flag}"), "without a fence");
+        catches(
+            &format!("red.relaxed.sys.global.add.u32 [%rd2], 1;\n{flag}"),
+            "without a fence",
+        );
+        // A second peer's flag is none, nor is what comes after.
+        assert!(complaints(&format!("{flag}{flag}{store}")).is_empty());
+        assert!(complaints(&format!("ld.global.b32 %r1, [%rd2];\n{flag}")).is_empty());
     }
 
     #[test]

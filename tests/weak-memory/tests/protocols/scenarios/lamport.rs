@@ -44,7 +44,8 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .longs(&[results[rank], count as u64, counters[rank]])
                 .words(&[PART_BYTES as u32])
                 .words(&SUM_OF_F32)
-                .words(&[0]);
+                .words(&[0])
+                .longs(&[data[rank], data[rank], inboxes[rank], inboxes[1 - rank]]);
             world.launch(rank, kernel, BLOCKS, FEW, arguments);
             let sum = numbers(&|at| (0..RANKS).map(|each| number(at, each, round)).sum());
             expected.push((results[rank], sum));
