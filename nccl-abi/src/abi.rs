@@ -34,6 +34,15 @@ impl Config {
     }
 }
 
+/// `ncclTeam_t` of `nccl_device.h`, the same from 2.28 to 2.32. C passes it by value.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Team {
+    ranks: c_int,
+    rank: c_int,
+    stride: c_int,
+}
+
 /// Returns the text of a code.
 pub fn text(code: Code) -> &'static std::ffi::CStr {
     match code {

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use symmem::{CollectiveOperation, ElementType, ReduceOp};
 
 /// A collective that symmem does too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     AllReduce,
     Reduce,

@@ -1,31 +1,168 @@
 //! Who did how many calls.
 
+use crate::abi::{Comm, SUCCESS};
 use crate::call::Kind;
+use crate::{library, member, reentry, report};
+use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Calls of a communicator, by kind: those that symmem did and those that NCCL did.
+/// Counted functions that NCCL alone does.
+const OF_NCCL: [&str; 5] = [
+    "ncclSend",
+    "ncclRecv",
+    "ncclGather",
+    "ncclScatter",
+    "ncclAllToAllv",
+];
+
+/// Calls of a communicator.
 #[derive(Default)]
-pub struct Counts([[AtomicU64; 2]; Kind::ALL.len()]);
+pub struct Counts {
+    /// By kind: calls that NCCL did, then those that symmem did.
+    collectives: [[AtomicU64; 2]; Kind::ALL.len()],
+    of_nccl: [AtomicU64; OF_NCCL.len()],
+}
 
 impl Counts {
-    /// Counts a call.
+    /// Counts a collective.
     pub fn add(&self, kind: Kind, by_symmem: bool) {
-        self.0[kind as usize][usize::from(by_symmem)].fetch_add(1, Ordering::Relaxed);
+        self.collectives[kind as usize][usize::from(by_symmem)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts of the kinds that were called, as text.
+    /// Counts a call of a function that NCCL alone does, if it is one that is counted.
+    fn add_forwarded(&self, name: &str) {
+        if let Some(place) = OF_NCCL.iter().position(|one| *one == name) {
+            self.of_nccl[place].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the counts of the functions that were called, as text.
     pub fn text(&self) -> String {
-        let all = Kind::ALL.map(|kind| {
-            let [by_nccl, by_symmem] = self.0[kind as usize]
+        let collectives = Kind::ALL.into_iter().filter_map(|kind| {
+            let [by_nccl, by_symmem] = self.collectives[kind as usize]
                 .each_ref()
                 .map(|count| count.load(Ordering::Relaxed));
             (by_nccl + by_symmem > 0)
                 .then(|| format!("{}: {by_symmem} by symmem, {by_nccl} by NCCL", kind.name()))
         });
-        let called: Vec<String> = all.into_iter().flatten().collect();
+        let of_nccl = OF_NCCL
+            .iter()
+            .zip(&self.of_nccl)
+            .filter_map(|(name, count)| {
+                let count = count.load(Ordering::Relaxed);
+                (count > 0).then(|| format!("{name}: {count} by NCCL"))
+            });
+        let called: Vec<String> = collectives.chain(of_nccl).collect();
         match called.is_empty() {
             true => "no collectives".into(),
             false => called.join("; "),
         }
+    }
+}
+
+/// A communicator that symmem does not serve.
+struct Left {
+    /// Rank and number of ranks, if NCCL told them.
+    place: Option<(c_int, c_int)>,
+    counts: Counts,
+}
+
+/// Communicators that symmem does not serve, by handle, from their first counted call on. Empty unless a report is asked for.
+static LEFT: Mutex<BTreeMap<usize, Arc<Left>>> = Mutex::new(BTreeMap::new());
+
+fn left() -> MutexGuard<'static, BTreeMap<usize, Arc<Left>>> {
+    // Each change of it is one insertion or removal.
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts a collective on a communicator that symmem does not serve.
+///
+/// # Safety
+/// The communicator is NCCL's.
+pub unsafe fn add_left(comm: Comm, kind: Kind) {
+    if report::is_asked() && !reentry::is_nccls() {
+        // SAFETY: guaranteed by the caller.
+        unsafe { entry(comm) }.counts.add(kind, false);
+    }
+}
+
+/// Counts a call of a function that NCCL alone does.
+///
+/// # Safety
+/// The communicator is NCCL's.
+pub unsafe fn add_forwarded(comm: Comm, name: &str) {
+    if !report::is_asked() || reentry::is_nccls() || !OF_NCCL.contains(&name) {
+        return;
+    }
+    match member::find(comm) {
+        Some(member) => member.counts.add_forwarded(name),
+        // SAFETY: guaranteed by the caller.
+        None => unsafe { entry(comm) }.counts.add_forwarded(name),
+    }
+}
+
+/// Returns the entry of a communicator that symmem does not serve, made by the first call.
+///
+/// # Safety
+/// The communicator is NCCL's.
+unsafe fn entry(comm: Comm) -> Arc<Left> {
+    if let Some(known) = left().get(&comm.addr()) {
+        return known.clone();
+    }
+    member::report_at_exit();
+    let made = Arc::new(Left {
+        // SAFETY: guaranteed by the caller.
+        place: unsafe { place(comm) },
+        counts: Counts::default(),
+    });
+    left().entry(comm.addr()).or_insert(made).clone()
+}
+
+/// Asks NCCL for rank and number of ranks.
+///
+/// # Safety
+/// The communicator is NCCL's, or null, which NCCL refuses.
+unsafe fn place(comm: Comm) -> Option<(c_int, c_int)> {
+    let table = &library::nccl().ok()?.table;
+    let (mut rank, mut world) = (0, 0);
+    // SAFETY: the pointers are to numbers on this stack; the rest is guaranteed by the caller.
+    let codes = unsafe {
+        [
+            table.ncclCommUserRank?(comm, &mut rank),
+            table.ncclCommCount?(comm, &mut world),
+        ]
+    };
+    (codes == [SUCCESS; 2]).then_some((rank, world))
+}
+
+/// Prints the counts of a communicator that symmem does not serve and that ends, if that is asked for.
+///
+/// # Safety
+/// The communicator is NCCL's, and lives.
+pub unsafe fn left_ends(comm: Comm) {
+    if report::is_asked() && !reentry::is_nccls() {
+        // SAFETY: guaranteed by the caller.
+        let ended = unsafe { entry(comm) };
+        left().remove(&comm.addr());
+        ended.tell();
+    }
+}
+
+/// Prints the counts of all communicators that symmem does not serve and that have not ended.
+pub fn all_left_end() {
+    let all = std::mem::take(&mut *left());
+    all.values().for_each(|one| one.tell());
+}
+
+impl Left {
+    fn tell(&self) {
+        let place = match self.place {
+            Some((rank, world)) => format!("rank {rank} of {world}"),
+            None => "a communicator".into(),
+        };
+        let nccl = library::nccl().map_or("NCCL", |nccl| nccl.name.as_str());
+        report::line(&format!("{place}, {nccl} alone: {}", self.counts.text()));
     }
 }

@@ -6,7 +6,7 @@ use crate::failure::{self, Failure, of_nccl, run};
 use crate::join::{self, Join};
 use crate::library::{self, function};
 use crate::member::check;
-use crate::{group, member};
+use crate::{counts, group, member};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Stores a result.
@@ -134,6 +134,7 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
         }
         let member = member::take(comm);
         let is_ours = member.as_ref().is_some_and(|member| !member.has_nccl);
+        let was_served = member.is_some();
         if let Some(member) = member {
             member::ended(&member);
             member::leave(member);
@@ -144,8 +145,13 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
             return Ok(());
         }
         let nccl = function("ncclCommDestroy", |table| Some(table.ncclCommDestroy))?;
-        // SAFETY: the caller keeps NCCL's rules.
-        of_nccl(unsafe { nccl(comm) })
+        // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
+        unsafe {
+            if !was_served {
+                counts::left_ends(comm);
+            }
+            of_nccl(nccl(comm))
+        }
     })
 }
 
@@ -154,8 +160,11 @@ pub unsafe extern "C" fn ncclCommAbort(comm: Comm) -> Code {
     run("ncclCommAbort", || {
         let Some(member) = member::take(comm) else {
             let nccl = function("ncclCommAbort", |table| table.ncclCommAbort)?;
-            // SAFETY: the caller keeps NCCL's rules.
-            return of_nccl(unsafe { nccl(comm) });
+            // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
+            return unsafe {
+                counts::left_ends(comm);
+                of_nccl(nccl(comm))
+            };
         };
         member::ended(&member);
         // Both libraries' kernels may stand on one stream, so both are told before either's are waited for.
@@ -191,7 +200,15 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(comm: Comm, code: *mut Code) -> C
         }
         let nccl = function("ncclCommGetAsyncError", |table| table.ncclCommGetAsyncError)?;
         // SAFETY: as above.
-        of_nccl(unsafe { nccl(comm, code) })
+        let told = unsafe {
+            of_nccl(nccl(comm, code))?;
+            code.as_ref()
+        };
+        // The message of an error that NCCL reports is NCCL's, not that of an older failure of symmem.
+        if told.is_some_and(|code| ![SUCCESS, abi::IN_PROGRESS].contains(code)) {
+            failure::keep("");
+        }
+        Ok(())
     })
 }
 
@@ -299,6 +316,14 @@ pub unsafe extern "C" fn ncclGroupEnd() -> Code {
     run("ncclGroupEnd", || unsafe { group::end() })
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGroupSimulateEnd(information: *mut c_void) -> Code {
+    // SAFETY: the caller keeps NCCL's rules, also in each call of the group.
+    run("ncclGroupSimulateEnd", || unsafe {
+        group::simulate_end(information)
+    })
+}
+
 /// Exports a collective: its function, its kind, and its arguments.
 macro_rules! collectives {
     ($($name:ident: $kind:ident($($argument:ident: $type:ty),*) with $reduce:expr, $root:expr;)*) => {
@@ -324,14 +349,8 @@ macro_rules! collectives {
                     comm,
                     stream,
                 };
-                let nccl = || {
-                    check(stringify!($name), comm)?;
-                    let nccl = function(stringify!($name), |table| table.$name)?;
-                    // SAFETY: the caller keeps NCCL's rules.
-                    of_nccl(unsafe { nccl(source, destination, count, element, $($argument,)* comm, stream) })
-                };
-                // SAFETY: as above.
-                unsafe { group::dispatch(call, nccl) }
+                // SAFETY: the caller keeps NCCL's rules.
+                unsafe { group::dispatch(call) }
             }
         )*
     };

@@ -1,6 +1,7 @@
 //! Failures: a code for the program and a message for whoever asks.
 
 use crate::abi::{self, Code, SUCCESS};
+use crate::reentry;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -85,6 +86,7 @@ static LAST: Mutex<&'static CStr> = Mutex::new(c"");
 
 /// Does the work of an exported function: keeps the message of a failure, or of a panic, and returns the code.
 pub fn run(name: &str, work: impl FnOnce() -> Result<(), Failure>) -> Code {
+    let _entered = reentry::enter();
     // What the tables hold stays whole: no lock is held across a call that may panic half-way through a change.
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return SUCCESS,
@@ -100,7 +102,7 @@ pub fn run(name: &str, work: impl FnOnce() -> Result<(), Failure>) -> Code {
     failure.code
 }
 
-/// Keeps a message as the last.
+/// Keeps a message as the last; an empty one says that NCCL has it.
 pub fn keep(message: &str) {
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,12 +2,15 @@
 
 use crate::abi::{self, Code, IN_PROGRESS, SUCCESS};
 use crate::call::Call;
+use crate::counts;
 use crate::failure::{Failure, of_nccl, run};
+use crate::forwarded::by_nccl;
 use crate::join::Join;
-use crate::library;
+use crate::library::{self, function};
 use crate::member::{self, Member};
-use crate::report;
+use crate::{reentry, report};
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -26,15 +29,23 @@ thread_local! {
 /// Does a call, or lets NCCL do it, at once or at the end of the thread's group.
 ///
 /// # Safety
-/// The memory is on the rank's device and has the elements that the call says, until the stream has passed the work.
-pub unsafe fn dispatch(call: Call, nccl: impl FnOnce() -> Result<(), Failure>) -> Code {
+/// The memory is on the rank's device and has the elements that the call says, until the stream has passed the work; for
+/// NCCL, the arguments keep its rules.
+pub unsafe fn dispatch(call: Call) -> Code {
     run(call.kind.name(), || {
         let Some(member) = member::find(call.comm) else {
-            return nccl();
+            // SAFETY: guaranteed by the caller; a communicator that symmem does not serve is NCCL's.
+            return unsafe {
+                if !call.comm.is_null() && library::nccl().is_ok() {
+                    counts::add_left(call.comm, call.kind);
+                }
+                by_nccl(&call)
+            };
         };
         if !member.does(&call) {
             member.counts.add(call.kind, false);
-            return nccl();
+            // SAFETY: guaranteed by the caller.
+            return unsafe { by_nccl(&call) };
         }
         match GROUP.with_borrow(|group| group.depth > 0) {
             true => {
@@ -59,6 +70,9 @@ pub unsafe fn join(
     nccl: Result<impl FnOnce() -> Code, Failure>,
 ) -> Result<(), Failure> {
     let made = nccl.map(|nccl| nccl());
+    if reentry::is_nccls() {
+        return made.and_then(of_nccl);
+    }
     if GROUP.with_borrow(|group| group.depth > 0) {
         // NCCL tells at the end what went wrong.
         let code = *made.as_ref().unwrap_or(&SUCCESS);
@@ -88,8 +102,23 @@ pub fn start() -> Result<(), Failure> {
         // SAFETY: any thread may begin a group.
         of_nccl(unsafe { (nccl.table.ncclGroupStart)() })?;
     }
-    GROUP.with_borrow_mut(|group| group.depth += 1);
+    if !reentry::is_nccls() {
+        GROUP.with_borrow_mut(|group| group.depth += 1);
+    }
     Ok(())
+}
+
+/// Leaves a group. Returns the group itself if it is the outermost one.
+///
+/// # Errors
+/// If no group is open.
+fn leave() -> Result<Option<Group>, Failure> {
+    GROUP.with_borrow_mut(|group| {
+        let depth = group.depth.checked_sub(1);
+        let depth = depth.ok_or_else(|| Failure::new(abi::INVALID_USAGE, "no group is open"))?;
+        group.depth = depth;
+        Ok((depth == 0).then(|| std::mem::take(group)))
+    })
 }
 
 /// Ends a group: NCCL's calls, then symmem's, in the order in which the program made them.
@@ -100,13 +129,11 @@ pub fn start() -> Result<(), Failure> {
 /// # Safety
 /// As [`dispatch`] for each call of the group.
 pub unsafe fn end() -> Result<(), Failure> {
-    // The group itself if this ends the outermost one.
-    let ended = GROUP.with_borrow_mut(|group| {
-        let depth = group.depth.checked_sub(1);
-        let depth = depth.ok_or_else(|| Failure::new(abi::INVALID_USAGE, "no group is open"))?;
-        group.depth = depth;
-        Ok::<_, Failure>((depth == 0).then(|| std::mem::take(group)))
-    })?;
+    // NCCL's groups in calls that it makes of itself are no groups of the program's.
+    let ended = match reentry::is_nccls() {
+        true => None,
+        false => leave()?,
+    };
     let nccl = match library::nccl() {
         // SAFETY: this thread began the group.
         Ok(nccl) => unsafe { (nccl.table.ncclGroupEnd)() },
@@ -115,40 +142,94 @@ pub unsafe fn end() -> Result<(), Failure> {
     let Some(ended) = ended else {
         return of_nccl(nccl);
     };
-    if nccl == IN_PROGRESS && !ended.joins.is_empty() {
-        early();
-        return of_nccl(nccl);
-    }
-    // What is wrong with NCCL's communicator is not wrong with one that symmem serves alone.
-    let mut outcome = match ended.joins.is_empty() {
-        true => of_nccl(nccl).or_else(|failure| match failure.code {
-            IN_PROGRESS => Ok(()),
-            _ => Err(failure),
-        }),
-        false => join_all(ended.joins, nccl),
+    let first = match (nccl, ended.joins.is_empty()) {
+        (IN_PROGRESS, true) => Ok(()),
+        (IN_PROGRESS, false) => {
+            early();
+            Ok(())
+        }
+        (code, true) => of_nccl(code),
+        // NCCL may refuse a communicator that symmem serves alone.
+        (code, false) => join_all(ended.joins, code),
     };
+    // Also after a failure: peers that had none have enqueued their part, which waits for this rank's.
     // SAFETY: guaranteed by the caller.
-    outcome = outcome.and(unsafe { perform_all(&ended.calls) });
-    outcome?;
+    let second = unsafe { perform_all(&ended.calls) };
+    first.and(second)?;
     match nccl {
         IN_PROGRESS => of_nccl(nccl),
         _ => Ok(()),
     }
 }
 
-/// Joins the ranks of a group, which ended with this code of NCCL's.
-fn join_all(joins: Vec<(Join, Option<Failure>)>, code: Code) -> Result<(), Failure> {
-    // One thread that has several ranks would wait in the first for the second.
-    if joins.len() > 1 {
-        report::line("a thread has several ranks, so NCCL serves them");
-        return library::nccl().map(drop).and_then(|()| of_nccl(code));
+/// Ends a group without doing its calls: NCCL tells how long they would take it. Symmem's calls go to NCCL for that, and
+/// nobody does them.
+///
+/// # Errors
+/// If no group is open, or there is no NCCL to ask; NCCL's.
+///
+/// # Safety
+/// As [`dispatch`] for each call of the group; `information` is as NCCL wants it.
+pub unsafe fn simulate_end(information: *mut c_void) -> Result<(), Failure> {
+    let nccl = function("ncclGroupSimulateEnd", |table| table.ncclGroupSimulateEnd);
+    if reentry::is_nccls() {
+        // SAFETY: guaranteed by the caller.
+        return of_nccl(unsafe { nccl?(information) });
     }
-    joins
-        .into_iter()
-        .try_for_each(|(join, without)| join.finish(without.map_or_else(|| of_nccl(code), Err)))
+    if nccl.is_err() && library::nccl().is_ok() {
+        // An NCCL without the function keeps its group open, and so does this library.
+        return nccl.map(drop);
+    }
+    let ended = leave()?;
+    let nccl = nccl?;
+    let mut outcome = Ok(());
+    if let Some(ended) = ended {
+        if !ended.joins.is_empty() {
+            report::line("a communicator made in a simulated group: NCCL does all calls");
+        }
+        let known = (ended.calls.iter()).filter(|(member, _)| member.agreed.has_nccl);
+        for (_, call) in known {
+            // SAFETY: guaranteed by the caller; all ranks have a communicator of NCCL's.
+            keep_first(&mut outcome, unsafe { by_nccl(call) });
+        }
+    }
+    // SAFETY: guaranteed by the caller; this thread began the group.
+    keep_first(&mut outcome, of_nccl(unsafe { nccl(information) }));
+    outcome
 }
 
-/// Does the calls of a group. Those of a communicator start when all their streams have come, and end on all at once.
+/// Joins the ranks of a group, which ended with this code of NCCL's. Joins go on after a failure, since peers wait in each.
+fn join_all(mut joins: Vec<(Join, Option<Failure>)>, code: Code) -> Result<(), Failure> {
+    let identifier = |(join, _): &(Join, Option<Failure>)| join.identifier.0;
+    // All ranks join in the same order, else each of two could wait for the other in another communicator.
+    joins.sort_by_key(identifier);
+    let mut outcome = Ok(());
+    for same in joins.chunk_by_mut(|one, other| identifier(one) == identifier(other)) {
+        let joined = match same {
+            [(join, without)] => join.finish(without.take().map_or_else(|| of_nccl(code), Err)),
+            // One thread that has several ranks would wait in the first for the second.
+            _ => {
+                report::line("a thread has several ranks of a communicator, so NCCL serves them");
+                library::nccl().map(drop).and_then(|()| of_nccl(code))
+            }
+        };
+        keep_first(&mut outcome, joined);
+    }
+    outcome
+}
+
+/// Takes over a failure, unless there was one before.
+fn keep_first(outcome: &mut Result<(), Failure>, next: Result<(), Failure>) {
+    if outcome.is_ok() {
+        *outcome = next;
+    }
+}
+
+/// Does the calls of a group, also those behind one that fails, since peers wait in each. Those of a communicator start
+/// when all their streams have come, and end on all at once.
+///
+/// # Errors
+/// The first failure.
 ///
 /// # Safety
 /// As [`dispatch`] for each call.
@@ -172,12 +253,12 @@ unsafe fn perform_all(calls: &[(Arc<Member>, Call)]) -> Result<(), Failure> {
         }
         // SAFETY: guaranteed by the caller.
         unsafe {
-            outcome = outcome.and(member.gather(&streams));
+            keep_first(&mut outcome, member.gather(&streams));
             for call in its_calls() {
-                outcome = outcome.and(member.perform(call));
+                keep_first(&mut outcome, member.perform(call));
             }
             if let Some(last) = its_calls().next_back() {
-                outcome = outcome.and(member.spread(last.stream, &streams));
+                keep_first(&mut outcome, member.spread(last.stream, &streams));
             }
         }
     }

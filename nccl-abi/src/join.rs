@@ -3,25 +3,38 @@
 use crate::abi::{self, Comm, UniqueId};
 use crate::failure::{Failure, of_nccl};
 use crate::member::{self, Agreed, Member};
-use crate::{device, identifier, library, report};
+use crate::{device, identifier, library, reentry, report};
 use std::ffi::c_int;
 use std::time::Duration;
+use symmem::bootstrap::Bootstrap;
 use symmem::{Communicator, DeviceChoice};
 
 /// Time for a step of symmem's setup once NCCL has brought all ranks together.
 const TOGETHER: Duration = Duration::from_secs(15);
+/// Time for the other ranks to come to the setup after NCCL has brought all together, if some may be on another host. These
+/// see in the identifier that rank 0 is not on theirs, give up at once, and have no way to say so.
+const ARRIVAL: Duration = Duration::from_secs(2);
 /// Time for a step of symmem's setup if there is no NCCL to do so.
 const ALONE: Duration = Duration::from_secs(600);
 
 /// Most bytes of a call that symmem does, or `all`.
 const MOST_BYTES: &str = "SYMMEM_NCCL_MOST_BYTES";
 
-/// The number of ranks on this host, as launchers tell it.
-const LOCAL_WORLDS: [&str; 3] = [
-    "LOCAL_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
+/// The numbers of ranks on this host and in the job, as launchers tell them.
+const LAUNCHERS: [(&str, &str); 3] = [
+    ("LOCAL_WORLD_SIZE", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    ("MPI_LOCALNRANKS", "PMI_SIZE"),
 ];
+
+/// Returns the number of ranks of the job on this host, and whether these are all, as a launcher tells it.
+fn launched() -> Option<(u32, bool)> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    LAUNCHERS.into_iter().find_map(|(local, world)| {
+        let local = number(local)?;
+        Some((local, number(world) == Some(local)))
+    })
+}
 
 /// Words behind a handle that is not NCCL's.
 const HANDLE: usize = 512;
@@ -30,7 +43,7 @@ const HANDLE: usize = 512;
 pub struct Join {
     /// Where the program wants the handle.
     place: *mut Comm,
-    identifier: UniqueId,
+    pub identifier: UniqueId,
     rank: u32,
     world: u32,
     /// This thread's device when it joined.
@@ -70,7 +83,7 @@ impl Join {
     ///
     /// # Errors
     /// If neither library can serve the communicator: NCCL's, or why there is none, and symmem's.
-    pub fn finish(self, nccl: Result<(), Failure>) -> Result<(), Failure> {
+    pub fn finish(&self, nccl: Result<(), Failure>) -> Result<(), Failure> {
         let member = self.member(nccl.is_ok());
         match (nccl, member) {
             (Ok(()), Ok(member)) => {
@@ -111,8 +124,8 @@ impl Join {
         if self.world == 1 && has_nccl {
             return Err(usage("it is the only rank".into()));
         }
-        let on_host = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-        if let Some(local) = LOCAL_WORLDS.into_iter().find_map(on_host)
+        let launched = launched();
+        if let Some((local, _)) = launched
             && local < self.world
         {
             let message = format!("{local} of {} ranks are on this host", self.world);
@@ -123,13 +136,21 @@ impl Join {
             Ok(device) => *device,
             Err(failure) => return Err(usage(failure.message.clone())),
         };
+        let step = match library::nccl() {
+            Ok(_) => TOGETHER,
+            Err(_) => ALONE,
+        };
+        let is_one_host = launched.is_some_and(|(_, are_all)| are_all);
+        let arrival = match has_nccl && !is_one_host {
+            true => ARRIVAL,
+            false => step,
+        };
+        // The deadline of the setup holds for each of its steps, so the ranks meet once before with the shorter one.
+        drop(Bootstrap::connect(meeting.clone(), arrival).map_err(symmem::Error::from)?);
         let communicator = Communicator::builder()
             .launch(meeting)
             .device(DeviceChoice::Ordinal(device))
-            .setup_deadline(match library::nccl() {
-                Ok(_) => TOGETHER,
-                Err(_) => ALONE,
-            })
+            .setup_deadline(step)
             .build()?;
         if communicator.device().architecture == 0 {
             return Err(usage("the host backend has no streams of programs".into()));
@@ -188,7 +209,8 @@ pub fn identifier() -> Result<UniqueId, Failure> {
         of_nccl(code)?;
     }
     // Every rank that has the variable makes the same identifier of it by itself.
-    match std::env::var_os("NCCL_COMM_ID").is_some_and(|id| !id.is_empty()) {
+    let is_fixed = std::env::var_os("NCCL_COMM_ID").is_some_and(|id| !id.is_empty());
+    match is_fixed || reentry::is_nccls() {
         true => Ok(identifier),
         false => identifier::marked(identifier),
     }

@@ -6,7 +6,7 @@
 //! library does the rest. All ranks come to the same choice, since it follows from what they agreed on and from operation, element,
 //! reduction and size alone.
 //!
-//! Exported: `exports` has what symmem takes part in, `forwarded` what it passes on unread.
+//! Exported: `exports` has what symmem takes part in, `forwarded` and `device_code` what it passes on unread.
 
 #![allow(
     missing_docs,
@@ -17,8 +17,10 @@
 
 mod abi;
 mod call;
+mod choice;
 mod counts;
 mod device;
+mod device_code;
 mod element;
 mod exports;
 mod failure;
@@ -29,7 +31,9 @@ mod join;
 mod library;
 mod member;
 mod perform;
+mod reentry;
 mod report;
 
+pub use device_code::*;
 pub use exports::*;
 pub use forwarded::*;

@@ -1,6 +1,6 @@
 //! NCCL or RCCL itself, which does what symmem does not.
 
-use crate::abi::{self, Code, Comm, Config, Stream, UniqueId};
+use crate::abi::{self, Code, Comm, Config, Stream, Team, UniqueId};
 use crate::failure::Failure;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -69,6 +69,18 @@ symmem_gpu::symbol_table! {
             ncclScatter(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
             ncclSend(source: *const c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
             ncclRecv(destination: *mut c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
+            // Of `nccl_device.h`.
+            ncclDevCommCreate(comm: Comm, requirements: *const c_void, made: *mut c_void) -> Code;
+            ncclDevCommDestroy(comm: Comm, made: *const c_void) -> Code;
+            ncclLsaBarrierCreateRequirement(team: Team, count: c_int, handle: *mut c_void, requirement: *mut c_void) -> Code;
+            ncclGinBarrierCreateRequirement(comm: Comm, team: Team, count: c_int, handle: *mut c_void, requirement: *mut c_void) -> Code;
+            ncclLLA2ACreateRequirement(blocks: c_int, slots: c_int, handle: *mut c_void, requirement: *mut c_void) -> Code;
+            ncclLLA2ACalcSlots(elements: c_int, element_bytes: c_int) -> c_int;
+            ncclTeamWorld(comm: Comm) -> Team;
+            ncclTeamLsa(comm: Comm) -> Team;
+            ncclTeamRail(comm: Comm) -> Team;
+            ncclTeamRankToWorld(comm: Comm, team: Team, rank: c_int) -> c_int;
+            ncclTeamRankToLsa(comm: Comm, team: Team, rank: c_int) -> c_int;
             // RCCL's only.
             ncclAllToAllv(source: *const c_void, counts: *const usize, places: *const usize, destination: *mut c_void, more_counts: *const usize, more_places: *const usize, element: c_int, comm: Comm, stream: Stream) -> Code;
         }
@@ -108,6 +120,7 @@ pub fn function<F: Copy>(name: &str, find: impl FnOnce(&Table) -> Option<F>) -> 
     })
 }
 
+/// Opens NCCL, whose calls of its own exported functions may come back to this library (`reentry`).
 fn open() -> Result<Nccl, String> {
     let library = match std::env::var_os(VARIABLE).filter(|file| !file.is_empty()) {
         Some(none) if none == "none" => Err(format!("{VARIABLE}=none")),

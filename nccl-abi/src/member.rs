@@ -1,10 +1,12 @@
 //! Communicators that symmem serves, by the handles that programs have of them.
 
 use crate::abi::{self, Comm};
-use crate::call::{Call, Kind};
-use crate::counts::Counts;
+use crate::choice::Choices;
+use crate::counts::{self, Counts};
+use crate::device;
 use crate::failure::Failure;
 use crate::library;
+use crate::reentry;
 use crate::report;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -13,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::backend::{CallResult, Device};
-use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, Provider, Queue, Stream};
+use symmem::{Communicator, Queue, Stream};
 
 /// A rank of a communicator that symmem serves.
 pub struct Member {
@@ -22,6 +24,7 @@ pub struct Member {
     pub has_nccl: bool,
     pub agreed: Agreed,
     pub counts: Counts,
+    pub choices: Choices,
     order: Mutex<Order>,
 }
 
@@ -40,29 +43,13 @@ struct Order {
     streams: HashMap<u64, Stream>,
     /// The stream of the last call that was not captured.
     last: Option<RawStream>,
-    /// The stream of the last call that was captured.
-    captured: Option<RawStream>,
+    /// By capture that is under way, the stream of its last call. Two captures that one event joins are both invalid.
+    captured: HashMap<u64, RawStream>,
     event: Option<RawEvent>,
 }
 
-/// Most bytes of a call by LL packets, which carry as many bytes again as flags, if NCCL could do it. Between two H100s NCCL
-/// took longer up to there (`benches/results/2026-11-25-own-memory-2xh100.json`); between more ranks it is an assumption.
-fn most_by_ll(world: usize) -> u64 {
-    match world {
-        2 => 2 << 20,
-        _ => 1 << 20,
-    }
-}
-
-/// The same of a call in pieces, as measured with half the blocks and half the bytes of a piece that there are now.
-fn most_in_pieces(kind: Kind, world: usize) -> u64 {
-    match (kind, world) {
-        (Kind::ReduceScatter, 2) => 16 << 20,
-        (Kind::AllGather, 2) => 8 << 20,
-        (Kind::AllToAll, 2) => 4 << 20,
-        _ => most_by_ll(world),
-    }
-}
+/// Streams from which on idle ones are forgotten, for programs that make streams all the time.
+const MOST_IDLE: usize = 64;
 
 static MEMBERS: RwLock<BTreeMap<usize, Arc<Member>>> = RwLock::new(BTreeMap::new());
 
@@ -72,14 +59,20 @@ pub fn add(comm: Comm, member: Member) {
     members.insert(comm.addr(), Arc::new(member));
 }
 
-/// Returns the member of a handle; `None` if symmem does not serve it.
+/// Returns the member of a handle; `None` if symmem does not serve it, and for calls that NCCL makes of itself.
 pub fn find(comm: Comm) -> Option<Arc<Member>> {
+    if reentry::is_nccls() {
+        return None;
+    }
     let members = MEMBERS.read().unwrap_or_else(PoisonError::into_inner);
     members.get(&comm.addr()).cloned()
 }
 
-/// Removes the member of a handle.
+/// Removes the member of a handle, and returns it as [`find`] does.
 pub fn take(comm: Comm) -> Option<Arc<Member>> {
+    if reentry::is_nccls() {
+        return None;
+    }
     let mut members = MEMBERS.write().unwrap_or_else(PoisonError::into_inner);
     members.remove(&comm.addr())
 }
@@ -97,45 +90,8 @@ impl Member {
             has_nccl,
             agreed,
             counts: Counts::default(),
+            choices: Choices::default(),
             order: Mutex::default(),
-        }
-    }
-
-    /// Returns whether symmem does this call. The same on all ranks.
-    pub fn does(&self, call: &Call) -> bool {
-        if !self.agreed.has_nccl {
-            return true;
-        }
-        let Some((element, size, operator)) = call.types() else {
-            return false;
-        };
-        // The bytes of one rank, or of all.
-        let world = self.communicator.world_size();
-        let parts = match call.kind {
-            Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 1,
-            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => world,
-        };
-        let Some(bytes) = (call.count as u64).checked_mul((size * parts) as u64) else {
-            return false;
-        };
-        if bytes == 0 {
-            return true;
-        }
-        if let Some(most) = self.agreed.most_bytes {
-            return bytes <= most;
-        }
-        let question = CollectiveCall {
-            reduce: operator,
-            own_memory: true,
-            ..CollectiveCall::new(call.kind.operation(), bytes, element)
-        };
-        let options = CollectiveOptions::new().provider(Provider::Symmem);
-        let choice = self.communicator.explain_call(&question, &options);
-        match choice.map(|choice| choice.algorithm()) {
-            Ok(Algorithm::Lamport) => true,
-            Ok(Algorithm::Ll | Algorithm::LlTwoShot) => bytes <= most_by_ll(world),
-            Ok(Algorithm::Pieces) => bytes <= most_in_pieces(call.kind, world),
-            _ => false,
         }
     }
 
@@ -159,15 +115,27 @@ impl Member {
         let raw = RawStream(stream.addr() as u64);
         let mut order = self.order();
         // SAFETY: the caller's streams live, and nothing of the communicator's is destroyed here.
-        let capturing = unsafe { self.communicator.backend().stream_capturing(raw) };
-        let capturing = capturing.map_err(of_driver)?;
-        let last = match capturing {
-            true => order.captured.replace(raw),
-            false => order.last.replace(raw),
-        };
-        if let Some(last) = last.filter(|last| *last != raw) {
-            // SAFETY: both streams live, as the caller guarantees.
-            unsafe { self.follow(&mut order, last, raw, capturing) }.map_err(of_driver)?;
+        unsafe {
+            let capture = self.capture(raw).map_err(of_driver)?;
+            let last = match capture {
+                Some(capture) => {
+                    if !order.captured.contains_key(&capture) {
+                        let is_in = |stream, capture| self.capture(stream).ok() == Some(capture);
+                        (order.captured).retain(|capture, stream| is_in(*stream, Some(*capture)));
+                    }
+                    order.captured.insert(capture, raw)
+                }
+                None => order.last.replace(raw),
+            };
+            if let Some(last) = last.filter(|last| *last != raw) {
+                (self.follow(&mut order, last, raw, capture)).map_err(of_driver)?;
+            }
+        }
+        if order.streams.len() >= MOST_IDLE && !order.streams.contains_key(&raw.0) {
+            let last = order.last;
+            (order.streams).retain(|raw, stream| {
+                last == Some(RawStream(*raw)) || !stream.is_idle().unwrap_or(false)
+            });
         }
         let stream = (order.streams.entry(raw.0))
             // SAFETY: guaranteed by the caller.
@@ -175,7 +143,19 @@ impl Member {
         Ok(call(stream)?)
     }
 
-    /// Makes `next` wait for what is enqueued on `last`, if both or neither are `capturing`.
+    /// Returns the number of the capture that a stream is in; `None` if it is not being captured.
+    ///
+    /// # Safety
+    /// The stream lives.
+    unsafe fn capture(&self, stream: RawStream) -> CallResult<Option<u64>> {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let is_captured = self.communicator.backend().stream_capturing(stream)?;
+            Ok(is_captured.then(|| device::capture(stream)))
+        }
+    }
+
+    /// Makes `next`, which is in this `capture` or in none, wait for what is enqueued on `last`, if that is in the same.
     ///
     /// # Safety
     /// Both streams live.
@@ -184,15 +164,15 @@ impl Member {
         order: &mut Order,
         last: RawStream,
         next: RawStream,
-        capturing: bool,
+        capture: Option<u64>,
     ) -> CallResult<()> {
         // SAFETY: nothing of the communicator's is destroyed here; the event is made and used here only. Both streams live.
         unsafe {
-            let backend = self.communicator.backend();
             // The driver does not tell it of the default stream while another stream captures.
-            if backend.stream_capturing(last).unwrap_or(!capturing) != capturing {
+            if self.capture(last).ok() != Some(capture) {
                 return Ok(());
             }
+            let backend = self.communicator.backend();
             let event = match order.event {
                 Some(event) => event,
                 None => *order.event.insert(backend.event_create()?),
@@ -235,7 +215,7 @@ impl Member {
         Ok(())
     }
 
-    /// Makes one stream wait for another, if both or neither are being captured.
+    /// Makes one stream wait for another, if both are in the same capture or neither is in one.
     ///
     /// # Safety
     /// Both streams live.
@@ -244,9 +224,8 @@ impl Member {
         let mut order = self.order();
         // SAFETY: guaranteed by the caller; nothing of the communicator's is destroyed here.
         unsafe {
-            let capturing = self.communicator.backend().stream_capturing(next);
-            let capturing = capturing.map_err(of_driver)?;
-            self.follow(&mut order, last, next, capturing)
+            let capture = self.capture(next).map_err(of_driver)?;
+            self.follow(&mut order, last, next, capture)
         }
         .map_err(of_driver)
     }
@@ -337,12 +316,9 @@ pub fn abandon(member: Arc<Member>) {
     drop(opened(member));
 }
 
-/// Set to 1, it asks for the number of calls of each communicator when it ends.
-const VARIABLE: &str = "SYMMEM_NCCL_REPORT";
-
 /// Prints a communicator's counts, if that is asked for.
 pub fn ended(member: &Member) {
-    if std::env::var(VARIABLE).is_ok_and(|value| value == "1") {
+    if report::is_asked() {
         let communicator = &member.communicator;
         let nccl = match library::nccl() {
             Ok(nccl) if member.has_nccl => format!("beside {}", nccl.name),
@@ -367,6 +343,7 @@ pub fn report_at_exit() {
         // A panic cannot leave a function that C calls.
         let _ = std::panic::catch_unwind(|| {
             all().iter().for_each(|one| ended(one));
+            counts::all_left_end();
             // The driver ends with the process, and no thread may be in it then.
             let leaving =
                 std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Files of these tests.
 fn files() -> &'static Path {
@@ -87,6 +88,8 @@ struct Job {
     variables: Vec<(&'static str, OsString)>,
     /// Ranks are threads of one process.
     threads: bool,
+    /// A function of NCCL's that fails on rank 0 only.
+    first_refuses: Option<&'static str>,
     folder: PathBuf,
 }
 
@@ -112,6 +115,7 @@ impl Job {
                 ("SYMMEM_NCCL_LIBRARY", "none".into()),
             ],
             threads: false,
+            first_refuses: None,
             folder,
         }
     }
@@ -136,6 +140,15 @@ impl Job {
                 .arg(self.role)
                 .envs((!self.threads).then(|| ("RANK", rank.to_string())))
                 .env("WORLD", "2")
+                // All on this host, so that a busy machine has time to bring them together.
+                .env("WORLD_SIZE", "2")
+                .env("LOCAL_WORLD_SIZE", "2")
+                .envs(
+                    (rank == 0)
+                        .then_some(self.first_refuses)
+                        .flatten()
+                        .map(|name| ("STUB_REFUSES", name)),
+                )
                 .env("ID", self.folder.join("id"))
                 .env("STUB_LOG", self.folder.join(format!("nccl-{rank}")))
                 .env("LD_LIBRARY_PATH", driver)
@@ -251,9 +264,79 @@ fn beside_nccl_it_takes_the_calls_that_it_does_faster_and_passes_on_the_rest() {
     assert_eq!(calls, expected);
     let told = ended.told(0);
     assert!(
-        told.contains("ncclAllReduce: 1 by symmem, 3 by NCCL"),
+        told.contains("ncclAllReduce: 1 by symmem, 3 by NCCL; ncclSend: 1 by NCCL"),
         "{told}"
     );
+    // The communicator that NCCL made of it.
+    assert!(
+        told.contains(" alone: ncclAllGather: 0 by symmem, 1 by NCCL"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_simulated_group_ends_and_does_none_of_its_calls() {
+    Job::alone("simulate").run().well("served");
+    let ended = Job::beside_nccl("simulate beside NCCL")
+        .run()
+        .well("served");
+    // NCCL estimates symmem's call, too, and nobody does it.
+    let calls = &ended.nccl[ended.nccl.len() - 5..];
+    let expected = [
+        "ncclGroupStart",
+        "ncclGroupEnd",
+        "ncclAllReduce",
+        "ncclGroupSimulateEnd",
+        "ncclCommDestroy",
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn ranks_join_several_communicators_in_one_group_each_in_its_own_order() {
+    for job in [Job::alone, Job::beside_nccl] {
+        job("two communicators").run().well("served");
+    }
+}
+
+#[test]
+fn a_rank_whose_group_fails_in_nccl_does_its_part_of_symmems_calls() {
+    let mut job = Job::beside_nccl("failed group");
+    job.first_refuses = Some("ncclGroupEnd");
+    job.run().well("served");
+}
+
+#[test]
+fn captures_on_one_communicator_do_not_meddle_with_each_other() {
+    Job::alone("two captures").run().well("served");
+}
+
+#[test]
+fn a_program_may_use_many_streams() {
+    Job::alone("many streams").run().well("served");
+}
+
+#[test]
+fn an_asynchronous_error_of_nccls_has_nccls_message() {
+    let job = Job::beside_nccl("asynchronous").with("STUB_ASYNC", "6");
+    job.run().well("served");
+}
+
+#[test]
+fn functions_for_the_programs_own_kernels_are_passed_on() {
+    Job::beside_nccl("teams").run().well("served");
+}
+
+#[test]
+fn a_rank_waits_only_briefly_for_ranks_that_may_be_on_another_host() {
+    let job = Job::beside_nccl("elsewhere").with("LOCAL_WORLD_SIZE", "8");
+    // The first test that needs the driver builds it.
+    fakes::fake_driver();
+    let start = Instant::now();
+    let ended = job.with("WORLD_SIZE", "16").run().well("not served");
+    let waited = start.elapsed();
+    assert!(waited < Duration::from_secs(10), "{}", ended.told(0));
+    assert!(ended.told(0).contains("NCCL does all calls"));
 }
 
 #[test]
@@ -289,8 +372,19 @@ fn a_program_that_is_linked_to_nccl_gets_the_library_by_preloading() {
     let mut path = OsString::from(fakes::fake_driver());
     path.push(":");
     path.push(STUB.parent().expect("a folder"));
-    let ended = job.with("LD_LIBRARY_PATH", path).run().well("served");
-    assert!(ended.nccl.iter().any(|name| name == "ncclSend"));
+    let ended = job
+        .with("LD_LIBRARY_PATH", path)
+        .with("STUB_CALLS_ITSELF", "1")
+        .run()
+        .well("served");
+    // A call that NCCL makes of itself stays NCCL's, though symmem would take it from the program.
+    let mut calls = ended.nccl.iter().skip_while(|name| *name != "ncclSend");
+    assert_eq!(calls.nth(1).map(String::as_str), Some("ncclBroadcast"));
+    assert!(
+        !ended.told(0).contains("ncclBroadcast"),
+        "{}",
+        ended.told(0)
+    );
 }
 
 #[test]

@@ -126,8 +126,9 @@ static void close_device(void) {
 
 static identifier meet(void) {
   identifier id;
-  const char *file = getenv("ID");
-  char fresh[4096];
+  static _Thread_local int met;
+  char file[4000], fresh[4096];
+  snprintf(file, sizeof file, "%s-%d", getenv("ID"), met++);
   snprintf(fresh, sizeof fresh, "%s.new", file);
   if (rank == 0) {
     if (getenv("ID_OF_NCCL")) {
@@ -148,12 +149,19 @@ static identifier meet(void) {
   return id;
 }
 
+static void join_by(identifier id, void **comm) {
+  int (*init)(void **, int, identifier, int) = (int (*)(void **, int, identifier, int))look_up(nccl_library(), "ncclCommInitRank");
+  check("ncclCommInitRank", init(comm, world, id, rank));
+}
+
 static void *join(void) {
   void *comm = NULL;
-  identifier id = meet();
-  int (*init)(void **, int, identifier, int) = (int (*)(void **, int, identifier, int))look_up(nccl_library(), "ncclCommInitRank");
-  check("ncclCommInitRank", init(&comm, world, id, rank));
+  join_by(meet(), &comm);
   return comm;
+}
+
+static int is_served(void *comm) {
+  return ((int (*)(void *))look_up(nccl_library(), "symmem_nccl_serves"))(comm);
 }
 
 // Every collective that symmem does, out of place and in place, alone and in groups, on two streams.
@@ -205,6 +213,85 @@ static void all_collectives(void *comm) {
   OK(ncclAllReduce, 0, 0, (size_t)0, FLOAT32, SUM, comm, stream);
 }
 
+// Calls in one group on two communicators, which the ranks join in one group, each in another order.
+static void two_communicators(void) {
+  identifier ids[2] = {meet(), meet()};
+  void *comms[2] = {NULL, NULL};
+  OK(ncclGroupStart);
+  for (int i = 0; i < 2; i++) join_by(ids[i ^ (rank & 1)], &comms[i ^ (rank & 1)]);
+  OK(ncclGroupEnd);
+  EXPECT(is_served(comms[0]) && is_served(comms[1]));
+  uint64_t mine = filled(100, rank + 1), to = filled(100, -1), other = filled(100, -1);
+  OK(ncclGroupStart);
+  OK(ncclAllReduce, mine, to, (size_t)100, FLOAT32, SUM, comms[0], stream);
+  OK(ncclAllReduce, mine, other, (size_t)100, FLOAT32, MAX, comms[1], stream);
+  OK(ncclGroupEnd);
+  holds(to, 100, 3, "all_reduce on the first communicator");
+  holds(other, 100, 2, "all_reduce on the second");
+  OK(ncclCommDestroy, comms[0]);
+  OK(ncclCommDestroy, comms[1]);
+}
+
+// A group that is simulated does nothing, and neither do later calls wait for its end.
+static void simulate(void *comm, int beside_nccl) {
+  uint64_t mine = filled(100, rank + 1), to = filled(100, -1);
+  OK(ncclGroupStart);
+  OK(ncclGroupStart);
+  OK(ncclAllReduce, mine, to, (size_t)100, FLOAT32, SUM, comm, stream);
+  OK(ncclGroupEnd);
+  EXPECT(NCCL(ncclGroupSimulateEnd, NULL) == (beside_nccl ? 0 : 5));
+  EXPECT(NCCL(ncclGroupSimulateEnd, NULL) == 5);
+  EXPECT(strstr(message(NULL), "no group is open") != NULL);
+  holds(to, 100, -1, "what a simulated call leaves alone");
+  OK(ncclAllReduce, mine, to, (size_t)100, FLOAT32, SUM, comm, stream);
+  holds(to, 100, 3, "all_reduce after a simulation");
+}
+
+// Two captures at once, of calls on one communicator.
+static void capture_twice(void *comm) {
+  uint64_t mine = filled(100, rank + 1), to[3] = {filled(100, -1), filled(100, -1), filled(100, -1)};
+  void *streams[2] = {stream, other_stream}, *graph, *executables[2];
+  for (int i = 0; i < 2; i++) CUDA(cuStreamBeginCapture_v2, streams[i], 1);
+  for (int i = 0; i < 3; i++) OK(ncclAllReduce, mine, to[i], (size_t)100, FLOAT32, i ? SUM : MAX, comm, streams[i % 2]);
+  for (int i = 0; i < 2; i++) {
+    CUDA(cuStreamEndCapture, streams[i], &graph);
+    CUDA(cuGraphInstantiateWithFlags, &executables[i], graph, (unsigned long long)0);
+    CUDA(cuGraphDestroy, graph);
+  }
+  for (int i = 0; i < 2; i++) {
+    CUDA(cuGraphLaunch, executables[i], streams[i]);
+    CUDA(cuStreamSynchronize, streams[i]);
+    CUDA(cuGraphExecDestroy, executables[i]);
+  }
+  for (int i = 0; i < 3; i++) holds(to[i], 100, i ? 3 : 2, "all_reduce of one of two captures");
+}
+
+// Calls on more streams than the library keeps in mind, which the program makes and destroys.
+static void use_many_streams(void *comm) {
+  uint64_t mine = filled(100, rank + 1), to = filled(100, -1);
+  void *streams[150];
+  for (int i = 0; i < 150; i++) {
+    CUDA(cuStreamCreate, &streams[i], 1);
+    OK(ncclAllReduce, mine, to, (size_t)100, FLOAT32, i % 2 ? SUM : MAX, comm, streams[i]);
+    if (i % 7 == 0) CUDA(cuStreamSynchronize, streams[i]);
+  }
+  CUDA(cuStreamSynchronize, streams[149]);
+  holds_now(to, 100, 3, "all_reduce on the last of many streams");
+  OK(ncclCommDestroy, comm);
+  for (int i = 0; i < 150; i++) CUDA(cuStreamDestroy_v2, streams[i]);
+}
+
+// Functions that pass a struct by value.
+static void use_teams(void *comm) {
+  typedef struct { int ranks, rank, stride; } team;
+  team lsa = ((team (*)(void *))look_up(nccl_library(), "ncclTeamLsa"))(comm);
+  EXPECT(lsa.ranks == world && lsa.rank == rank && lsa.stride == 3);
+  EXPECT(((int (*)(void *, team, int))look_up(nccl_library(), "ncclTeamRankToWorld"))(comm, lsa, 1) == 2231);
+  int handle = 0, requirement = -1;
+  int (*require)(void *, team, int, int *, int *) = (int (*)(void *, team, int, int *, int *))look_up(nccl_library(), "ncclGinBarrierCreateRequirement");
+  EXPECT(require(comm, lsa, 7, &handle, &requirement) == 0 && handle == 2237 && requirement == rank);
+}
+
 // What a rank does.
 static void *run(void *its_rank) {
   rank = (int)(intptr_t)its_rank;
@@ -226,9 +313,14 @@ static void *run(void *its_rank) {
     EXPECT(init(&comm, 2, id, 0) == 5);
     EXPECT(strstr(message(NULL), "without symmem") != NULL);
   }
+  if (strcmp(role, "elsewhere") == 0 && rank > 0) {
+    // As a rank on another host, which does not come.
+    printf("not served\n");
+    close_device();
+    return NULL;
+  }
   void *comm = join();
-  int served = ((int (*)(void *))look_up(nccl_library(), "symmem_nccl_serves"))(comm);
-  printf("%s\n", served ? "served" : "not served");
+  printf("%s\n", is_served(comm) ? "served" : "not served");
   if (strcmp(role, "collectives") == 0) {
     all_collectives(comm);
   } else if (strcmp(role, "wrong") == 0) {
@@ -285,6 +377,32 @@ static void *run(void *its_rank) {
     }
     CUDA(cuGraphExecDestroy, executable);
     CUDA(cuGraphDestroy, graph);
+  } else if (strcmp(role, "two communicators") == 0) {
+    two_communicators();
+  } else if (strcmp(role, "simulate") == 0 || strcmp(role, "simulate beside NCCL") == 0) {
+    simulate(comm, strcmp(role, "simulate") != 0);
+  } else if (strcmp(role, "two captures") == 0) {
+    capture_twice(comm);
+  } else if (strcmp(role, "teams") == 0) {
+    use_teams(comm);
+  } else if (strcmp(role, "many streams") == 0) {
+    use_many_streams(comm);
+    close_device();
+    return NULL;
+  } else if (strcmp(role, "failed group") == 0) {
+    // Peers whose group did not fail wait for this rank's call.
+    uint64_t mine = filled(100, rank + 1), to = filled(100, -1);
+    OK(ncclGroupStart);
+    OK(ncclAllReduce, mine, to, (size_t)100, FLOAT32, SUM, comm, stream);
+    int failed = NCCL(ncclGroupEnd);
+    EXPECT(failed == (rank == 0 ? 5 : 0) && (failed == 0 || strcmp(message(comm), "the stub's message") == 0));
+    holds(to, 100, 3, "all_reduce of a group that NCCL failed");
+  } else if (strcmp(role, "asynchronous") == 0) {
+    float on_host = 1;
+    EXPECT(NCCL(ncclAllReduce, &on_host, &on_host, (size_t)1, FLOAT32, SUM, comm, stream) == 4);
+    EXPECT(strstr(message(comm), "knows no memory of a device") != NULL);
+    EXPECT(NCCL(ncclCommGetAsyncError, comm, &code) == 0 && code == 6);
+    EXPECT(strcmp(message(comm), "the stub's message") == 0);
   } else if (strcmp(role, "death") == 0) {
     if (rank == 1) raise(SIGKILL);
     for (int waited = 0; code == 0 && waited < 20000; waited++) {

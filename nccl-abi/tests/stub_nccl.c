@@ -6,6 +6,7 @@
 
 typedef struct { char bytes[128]; } identifier;
 typedef struct { int rank, world; } communicator;
+typedef struct { int ranks, rank, stride; } team;
 
 static int called(const char *name) {
   const char *file = getenv("STUB_LOG");
@@ -49,20 +50,37 @@ int ncclCommSplit(void *comm, int color, int key, void **made, void *config) {
 int ncclCommDestroy(void *comm) { free(comm); return CALLED(); }
 int ncclCommAbort(void *comm) { free(comm); return CALLED(); }
 int ncclCommFinalize(void *comm) { (void)comm; return CALLED(); }
-int ncclCommGetAsyncError(void *comm, int *code) { (void)comm; *code = 0; return CALLED(); }
+int ncclCommCount(void *comm, int *count) { *count = ((communicator *)comm)->world; return 0; }
+int ncclCommUserRank(void *comm, int *rank) { *rank = ((communicator *)comm)->rank; return 0; }
+int ncclCommGetAsyncError(void *comm, int *code) {
+  (void)comm;
+  *code = getenv("STUB_ASYNC") ? atoi(getenv("STUB_ASYNC")) : 0;
+  return CALLED();
+}
+const char *ncclGetLastError(void *comm) { (void)comm; return "the stub's message"; }
 int ncclGroupStart(void) { return CALLED(); }
 int ncclGroupEnd(void) { return CALLED(); }
+int ncclGroupSimulateEnd(void *information) { (void)information; return CALLED(); }
 int ncclRedOpCreatePreMulSum(int *operator, void *factor, int type, int residence, void *comm) {
   (void)factor, (void)type, (void)residence, (void)comm;
   *operator = 5;
   return CALLED();
 }
 int ncclRedOpDestroy(int operator, void *comm) { (void)operator, (void)comm; return CALLED(); }
-int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream) {
-  (void)from, (void)count, (void)type, (void)peer, (void)comm, (void)stream;
-  return CALLED();
-}
 COLLECTIVE(ncclAllReduce, int operator)
 COLLECTIVE(ncclReduceScatter, int operator)
 COLLECTIVE(ncclAllGather)
 COLLECTIVE(ncclBroadcast, int root)
+
+// As NCCL does, it may call its own functions, which the loader may bind to another library's.
+int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream) {
+  int code = CALLED();
+  return getenv("STUB_CALLS_ITSELF") ? ncclBroadcast(from, (void *)from, count, type, peer, comm, stream) : code;
+}
+
+team ncclTeamLsa(void *comm) { return (team){((communicator *)comm)->world, ((communicator *)comm)->rank, 3}; }
+int ncclTeamRankToWorld(void *comm, team its, int rank) { return (int)(((communicator *)comm)->world * 1000 + its.ranks * 100 + its.stride * 10 + rank); }
+int ncclGinBarrierCreateRequirement(void *comm, team its, int count, int *handle, int *requirement) {
+  *handle = ncclTeamRankToWorld(comm, its, count), *requirement = its.rank;
+  return CALLED();
+}

@@ -1,0 +1,146 @@
+//! Which calls symmem does, where NCCL could do them too.
+
+use crate::call::{Call, Kind};
+use crate::member::Member;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Provider};
+
+/// Most bytes of a call by LL packets, which carry as many bytes again as flags, if NCCL could do it. Between two H100s NCCL
+/// took longer up to there (`benches/results/2026-11-25-own-memory-2xh100.json`); between more ranks it is an assumption.
+fn most_by_ll(world: usize) -> u64 {
+    match world {
+        2 => 2 << 20,
+        _ => 1 << 20,
+    }
+}
+
+/// The same of a call in pieces: up to there NCCL 2.32.3 took longer between two H100s, out of place and in place
+/// (`benches/results/2026-11-25-newest-nccl-2xh100.json`).
+fn most_in_pieces(kind: Kind, world: usize) -> u64 {
+    match (kind, world) {
+        (Kind::ReduceScatter, 2) => u64::MAX,
+        (Kind::AllGather, 2) => 32 << 20,
+        (Kind::AllToAll, 2) => 8 << 20,
+        _ => most_by_ll(world),
+    }
+}
+
+/// Choices kept at most. A program that makes calls of more sizes pays for a new choice now and then.
+const MOST_KEPT: usize = 1024;
+
+/// Kind, element type, reduction and number of elements of a call: all that a choice depends on.
+type Shape = (Kind, c_int, c_int, usize);
+
+/// The selector's earlier choices: asking it costs about as much processor time as a small call.
+#[derive(Default)]
+pub struct Choices(Mutex<HashMap<Shape, bool>>);
+
+impl Choices {
+    /// Returns the choice for a call, and keeps one that `choose` makes. A failure to choose is not kept.
+    fn of(&self, call: &Call, choose: impl FnOnce() -> Option<bool>) -> bool {
+        let shape = (call.kind, call.element, call.reduce, call.count);
+        // Each change of it is one insertion, or leaves it empty.
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(choice) = kept().get(&shape) {
+            return *choice;
+        }
+        let Some(choice) = choose() else {
+            return false;
+        };
+        let mut kept = kept();
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(shape, choice);
+        choice
+    }
+}
+
+impl Member {
+    /// Returns whether symmem does this call. The same on all ranks.
+    pub fn does(&self, call: &Call) -> bool {
+        !self.agreed.has_nccl || self.choices.of(call, || self.choose(call))
+    }
+
+    /// Chooses as [`Member::does`] returns it; `None` if the selector fails.
+    fn choose(&self, call: &Call) -> Option<bool> {
+        let Some((element, size, operator)) = call.types() else {
+            return Some(false);
+        };
+        // The bytes of one rank, or of all.
+        let world = self.communicator.world_size();
+        let parts = match call.kind {
+            Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 1,
+            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => world,
+        };
+        let Some(bytes) = (call.count as u64).checked_mul((size * parts) as u64) else {
+            return Some(false);
+        };
+        if bytes == 0 {
+            return Some(true);
+        }
+        if let Some(most) = self.agreed.most_bytes {
+            return Some(bytes <= most);
+        }
+        let question = CollectiveCall {
+            reduce: operator,
+            own_memory: true,
+            ..CollectiveCall::new(call.kind.operation(), bytes, element)
+        };
+        let options = CollectiveOptions::new().provider(Provider::Symmem);
+        let choice = self.communicator.explain_call(&question, &options).ok()?;
+        Some(match choice.algorithm() {
+            Algorithm::Lamport => true,
+            Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
+            Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::ptr::null_mut;
+
+    fn call(count: usize) -> Call {
+        Call {
+            kind: Kind::AllReduce,
+            source: null_mut(),
+            destination: null_mut(),
+            count,
+            element: 7,
+            reduce: 0,
+            root: 0,
+            comm: null_mut(),
+            stream: null_mut(),
+        }
+    }
+
+    #[test]
+    fn a_choice_is_made_once_for_a_shape_and_again_after_a_failure() {
+        let (choices, asked) = (Choices::default(), Cell::new(0));
+        let ask = |count, choice| {
+            choices.of(&call(count), || {
+                asked.set(asked.get() + 1);
+                choice
+            })
+        };
+        assert!(!ask(1, None));
+        assert!(ask(1, Some(true)) && ask(1, Some(false)));
+        assert!(!ask(2, Some(false)));
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn the_number_of_kept_choices_has_a_bound() {
+        let choices = Choices::default();
+        for count in 0..3 * MOST_KEPT {
+            assert!(choices.of(&call(count), || Some(true)));
+            assert!(choices.0.lock().expect("no thread panicked").len() <= MOST_KEPT);
+        }
+    }
+}
