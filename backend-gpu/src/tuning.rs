@@ -236,7 +236,7 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
         // In a move a kernel copies the own part, or none is launched.
         let moves = row.algorithm == AlgorithmCode::COPY_ENGINE
             && row.operation != CollectiveOperationCode::ALL_REDUCE;
-        if !launches && !(moves && (row.blocks, row.threads) == (0, 0)) {
+        if !(launches || moves && (row.blocks, row.threads) == (0, 0)) {
             flaws.push(format!("cannot be launched: {row:?}"));
         }
     }

@@ -1,11 +1,19 @@
 //! Which calls symmem does, where NCCL could do them too.
 
 use crate::call::{Call, Kind};
-use crate::member::Member;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
-use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Provider};
+use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, Provider};
+
+/// What all ranks of a communicator agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Whether NCCL has a communicator of all ranks.
+    pub has_nccl: bool,
+    /// Most bytes of a call that symmem does, if the user set them.
+    pub most_bytes: Option<u64>,
+}
 
 /// Most bytes of a call by LL packets, which carry as many bytes again as flags, if NCCL could do it. Between two H100s NCCL
 /// took longer up to there (`benches/results/2026-11-25-own-memory-2xh100.json`); between more ranks it is an assumption.
@@ -38,6 +46,11 @@ type Shape = (Kind, c_int, c_int, usize);
 pub struct Choices(Mutex<HashMap<Shape, bool>>);
 
 impl Choices {
+    /// Returns whether symmem does this call. The same on all ranks.
+    pub fn does(&self, communicator: &Communicator, agreed: &Agreed, call: &Call) -> bool {
+        !agreed.has_nccl || self.of(call, || choose(communicator, agreed, call))
+    }
+
     /// Returns the choice for a call, and keeps one that `choose` makes. A failure to choose is not kept.
     fn of(&self, call: &Call, choose: impl FnOnce() -> Option<bool>) -> bool {
         let shape = (call.kind, call.element, call.reduce, call.count);
@@ -58,46 +71,39 @@ impl Choices {
     }
 }
 
-impl Member {
-    /// Returns whether symmem does this call. The same on all ranks.
-    pub fn does(&self, call: &Call) -> bool {
-        !self.agreed.has_nccl || self.choices.of(call, || self.choose(call))
+/// Chooses for [`Choices::does`]; `None` if the selector fails.
+fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<bool> {
+    let Some((element, size, operator)) = call.types() else {
+        return Some(false);
+    };
+    // The bytes of one rank, or of all.
+    let world = communicator.world_size();
+    let parts = match call.kind {
+        Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 1,
+        Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => world,
+    };
+    let Some(bytes) = (call.count as u64).checked_mul((size * parts) as u64) else {
+        return Some(false);
+    };
+    if bytes == 0 {
+        return Some(true);
     }
-
-    /// Chooses as [`Member::does`] returns it; `None` if the selector fails.
-    fn choose(&self, call: &Call) -> Option<bool> {
-        let Some((element, size, operator)) = call.types() else {
-            return Some(false);
-        };
-        // The bytes of one rank, or of all.
-        let world = self.communicator.world_size();
-        let parts = match call.kind {
-            Kind::AllReduce | Kind::Reduce | Kind::Broadcast => 1,
-            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => world,
-        };
-        let Some(bytes) = (call.count as u64).checked_mul((size * parts) as u64) else {
-            return Some(false);
-        };
-        if bytes == 0 {
-            return Some(true);
-        }
-        if let Some(most) = self.agreed.most_bytes {
-            return Some(bytes <= most);
-        }
-        let question = CollectiveCall {
-            reduce: operator,
-            own_memory: true,
-            ..CollectiveCall::new(call.kind.operation(), bytes, element)
-        };
-        let options = CollectiveOptions::new().provider(Provider::Symmem);
-        let choice = self.communicator.explain_call(&question, &options).ok()?;
-        Some(match choice.algorithm() {
-            Algorithm::Lamport => true,
-            Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
-            Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
-            _ => false,
-        })
+    if let Some(most) = agreed.most_bytes {
+        return Some(bytes <= most);
     }
+    let question = CollectiveCall {
+        reduce: operator,
+        own_memory: true,
+        ..CollectiveCall::new(call.kind.operation(), bytes, element)
+    };
+    let options = CollectiveOptions::new().provider(Provider::Symmem);
+    let choice = communicator.explain_call(&question, &options).ok()?;
+    Some(match choice.algorithm() {
+        Algorithm::Lamport => true,
+        Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
+        Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
+        _ => false,
+    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use crate::abi::{Code, Comm, Config, Stream, Team, UniqueId};
 use crate::call::{Call, Kind};
-use crate::counts;
 use crate::failure::{Failure, of_nccl, run};
+use crate::left;
 use crate::library::function;
 use crate::member::check;
 use std::ffi::{c_int, c_void};
@@ -23,7 +23,7 @@ macro_rules! forwarded {
                     let nccl = function(stringify!($on), |table| table.$on)?;
                     // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
                     unsafe {
-                        counts::add_forwarded($comm, stringify!($on));
+                        left::add_forwarded($comm, stringify!($on));
                         of_nccl(nccl($($argument),*))
                     }
                 })

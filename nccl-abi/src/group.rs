@@ -2,10 +2,10 @@
 
 use crate::abi::{self, Code, IN_PROGRESS, SUCCESS};
 use crate::call::Call;
-use crate::counts;
 use crate::failure::{Failure, of_nccl, run};
 use crate::forwarded::by_nccl;
 use crate::join::Join;
+use crate::left;
 use crate::library::{self, function};
 use crate::member::{self, Member};
 use crate::{reentry, report};
@@ -37,7 +37,7 @@ pub unsafe fn dispatch(call: Call) -> Code {
             // SAFETY: guaranteed by the caller; a communicator that symmem does not serve is NCCL's.
             return unsafe {
                 if !call.comm.is_null() && library::nccl().is_ok() {
-                    counts::add_left(call.comm, call.kind);
+                    left::add(call.comm, call.kind);
                 }
                 by_nccl(&call)
             };

@@ -1,8 +1,10 @@
 //! How a rank joins a communicator: NCCL's first, where all ranks meet whichever host they are on, then symmem's.
 
 use crate::abi::{self, Comm, UniqueId};
+use crate::choice::Agreed;
+use crate::exit::at_exit;
 use crate::failure::{Failure, of_nccl};
-use crate::member::{self, Agreed, Member};
+use crate::member::{self, Member};
 use crate::{device, identifier, library, reentry, report};
 use std::ffi::c_int;
 use std::time::Duration;
@@ -156,7 +158,7 @@ impl Join {
             return Err(usage("the host backend has no streams of programs".into()));
         }
         let agreed = agree(&communicator, has_nccl)?;
-        member::report_at_exit();
+        at_exit(member::all_end);
         Ok(Member::new(communicator, has_nccl, agreed))
     }
 }

@@ -1,16 +1,16 @@
 //! Communicators that symmem serves, by the handles that programs have of them.
 
 use crate::abi::{self, Comm};
-use crate::choice::Choices;
-use crate::counts::{self, Counts};
+use crate::call::Call;
+use crate::choice::{Agreed, Choices};
+use crate::counts::Counts;
 use crate::device;
 use crate::failure::Failure;
 use crate::library;
 use crate::reentry;
 use crate::report;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{RawEvent, RawStream};
@@ -24,17 +24,8 @@ pub struct Member {
     pub has_nccl: bool,
     pub agreed: Agreed,
     pub counts: Counts,
-    pub choices: Choices,
+    choices: Choices,
     order: Mutex<Order>,
-}
-
-/// What all ranks of a communicator agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
-    /// Whether NCCL has a communicator of all ranks.
-    pub has_nccl: bool,
-    /// Most bytes of a call that symmem does, if the user set them.
-    pub most_bytes: Option<u64>,
 }
 
 /// The streams of a communicator's calls. Calls follow one another on all of them, as NCCL's do; so do those of a capture.
@@ -93,6 +84,11 @@ impl Member {
             choices: Choices::default(),
             order: Mutex::default(),
         }
+    }
+
+    /// Returns whether symmem does this call. The same on all ranks.
+    pub fn does(&self, call: &Call) -> bool {
+        self.choices.does(&self.communicator, &self.agreed, call)
     }
 
     fn order(&self) -> MutexGuard<'_, Order> {
@@ -333,30 +329,13 @@ pub fn ended(member: &Member) {
     }
 }
 
-/// Makes the process report at its exit what it has not ended by then.
-pub fn report_at_exit() {
-    unsafe extern "C" {
-        // Of the C library.
-        fn atexit(function: extern "C" fn()) -> c_int;
-    }
-    extern "C" fn report() {
-        // A panic cannot leave a function that C calls.
-        let _ = std::panic::catch_unwind(|| {
-            all().iter().for_each(|one| ended(one));
-            counts::all_left_end();
-            // The driver ends with the process, and no thread may be in it then.
-            let leaving =
-                std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
-            let end = Instant::now() + OTHERS;
-            wait_until(end, || leaving.iter().all(JoinHandle::is_finished));
-        });
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the function lives as long as this library, which the C library keeps in mind for `atexit`. Without room
-        // for it, nothing is reported.
-        unsafe { atexit(report) };
-    });
+/// Reports, at the process's exit, what it has not ended by then.
+pub fn all_end() {
+    all().iter().for_each(|one| ended(one));
+    // The driver ends with the process, and no thread may be in it then.
+    let leaving = std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
+    let end = Instant::now() + OTHERS;
+    wait_until(end, || leaving.iter().all(JoinHandle::is_finished));
 }
 
 /// Checks that a communicator is one that NCCL knows.

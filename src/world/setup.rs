@@ -427,9 +427,8 @@ impl<'a> Resources<'a> {
             memory: None,
             stream: None,
         };
-        let failed = |call, bytes| {
-            move |failure| Error::backend(rank, call, failure).about(None, bytes)
-        };
+        let failed =
+            |call, bytes| move |failure| Error::backend(rank, call, failure).about(None, bytes);
         let words = words::allocate(backend);
         resources.words = Some(words.map_err(failed("host_register", words::bytes()))?);
         let memory = backend.host_allocate(STAGING_BYTES);

@@ -74,9 +74,11 @@ fn reset_device(member: &Member) {
     let libraries = member.setting.libraries().expect("a fake driver");
     // SAFETY: the library is the one that the communicator has opened, and the symbol has this signature.
     let code = unsafe {
-        let library = libloading::Library::new(libraries.join("libcuda.so.1")).expect("opened before");
-        let reset: libloading::Symbol<unsafe extern "C" fn(i32) -> i32> =
-            library.get(b"cuDevicePrimaryCtxReset_v2").expect("exported");
+        let library =
+            libloading::Library::new(libraries.join("libcuda.so.1")).expect("opened before");
+        let reset: libloading::Symbol<unsafe extern "C" fn(i32) -> i32> = library
+            .get(b"cuDevicePrimaryCtxReset_v2")
+            .expect("exported");
         reset(member.rank as i32)
     };
     assert_eq!(code, 0);

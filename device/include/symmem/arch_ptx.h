@@ -428,8 +428,9 @@ SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { store_relaxed(wor
 
 // Without a fence, and beyond what PTX promises. The kernels before have completed, so what they stored in this device's
 // memory is in its L2, through which every access to that memory goes, a peer's as well. (NCCL's symmetric kernels open
-// with relaxed barriers likewise.) What they stored in a peer's memory without a signal is not covered. A fence takes 0.6
-// to 1.5 us even if it has nothing to wait for (benches/NOTES.md). The lint finds the tag.
+// with relaxed barriers likewise.) A put without a signal relies on the same: a kernel is complete when its stores are
+// performed, at a peer as well. A fence takes 0.6 to 1.5 us even if it has nothing to wait for (benches/NOTES.md). The lint
+// finds the tag.
 SYMMEM_DEVICE void publish_entered(uint32* word, uint32 value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1; /* entered */" ::"l"(word), "r"(value) : "memory");
 }
