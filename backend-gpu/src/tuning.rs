@@ -126,7 +126,7 @@ pub const fn copies(bytes: u64) -> CollectiveRow {
 
 /// Returns a row that uses the copy engine for peers, and a small kernel for this rank's own part. By the copy engine, too,
 /// that copy would slow the others: between two H100s an all-to-all of 256 MiB takes 367 µs with the kernel, 392 without
-/// (`benches/results/2026-11-25-grids-2xh100.txt`).
+/// (`benches/results/2026-11-25-grids-2xh100.txt`). That it helps between more is an assumption.
 pub const fn copies_to_peers(bytes: u64) -> CollectiveRow {
     row(bytes, AlgorithmCode::COPY_ENGINE, 16, 512)
 }

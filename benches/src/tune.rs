@@ -162,6 +162,7 @@ impl Run<'_> {
                 tracing::debug!(algorithm, ?grid, bytes, "another algorithm would be used");
                 continue;
             }
+            let candidate = self.with_grid(candidate, &call)?;
             let limit = HOPELESS * least_to_beat(&candidate, &tried, self.present);
             if let Some(ns) = self.time(&call, TRIAL_NS, limit)? {
                 tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
@@ -206,6 +207,18 @@ impl Run<'_> {
     fn goes(&self, call: &Call) -> Result<bool> {
         Ok(call.how.provider == Provider::Nccl
             || matches!(self.session.resolved(call)?, ResolvedAlgorithm::AsNamed(_)))
+    }
+
+    /// Returns the candidate with the grid that the selector gives its kernel, if it is by copy engines and has one. A row
+    /// without it would be another choice than the one that is timed.
+    fn with_grid(&self, candidate: Candidate, call: &Call) -> Result<Candidate> {
+        let grid = match (candidate.algorithm, self.session.resolved(call)?) {
+            (Algorithm::CopyEngine, ResolvedAlgorithm::AsNamed(choice)) if choice.blocks > 0 => {
+                Some((choice.blocks, choice.threads))
+            }
+            _ => candidate.grid,
+        };
+        Ok(Candidate { grid, ..candidate })
     }
 
     /// Returns nanoseconds per call of the slowest rank, measured for about `budget` nanoseconds; `None` if the

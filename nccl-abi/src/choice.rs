@@ -24,7 +24,7 @@ fn most_by_ll(world: usize) -> u64 {
     }
 }
 
-/// The same of a call in pieces: up to there NCCL 2.32.3 took longer between two H100s, out of place and in place
+/// The same of a call in pieces: up to there NCCL 2.32.3 took longer between two H100s, in place too where it was measured
 /// (`benches/results/2026-11-25-newest-nccl-2xh100.json`).
 fn most_in_pieces(kind: Kind, world: usize) -> u64 {
     match (kind, world) {

@@ -6,7 +6,7 @@ use crate::failure::{self, Failure, of_nccl, run};
 use crate::join::{self, Join};
 use crate::library::{self, function};
 use crate::member::check;
-use crate::{group, left, member};
+use crate::{group, member, unserved};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Stores a result.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: Comm) -> Code {
         // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
         unsafe {
             if !was_served {
-                left::ends(comm);
+                unserved::report_end(comm);
             }
             of_nccl(nccl(comm))
         }
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn ncclCommAbort(comm: Comm) -> Code {
             let nccl = function("ncclCommAbort", |table| table.ncclCommAbort)?;
             // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
             return unsafe {
-                left::ends(comm);
+                unserved::report_end(comm);
                 of_nccl(nccl(comm))
             };
         };

@@ -3,9 +3,9 @@
 use crate::abi::{Code, Comm, Config, Stream, Team, UniqueId};
 use crate::call::{Call, Kind};
 use crate::failure::{Failure, of_nccl, run};
-use crate::left;
 use crate::library::function;
 use crate::member::check;
+use crate::unserved;
 use std::ffi::{c_int, c_void};
 
 /// Exports functions that call NCCL's of the same name. Those in the first list are on a communicator, which must be one of
@@ -23,7 +23,7 @@ macro_rules! forwarded {
                     let nccl = function(stringify!($on), |table| table.$on)?;
                     // SAFETY: the caller keeps NCCL's rules, and the communicator is NCCL's.
                     unsafe {
-                        left::add_forwarded($comm, stringify!($on));
+                        unserved::add_forwarded($comm, stringify!($on));
                         of_nccl(nccl($($argument),*))
                     }
                 })

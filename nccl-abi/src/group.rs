@@ -5,9 +5,9 @@ use crate::call::Call;
 use crate::failure::{Failure, of_nccl, run};
 use crate::forwarded::by_nccl;
 use crate::join::Join;
-use crate::left;
 use crate::library::{self, function};
 use crate::member::{self, Member};
+use crate::unserved;
 use crate::{reentry, report};
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -37,7 +37,7 @@ pub unsafe fn dispatch(call: Call) -> Code {
             // SAFETY: guaranteed by the caller; a communicator that symmem does not serve is NCCL's.
             return unsafe {
                 if !call.comm.is_null() && library::nccl().is_ok() {
-                    left::add(call.comm, call.kind);
+                    unserved::add(call.comm, call.kind);
                 }
                 by_nccl(&call)
             };

@@ -130,7 +130,10 @@ impl Join {
         if let Some((local, _)) = launched
             && local < self.world
         {
-            let message = format!("{local} of {} ranks are on this host", self.world);
+            let message = format!(
+                "the launcher started {local} processes on this host, and the communicator has {} ranks",
+                self.world
+            );
             return Err(usage(message));
         }
         let meeting = identifier::meeting(&self.identifier, self.rank, self.world)?;
@@ -158,7 +161,7 @@ impl Join {
             return Err(usage("the host backend has no streams of programs".into()));
         }
         let agreed = agree(&communicator, has_nccl)?;
-        at_exit(member::all_end);
+        at_exit(member::report_all);
         Ok(Member::new(communicator, has_nccl, agreed))
     }
 }

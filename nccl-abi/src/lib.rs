@@ -29,12 +29,12 @@ mod forwarded;
 mod group;
 mod identifier;
 mod join;
-mod left;
 mod library;
 mod member;
 mod perform;
 mod reentry;
 mod report;
+mod unserved;
 
 pub use device_code::*;
 pub use exports::*;

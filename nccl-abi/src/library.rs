@@ -24,7 +24,7 @@ const SYSTEM: [&str; 5] = [
 ];
 
 symmem_gpu::symbol_table! {
-    /// Functions of NCCL or RCCL, as versions 2.18 to 2.28 declare them.
+    /// Functions of NCCL or RCCL, as versions 2.18 to 2.32 declare them.
     pub struct Table {
         required {
             ncclGetUniqueId(identifier: *mut UniqueId) -> Code;

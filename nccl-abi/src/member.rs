@@ -39,9 +39,6 @@ struct Order {
     event: Option<RawEvent>,
 }
 
-/// Streams from which on idle ones are forgotten, for programs that make streams all the time.
-const MOST_IDLE: usize = 64;
-
 static MEMBERS: RwLock<BTreeMap<usize, Arc<Member>>> = RwLock::new(BTreeMap::new());
 
 /// Enters a member under the program's handle.
@@ -126,12 +123,6 @@ impl Member {
             if let Some(last) = last.filter(|last| *last != raw) {
                 (self.follow(&mut order, last, raw, capture)).map_err(of_driver)?;
             }
-        }
-        if order.streams.len() >= MOST_IDLE && !order.streams.contains_key(&raw.0) {
-            let last = order.last;
-            (order.streams).retain(|raw, stream| {
-                last == Some(RawStream(*raw)) || !stream.is_idle().unwrap_or(false)
-            });
         }
         let stream = (order.streams.entry(raw.0))
             // SAFETY: guaranteed by the caller.
@@ -330,7 +321,7 @@ pub fn ended(member: &Member) {
 }
 
 /// Reports, at the process's exit, what it has not ended by then.
-pub fn all_end() {
+pub fn report_all() {
     all().iter().for_each(|one| ended(one));
     // The driver ends with the process, and no thread may be in it then.
     let leaving = std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));

@@ -335,7 +335,7 @@ fn a_rank_waits_only_briefly_for_ranks_that_may_be_on_another_host() {
     let start = Instant::now();
     let ended = job.with("WORLD_SIZE", "16").run().well("not served");
     let waited = start.elapsed();
-    assert!(waited < Duration::from_secs(10), "{}", ended.told(0));
+    assert!(waited < Duration::from_secs(14), "{}", ended.told(0));
     assert!(ended.told(0).contains("NCCL does all calls"));
 }
 
@@ -353,7 +353,7 @@ fn a_most_of_bytes_is_the_users_and_must_be_the_same_everywhere() {
 fn ranks_of_another_host_and_identifiers_of_another_library_are_nccls() {
     let ended = Job::beside_nccl("").with("LOCAL_WORLD_SIZE", "1").run();
     let ended = ended.well("not served");
-    assert!(ended.told(0).contains("1 of 2 ranks are on this host"));
+    assert!(ended.told(0).contains("started 1 processes on this host"));
     let ended = Job::beside_nccl("").with("ID_OF_NCCL", "1").run();
     let ended = ended.well("not served");
     assert!(

@@ -22,6 +22,9 @@ use crate::stream::queue::Queue;
 /// [`DeviceSlice`](crate::DeviceSlice), every member passes one, and each may pass any memory. `world` is
 /// the number of members, `rank` this rank's number among them.
 ///
+/// A call that has ended here has done this rank's part: its own destination is complete. Read another rank's destination
+/// only after a barrier or a signal from that rank.
+///
 /// ```no_run
 /// # use symmem::*;
 /// # fn f(stream: &Stream, x: &SymmetricBuffer<f32>, y: &SymmetricBuffer<f32>) -> Result<()> {

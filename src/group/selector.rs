@@ -240,8 +240,9 @@ impl Selector {
     ) -> std::result::Result<Choice, String> {
         let row = self.row(query, constraints)?;
         let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
+            // Copies need no kernel, except that one may copy this rank's own part.
             let (blocks, threads) = match row.algorithm {
-                AlgorithmCode::COPY_ENGINE => (row.blocks, row.threads),
+                AlgorithmCode::COPY_ENGINE if row.threads > 0 => (row.blocks, row.threads),
                 _ => (0, 0),
             };
             return Ok(Choice {
@@ -563,11 +564,11 @@ fn default_row(operation: CollectiveOperationCode, algorithm: AlgorithmCode) -> 
         world: MAX_RANKS as u32,
         bytes: u64::MAX,
         algorithm,
-        // A barrier moves nothing.
-        blocks: if operation == CollectiveOperationCode::BARRIER {
-            1
-        } else {
-            DEFAULT_BLOCKS
+        blocks: match algorithm {
+            // A barrier moves nothing.
+            _ if operation == CollectiveOperationCode::BARRIER => 1,
+            AlgorithmCode::COPY_ENGINE if kernel_of(operation, algorithm).is_none() => 0,
+            _ => DEFAULT_BLOCKS,
         },
         threads: DEFAULT_THREADS,
         concurrent: 0,

@@ -117,6 +117,28 @@ fn the_first_row_that_fits_and_can_serve_wins() {
 }
 
 #[test]
+fn a_kernel_copies_the_own_part_of_a_move_by_copy_engines_only_if_a_row_says_so() {
+    let operation = CollectiveOperationCode::ALL_GATHER;
+    let by_engines = Constraints {
+        algorithm: AlgorithmCode::COPY_ENGINE,
+        ..Constraints::default()
+    };
+    let grid = |rows: &[CollectiveRow]| {
+        let choice = selector(rows).choose(&query(operation, 1 << 30), &by_engines);
+        let choice = choice.unwrap();
+        (choice.blocks, choice.threads)
+    };
+    let with_kernel = row(operation, 8, u64::MAX, AlgorithmCode::COPY_ENGINE);
+    assert_eq!(grid(&[with_kernel]), (24, 256));
+    assert_eq!(grid(&[]).0, 0);
+    let without_threads = CollectiveRow {
+        threads: 0,
+        ..with_kernel
+    };
+    assert_eq!(grid(&[without_threads]).0, 0);
+}
+
+#[test]
 fn every_operation_can_be_done_without_a_row_in_place_or_not() {
     let selector = selector(&[]);
     for operation in OPERATIONS {

@@ -274,8 +274,11 @@ impl Round<'_> {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(T, Vec<Contribution>)> {
         // The step may have failed because a peer died: a handle whose owner has ended cannot be opened.
-        if let (Err(_), Some(health)) = (&outcome, self.agreement.health.get()) {
+        if let (Err(error), Some(health)) = (&outcome, self.agreement.health.get()) {
             health.watch_once();
+            if health.check().is_err() {
+                tracing::warn!(rank = self.rank(), %error, "a step failed, and a peer too");
+            }
         }
         let said = match &outcome {
             Ok((_, payload)) => Ok(payload.as_slice()),

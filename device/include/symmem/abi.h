@@ -223,8 +223,8 @@ struct ReducePacketArguments {
   uint32 reserved;
 };
 
-// Addresses of a reduction in Lamport packets in a group of two, again, but beside each other: a small kernel's latency is
-// that of its first arguments, and one cache line holds these.
+// Addresses of a reduction in Lamport packets in a group of two, which the tables have as well. Here one line of the
+// constant cache holds them all, and no load of one waits for the load of an index.
 struct LamportPair {
   uint64 source;      // the elements that this rank reduces
   uint64 sent;        // those that the peer reduces

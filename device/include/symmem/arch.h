@@ -73,7 +73,8 @@
 //                               for which wait_for_prerequisites waited have stored in this device's memory
 //   load_flag(word)             a load of the flag in a polling loop
 //   acquire_flag(word)          system acquire, after load_flag has seen the value. The word must hold the value
-//                               of a publish_flag, or a later value from the same rank
+//                               of one of the three stores above, which says what it covers, or a later value
+//                               from the same rank
 //   load_word(word)             a load in a polling loop of a word that any rank may change
 //   acquire_words()             system acquire, after load_word has seen the expected value
 //   fence_system()              system acquire and release

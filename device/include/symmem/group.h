@@ -62,7 +62,7 @@ class Members : public Group {
   // Waits for the same block of every member. Called by every thread. If it returns true, this block sees what the
   // others tell. Returns false if a wait gave up.
   SYMMEM_DEVICE bool barrier(Tells tells) {
-    // A block that has only read needs none, but a reduction knows that only at run time.
+    // Tells::taken would need no release, but which of the two a reduction tells is known at run time only.
     if (tells != Tells::entered) arch::release_wave();
     return barrier([&](uint32 epoch, uint32 first, uint32 stride) {
       for (uint32 step = first + 1; step < world(); step += stride) {

@@ -23,7 +23,7 @@
 
 namespace symmem {
 
-// Reads of a counter, some milliseconds, for which a wait that gave up waits for this device's other blocks.
+// How often a wait that gave up reads whether this grid's other blocks have sent: for some milliseconds.
 constexpr uint32 most_polls_for_blocks = 4096;
 // Number of peers whose packets are polled together.
 constexpr int lamport_peers = 7;
@@ -80,7 +80,8 @@ class LamportInboxes {
   SYMMEM_DEVICE uint32 threads() const { return arch::block_count() * arch::thread_count(); }
 
   // Loads the counters. Called by every thread, before it sends. Returns false if an earlier wait gave up; then it must
-  // not send. The loads are plain, by which a block asks the L2 once: every warp's load of one word would take 1 ns there.
+  // not send. The loads are plain, so that one goes to the L2 for each multiprocessor. Strong ones would go there for each
+  // warp, and the L2 serves one word once in about 1 ns.
   SYMMEM_DEVICE bool begin() {
     const uint32* counters = pointer<const uint32>(arguments_.counters);
     buffer_ = arch::load(counters);

@@ -147,6 +147,7 @@ SYMMEM_DEVICE void reduce(const ReduceArguments& arguments, const Operation& ope
   Reduction<Element, Operation>{arguments, operation}.run();
 }
 
+// Returns whether a reduction stores results at peers; else its last barrier need cover none.
 SYMMEM_DEVICE bool stores_at_peers(const ReduceArguments& arguments) {
   uint64 any = 0;
   SYMMEM_ROLLED

@@ -505,7 +505,7 @@ mod tests {
             &format!("red.relaxed.sys.global.add.u32 [%rd2], 1;\n{flag}"),
             "without a fence",
         );
-        // A second peer's flag is none, nor is what comes after.
+        // Flags for several peers, and stores after them, are right.
         assert!(complaints(&format!("{flag}{flag}{store}")).is_empty());
         assert!(complaints(&format!("ld.global.b32 %r1, [%rd2];\n{flag}")).is_empty());
     }

@@ -10,18 +10,18 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A communicator that symmem does not serve.
-struct Left {
+struct Unserved {
     /// Rank and number of ranks, if NCCL told them.
     place: Option<(c_int, c_int)>,
     counts: Counts,
 }
 
 /// Communicators that symmem does not serve, by handle, from their first counted call on. Empty unless a report is asked for.
-static LEFT: Mutex<BTreeMap<usize, Arc<Left>>> = Mutex::new(BTreeMap::new());
+static UNSERVED: Mutex<BTreeMap<usize, Arc<Unserved>>> = Mutex::new(BTreeMap::new());
 
-fn left() -> MutexGuard<'static, BTreeMap<usize, Arc<Left>>> {
+fn unserved() -> MutexGuard<'static, BTreeMap<usize, Arc<Unserved>>> {
     // Each change of it is one insertion or removal.
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+    UNSERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts a collective on a communicator that symmem does not serve.
@@ -54,17 +54,17 @@ pub unsafe fn add_forwarded(comm: Comm, name: &str) {
 ///
 /// # Safety
 /// The communicator is NCCL's.
-unsafe fn entry(comm: Comm) -> Arc<Left> {
-    if let Some(known) = left().get(&comm.addr()) {
+unsafe fn entry(comm: Comm) -> Arc<Unserved> {
+    if let Some(known) = unserved().get(&comm.addr()) {
         return known.clone();
     }
-    at_exit(all_end);
-    let made = Arc::new(Left {
+    at_exit(report_all);
+    let made = Arc::new(Unserved {
         // SAFETY: guaranteed by the caller.
         place: unsafe { place(comm) },
         counts: Counts::default(),
     });
-    left().entry(comm.addr()).or_insert(made).clone()
+    unserved().entry(comm.addr()).or_insert(made).clone()
 }
 
 /// Asks NCCL for rank and number of ranks.
@@ -88,23 +88,23 @@ unsafe fn place(comm: Comm) -> Option<(c_int, c_int)> {
 ///
 /// # Safety
 /// The communicator is NCCL's, and lives.
-pub unsafe fn ends(comm: Comm) {
+pub unsafe fn report_end(comm: Comm) {
     if report::is_asked() && !reentry::is_nccls() {
         // SAFETY: guaranteed by the caller.
         let ended = unsafe { entry(comm) };
-        left().remove(&comm.addr());
-        ended.tell();
+        unserved().remove(&comm.addr());
+        ended.report();
     }
 }
 
 /// Prints the counts of all communicators that symmem does not serve and that have not ended.
-fn all_end() {
-    let all = std::mem::take(&mut *left());
-    all.values().for_each(|one| one.tell());
+fn report_all() {
+    let all = std::mem::take(&mut *unserved());
+    all.values().for_each(|one| one.report());
 }
 
-impl Left {
-    fn tell(&self) {
+impl Unserved {
+    fn report(&self) {
         let place = match self.place {
             Some((rank, world)) => format!("rank {rank} of {world}"),
             None => "a communicator".into(),
