@@ -304,8 +304,8 @@ const OPERATIONS: [CollectiveOperation; 10] = [
     CollectiveOperation::Exchange,
 ];
 
-/// Returns algorithm, blocks and threads of every call: all operations, algorithms and sizes, with the selector's
-/// threads and with the most.
+/// Returns algorithm, blocks and threads of every call whose grid waits for peers: all operations, algorithms and sizes,
+/// with the selector's threads and with the most.
 fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algorithm, u32, u32)> {
     let mut all = Vec::new();
     for operation in OPERATIONS {
@@ -320,7 +320,12 @@ fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algori
                     // Not every operation has every algorithm.
                     if let Ok(choice) = communicator.explain_call(&call, &options) {
                         let (by, blocks) = (choice.algorithm(), choice.blocks);
-                        all.push((operation, bytes, by, blocks, choice.threads));
+                        // In a move by copy engines a kernel copies the own part, and waits for nobody.
+                        let waits = by != Algorithm::CopyEngine
+                            || operation == CollectiveOperation::AllReduce;
+                        if waits {
+                            all.push((operation, bytes, by, blocks, choice.threads));
+                        }
                     }
                 }
             }
@@ -416,7 +421,7 @@ fn alone_a_collective_has_the_grid_of_the_table() {
         if Vendor::of_role() == Vendor::Cuda {
             // From `backend-cuda/src/tuning/collectives.rs`.
             for (bytes, blocks, threads) in
-                [(1 << 10, 1, 64), (1 << 16, 64, 64), (1 << 26, 128, 512)]
+                [(1 << 10, 1, 64), (1 << 16, 64, 64), (1 << 26, 96, 512)]
             {
                 let operation = CollectiveOperation::AllReduce;
                 let choice = communicator.explain(operation, bytes, ElementType::Bf16);
