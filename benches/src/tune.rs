@@ -212,11 +212,14 @@ impl Run<'_> {
     /// Returns the candidate with the grid that the selector gives its kernel, if it is by copy engines and has one. A row
     /// without it would be another choice than the one that is timed.
     fn with_grid(&self, candidate: Candidate, call: &Call) -> Result<Candidate> {
-        let grid = match (candidate.algorithm, self.session.resolved(call)?) {
-            (Algorithm::CopyEngine, ResolvedAlgorithm::AsNamed(choice)) if choice.blocks > 0 => {
+        if candidate.algorithm != Algorithm::CopyEngine {
+            return Ok(candidate);
+        }
+        let grid = match self.session.resolved(call)? {
+            ResolvedAlgorithm::AsNamed(choice) if choice.blocks > 0 => {
                 Some((choice.blocks, choice.threads))
             }
-            _ => candidate.grid,
+            _ => None,
         };
         Ok(Candidate { grid, ..candidate })
     }
