@@ -353,7 +353,11 @@ fn a_most_of_bytes_is_the_users_and_must_be_the_same_everywhere() {
 fn ranks_of_another_host_and_identifiers_of_another_library_are_nccls() {
     let ended = Job::beside_nccl("").with("LOCAL_WORLD_SIZE", "1").run();
     let ended = ended.well("not served");
-    assert!(ended.told(0).contains("started 1 processes on this host"));
+    assert!(
+        ended
+            .told(0)
+            .contains("started 1 processes on this host, and the communicator has 2 ranks")
+    );
     let ended = Job::beside_nccl("").with("ID_OF_NCCL", "1").run();
     let ended = ended.well("not served");
     assert!(

@@ -304,8 +304,8 @@ const OPERATIONS: [CollectiveOperation; 10] = [
     CollectiveOperation::Exchange,
 ];
 
-/// Returns algorithm, blocks and threads of every call whose grid waits for peers: all operations, algorithms and sizes,
-/// with the selector's threads and with the most.
+/// Returns algorithm, blocks and threads of every call: all operations, algorithms and sizes, with the selector's
+/// threads and with the most.
 fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algorithm, u32, u32)> {
     let mut all = Vec::new();
     for operation in OPERATIONS {
@@ -320,12 +320,7 @@ fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algori
                     // Not every operation has every algorithm.
                     if let Ok(choice) = communicator.explain_call(&call, &options) {
                         let (by, blocks) = (choice.algorithm(), choice.blocks);
-                        // In a move by copy engines a kernel copies the own part, and waits for nobody.
-                        let waits = by != Algorithm::CopyEngine
-                            || operation == CollectiveOperation::AllReduce;
-                        if waits {
-                            all.push((operation, bytes, by, blocks, choice.threads));
-                        }
+                        all.push((operation, bytes, by, blocks, choice.threads));
                     }
                 }
             }
@@ -335,10 +330,14 @@ fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algori
     all
 }
 
-/// Returns the largest grid of all calls.
+/// Returns the largest grid that waits for peers, of all calls.
 fn largest(communicator: &Communicator) -> u32 {
     let all = choices(communicator);
-    all.iter().map(|(.., blocks, _)| *blocks).max().unwrap()
+    // In a move by copy engines a kernel may copy the own part, which waits for nobody.
+    let waiting = all.iter().filter(|(operation, _, by, ..)| {
+        *by != Algorithm::CopyEngine || *operation == CollectiveOperation::AllReduce
+    });
+    waiting.map(|(.., blocks, _)| *blocks).max().unwrap()
 }
 
 #[test]
