@@ -97,6 +97,7 @@ pub use gemm::operation::AllGatherGemm;
 pub use gemm::options::GemmOptions;
 pub use gemm::plan::{GemmPart, GemmStep, GemmStream};
 pub use group::choice::Choice;
+pub use group::dependents::Dependents;
 pub use group::nccl::NcclLibrary;
 pub use group::provider::Provider;
 pub use memory::multicast::object::MulticastStatus;

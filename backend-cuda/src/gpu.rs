@@ -60,6 +60,13 @@ impl Gpu for CudaBackend {
         unsafe { self.launch_packed(kernel.function, &geometry, argument, bytes, on) }
     }
 
+    fn alone(kernel: Kernel) -> Kernel {
+        Kernel {
+            beside: false,
+            ..kernel
+        }
+    }
+
     fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
         let (function, mut each, mut most) = (kernel.function, 0, 0);
         let threads = threads as c_int;

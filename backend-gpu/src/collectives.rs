@@ -18,6 +18,8 @@ const LL_UNIT_BYTES: u64 = 8;
 const LL_PACKET_BYTES: u64 = 16;
 /// Most members of a group that the small kernel for LL packets serves (`peers_at_once` of the same header).
 const LL_PEERS: usize = 8;
+/// Peers whose messages a small kernel for moves in Lamport packets takes (`lamport_peers` in `lamport.h`).
+const LAMPORT_PEERS: usize = 7;
 
 impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
@@ -153,17 +155,30 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             most: SLOT_BLOCKS,
         };
         let bytes = arguments.count.saturating_mul(element.bytes());
-        let part = arguments.part_bytes;
-        if arguments.group.world < 2 {
-            let why = "a group of one has no peers to send packets to; copy instead";
-            return Err(call.refuse(why.into()));
-        }
-        if bytes == 0 || bytes > part.into() || !part.is_multiple_of(16) {
-            return Err(call.refuse(format!(
-                "{bytes} bytes do not fit into a part of {part}: give at least one element, and a part of a \
-                 multiple of 16 bytes"
-            )));
-        }
+        call.check_part(bytes, bytes, arguments.part_bytes)?;
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
+    }
+
+    unsafe fn collective_move_lamport(
+        &self,
+        arguments: &MoveLamportArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let kernels = &self.state().kernels.move_lamport;
+        let call = WaitingLaunch {
+            call: "collective_move_lamport",
+            kernel: row_kernel(kernels, arguments, geometry),
+            group: &arguments.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        let (bytes, taken) = (
+            arguments.bytes,
+            MoveLamportArguments::taken_bytes(arguments.bytes),
+        );
+        call.check_part(bytes, taken, arguments.part_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -290,6 +305,21 @@ impl<K> WaitingLaunch<'_, K> {
         Failure::new(Status::INVALID_ARGUMENT, self.call, message)
     }
 
+    /// Refuses a message in Lamport packets that takes more than a part of an inbox.
+    fn check_part(&self, bytes: u64, taken: u64, part: u32) -> CallResult<()> {
+        if self.group.world < 2 {
+            let why = "a group of one has no peers to send packets to; copy instead";
+            return Err(self.refuse(why.into()));
+        }
+        if bytes == 0 || taken > part.into() || !part.is_multiple_of(16) {
+            return Err(self.refuse(format!(
+                "{bytes} bytes do not fit into a part of {part}: give at least one element, and a part of a \
+                 multiple of 16 bytes"
+            )));
+        }
+        Ok(())
+    }
+
     /// Refuses a grid with more pairs of warps than an inbox has channels, and a division that kernels cannot use.
     fn check_inbox<G: Gpu>(&self, channels: u32, slots: u32, piece: u32) -> CallResult<()> {
         let (threads, blocks) = (self.geometry.threads[0], self.geometry.blocks[0]);
@@ -362,7 +392,7 @@ fn packet_kernel<'a, K: Copy>(
     }
     let (packets, width) = (longest / LL_UNIT_BYTES, u64::from(geometry.threads[0]));
     // The small kernels take one round.
-    let room = arguments.group.packet_bytes / 2 / world.max(1) as u64 / LL_PACKET_BYTES;
+    let room = u64::from(arguments.group.packet_bytes) / 2 / world.max(1) as u64 / LL_PACKET_BYTES;
     let threads = width * u64::from(geometry.blocks[0]);
     let fits = packets.div_ceil(threads.max(1)).max(1).next_power_of_two() * width <= room;
     let whole = all.is_multiple_of(LL_UNIT_BYTES) && fits;
@@ -383,6 +413,24 @@ fn lamport_kernel<'a, K: Copy>(
     let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
     let alike = sources.windows(2).all(|pair| pair[0] == pair[1]);
     kernels.smallest(world, bytes / 16, threads, whole, alike)
+}
+
+/// Returns the smallest kernel for a move in Lamport packets.
+fn row_kernel<'a, K: Copy>(
+    kernels: &'a KernelsBySize<K>,
+    arguments: &MoveLamportArguments,
+    geometry: &Geometry,
+) -> &'a WaitingKernel<K> {
+    let world = arguments.group.world as usize;
+    let mut all = arguments.bytes;
+    for addresses in [&arguments.sources, &arguments.destinations] {
+        let addresses = addresses.get(..world).unwrap_or_default();
+        all = addresses.iter().fold(all, |all, address| all | address.0);
+    }
+    let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
+    let packets = MoveLamportArguments::taken_bytes(arguments.bytes) / 16;
+    let few = world <= LAMPORT_PEERS + 1;
+    kernels.smallest(world, packets, threads, all.is_multiple_of(16), few)
 }
 
 /// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.
@@ -458,8 +506,12 @@ unsafe fn launch_waiting<G: Gpu, T>(
         )));
     }
     let grid = Grid::new(blocks, threads);
+    let kernel = match call.group.dependents {
+        DependentsCode::NEVER => G::alone(call.kernel.kernel),
+        _ => call.kernel.kernel,
+    };
     // SAFETY: the caller upholds this function's safety contract, which is the callee's.
-    unsafe { launch(gpu, call.kernel.kernel, grid, arguments, on) }
+    unsafe { launch(gpu, kernel, grid, arguments, on) }
 }
 
 /// Returns the most blocks of `threads` threads of a kernel that are co-resident if nothing else runs.

@@ -137,6 +137,8 @@ pub struct Kernels<K> {
     pub collective_swap: WaitingKernel<K>,
     /// Moves bytes in LL packets.
     pub collective_packets: KernelsBySize<K>,
+    /// Moves bytes in Lamport packets.
+    pub move_lamport: KernelsBySize<K>,
     /// Moves bytes in pieces.
     pub collective_pieces: WaitingKernel<K>,
     /// Sends and receives.
@@ -174,6 +176,9 @@ impl<K: Copy> Kernels<K> {
             collective_swap: waiting("symmem_swap")?,
             collective_packets: KernelsBySize::find(|size| {
                 waiting(&format!("symmem_move_packets{size}"))
+            })?,
+            move_lamport: KernelsBySize::find(|size| {
+                waiting(&format!("symmem_move_lamport{size}"))
             })?,
             collective_pieces: waiting("symmem_move_pieces")?,
             collective_exchange: waiting("symmem_exchange")?,
@@ -239,6 +244,7 @@ impl<K: Copy> Kernels<K> {
         let by_size = match family {
             CollectiveKernel::PACKETS => Some(&self.collective_packets),
             CollectiveKernel::REDUCE_LAMPORT => self.lamport(element),
+            CollectiveKernel::MOVE_LAMPORT => Some(&self.move_lamport),
             _ => None,
         };
         let one = self.collective(family, element);
@@ -303,6 +309,11 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         ("move_packets_pair1", size_of::<PacketArguments>()),
         ("move_packets_pair2", size_of::<PacketArguments>()),
         ("move_packets_pair4", size_of::<PacketArguments>()),
+        ("move_lamport", size_of::<MoveLamportArguments>()),
+        ("move_lamport_few", size_of::<MoveLamportArguments>()),
+        ("move_lamport_pair1", size_of::<MoveLamportArguments>()),
+        ("move_lamport_pair2", size_of::<MoveLamportArguments>()),
+        ("move_lamport_pair4", size_of::<MoveLamportArguments>()),
         ("exchange", size_of::<ExchangeArguments>()),
     ]
     .into_iter()

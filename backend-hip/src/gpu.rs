@@ -46,6 +46,11 @@ impl Gpu for HipBackend {
         unsafe { self.launch_own(kernel.function(), grid, argument, stream) }
     }
 
+    // Every kernel is.
+    fn alone(kernel: Kernel) -> Kernel {
+        kernel
+    }
+
     fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
         let (runtime, function, mut each) = (self.device.runtime, kernel.function(), 0);
         if threads > self.most_threads(function)? {

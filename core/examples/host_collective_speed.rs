@@ -14,8 +14,8 @@ use symmem_core::backend::{CallResult, CollectiveKernels, Device, SymmetricMemor
 use symmem_core::host::HostBackend;
 
 const LARGEST: u64 = 16 << 20;
-const PACKET_BYTES: u64 = 64 << 10;
-const SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
+const PACKET_BYTES: u32 = 64 << 10;
+const SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES as u64;
 const INPUT: u64 = SLOTS;
 const OUTPUT: u64 = INPUT + LARGEST;
 const BYTES: u64 = OUTPUT + LARGEST;
@@ -101,6 +101,7 @@ impl Rank {
             },
             slots,
             packet_bytes: PACKET_BYTES,
+            dependents: DependentsCode::ANSWERED,
             rank: self.rank,
             world: self.world(),
             slot: 0,

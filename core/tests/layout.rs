@@ -55,7 +55,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         TransferArguments { destination, source, bytes, signal, stages, stage_bytes }
         LatencyArguments { local, remote, bytes, result, watch, rounds, base, first, peer }
         CollectiveGroup {
-            watch, slots, packet_bytes, rank, world, slot, operation, members
+            watch, slots, packet_bytes, dependents, rank, world, slot, operation, members
         }
         MoveArguments { group, destinations, sources, bytes, copies, concurrent }
         PacketArguments { group, sources, destinations, send_bytes, receive_bytes }
@@ -75,6 +75,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             reserved, pair
         }
         LamportPair { source, sent, inbox, peer_inbox }
+        MoveLamportArguments {
+            group, inboxes, sources, destinations, bytes, counters, part_bytes, reserved, pair
+        }
+        MoveLamportPair { sent, arriving, own_source, own_destination, inbox, peer_inbox }
         MulticastArguments {
             group, slots, source, destination, sources, destinations, count, element, reduce, load,
             store
@@ -130,7 +134,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             size, barrier, collective_row, resident_blocks, collective_move, collective_swap,
             collective_packets, collective_reduce, collective_reduce_push,
             collective_reduce_packets, collective_multicast, collective_exchange,
-            collective_reduce_lamport, collective_pieces
+            collective_reduce_lamport, collective_pieces, collective_move_lamport
         }
         NcclCollectivesTable {
             size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,
@@ -198,6 +202,7 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
+    names("Dependents", &|number| DependentsCode(number).name());
     names("MulticastSupport", &|number| {
         MulticastSupportCode(number).name()
     });

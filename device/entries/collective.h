@@ -1,7 +1,9 @@
-// Module `collective`: collectives that move bytes without reducing them. For the usual calls in packets there are small
-// kernels: `few` for one unit a thread; `pair1`, `pair2` and `pair4` for as many units a thread in a group of two.
+// Module `collective`: collectives that move bytes without reducing them. For the usual calls in packets, of both kinds, there
+// are small kernels: `few` for one unit or vector a thread; `pair1`, `pair2` and `pair4` for as many a thread in a group of
+// two.
 #include "symmem/exchange.h"
 #include "symmem/move.h"
+#include "symmem/move_lamport.h"
 #include "symmem/move_pieces.h"
 #include "symmem/packets.h"
 #include "symmem/packets_few.h"
@@ -26,6 +28,20 @@ SYMMEM_FEW(few, false, 1)
 SYMMEM_FEW(pair1, true, 1)
 SYMMEM_FEW(pair2, true, 2)
 SYMMEM_FEW(pair4, true, 4)
+
+#undef SYMMEM_FEW
+
+SYMMEM_KERNEL(512) symmem_move_lamport(SYMMEM_ARGUMENTS(MoveLamportArguments) arguments) { move_rows(arguments); }
+
+#define SYMMEM_FEW(name, ...)                                                                        \
+  SYMMEM_KERNEL(512) symmem_move_lamport_##name(SYMMEM_ARGUMENTS(MoveLamportArguments) arguments) {  \
+    move_few_rows<__VA_ARGS__>(arguments);                                                           \
+  }
+
+SYMMEM_FEW(few, lamport_peers, 1, 0)
+SYMMEM_FEW(pair1, 1, 1, 2)
+SYMMEM_FEW(pair2, 1, 2, 2)
+SYMMEM_FEW(pair4, 1, 4, 2)
 
 #undef SYMMEM_FEW
 

@@ -45,6 +45,7 @@ pub const HEADERS: &[Header] = headers![
     "lamport.h",
     "memory.h",
     "move.h",
+    "move_lamport.h",
     "move_pieces.h",
     "multicast.h",
     "packets.h",

@@ -1,10 +1,14 @@
-// Tests reductions in Lamport packets on the host twin. `cargo xtask twin` builds and runs them under AddressSanitizer and
+// Tests reductions and moves in Lamport packets, on the same inboxes, on the host twin. `cargo xtask twin` builds and runs them under AddressSanitizer and
 // UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch grids one after the other,
 // without synchronization between calls. A seed determines types, data, lengths, alignments, kernels and schedule.
 //
 // Verified to fail if what was read is not emptied, if only one buffer is used, if only three of a packet's words are
-// awaited, if a rank takes its own elements as they are, and if a rank sends after a wait has given up.
+// awaited, if a rank takes its own elements as they are, and if a rank sends after a wait has given up; of moves, if a word
+// is marked at no thread or at the wrong one, and if the marks of all words may be empty.
+#include "../entries/collective.h"
 #include "../entries/reduce_lamport.h"
+#include <optional>
+
 #include "world.h"
 
 namespace {
@@ -44,8 +48,9 @@ struct Inboxes {
     for (uint32 rank = 0; rank < ranks; ++rank) inboxes.emplace_back(lamport_buffers * (ranks - 1) * part_bytes / 16);
   }
 
-  ReduceLamportArguments arguments(World& world, uint32 rank) {
-    ReduceLamportArguments arguments{};
+  template <class Arguments = ReduceLamportArguments>
+  Arguments arguments(World& world, uint32 rank) {
+    Arguments arguments{};
     arguments.group = world.group(rank);
     for (uint32 member = 0; member < world.ranks; ++member) arguments.inboxes[member] = address(inboxes[member].data());
     arguments.counters = address(&counters[rank]);
@@ -157,15 +162,111 @@ struct Call {
   }
 };
 
+using MoveKernel = void (*)(const MoveLamportArguments&);
+
+// An all-to-all, out of place or in place.
+struct Move {
+  bool in_place;
+  uint64 bytes;                         // of a message
+  uint32 blocks, threads;               // of the grid, equal on all ranks
+  std::vector<Buffer> inputs, outputs;  // per rank
+  std::vector<Buffer> sent;             // the inputs before the call
+
+  Move(const World& world, uint32 part_bytes, Random& random) : in_place(up_to(random, 1) != 0) {
+    const uint64 most = part_bytes / (16 * arch::row_threads) * (16 * row_vectors);
+    const bool whole = up_to(random, 1) != 0;
+    blocks = 1 + up_to(random, 2);
+    threads = arch::row_threads * (1 + up_to(random, 1));
+    bytes = whole ? 16 * (1 + up_to(random, most / 16 - 1)) : 1 + up_to(random, most - 1);
+    const auto offset = [&] { return whole ? up_to(random, 1) * 16 : up_to(random, 15); };
+    inputs = buffers(world.ranks, bytes * world.ranks, offset);
+    outputs = buffers(world.ranks, bytes * world.ranks, offset);
+    // Half of the words are those that need a mark.
+    for (Buffer& input : inputs) {
+      for (uint64 at = 0; at < input.size(); at += 4) {
+        const uint32 word = up_to(random, 1) == 0 ? ~0u : static_cast<uint32>(random() >> 8);
+        std::memcpy(input.memory.data() + input.offset + at, &word, std::min<uint64>(4, input.size() - at));
+      }
+    }
+    sent = inputs;
+  }
+
+  Buffer& destination(uint32 rank) { return in_place ? inputs[rank] : outputs[rank]; }
+
+  // Returns a kernel that can do the call, any of them.
+  MoveKernel kernel(const MoveLamportArguments& arguments, uint64 threads, uint32 dice) const {
+    uint64 all = bytes;
+    for (uint32 member = 0; member < arguments.group.world; ++member) all |= arguments.sources[member] | arguments.destinations[member];
+    std::vector<MoveKernel> able = {symmem_move_lamport};
+    const uint64 packets = (bytes / 16 + row_vectors - 1) / row_vectors * arch::row_threads;
+    if (all % 16 == 0 && packets <= threads) able.push_back(symmem_move_lamport_few);
+    if (all % 16 == 0 && arguments.group.world == 2) {
+      if (packets <= threads) able.push_back(symmem_move_lamport_pair1);
+      if (packets <= 2 * threads) able.push_back(symmem_move_lamport_pair2);
+      if (packets <= 4 * threads) able.push_back(symmem_move_lamport_pair4);
+    }
+    return able[dice % able.size()];
+  }
+
+  void launch(World& world, Inboxes& inboxes, uint32 rank, uint32 dice) {
+    auto arguments = inboxes.arguments<MoveLamportArguments>(world, rank);
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      arguments.sources[member] = inputs[rank].at(member * bytes);
+      arguments.destinations[member] = destination(rank).at(member * bytes);
+    }
+    arguments.bytes = bytes;
+    if (world.ranks == 2) {
+      const uint32 peer = 1 - rank;
+      arguments.pair = {arguments.sources[peer], arguments.destinations[peer], arguments.sources[rank],
+                        arguments.destinations[rank], arguments.inboxes[rank], arguments.inboxes[peer]};
+    }
+    const MoveKernel call = kernel(arguments, static_cast<uint64>(blocks) * threads, dice);
+    arch::launch(blocks, threads, 0, [&] { call(arguments); });
+  }
+
+  void check(uint32 ranks, const std::string& what) {
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      for (uint32 from = 0; from < ranks; ++from) {
+        same(destination(rank), from * bytes, bytes_of(sent[from], rank * bytes, bytes), "every bit arrives" + what);
+      }
+    }
+  }
+};
+
+// A call of either kind.
+struct Either {
+  std::optional<Call> sum;
+  std::optional<Move> move;
+
+  Either(const World& world, uint32 part_bytes, Random& random) {
+    if (up_to(random, 1) == 0) {
+      sum.emplace(world, part_bytes, random);
+    } else {
+      move.emplace(world, part_bytes, random);
+    }
+  }
+
+  void launch(World& world, Inboxes& inboxes, uint32 rank, uint32 dice) {
+    if (sum) sum->launch(world, inboxes, rank, dice);
+    if (move) move->launch(world, inboxes, rank, dice);
+  }
+
+  void check(uint32 ranks, const std::string& what) {
+    if (sum) sum->check(ranks, what);
+    if (move) move->check(ranks, what);
+  }
+};
+
 void calls(uint32 seed, uint32 ranks) {
   if (ranks == 1) return;  // there is nobody to send to
   Random random(seed * 100 + ranks);
   arch::schedule() = seed;
   World world(ranks, 1, 1, ranks * 2 * 16, 0);
-  Inboxes inboxes(ranks, 16 * (1 + up_to(random, 19)));
-  std::vector<Call> calls;
+  // At least a row of a move.
+  Inboxes inboxes(ranks, 16 * (arch::row_threads + up_to(random, 19)));
+  std::vector<Either> calls;
   std::vector<uint32> dice;
-  for (int call = 0; call < 7; ++call) {
+  for (int call = 0; call < 9; ++call) {
     calls.emplace_back(world, inboxes.part_bytes, random);
     for (uint32 rank = 0; rank < ranks; ++rank) dice.push_back(static_cast<uint32>(random() >> 8));
   }

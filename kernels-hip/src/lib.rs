@@ -153,6 +153,7 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 72;
+const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 72;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
 macro_rules! each_element {
@@ -209,6 +210,11 @@ static MODULES: [Module; 9] = [
             entry("symmem_move_packets_pair1", PACKET_ARGUMENTS, 512),
             entry("symmem_move_packets_pair2", PACKET_ARGUMENTS, 512),
             entry("symmem_move_packets_pair4", PACKET_ARGUMENTS, 512),
+            entry("symmem_move_lamport", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_few", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_pair1", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_pair2", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_pair4", MOVE_LAMPORT_ARGUMENTS, 512),
             entry("symmem_exchange", EXCHANGE_ARGUMENTS, 512),
         ]
     ),

@@ -151,6 +151,7 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 72;
+const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 72;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
 const SIGNALS: [Entry; 6] = [
@@ -162,7 +163,7 @@ const SIGNALS: [Entry; 6] = [
     entry("symmem_barrier", BARRIER),
 ];
 
-const COLLECTIVE: [Entry; 9] = [
+const COLLECTIVE: [Entry; 14] = [
     entry("symmem_move", MOVE_ARGUMENTS),
     entry("symmem_swap", MOVE_ARGUMENTS),
     entry("symmem_move_pieces", PIECE_ARGUMENTS),
@@ -171,6 +172,11 @@ const COLLECTIVE: [Entry; 9] = [
     entry("symmem_move_packets_pair1", PACKET_ARGUMENTS),
     entry("symmem_move_packets_pair2", PACKET_ARGUMENTS),
     entry("symmem_move_packets_pair4", PACKET_ARGUMENTS),
+    entry("symmem_move_lamport", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_few", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_pair1", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_pair2", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_pair4", MOVE_LAMPORT_ARGUMENTS),
     entry("symmem_exchange", EXCHANGE_ARGUMENTS),
 ];
 

@@ -386,7 +386,8 @@ impl<'c> Call<'c> {
         }
         let slots = &membership.slots;
         let watch = watch(shared, self.options);
-        let header = slots.header(self.options.channel, self.operation, watch);
+        let dependents = self.options.dependents;
+        let header = slots.header(self.options.channel, self.operation, watch, dependents);
         let grid = geometry(blocks, threads);
         let submit = self.queue.submit(self.name);
         submit.hold(slots.allocation());

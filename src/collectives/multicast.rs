@@ -134,6 +134,7 @@ mod tests {
             watch: Watch::default(),
             slots: [DeviceAddress::NULL; MAX_RANKS],
             packet_bytes: 0,
+            dependents: DependentsCode::ANSWERED,
             rank: 0,
             world: WORLD as u32,
             slot: 0,
@@ -144,6 +145,7 @@ mod tests {
             channel: &channel,
             operation,
             watch: Watch::default(),
+            dependents: crate::Dependents::default(),
         };
         let there = |address| {
             if emulated {

@@ -2,11 +2,13 @@
 
 use crate::backend::abi::AlgorithmCode;
 use crate::base::names;
+use crate::group::dependents::Dependents;
 use crate::group::provider::Provider;
 use crate::world::group::Group;
 use std::time::Duration;
 
-/// Options of a collective; by default the selector chooses. Must be the same on all members.
+/// Options of a collective; by default the selector chooses. Must be the same on all members, except the
+/// dependents.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
     pub(crate) algorithm: AlgorithmCode,
@@ -16,6 +18,7 @@ pub struct CollectiveOptions<'a> {
     pub(crate) channel: u32,
     pub(crate) provider: Provider,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) dependents: Dependents,
     pub(crate) group: Option<&'a Group>,
 }
 
@@ -97,6 +100,13 @@ impl<'a> CollectiveOptions<'a> {
     #[must_use]
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
         self.deadline = deadline.into();
+        self
+    }
+
+    /// Sets when the stream's next kernel may start beside the collective's. Members may differ in it.
+    #[must_use]
+    pub fn dependents(mut self, dependents: Dependents) -> Self {
+        self.dependents = dependents;
         self
     }
 

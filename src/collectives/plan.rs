@@ -520,6 +520,29 @@ impl Shape<'_> {
         arguments
     }
 
+    /// Returns the arguments of a move in Lamport packets.
+    pub fn move_lamport_arguments(
+        &self,
+        header: &Header<'_>,
+        inboxes: &LamportInboxes,
+    ) -> MoveLamportArguments {
+        let packets = self.packet_arguments(header);
+        let mut arguments = MoveLamportArguments {
+            group: packets.group,
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            sources: packets.sources,
+            destinations: packets.destinations,
+            bytes: self.parts.bytes(0),
+            counters: DeviceAddress::NULL,
+            part_bytes: 0,
+            reserved: 0,
+            pair: MoveLamportPair::default(),
+        };
+        inbox::fill_move_lamport(&mut arguments, inboxes);
+        arguments.pair = arguments.pair_of();
+        arguments
+    }
+
     /// Returns the arguments of a reduction in Lamport packets.
     pub fn reduce_lamport_arguments(
         &self,

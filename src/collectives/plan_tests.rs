@@ -391,6 +391,7 @@ fn header() -> Header<'static> {
         },
         slots: [DeviceAddress::NULL; MAX_RANKS],
         packet_bytes: 0,
+        dependents: DependentsCode::ANSWERED,
         rank: 0,
         world: 0,
         slot: 0,
@@ -401,6 +402,7 @@ fn header() -> Header<'static> {
         channel: CHANNEL,
         operation: CollectiveOperationCode::BARRIER,
         watch: CHANNEL.watch,
+        dependents: crate::Dependents::WhenAnswered,
     }
 }
 

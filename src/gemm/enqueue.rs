@@ -396,6 +396,7 @@ impl<T: GemmElement> Run<'_, T> {
                 watch: self.signals.watch,
                 slots: [DeviceAddress::NULL; MAX_RANKS],
                 packet_bytes: 0,
+                dependents: DependentsCode::ANSWERED,
                 rank: problem.rank as u32,
                 world: problem.world as u32,
                 slot: operation.options.channel,

@@ -33,10 +33,12 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns the bytes that a member sends to another in a one-shot reduction.
+    /// Returns the bytes that a member sends to another in a one-shot reduction, an all-gather or an all-to-all.
     pub fn sent_bytes(&self) -> u64 {
         match self.operation {
-            CollectiveOperationCode::REDUCE_SCATTER => self.bytes / u64::from(self.world),
+            CollectiveOperationCode::REDUCE_SCATTER
+            | CollectiveOperationCode::ALL_GATHER
+            | CollectiveOperationCode::ALL_TO_ALL => self.bytes / u64::from(self.world),
             _ => self.bytes,
         }
     }

@@ -5,10 +5,11 @@
 use crate::backend::abi::*;
 
 /// A kernel, and whether it is instantiated per element type or moves bytes.
-const KERNELS: [(CollectiveKernel, bool); 11] = [
+const KERNELS: [(CollectiveKernel, bool); 12] = [
     (CollectiveKernel::MOVE, false),
     (CollectiveKernel::PACKETS, false),
     (CollectiveKernel::PIECES, false),
+    (CollectiveKernel::MOVE_LAMPORT, false),
     (CollectiveKernel::EXCHANGE, false),
     (CollectiveKernel::SWAP, false),
     (CollectiveKernel::MULTICAST_MOVE, false),

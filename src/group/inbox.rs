@@ -1,5 +1,5 @@
-//! Inboxes, into which peers store their data: see [`ReducePushArguments`], [`PieceArguments`] and
-//! [`ReduceLamportArguments`].
+//! Inboxes, into which peers store their data: see [`ReducePushArguments`], [`PieceArguments`],
+//! [`ReduceLamportArguments`] and [`MoveLamportArguments`].
 
 use crate::backend::abi::*;
 
@@ -34,9 +34,9 @@ pub struct LamportInboxes {
 }
 
 impl LamportInboxes {
-    /// Most bytes of a part, which bounds the memory. On two GPUs a sketch was still the fastest at twice as many
-    /// (`benches/NOTES.md`).
-    pub const MOST_PART_BYTES: u64 = 4 << 20;
+    /// Most bytes of a part, which bounds the memory: 4 MiB of data with its marks. On two GPUs a sketch was still the
+    /// fastest at twice as many (`benches/NOTES.md`).
+    pub const MOST_PART_BYTES: u64 = MoveLamportArguments::taken_bytes(4 << 20);
 
     /// Returns the bytes of a part if an inbox of `bytes` is divided for a group of `world` ranks.
     pub fn part_bytes(world: usize, bytes: u64) -> u64 {
@@ -104,6 +104,13 @@ pub fn fill_pieces(arguments: &mut PieceArguments, inboxes: &Inboxes) {
     arguments.piece_bytes = inboxes.division.piece_bytes;
 }
 
+/// Fills in addresses and division of a move's inboxes for Lamport packets.
+pub fn fill_move_lamport(arguments: &mut MoveLamportArguments, inboxes: &LamportInboxes) {
+    arguments.inboxes = inboxes.addresses;
+    arguments.counters = inboxes.counters;
+    arguments.part_bytes = inboxes.part_bytes;
+}
+
 /// Fills in addresses and division of a call's inboxes for Lamport packets.
 pub fn fill_lamport(arguments: &mut ReduceLamportArguments, inboxes: &LamportInboxes) {
     arguments.inboxes = inboxes.addresses;
@@ -119,7 +126,9 @@ mod tests {
     fn the_parts_of_an_inbox_for_lamport_packets_fit_into_it() {
         assert_eq!(LamportInboxes::part_bytes(1, 1 << 24), 0);
         assert_eq!(LamportInboxes::part_bytes(2, 8 << 20), 4 << 20);
-        assert_eq!(LamportInboxes::part_bytes(2, 1 << 24), 4 << 20);
+        let most = LamportInboxes::part_bytes(2, 1 << 24);
+        assert_eq!(most, LamportInboxes::MOST_PART_BYTES);
+        assert!(MoveLamportArguments::capacity(most) >= 4 << 20);
         for world in 2..=MAX_RANKS {
             let part = LamportInboxes::part_bytes(world, 1 << 24);
             assert!(

@@ -12,6 +12,7 @@ pub fn kernel_of(
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
         (AlgorithmCode::LAMPORT, true) => Some(CollectiveKernel::REDUCE_LAMPORT),
+        (AlgorithmCode::LAMPORT, false) => Some(CollectiveKernel::MOVE_LAMPORT),
         // In an all-reduce, the other kernel gathers what this one has reduced.
         (AlgorithmCode::PUSH | AlgorithmCode::PIECES, true) => Some(CollectiveKernel::REDUCE_PUSH),
         (AlgorithmCode::PIECES, false) => Some(CollectiveKernel::PIECES),
@@ -86,7 +87,18 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::MULTICAST,
             A::PIECES,
         ],
-        CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::ALL_GATHER_V => &[
+        CollectiveOperationCode::ALL_GATHER => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+            A::LAMPORT,
+            A::PIECES,
+        ],
+        // Parts of different lengths, or of none, do not go in Lamport packets.
+        CollectiveOperationCode::ALL_GATHER_V => &[
             A::PACKETS,
             A::PUSH,
             A::PULL,
@@ -102,6 +114,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::SWAP,
             A::COPY_ENGINE,
             A::VENDOR,
+            A::LAMPORT,
             A::PIECES,
         ],
         CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => {
@@ -166,7 +179,10 @@ pub fn fits_place(
         (CollectiveOperationCode::ALL_TO_ALL, true) => {
             matches!(
                 algorithm,
-                AlgorithmCode::PACKETS | AlgorithmCode::SWAP | AlgorithmCode::PIECES
+                AlgorithmCode::PACKETS
+                    | AlgorithmCode::SWAP
+                    | AlgorithmCode::LAMPORT
+                    | AlgorithmCode::PIECES
             )
         }
         // Swapping would overwrite the source.

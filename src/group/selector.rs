@@ -508,12 +508,20 @@ impl Selector {
                     && query.multicast
                     && (!reduces(query.operation)
                         || multicast_reduces(query.element, query.reduce));
-            let carried = 1..=query.lamport_bytes;
-            let can_carry = ReduceLamportArguments::can_carry(query.element, query.reduce)
-                && carried.contains(&query.sent_bytes());
+            let carried = |most| (1..=most).contains(&query.sent_bytes());
+            let carries = match kernel {
+                CollectiveKernel::REDUCE_LAMPORT => {
+                    ReduceLamportArguments::can_carry(query.element, query.reduce)
+                        && carried(query.lamport_bytes)
+                }
+                CollectiveKernel::MOVE_LAMPORT => {
+                    carried(MoveLamportArguments::capacity(query.lamport_bytes))
+                }
+                _ => true,
+            };
             !reached
                 || takes_inbox(kernel) && !has_channels
-                || kernel == CollectiveKernel::REDUCE_LAMPORT && !can_carry
+                || !carries
                 || kernels(kernel, algorithm).any(|kernel| {
                     families::index(kernel, query.element).is_none_or(|family| {
                         self.resident[family].iter().all(|&blocks| blocks == 0)

@@ -226,7 +226,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     };
     let error = refuse(&all_to_all, AlgorithmCode::COPY_ENGINE);
     assert!(
-        error.ends_with("possible algorithms: PACKETS, SWAP, PIECES"),
+        error.ends_with("possible algorithms: PACKETS, SWAP, LAMPORT, PIECES"),
         "{error}"
     );
     let apart = Query {
@@ -662,6 +662,38 @@ fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
     assert_eq!(chosen(&scattered, &named), A::LAMPORT);
     let whole = query(CollectiveOperationCode::BROADCAST, 64);
     assert!(selector.choose(&whole, &named).is_err());
+}
+
+#[test]
+fn lamport_packets_move_any_type_as_far_as_a_part_has_room_beside_the_marks() {
+    use AlgorithmCode as A;
+    let selector = selector(&[]);
+    let named = Constraints {
+        algorithm: A::LAMPORT,
+        ..Constraints::default()
+    };
+    let chosen = |query: &Query| selector.choose(query, &named).unwrap().algorithm;
+    let most = MoveLamportArguments::capacity(1 << 20);
+    assert!(most < 1 << 20 && MoveLamportArguments::taken_bytes(most) <= 1 << 20);
+    for operation in [
+        CollectiveOperationCode::ALL_GATHER,
+        CollectiveOperationCode::ALL_TO_ALL,
+    ] {
+        for element in [ElementTypeCode::I64, ElementTypeCode::BF16] {
+            for in_place in [false, true] {
+                let of = |bytes| Query {
+                    element,
+                    in_place,
+                    ..query(operation, bytes)
+                };
+                let (fits, exceeds) = (of(4 * most), of(4 * (most + 1)));
+                assert_eq!(chosen(&fits), A::LAMPORT, "{fits:?}");
+                assert_eq!(chosen(&exceeds), A::PACKETS, "{exceeds:?}");
+            }
+        }
+    }
+    let parts = query(CollectiveOperationCode::ALL_GATHER_V, 64);
+    assert!(selector.choose(&parts, &named).is_err());
 }
 
 #[test]

@@ -17,6 +17,7 @@
 
 use crate::backend::abi::*;
 use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
+use crate::group::dependents::Dependents;
 use crate::group::inbox::{Division, Inboxes, LamportInboxes};
 use crate::group::reserve;
 use crate::group::selector::Selector;
@@ -28,9 +29,9 @@ use std::sync::Arc;
 /// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
 const HOST_PACKET_BYTES: u64 = 1 << 20;
 
-/// Most bytes of an inbox for Lamport packets: parts of 4 MiB in groups of two, of 1.3 MiB in groups of four, and of
+/// Most bytes of an inbox for Lamport packets: parts for 4 MiB of data in groups of two, 1.3 MiB in groups of four, and
 /// 0.6 MiB in groups of eight.
-const DEVICE_LAMPORT_BYTES: u64 = 8 << 20;
+const DEVICE_LAMPORT_BYTES: u64 = LAMPORT_BUFFERS * LamportInboxes::MOST_PART_BYTES;
 /// The same on the host backend, which uses them only when they are named.
 const HOST_LAMPORT_BYTES: u64 = 1 << 20;
 /// Bytes from the counters for Lamport packets to the inbox.
@@ -164,7 +165,9 @@ impl Slots {
                 let mut header = CollectiveGroup {
                     watch: Watch::default(),
                     slots: [DeviceAddress::NULL; MAX_RANKS],
-                    packet_bytes: layout.packet_bytes,
+                    // A region is far below 4 GiB: `reserve` bounds it by what the rows ask for.
+                    packet_bytes: layout.packet_bytes as u32,
+                    dependents: DependentsCode::ANSWERED,
                     rank: rank as u32,
                     world: members.len() as u32,
                     slot: channel,
@@ -229,11 +232,13 @@ impl Slots {
         channel: u32,
         operation: CollectiveOperationCode,
         watch: Watch,
+        dependents: Dependents,
     ) -> Header<'_> {
         Header {
             channel: &self.headers[channel as usize],
             operation,
             watch,
+            dependents,
         }
     }
 
@@ -277,6 +282,8 @@ pub struct Header<'a> {
     pub operation: CollectiveOperationCode,
     /// The abort word and deadline that the call's waits watch.
     pub watch: Watch,
+    /// When the stream's next kernel may start.
+    pub dependents: Dependents,
 }
 
 impl Header<'_> {
@@ -285,6 +292,7 @@ impl Header<'_> {
     pub fn complete(&self, group: &mut CollectiveGroup) {
         group.watch = self.watch;
         group.operation = self.operation;
+        group.dependents = self.dependents.into();
     }
 }
 

@@ -68,8 +68,20 @@ const CASES: &[Case] = &[
     Case {
         name: "all_gather",
         parts: |world| (world, 1),
-        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
-        in_place: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        algorithms: &[
+            None,
+            Some(A::Ll),
+            Some(A::Lamport),
+            Some(A::Push),
+            Some(A::Pull),
+        ],
+        in_place: &[
+            None,
+            Some(A::Ll),
+            Some(A::Lamport),
+            Some(A::Push),
+            Some(A::Pull),
+        ],
         call: |stream, to, from, _| stream.all_gather(to, from),
         expected: |_, _, _, count, index| Some(value(index / count, index % count)),
     },
@@ -96,8 +108,14 @@ const CASES: &[Case] = &[
     Case {
         name: "all_to_all",
         parts: |world| (world, world),
-        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
-        in_place: &[None, Some(A::Ll), Some(A::Swap)],
+        algorithms: &[
+            None,
+            Some(A::Ll),
+            Some(A::Lamport),
+            Some(A::Push),
+            Some(A::Pull),
+        ],
+        in_place: &[None, Some(A::Ll), Some(A::Lamport), Some(A::Swap)],
         call: |stream, to, from, _| stream.all_to_all(to, from),
         expected: |rank, _, _, count, index| {
             Some(value(index / count, rank * count + index % count))

@@ -22,8 +22,10 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::ALL_REDUCE, &ALL_REDUCE),
     (CollectiveOperationCode::REDUCE, &REDUCE),
     (CollectiveOperationCode::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperationCode::ALL_GATHER, &MOVE_LAMPORT),
     (CollectiveOperationCode::ALL_GATHER, &ALL_GATHER),
     (CollectiveOperationCode::ALL_GATHER_V, &ALL_GATHER),
+    (CollectiveOperationCode::ALL_TO_ALL, &MOVE_LAMPORT),
     (CollectiveOperationCode::ALL_TO_ALL, &ALL_TO_ALL),
     (CollectiveOperationCode::ALL_TO_ALL_V, &EXCHANGE),
     (CollectiveOperationCode::BROADCAST, &BROADCAST),
@@ -98,6 +100,35 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
     row(256 * KIB, AlgorithmCode::LAMPORT, 32, 512),
     row(MIB, AlgorithmCode::LAMPORT, 64, 512),
     row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
+];
+
+/// All-gathers of equal parts, and all-to-alls.
+const MOVE_LAMPORT: [WorldRows; 2] = [(2, TWO_MOVE_LAMPORT), (8, FOUR_MOVE_LAMPORT)];
+/// For any type; each sends half of the bytes. The grids have a vector for each thread up to
+/// 1 MiB, two at 2 MiB and four at 4 MiB (`2026-11-25-move-lamport-2xh100.txt`).
+const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
+    row(KIB, AlgorithmCode::LAMPORT, 2, 64),
+    row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(8 * KIB, AlgorithmCode::LAMPORT, 8, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 20, 64),
+    row(32 * KIB, AlgorithmCode::LAMPORT, 34, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 66, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 66, 128),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 67, 128),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 34, 512),
+    row(MIB, AlgorithmCode::LAMPORT, 67, 512),
+    row(2 * MIB, AlgorithmCode::LAMPORT, 132, 512),
+    row(4 * MIB, AlgorithmCode::LAMPORT, 264, 256),
+];
+
+/// Not measured, by the model of [`FOUR_LAMPORT`]: a vector for each thread.
+const FOUR_MOVE_LAMPORT: &[CollectiveRow] = &[
+    row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 5, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 17, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 34, 64),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 34, 128),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 67, 128),
 ];
 
 /// Sizes up to 64 KiB; above, multicast comes first. Not measured. By a model, a call takes 1.2 µs and the time of what

@@ -10,8 +10,8 @@ use symmem_core::backend::{CallResult, CollectiveKernels, Device, Failure, Signa
 
 /// Elements of a rank's part: more than one round of packets, and a tail.
 const COUNT: u64 = 3001;
-const PACKET_BYTES: u64 = 8 << 10;
-const SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
+const PACKET_BYTES: u32 = 8 << 10;
+const SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES as u64;
 /// Offsets in each rank's memory behind the slots: inputs, outputs, and words.
 const SOURCE: u64 = SLOTS.next_multiple_of(1 << 20);
 const DESTINATION: u64 = SOURCE + (1 << 20);
@@ -30,6 +30,7 @@ pub struct Ranks {
     pub streams: Vec<RawStream>,
     staging: Vec<HostMemory>,
     pub control: Vec<HostMemory>,
+    dependents: DependentsCode,
 }
 
 /// Runs a role named `collectives …`.
@@ -41,6 +42,7 @@ pub fn role(words: &[&str]) {
     });
     let body = match words[0] {
         "everything" => everything,
+        "plain" => plain,
         "refused" => collectives_tests::refused,
         "timeout" => collectives_tests::timeout,
         other => panic!("no such role: {other}"),
@@ -69,6 +71,13 @@ fn everything(ranks: &mut Ranks) -> CallResult<()> {
     ranks.replays()
 }
 
+/// Collectives beside which nothing runs.
+fn plain(ranks: &mut Ranks) -> CallResult<()> {
+    ranks.dependents = DependentsCode::NEVER;
+    ranks.gathers(0)?;
+    ranks.reduces(ElementTypeCode::F32, 0)
+}
+
 impl Ranks {
     fn open(count: usize) -> CallResult<Self> {
         let mut world = World::open(0..count as u32)?;
@@ -83,6 +92,7 @@ impl Ranks {
             streams: Vec::new(),
             staging: Vec::new(),
             control: Vec::new(),
+            dependents: DependentsCode::ANSWERED,
         };
         for rank in 0..count {
             let mut row = Vec::new();
@@ -117,6 +127,7 @@ impl Ranks {
             watch: self.watch(rank),
             slots: [DeviceAddress::NULL; MAX_RANKS],
             packet_bytes: PACKET_BYTES,
+            dependents: self.dependents,
             rank: rank as u32,
             world: self.count as u32,
             slot: 0,

@@ -209,6 +209,15 @@ fn kernels_start_beside_their_predecessors_where_graphs_can_hold_that() {
 }
 
 #[test]
+fn a_collective_with_no_dependents_is_launched_plainly() {
+    let outcome = collectives("plain 2", &[]);
+    outcome.assert_clean();
+    let launches = |name: &str| outcome.calls.iter().filter(|call| *call == name).count();
+    assert_eq!(launches("cuLaunchKernelEx"), 0);
+    assert!(launches("cuLaunchKernel") >= 4);
+}
+
+#[test]
 fn a_grid_that_could_not_be_resident_is_refused_and_not_hung() {
     collectives("refused 2", &[]).assert_clean();
 }

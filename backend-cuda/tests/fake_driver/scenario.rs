@@ -299,6 +299,7 @@ fn collective_of_nothing(world: &World, sides: &[Side; 2]) -> CallResult<()> {
             watch: side.watch,
             slots: [DeviceAddress::NULL; MAX_RANKS],
             packet_bytes: 0,
+            dependents: DependentsCode::ANSWERED,
             rank: side.rank as u32,
             world: 2,
             slot: 0,

@@ -10,8 +10,8 @@ use crate::outcome::{Outcome, agree};
 use crate::report::ag_gemm::GemmProblem;
 use crate::{BenchError, Result};
 use symmem::backend::abi::{
-    CollectiveGroup, CollectiveOperationCode, DeviceAddress, GatherMode, GatheredGemmArguments,
-    Geometry, MAX_RANKS, RawStream, ShardingCode,
+    CollectiveGroup, CollectiveOperationCode, DependentsCode, DeviceAddress, GatherMode,
+    GatheredGemmArguments, Geometry, MAX_RANKS, RawStream, ShardingCode,
 };
 use symmem::backend::{Backend, Gemm};
 use symmem::{Communicator, Queue, SymmetricBuffer};
@@ -56,6 +56,7 @@ impl<'a> Kernel<'a> {
                 watch: communicator.watch(communicator.deadline()),
                 slots: [DeviceAddress::NULL; MAX_RANKS],
                 packet_bytes: 0,
+                dependents: DependentsCode::ANSWERED,
                 rank: 0,
                 world: 1,
                 slot: 0,

@@ -90,6 +90,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::Push, ANY),
         ],
         Collective::AllToAll => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::Push, ANY),
             (Algorithm::Pull, ANY),
@@ -97,6 +98,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::CopyEngine, ANY),
         ],
         Collective::AllGather => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::Multicast, ANY),
             (Algorithm::Push, ANY),

@@ -70,9 +70,22 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::CopyEngine,
             By::Vendor,
             By::VendorWindows,
+            By::Lamport,
             By::Pieces,
         ],
-        Collective::AllGather | Collective::AllGatherV => &[
+        Collective::AllGather => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::CopyEngine,
+            By::Vendor,
+            By::VendorWindows,
+            By::Multicast,
+            By::Lamport,
+            By::Pieces,
+        ],
+        Collective::AllGatherV => &[
             By::Automatic,
             By::Packets,
             By::Push,

@@ -134,4 +134,14 @@ pub trait CollectiveKernels {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
+    /// Enqueues a transfer of bytes in Lamport packets.
+    ///
+    /// # Safety
+    /// As for [`CollectiveKernels::collective_move`].
+    unsafe fn collective_move_lamport(
+        &self,
+        arguments: &MoveLamportArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
 }

@@ -25,6 +25,8 @@ pub enum Work<'a> {
     ReducePackets(&'a ReducePacketArguments),
     /// `symmem_reduce_lamport_*`
     ReduceLamport(&'a ReduceLamportArguments),
+    /// `symmem_move_lamport`
+    MoveLamport(&'a MoveLamportArguments),
     /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A GEMM by cuBLASLt or hipBLASLt.
@@ -54,6 +56,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
         Work::ReduceLamport(arguments) => Collective::ReduceLamport(arguments).check()?,
+        Work::MoveLamport(arguments) => Collective::MoveLamport(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
         Work::Multiply(shape, operands) => drop(GemmCall::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
@@ -74,6 +77,9 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                 }
                 Work::ReduceLamport(arguments) => {
                     Collective::ReduceLamport(arguments).advance(&mut pending)
+                }
+                Work::MoveLamport(arguments) => {
+                    Collective::MoveLamport(arguments).advance(&mut pending)
                 }
                 Work::Exchange(arguments, resolve) => {
                     exchange::advance(arguments, &mut pending, resolve)

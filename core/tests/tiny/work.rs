@@ -173,6 +173,15 @@ impl CollectiveKernels for Tiny {
         refuse("collective_reduce_lamport")
     }
 
+    unsafe fn collective_move_lamport(
+        &self,
+        _arguments: &MoveLamportArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_move_lamport")
+    }
+
     unsafe fn collective_exchange(
         &self,
         _arguments: &ExchangeArguments,

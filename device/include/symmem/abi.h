@@ -111,13 +111,17 @@ constexpr uint64 slot_announcements = 1024;
 // taken). The pieces follow from the next multiple of 128 on, for each other member in turn, one per slot.
 constexpr uint64 push_word_stride = 32;
 
+// When the stream's next kernel may start: once every peer has answered this one, or when this one ends.
+enum class Dependents : uint32 { answered = 0, ended, never };
+
 // The ranks of one collective call. Block b uses slot b and region b of each member, and talks only to block b of its
 // peers. A region has two halves, used alternately, each with `world` inboxes of packet_bytes / 2 / world bytes,
 // rounded down to 16.
 struct CollectiveGroup {
   Watch watch;              // with the rank in the communicator
   uint64 slots[max_ranks];  // each member's slots, including this rank's
-  uint64 packet_bytes;      // bytes of a block's region
+  uint32 packet_bytes;      // bytes of a block's region
+  uint32 dependents;        // a Dependents
   uint32 rank;              // in the group
   uint32 world;             // ranks in the group
   uint32 slot;              // the channel, for the record
@@ -249,6 +253,31 @@ struct ReduceLamportArguments {
   LamportPair pair;   // zeros in other groups
 };
 constexpr uint32 lamport_buffers = 2;
+
+// Addresses of a move in Lamport packets in a group of two, as in LamportPair.
+struct MoveLamportPair {
+  uint64 sent;             // the message to the peer
+  uint64 arriving;         // where the peer's message goes
+  uint64 own_source;       // the message to this rank itself
+  uint64 own_destination;
+  uint64 inbox;            // this rank's
+  uint64 peer_inbox;
+};
+
+// A message of `bytes` bytes from every member to every member, in Lamport packets through the inboxes of
+// ReduceLamportArguments. All other addresses are in this rank's memory. A message to itself stays where it is if source
+// and destination are the same.
+struct MoveLamportArguments {
+  CollectiveGroup group;
+  uint64 inboxes[max_ranks];
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 bytes;       // equal on all members, at least 1, and at most what a part holds beside the marks
+  uint64 counters;    // as in ReduceLamportArguments
+  uint32 part_bytes;  // a multiple of 16
+  uint32 reserved;
+  MoveLamportPair pair;  // zeros in other groups
+};
 
 constexpr uint64 no_token = ~0ull;
 
@@ -417,6 +446,7 @@ SYMMEM_ASSERT_OFFSET(LatencyArguments, peer, 84);
 static_assert(sizeof(CollectiveGroup) == 712, "CollectiveGroup changed size");
 SYMMEM_ASSERT_OFFSET(CollectiveGroup, slots, 40);
 SYMMEM_ASSERT_OFFSET(CollectiveGroup, packet_bytes, 616);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, dependents, 620);
 SYMMEM_ASSERT_OFFSET(CollectiveGroup, rank, 624);
 SYMMEM_ASSERT_OFFSET(CollectiveGroup, world, 628);
 SYMMEM_ASSERT_OFFSET(CollectiveGroup, slot, 632);
@@ -453,6 +483,14 @@ SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, counters, 1880);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, part_bytes, 1888);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, element, 1892);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, reduce, 1896);
+static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 48, "MoveLamportArguments changed size");
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, inboxes, 712);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sources, 1288);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, destinations, 1864);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, bytes, 2440);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, counters, 2448);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, part_bytes, 2456);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, pair, 2464);
 static_assert(sizeof(ReducePushArguments) == 1880 + 3 * 576 + 24, "ReducePushArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, sources, 1880);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, counts, 2456);

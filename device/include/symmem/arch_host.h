@@ -40,13 +40,16 @@ struct BulkBarrier {
 class HostBarrier {
  public:
   // Waits until `threads` threads have called it. Returns whether the condition held for all.
-  bool arrive(uint32 threads, bool condition) {
+  bool arrive(uint32 threads, bool condition) { return gather(threads, condition ? 0 : 1) == 0; }
+
+  // Waits until `threads` threads have called it. Returns the bits that any of them has set.
+  uint32 gather(uint32 threads, uint32 bits) {
     std::unique_lock<std::mutex> lock(mutex_);
-    all_ = all_ && condition;
+    bits_ |= bits;
     if (++arrived_ == threads) {
       arrived_ = 0;
-      result_ = all_;
-      all_ = true;
+      result_ = bits_;
+      bits_ = 0;
       ++generation_;
       turned_.notify_all();
       return result_;
@@ -61,8 +64,8 @@ class HostBarrier {
   std::condition_variable turned_;
   uint32 arrived_ = 0;
   uint64 generation_ = 0;
-  bool all_ = true;
-  bool result_ = true;
+  uint32 bits_ = 0;
+  uint32 result_ = 0;
 };
 
 // The state that a block's threads share.
@@ -190,6 +193,18 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
   return current().block->warps[current().index / warp_size].arrive(warp_size, condition);
 }
 SYMMEM_DEVICE void warp_barrier() { warp_all(true); }
+
+constexpr uint32 row_threads = warp_size;
+
+SYMMEM_DEVICE uint32 row_gather(uint32 bits) {
+  return current().block->warps[current().index / warp_size].gather(warp_size, bits);
+}
+SYMMEM_DEVICE uint32 row_votes(bool condition) {
+  return row_gather(static_cast<uint32>(condition) << current().index % warp_size);
+}
+SYMMEM_DEVICE uint32 from_last_of_row(uint32 value) {
+  return row_gather(current().index % warp_size == row_threads - 1 ? value : 0);
+}
 
 // ---- schedules ----
 

@@ -112,6 +112,25 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
   return all != 0;
 }
 
+constexpr uint32 row_threads = 32;
+
+SYMMEM_DEVICE uint32 row_votes(bool condition) {
+  uint32 votes;
+  asm volatile(
+      "{ .reg .pred p;\n\t"
+      "setp.ne.u32 p, %1, 0;\n\t"
+      "vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+      : "=r"(votes)
+      : "r"(static_cast<uint32>(condition)));
+  return votes;
+}
+
+SYMMEM_DEVICE uint32 from_last_of_row(uint32 value) {
+  uint32 last;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 31, 31, 0xffffffff;" : "=r"(last) : "r"(value));
+  return last;
+}
+
 SYMMEM_DEVICE uint64 nanoseconds() {
   uint64 value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");

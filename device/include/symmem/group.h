@@ -32,6 +32,11 @@ class Group {
   // Returns a member's rank in the communicator.
   SYMMEM_DEVICE uint32 number(uint32 member) const { return group_.members[member]; }
 
+  // Starts dependents once every block that this one waits for has answered, unless the caller wants them later.
+  SYMMEM_DEVICE void answered() const {
+    if (group_.dependents == static_cast<uint32>(Dependents::answered)) arch::start_dependents_of_answered();
+  }
+
   // Returns the peer `step` ranks after this one, for `step` from 1 to world - 1. Members thus begin with different
   // peers.
   SYMMEM_DEVICE uint32 after(uint32 step) const {
@@ -94,13 +99,13 @@ class Members : public Group {
                                       number(peer), group_.slot);
     }
     if (!arch::block_all(arrived)) return false;
-    arch::start_dependents_of_answered();
+    answered();
     return true;
   }
 
   // Return the bytes of a packet inbox, and the address at member `at` of this block's inbox for packets from `from`.
   SYMMEM_DEVICE uint32 inbox_bytes() const {
-    return arch::per_thread(static_cast<uint32>(group_.packet_bytes / 2) / group_.world & ~15u);
+    return arch::per_thread(group_.packet_bytes / 2 / group_.world & ~15u);
   }
   SYMMEM_DEVICE uint64 inbox(uint32 at, uint32 from, uint32 half, uint32 capacity) const {
     return region(at) + static_cast<uint64>(half * group_.world + from) * capacity;
@@ -124,7 +129,7 @@ class Members : public Group {
 
  private:
   SYMMEM_DEVICE uint64 region(uint32 member) const {
-    return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + arch::block_index() * group_.packet_bytes);
+    return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + static_cast<uint64>(arch::block_index()) * group_.packet_bytes);
   }
 
   // Clears the region between two barriers: before the first, all packets have been received; after the second, all

@@ -6,7 +6,7 @@
 // Packets carry the complement of the data, so that the empty word is 0, as in fresh memory. The data that it stands for
 // has all bits set: in every floating-point type of at most 32 bits a NaN, or several. Where data holds it, the sender
 // clears the word's sign bit, and it is still NaN. A rank changes its own elements alike, or members would get different
-// bits. Integers and f64 have no such word.
+// bits. Integers and f64 have no such word; what is only moved keeps every bit, by marks (move_lamport.h).
 //
 // An inbox has two buffers, used in turn, each with a part for every sender. A vector's place in its part follows from its
 // index in the message, and its sender and its receiver are threads of the same index in grids of the same size. So a
@@ -57,14 +57,15 @@ SYMMEM_DEVICE uint32 lowest_bit(uint32 bits) {
 }
 
 // A grid's view of the inboxes in one call. `fixed_world` is the number of members if the compiler shall know it, or 0.
+// Arguments is ReduceLamportArguments or MoveLamportArguments, whose calls share the inboxes.
 //
 // The counters are the number of the buffer in turn, the number of blocks that have read it, and whether a wait on these
 // inboxes has given up.
-template <uint32 fixed_world>
+template <uint32 fixed_world, class Arguments>
 class LamportInboxes {
  public:
   // Reads only the arguments, so that it may come before wait_for_prerequisites.
-  SYMMEM_DEVICE LamportInboxes(const ReduceLamportArguments& arguments, Group& group)
+  SYMMEM_DEVICE LamportInboxes(const Arguments& arguments, Group& group)
       : arguments_(arguments),
         group_(group),
         thread_(arch::block_index() * arch::thread_count() + arch::thread_index()),
@@ -177,12 +178,52 @@ class LamportInboxes {
     return true;
   }
 
-  const ReduceLamportArguments& arguments_;
+  const Arguments& arguments_;
   Group& group_;
   const uint32 thread_;
   const uint64 own_;             // this rank's inbox
   uint64 next_;                  // this rank's part at the next member
   uint32 buffer_ = 0;            // in turn
+};
+
+// A message of any length at any address, as vectors of which the last may be partial.
+class LamportMessage {
+ public:
+  SYMMEM_DEVICE LamportMessage(uint64 address, uint64 bytes) : address_(address), bytes_(bytes) {}
+
+  // Loads a vector; bytes after the message's end are zero.
+  SYMMEM_DEVICE arch::Vector16 load(uint32 place) const {
+    if (is_whole(place)) return arch::load(pointer<const arch::Vector16>(address_) + place);
+    uint64 low = 0, high = 0;
+    SYMMEM_ROLLED
+    for (uint64 at = place * 16ull; at < (place + 1ull) * 16; ++at) {
+      // Each byte comes in at the upper end.
+      low = low >> 8 | high << 56;
+      high = high >> 8 | static_cast<uint64>(at < bytes_ ? arch::load(pointer<const uint8>(address_ + at)) : 0) << 56;
+    }
+    return {{static_cast<uint32>(low), static_cast<uint32>(low >> 32), static_cast<uint32>(high), static_cast<uint32>(high >> 32)}};
+  }
+
+  SYMMEM_DEVICE void store(uint32 place, const arch::Vector16& vector) const {
+    if (is_whole(place)) {
+      arch::store(pointer<arch::Vector16>(address_) + place, vector);
+      return;
+    }
+    uint64 low = static_cast<uint64>(vector.words[1]) << 32 | vector.words[0];
+    uint64 high = static_cast<uint64>(vector.words[3]) << 32 | vector.words[2];
+    SYMMEM_ROLLED
+    for (uint64 at = place * 16ull; at < (place + 1ull) * 16 && at < bytes_; ++at) {
+      arch::store(pointer<uint8>(address_ + at), static_cast<uint8>(low));
+      low = low >> 8 | high << 56;
+      high >>= 8;
+    }
+  }
+
+ private:
+  SYMMEM_DEVICE bool is_whole(uint32 place) const { return (address_ & 15) == 0 && (place + 1ull) * 16 <= bytes_; }
+
+  const uint64 address_;
+  const uint64 bytes_;
 };
 
 }  // namespace symmem

@@ -310,7 +310,7 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
       good = receive_unit(members, use, walk, destinations, receive_bytes);
     }
     // The first thread has a packet from every peer's block; after the vote would be later by a barrier.
-    if (good && arch::thread_index() == 0) arch::start_dependents_of_answered();
+    if (good && arch::thread_index() == 0) members.answered();
     good = arch::block_all(good);
   } while (good && rounds.next());
   members.leave();

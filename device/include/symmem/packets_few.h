@@ -67,7 +67,7 @@ SYMMEM_DEVICE void move_few_units(const PacketArguments& arguments) {
   arch::Packet packets[most * rows];
   if (!use.receive<most, rows>(first, wanted, arch::thread_index(), packets, width)) return;
   // It has a packet from every peer's block.
-  if (arch::thread_index() == 0) arch::start_dependents_of_answered();
+  if (arch::thread_index() == 0) members.answered();
   SYMMEM_UNROLL
   for (int peer = 0; peer < most; ++peer) {
     SYMMEM_UNROLL

@@ -10,8 +10,8 @@ namespace symmem {
 
 // Reduces this rank's vectors, as packets would bring them, with those of all peers at `place`, in the members' order.
 // Returns false if a wait gave up.
-template <class Element, int most, int rows, uint32 fixed_world, class Operation>
-SYMMEM_DEVICE bool reduce_arrived(LamportInboxes<fixed_world>& inboxes, uint32 rank, const Operation& operation,
+template <class Element, int most, int rows, class Inboxes, class Operation>
+SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation& operation,
                                   uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[rows],
                                   arch::Vector16 (&results)[rows]) {
   Accumulation<Element, 4> sums[rows];
@@ -48,7 +48,7 @@ SYMMEM_DEVICE bool reduce_arrived(LamportInboxes<fixed_world>& inboxes, uint32 r
 template <class Element, int most, int rows, uint32 fixed_world>
 SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   Group group(arguments.group);
-  LamportInboxes<fixed_world> inboxes(arguments, group);
+  LamportInboxes<fixed_world, ReduceLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
   const uint32 vectors = static_cast<uint32>(arguments.count * sizeof(typename Element::Bits) / 16);
   const uint32 place = inboxes.thread();
@@ -92,61 +92,21 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   arch::Vector16 results[rows];
   const Sum sum(arguments.reduce);
   const bool good =
-      reduce_arrived<Element, most, rows, fixed_world>(inboxes, rank, sum, place, stride, valid, own, results);
+      reduce_arrived<Element, most, rows>(inboxes, rank, sum, place, stride, valid, own, results);
   if (!good) return;
   // The blocks of the peers that this block waits for are resident: they have sent.
-  arch::start_dependents_of_answered();
+  group.answered();
   SYMMEM_UNROLL
   for (int row = 0; row < rows; ++row) {
     if ((valid >> row & 1) != 0) arch::store(pointer<arch::Vector16>(destination + row * (stride * 16ull)), results[row]);
   }
 }
 
-// A message of any length at any address, as vectors of which the last may be partial.
-class LamportMessage {
- public:
-  SYMMEM_DEVICE LamportMessage(uint64 address, uint64 bytes) : address_(address), bytes_(bytes) {}
-
-  // Loads a vector; bytes after the message's end are zero.
-  SYMMEM_DEVICE arch::Vector16 load(uint32 place) const {
-    if (is_whole(place)) return arch::load(pointer<const arch::Vector16>(address_) + place);
-    uint64 low = 0, high = 0;
-    SYMMEM_ROLLED
-    for (uint64 at = place * 16ull; at < (place + 1ull) * 16; ++at) {
-      // Each byte comes in at the upper end.
-      low = low >> 8 | high << 56;
-      high = high >> 8 | static_cast<uint64>(at < bytes_ ? arch::load(pointer<const uint8>(address_ + at)) : 0) << 56;
-    }
-    return {{static_cast<uint32>(low), static_cast<uint32>(low >> 32), static_cast<uint32>(high), static_cast<uint32>(high >> 32)}};
-  }
-
-  SYMMEM_DEVICE void store(uint32 place, const arch::Vector16& vector) const {
-    if (is_whole(place)) {
-      arch::store(pointer<arch::Vector16>(address_) + place, vector);
-      return;
-    }
-    uint64 low = static_cast<uint64>(vector.words[1]) << 32 | vector.words[0];
-    uint64 high = static_cast<uint64>(vector.words[3]) << 32 | vector.words[2];
-    SYMMEM_ROLLED
-    for (uint64 at = place * 16ull; at < (place + 1ull) * 16 && at < bytes_; ++at) {
-      arch::store(pointer<uint8>(address_ + at), static_cast<uint8>(low));
-      low = low >> 8 | high << 56;
-      high >>= 8;
-    }
-  }
-
- private:
-  SYMMEM_DEVICE bool is_whole(uint32 place) const { return (address_ & 15) == 0 && (place + 1ull) * 16 <= bytes_; }
-
-  const uint64 address_;
-  const uint64 bytes_;
-};
-
 // Sums or averages messages of any length at any address, in any group.
 template <class Element, int most>
 SYMMEM_DEVICE void sum_any(const ReduceLamportArguments& arguments) {
   Group group(arguments.group);
-  LamportInboxes<0> inboxes(arguments, group);
+  LamportInboxes<0, ReduceLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
   const uint64 bytes = arguments.count * sizeof(typename Element::Bits);
   const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);

@@ -102,7 +102,7 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
       }
     }
     // As in collective_packets.
-    if (good && arch::thread_index() == 0) arch::start_dependents_of_answered();
+    if (good && arch::thread_index() == 0) members.answered();
     good = arch::block_all(good);
   } while (good && rounds.next());
   members.leave();

@@ -116,7 +116,8 @@ impl Queue {
         }
         let slots = &membership.slots;
         let operation = CollectiveOperationCode::BARRIER;
-        let header = slots.header(options.channel, operation, watch(world, options));
+        let watch = watch(world, options);
+        let header = slots.header(options.channel, operation, watch, options.dependents);
         let reach = slots.at_all(options.channel);
         let mut options = *options;
         let unnamed = options.algorithm == AlgorithmCode::AUTOMATIC;
@@ -246,7 +247,8 @@ impl Run<'_, '_> {
             // SAFETY: as above.
             return unsafe { nccl::submit(backend, library, request, &shape, stream) };
         }
-        let header = slots.header(channel, request.operation, watch(world, options));
+        let watch = watch(world, options);
+        let header = slots.header(channel, request.operation, watch, options.dependents);
         let paths = PeerPaths {
             inboxes: slots.inboxes(channel),
             lamport: slots.lamport(channel),

@@ -90,13 +90,14 @@ pub unsafe fn submit(
             // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_pieces(&moved, &grid, stream) }
         }
+        Some(CollectiveKernel::MOVE_LAMPORT) => {
+            let inboxes = lamport_of(paths, "collective_move_lamport")?;
+            let moved = shape.move_lamport_arguments(header, inboxes);
+            // SAFETY: guaranteed by the caller.
+            unsafe { backend.collective_move_lamport(&moved, &grid, stream) }
+        }
         Some(CollectiveKernel::REDUCE_LAMPORT) => {
-            let Some(inboxes) = paths.lamport else {
-                // The selector picks Lamport packets only if there is room for the call.
-                let why = "the channel has no inbox for Lamport packets";
-                let call = "collective_reduce_lamport";
-                return Err(Failure::new(Status::INVALID_ARGUMENT, call, why));
-            };
+            let inboxes = lamport_of(paths, "collective_reduce_lamport")?;
             let reduced = shape.reduce_lamport_arguments(header, element, reduce, inboxes);
             // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }
@@ -118,4 +119,11 @@ pub unsafe fn submit(
             unsafe { backend.collective_reduce_packets(&reduced, &grid, stream) }
         }
     }
+}
+
+/// Returns the inboxes for Lamport packets. The selector picks these packets only if there is room for the call.
+fn lamport_of<'a>(paths: &PeerPaths<'a>, call: &'static str) -> CallResult<&'a LamportInboxes> {
+    let why = "the channel has no inbox for Lamport packets";
+    let refused = || Failure::new(Status::INVALID_ARGUMENT, call, why);
+    paths.lamport.ok_or_else(refused)
 }

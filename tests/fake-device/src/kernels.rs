@@ -13,9 +13,9 @@ mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
-    MulticastArguments, PacketArguments, PieceArguments, ReduceArguments, ReduceLamportArguments,
-    ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait, StepArguments,
-    TransferArguments, WordOperation, WordWait,
+    MoveLamportArguments, MulticastArguments, PacketArguments, PieceArguments, ReduceArguments,
+    ReduceLamportArguments, ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait,
+    StepArguments, TransferArguments, WordOperation, WordWait,
 };
 
 use crate::devices::physical;
@@ -77,6 +77,8 @@ unsafe impl Plain for PieceArguments {}
 unsafe impl Plain for ReduceArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReduceLamportArguments {}
+// SAFETY: as above.
+unsafe impl Plain for MoveLamportArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
@@ -372,6 +374,26 @@ static PACKETS: &[Kernel] = packets! {
     "symmem_move_packets_pair4"
 };
 
+/// The kernels that move Lamport packets.
+macro_rules! rows {
+    ($($name:literal)*) => {
+        &[$(
+            Kernel {
+                name: $name,
+                parameters: parameter!(MoveLamportArguments),
+                waits: true,
+                ranges: lamport::move_ranges,
+                run: lamport::move_rows,
+            },
+        )*]
+    };
+}
+
+static ROWS: &[Kernel] = rows! {
+    "symmem_move_lamport" "symmem_move_lamport_few" "symmem_move_lamport_pair1" "symmem_move_lamport_pair2"
+    "symmem_move_lamport_pair4"
+};
+
 /// The kernels for Lamport packets, for each element type that they carry.
 macro_rules! lamport {
     ($($element:literal)*) => {
@@ -461,6 +483,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(PUSHED)
         .chain(PACKETS)
         .chain(LAMPORT)
+        .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)

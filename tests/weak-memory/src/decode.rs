@@ -314,9 +314,25 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         let [Operand::Scalar(destination), Operand::Vector(source)] = *operands else {
             return None;
         };
-        return Some(Operation::ReadFirstLane {
+        return Some(Operation::ReadLane {
             destination,
             source,
+            lane: None,
+        });
+    }
+    if mnemonic == "v_readlane_b32" {
+        let [
+            Operand::Scalar(destination),
+            Operand::Vector(source),
+            Operand::Constant(lane),
+        ] = *operands
+        else {
+            return None;
+        };
+        return Some(Operation::ReadLane {
+            destination,
+            source,
+            lane: Some(lane as usize),
         });
     }
     if let Some(rest) = mnemonic.strip_prefix("v_cmp_") {

@@ -94,9 +94,11 @@ pub enum Operation {
         destination: usize,
         sources: [Operand; 2],
     },
-    ReadFirstLane {
+    ReadLane {
         destination: usize,
         source: usize,
+        /// `None` for the first active lane.
+        lane: Option<usize>,
     },
     ScalarLoad {
         destination: usize,

@@ -117,7 +117,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
     Some(match mnemonic {
         "v_mov_b32" => word!(&[Word], |s| s[0]),
         "v_not_b32" => word!(&[Word], |s| !s[0]),
-        "v_bfrev_b32" => word!(&[Word], |s| s[0].reverse_bits()),
+        "v_bfrev_b32" => word!(&[Word], |s| u64::from((s[0] as u32).reverse_bits())),
         "v_and_b32" => word!(&[Word, Word], |s| s[0] & s[1]),
         "v_or_b32" => word!(&[Word, Word], |s| s[0] | s[1]),
         "v_xor_b32" => word!(&[Word, Word], |s| s[0] ^ s[1]),

@@ -163,10 +163,11 @@ impl Wave {
             Operation::Scalar { .. } => self.scalar_operation(operation),
             Operation::Vector { .. } => self.vector_operation(operation),
             Operation::Compare { .. } => self.compare(operation),
-            Operation::ReadFirstLane {
+            Operation::ReadLane {
                 destination,
                 source,
-            } => self.read_first_lane(*destination, *source),
+                lane,
+            } => self.read_lane(*destination, *source, *lane),
             Operation::MatrixMultiply {
                 destination,
                 a,
@@ -373,11 +374,16 @@ impl Wave {
         Ok(())
     }
 
-    fn read_first_lane(&mut self, destination: usize, source: usize) -> Result<(), Busy> {
+    fn read_lane(
+        &mut self,
+        destination: usize,
+        source: usize,
+        lane: Option<usize>,
+    ) -> Result<(), Busy> {
         self.check(Registers::Vector(source..source + 1))?;
         self.check(Registers::Scalar(destination..destination + 1))?;
-        // The instruction reads lane 0 if no lane is active.
-        let lane = self.lanes().next().unwrap_or(0);
+        // The first active lane is lane 0 if none is active. A numbered lane is read even if it is not.
+        let lane = lane.unwrap_or_else(|| self.lanes().next().unwrap_or(0));
         self.scalars[destination] = self.vectors[source][lane];
         Ok(())
     }

@@ -136,8 +136,8 @@ open_enum!(
         /// Between two barriers, every rank loads all elements that it needs from a multicast address, which reduces
         /// them. Never in place.
         MULTICAST_ONE_SHOT = 12,
-        /// Lamport packets, in which data is its own flag: no barrier, and no more bytes than the data's. One-shot,
-        /// for sums and averages of floating-point types of at most 32 bits.
+        /// Lamport packets, in which data is its own flag: no barrier. Sums and averages of floating-point types of at most
+        /// 32 bits, one-shot, send no more bytes than the data's; all-gathers and all-to-alls send one in 31 more.
         LAMPORT = 13,
         /// Every rank pushes its data in pieces through its peers' inboxes, and takes what arrives from its own: no
         /// barrier, and no address of a peer's memory. An all-reduce does so twice.
@@ -177,6 +177,21 @@ open_enum!(
         REDUCE_LAMPORT = 10,
         /// [`PieceArguments`].
         PIECES = 11,
+        /// [`MoveLamportArguments`].
+        MOVE_LAMPORT = 12,
+    }
+);
+
+open_enum!(
+    /// When a stream's next kernel may start beside a collective's, on devices whose kernels can say so. It waits for the
+    /// end of this one before it touches memory in any case.
+    DependentsCode {
+        /// Once every block has heard from all that it waits for.
+        ANSWERED = 0,
+        /// When this kernel ends.
+        ENDED = 1,
+        /// When this kernel ends; and this kernel starts after the end of the one before.
+        NEVER = 2,
     }
 );
 
@@ -221,7 +236,9 @@ pub struct CollectiveGroup {
     /// Each member's slots as this device addresses them, this rank's own included.
     pub slots: [DeviceAddress; MAX_RANKS],
     /// Bytes of a block's region for LL packets.
-    pub packet_bytes: u64,
+    pub packet_bytes: u32,
+    /// When the stream's next kernel may start, if the kernel can say so.
+    pub dependents: DependentsCode,
     /// This rank in the group.
     pub rank: u32,
     /// Number of ranks in the group.
@@ -470,6 +487,90 @@ pub struct LamportPair {
     pub inbox: DeviceAddress,
     /// The peer's inbox.
     pub peer_inbox: DeviceAddress,
+}
+
+/// Bytes of a row of Lamport packets that moves data, and of the data in it: 32 vectors, of which the last is marks.
+pub const LAMPORT_ROW_BYTES: u64 = 512;
+/// Bytes of data in a row.
+pub const LAMPORT_ROW_DATA_BYTES: u64 = 496;
+
+/// Arguments of a move in Lamport packets, without a barrier: a message of `bytes` bytes from every member to every member,
+/// itself included. It uses the inboxes and counters of [`ReduceLamportArguments`], and its calls count as calls on them.
+///
+/// A message takes rows of [`LAMPORT_ROW_BYTES`], whose first [`LAMPORT_ROW_DATA_BYTES`] are data. Bit `t` of word `w` of
+/// the 16 bytes behind them is set if word `w` of the row's 16 bytes at `16 t` has all bits set, and the highest bit is
+/// always set. So any bits can be moved, and no word of a message is empty.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MoveLamportArguments {
+    /// The participating ranks, at least two. Their slots are not used.
+    pub group: CollectiveGroup,
+    /// Each member's inbox as this device addresses it, this rank's own included.
+    pub inboxes: [DeviceAddress; MAX_RANKS],
+    /// The message to each member, in this rank's memory.
+    pub sources: [DeviceAddress; MAX_RANKS],
+    /// Where each member's message goes, in this rank's memory. It may be where the message to that member lies. The
+    /// message to itself is copied unless both addresses are the same.
+    pub destinations: [DeviceAddress; MAX_RANKS],
+    /// Bytes of each message, equal on all members: at least 1, and at most
+    /// [`MoveLamportArguments::capacity`] of a part.
+    pub bytes: u64,
+    /// This rank's counters.
+    pub counters: DeviceAddress,
+    /// Bytes of a part, a multiple of 16.
+    pub part_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The addresses that a group of two uses, from [`MoveLamportArguments::pair_of`]; zeros in other groups.
+    pub pair: MoveLamportPair,
+}
+
+/// Addresses of a move in Lamport packets in a group of two, as in [`LamportPair`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveLamportPair {
+    /// The message to the peer.
+    pub sent: DeviceAddress,
+    /// Where the peer's message goes.
+    pub arriving: DeviceAddress,
+    /// This rank's message to itself.
+    pub own_source: DeviceAddress,
+    /// Where that one goes.
+    pub own_destination: DeviceAddress,
+    /// This rank's inbox.
+    pub inbox: DeviceAddress,
+    /// The peer's inbox.
+    pub peer_inbox: DeviceAddress,
+}
+
+impl MoveLamportArguments {
+    /// Returns what `pair` must be.
+    pub fn pair_of(&self) -> MoveLamportPair {
+        let own = self.group.rank as usize;
+        if self.group.world != 2 || own > 1 {
+            return MoveLamportPair::default();
+        }
+        MoveLamportPair {
+            sent: self.sources[1 - own],
+            arriving: self.destinations[1 - own],
+            own_source: self.sources[own],
+            own_destination: self.destinations[own],
+            inbox: self.inboxes[own],
+            peer_inbox: self.inboxes[1 - own],
+        }
+    }
+
+    /// Returns the bytes that a message of `bytes` takes in a part.
+    pub const fn taken_bytes(bytes: u64) -> u64 {
+        bytes
+            .div_ceil(LAMPORT_ROW_DATA_BYTES)
+            .saturating_mul(LAMPORT_ROW_BYTES)
+    }
+
+    /// Returns the longest message for which a part of `part_bytes` has room.
+    pub const fn capacity(part_bytes: u64) -> u64 {
+        part_bytes / LAMPORT_ROW_BYTES * LAMPORT_ROW_DATA_BYTES
+    }
 }
 
 impl ReduceLamportArguments {

@@ -1,6 +1,6 @@
 //! Collectives as a stream receives them: arguments, checks, and dispatch to a family.
 
-use super::{arithmetic, barriered, exchange, lamport, members, packets};
+use super::{arithmetic, barriered, exchange, members, move_lamport, packets, reduce_lamport};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use crate::host::progress::{Pending, Step};
@@ -14,6 +14,7 @@ pub(crate) enum Collective<'a> {
     Reduce(&'a ReduceArguments),
     ReducePackets(&'a ReducePacketArguments),
     ReduceLamport(&'a ReduceLamportArguments),
+    MoveLamport(&'a MoveLamportArguments),
     Multicast(&'a MulticastArguments),
     Exchange(&'a ExchangeArguments),
 }
@@ -35,7 +36,8 @@ impl Collective<'_> {
                 Self::ReducePackets(arguments) => {
                     packets::advance_reduce_packets(arguments, pending)
                 }
-                Self::ReduceLamport(arguments) => lamport::advance(arguments, pending),
+                Self::ReduceLamport(arguments) => reduce_lamport::advance(arguments, pending),
+                Self::MoveLamport(arguments) => move_lamport::advance(arguments, pending),
                 Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
                 Self::Exchange(arguments) => {
                     exchange::advance(arguments, pending, |address, _| Some(address))
@@ -51,6 +53,7 @@ impl Collective<'_> {
             Self::Reduce(arguments) => &arguments.group,
             Self::ReducePackets(arguments) => &arguments.group,
             Self::ReduceLamport(arguments) => &arguments.group,
+            Self::MoveLamport(arguments) => &arguments.group,
             Self::Multicast(arguments) => &arguments.group,
             Self::Exchange(arguments) => &arguments.group,
         }
@@ -65,6 +68,7 @@ impl Collective<'_> {
             Self::Reduce(_) => "collective_reduce",
             Self::ReducePackets(_) => "collective_reduce_packets",
             Self::ReduceLamport(_) => "collective_reduce_lamport",
+            Self::MoveLamport(_) => "collective_move_lamport",
             Self::Multicast(_) => "collective_multicast",
             Self::Exchange(_) => "collective_exchange",
         }
@@ -96,8 +100,12 @@ impl Collective<'_> {
             Self::Reduce(arguments) => Some((arguments.element, arguments.reduce)),
             Self::ReducePackets(arguments) => Some((arguments.element, arguments.reduce)),
             Self::ReduceLamport(arguments) => {
-                lamport::check(arguments).or_else(refuse)?;
+                reduce_lamport::check(arguments).or_else(refuse)?;
                 Some((arguments.element, arguments.reduce))
+            }
+            Self::MoveLamport(arguments) => {
+                move_lamport::check(arguments).or_else(refuse)?;
+                None
             }
             Self::Move(arguments) | Self::Swap(arguments)
                 if arguments.copies as usize > MAX_RANKS =>

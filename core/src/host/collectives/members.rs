@@ -61,7 +61,7 @@ pub(crate) enum WaitOutcome {
 /// Returns the bytes from one member's inbox to the next in the same half.
 #[inline]
 pub(crate) fn inbox_capacity(group: &CollectiveGroup) -> u64 {
-    let area = group.packet_bytes * u64::from(PACKET_BLOCKS);
+    let area = u64::from(group.packet_bytes) * u64::from(PACKET_BLOCKS);
     area / 2 / u64::from(group.world) / 16 * 16
 }
 

@@ -52,7 +52,8 @@ impl CollectiveKernels for HostBackend {
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
             | CollectiveKernel::PIECES
-            | CollectiveKernel::EXCHANGE => true,
+            | CollectiveKernel::EXCHANGE
+            | CollectiveKernel::MOVE_LAMPORT => true,
             CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupportCode::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
                 self.multicast == MulticastSupportCode::EMULATED
@@ -180,5 +181,15 @@ impl CollectiveKernels for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::ReduceLamport(arguments), stream) }
+    }
+
+    unsafe fn collective_move_lamport(
+        &self,
+        arguments: &MoveLamportArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the trait method has the same conditions.
+        unsafe { self.collective(Collective::MoveLamport(arguments), stream) }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) enum Operation {
     ReducePackets(ReducePacketArguments),
     /// Reduces in Lamport packets.
     ReduceLamport(ReduceLamportArguments),
+    /// Moves bytes in Lamport packets.
+    MoveLamport(MoveLamportArguments),
     /// Runs a multicast collective, emulated, between two barriers.
     Multicast(MulticastArguments),
     /// Sends and receives.
@@ -128,6 +130,7 @@ impl Submission for Collective<'_> {
             Self::Reduce(arguments) => Operation::Reduce(*arguments),
             Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
             Self::ReduceLamport(arguments) => Operation::ReduceLamport(*arguments),
+            Self::MoveLamport(arguments) => Operation::MoveLamport(*arguments),
             Self::Multicast(arguments) => Operation::Multicast(*arguments),
             Self::Exchange(arguments) => Operation::Exchange(*arguments),
         }
@@ -178,6 +181,9 @@ impl Operation {
                 }
                 Self::ReduceLamport(arguments) => {
                     return Collective::ReduceLamport(arguments).advance(pending);
+                }
+                Self::MoveLamport(arguments) => {
+                    return Collective::MoveLamport(arguments).advance(pending);
                 }
                 Self::Multicast(arguments) => {
                     return Collective::Multicast(arguments).advance(pending);

@@ -258,6 +258,7 @@ fn numbers_out_of_range_are_refused() {
     let packets = PacketArguments {
         group: CollectiveGroup {
             packet_bytes: 0,
+            dependents: DependentsCode::ANSWERED,
             ..good.group
         },
         sources: NOWHERE,

@@ -6,9 +6,10 @@ use half::{bf16, f16};
 use rstest::rstest;
 
 /// Bytes of a block's packet region: so small that few elements already need several rounds.
-const PACKET_BYTES: u64 = 64;
+const PACKET_BYTES: u32 = 64;
 pub(super) const GROUP_SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES;
-const GROUP_BYTES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
+const GROUP_BYTES: u64 =
+    SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES as u64;
 const CHANNELS: u64 = 3;
 /// Layout of each rank's shared memory: slots of each channel, input, output.
 pub(super) const SLOTS: u64 = 64 * 1024;
@@ -70,6 +71,7 @@ impl Rank {
             watch: self.watch(deadline),
             slots: [DeviceAddress::NULL; MAX_RANKS],
             packet_bytes: PACKET_BYTES,
+            dependents: DependentsCode::ANSWERED,
             rank: self.rank,
             world: self.bases.len() as u32,
             slot: channel as u32,

@@ -1,4 +1,4 @@
-//! Sums in Lamport packets among threads as ranks.
+//! Sums and moves in Lamport packets among threads as ranks.
 
 use super::collectives::{GEOMETRY, NOWHERE, contents, elements, on_each, put_bytes, reference};
 use super::*;
@@ -11,6 +11,8 @@ const INBOX: u64 = COUNTERS + 128;
 const PART: u64 = 1 << 16;
 const INPUT: u64 = 8 << 20;
 const OUTPUT: u64 = INPUT + PART;
+/// Where a move out of place goes: behind the messages to all members.
+const MOVED: u64 = OUTPUT + (2 << 20);
 
 fn call(
     rank: &Rank,
@@ -204,6 +206,117 @@ fn what_packets_cannot_carry_is_refused(
         ranks[0]
             .backend
             .collective_reduce_lamport(&arguments, &GEOMETRY, stream)
+    };
+    assert_eq!(refused.unwrap_err().status, Status::INVALID_ARGUMENT);
+    // SAFETY: the stream is idle and not used again.
+    unsafe { ranks[0].backend.stream_destroy(stream) }.unwrap();
+}
+
+/// An all-to-all of `bytes` from each member to each; to another place, or in place of what is sent.
+fn exchange(rank: &Rank, bytes: u64, in_place: bool) -> MoveLamportArguments {
+    let world = rank.bases.len() as u32;
+    let mut arguments = MoveLamportArguments {
+        group: rank.group(0, CollectiveOperationCode::ALL_TO_ALL),
+        inboxes: NOWHERE,
+        sources: NOWHERE,
+        destinations: NOWHERE,
+        bytes,
+        counters: rank.at(rank.rank, COUNTERS),
+        part_bytes: PART as u32,
+        reserved: 0,
+        pair: MoveLamportPair::default(),
+    };
+    let to = if in_place { INPUT } else { MOVED };
+    for member in 0..world {
+        let offset = u64::from(member) * bytes;
+        arguments.inboxes[member as usize] = rank.at(member, INBOX);
+        arguments.sources[member as usize] = rank.at(rank.rank, INPUT + offset);
+        arguments.destinations[member as usize] = rank.at(rank.rank, to + offset);
+    }
+    arguments.pair = arguments.pair_of();
+    arguments
+}
+
+fn enqueue_move(rank: &Rank, stream: RawStream, arguments: &MoveLamportArguments) {
+    // SAFETY: all memory outlives the test's streams.
+    unsafe {
+        rank.backend
+            .collective_move_lamport(arguments, &GEOMETRY, stream)
+    }
+    .unwrap();
+}
+
+/// Bytes of which about every other word has all bits set, and of which some rows have nothing else.
+fn often_marked(length: u64, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let words = (0..length.div_ceil(4)).flat_map(|index| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let marked = state >> 63 == 0 || index / 128 % 3 == 2;
+        let word = if marked {
+            u32::MAX
+        } else {
+            (state >> 32) as u32
+        };
+        word.to_le_bytes()
+    });
+    words.take(length as usize).collect()
+}
+
+#[rstest]
+fn moves_of_any_bits_and_length_arrive_between_sums_on_the_same_inboxes(
+    #[values(2, 3)] world: u32,
+    #[values(false, true)] in_place: bool,
+) {
+    let ranks = world_with(world, 16 << 20);
+    let most = MoveLamportArguments::capacity(PART);
+    let lengths: &[u64] = if cfg!(miri) {
+        &[3, 500]
+    } else {
+        &[1, most, 495, 496, 497, 16, 12345]
+    };
+    for &bytes in lengths {
+        let inputs: Vec<_> = (0..u64::from(world))
+            .map(|rank| often_marked(u64::from(world) * bytes, 1 + rank))
+            .collect();
+        for (rank, input) in ranks.iter().zip(&inputs) {
+            put_bytes(rank.at(rank.rank, INPUT), input);
+        }
+        let after = OUTPUT + (4 << 20);
+        on_each(&ranks, |rank, stream| {
+            enqueue_move(rank, stream, &exchange(rank, bytes, in_place));
+            let sum = call(rank, ElementTypeCode::F32, ReduceOpCode::SUM, 9, after);
+            enqueue(rank, stream, &sum);
+        });
+        for rank in &ranks {
+            let to = if in_place { INPUT } else { MOVED };
+            for (member, input) in inputs.iter().enumerate() {
+                let made = contents(rank.at(rank.rank, to + member as u64 * bytes), bytes);
+                let sent = &input[(u64::from(rank.rank) * bytes) as usize..][..bytes as usize];
+                assert!(made == sent, "{bytes} from {member} at {}", rank.rank);
+            }
+            assert_eq!(rank.record().state, 0);
+        }
+    }
+}
+
+#[rstest]
+#[case::nothing(0, PART as u32)]
+#[case::no_room_for_the_marks(PART, PART as u32)]
+#[case::an_odd_part(16, 1028)]
+fn a_move_that_a_part_cannot_hold_is_refused(#[case] bytes: u64, #[case] part_bytes: u32) {
+    let ranks = world_with(2, 16 << 20);
+    let stream = ranks[0].stream();
+    let arguments = MoveLamportArguments {
+        part_bytes,
+        ..exchange(&ranks[0], bytes, false)
+    };
+    // SAFETY: nothing is enqueued.
+    let refused = unsafe {
+        ranks[0]
+            .backend
+            .collective_move_lamport(&arguments, &GEOMETRY, stream)
     };
     assert_eq!(refused.unwrap_err().status, Status::INVALID_ARGUMENT);
     // SAFETY: the stream is idle and not used again.

@@ -12,9 +12,9 @@ use symmem_fake_cuda::streams::cuStreamSynchronize;
 use crate::kernels::launch;
 use crate::support::*;
 
-const PACKET_BYTES: u64 = 256;
+const PACKET_BYTES: u32 = 256;
 const SLOTS: usize =
-    (SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES) as usize;
+    (SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES as u64) as usize;
 
 fn group(slots: &[u64], rank: u32) -> CollectiveGroup {
     let mut addresses = [DeviceAddress::NULL; MAX_RANKS];
@@ -29,6 +29,7 @@ fn group(slots: &[u64], rank: u32) -> CollectiveGroup {
         },
         slots: addresses,
         packet_bytes: PACKET_BYTES,
+        dependents: DependentsCode::ANSWERED,
         rank,
         world: slots.len() as u32,
         slot: 0,

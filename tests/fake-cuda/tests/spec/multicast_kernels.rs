@@ -91,6 +91,7 @@ impl World {
                 },
                 slots: self.at(0),
                 packet_bytes: 0,
+                dependents: DependentsCode::ANSWERED,
                 rank,
                 world: 2,
                 slot: 0,

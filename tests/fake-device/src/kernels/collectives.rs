@@ -135,7 +135,7 @@ pub(super) fn members(group: &CollectiveGroup) -> Result<usize> {
 
 pub(super) fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
     let regions = if packets {
-        u64::from(PACKET_BLOCKS) * group.packet_bytes
+        u64::from(PACKET_BLOCKS) * u64::from(group.packet_bytes)
     } else {
         0
     };
@@ -341,7 +341,7 @@ fn check_small_move(launch: &Launch, arguments: &PacketArguments, world: usize) 
         .copied()
         .chain(addresses.map(|address| address.0))
         .fold(0, |all, number| all | number);
-    let room = arguments.group.packet_bytes / 2 / world as u64 / 16;
+    let room = u64::from(arguments.group.packet_bytes) / 2 / world as u64 / 16;
     let (width, blocks) = (u64::from(launch.threads[0]), u64::from(launch.blocks[0]));
     let serves = if pair { world == 2 } else { world <= 8 };
     let fits = longest / 8 <= each * width * blocks && each * width <= room;

@@ -1,8 +1,8 @@
-//! Reductions in Lamport packets.
+//! Reductions and moves in Lamport packets.
 
 use symmem_core::backend::abi::{
-    DeviceAddress, LAMPORT_BUFFERS, LAMPORT_COUNTER_BYTES, MAX_RANKS, ReduceLamportArguments,
-    SLOT_BLOCKS,
+    CollectiveGroup, DeviceAddress, LAMPORT_BUFFERS, LAMPORT_COUNTER_BYTES, MAX_RANKS,
+    MoveLamportArguments, ReduceLamportArguments, SLOT_BLOCKS,
 };
 use symmem_core::host::emulation::Work;
 
@@ -24,7 +24,10 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
     if world > 1 {
         runner.check_polled(arguments.inboxes[arguments.group.rank as usize].0);
     }
-    let (bytes, inbox) = (message_bytes(&arguments), inbox_bytes(&arguments));
+    let (bytes, inbox) = (
+        message_bytes(&arguments),
+        inbox_bytes(&arguments.group, arguments.part_bytes),
+    );
     for member in 0..world {
         translation.change(&mut arguments.sources[member], bytes)?;
         translation.change(&mut arguments.inboxes[member], inbox)?;
@@ -38,9 +41,9 @@ fn message_bytes(arguments: &ReduceLamportArguments) -> u64 {
     arguments.count * arguments.element.bytes()
 }
 
-fn inbox_bytes(arguments: &ReduceLamportArguments) -> u64 {
-    let peers = u64::from(arguments.group.world).saturating_sub(1);
-    LAMPORT_BUFFERS * peers * u64::from(arguments.part_bytes)
+fn inbox_bytes(group: &CollectiveGroup, part_bytes: u32) -> u64 {
+    let peers = u64::from(group.world).saturating_sub(1);
+    LAMPORT_BUFFERS * peers * u64::from(part_bytes)
 }
 
 /// Reports a call that is not one of this kernel's.
@@ -80,11 +83,78 @@ fn check_call(launch: &Launch, arguments: &ReduceLamportArguments, world: usize)
 pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
     let arguments: ReduceLamportArguments = launch.arguments();
     let world = (arguments.group.world as usize).min(MAX_RANKS);
-    let (bytes, inbox) = (message_bytes(&arguments), inbox_bytes(&arguments));
+    let (bytes, inbox) = (
+        message_bytes(&arguments),
+        inbox_bytes(&arguments.group, arguments.part_bytes),
+    );
     let mut ranges: Vec<(u64, u64)> = watch_ranges(&arguments.group.watch).into_iter().collect();
     ranges.extend(spans(&arguments.sources[..world], |_| bytes));
     ranges.extend(spans(&arguments.inboxes[..world], |_| inbox));
     let own: [DeviceAddress; 2] = [arguments.destination, arguments.counters];
     ranges.extend(spans(&own, |index| [bytes, LAMPORT_COUNTER_BYTES][index]));
+    ranges
+}
+
+pub(super) fn move_rows(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: MoveLamportArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    let world = members(&arguments.group)?;
+    check_move(launch, &arguments, world);
+    let translation = Translation::new(runner);
+    translation.watch(&mut arguments.group.watch)?;
+    // Peers write into this rank's inbox, which it polls.
+    if world > 1 {
+        runner.check_polled(arguments.inboxes[arguments.group.rank as usize].0);
+    }
+    let inbox = inbox_bytes(&arguments.group, arguments.part_bytes);
+    let bytes = arguments.bytes;
+    for member in 0..world {
+        translation.change(&mut arguments.sources[member], bytes)?;
+        translation.change(&mut arguments.destinations[member], bytes)?;
+        translation.change(&mut arguments.inboxes[member], inbox)?;
+    }
+    translation.change(&mut arguments.counters, LAMPORT_COUNTER_BYTES)?;
+    translation.run(launch, Work::MoveLamport(&arguments))
+}
+
+/// Reports a move that is not one of this kernel's.
+fn check_move(launch: &Launch, arguments: &MoveLamportArguments, world: usize) {
+    let name = launch.kernel.name;
+    if arguments.pair != arguments.pair_of() {
+        violation(format!(
+            "{name} is given {:?} for {:?}",
+            arguments.pair,
+            arguments.pair_of()
+        ));
+    }
+    let Some(Small { each, pair, .. }) = small(name) else {
+        return;
+    };
+    let serves = if pair { world == 2 } else { world <= 8 };
+    let (sources, destinations) = (
+        &arguments.sources[..world],
+        &arguments.destinations[..world],
+    );
+    let addresses = sources.iter().chain(destinations);
+    let all = addresses.fold(arguments.bytes, |all, address| all | address.0);
+    let threads = u64::from(launch.blocks[0]) * u64::from(launch.threads[0]);
+    let taken = MoveLamportArguments::taken_bytes(arguments.bytes);
+    if !serves || !all.is_multiple_of(16) || taken / 16 > threads * each {
+        violation(format!(
+            "{name} is given {} bytes in a group of {world}, for {threads} threads, from {sources:?} to {destinations:?}",
+            arguments.bytes
+        ));
+    }
+}
+
+pub(super) fn move_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: MoveLamportArguments = launch.arguments();
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let inbox = inbox_bytes(&arguments.group, arguments.part_bytes);
+    let mut ranges: Vec<(u64, u64)> = watch_ranges(&arguments.group.watch).into_iter().collect();
+    ranges.extend(spans(&arguments.sources[..world], |_| arguments.bytes));
+    ranges.extend(spans(&arguments.destinations[..world], |_| arguments.bytes));
+    ranges.extend(spans(&arguments.inboxes[..world], |_| inbox));
+    ranges.extend(spans(&[arguments.counters], |_| LAMPORT_COUNTER_BYTES));
     ranges
 }

@@ -64,6 +64,7 @@ impl Arguments {
         let mut group = self
             .watch(abort, rank)
             .table(slots, 0)
+            // With them, zero: dependents start once the peers have answered.
             .longs(&[packet_bytes])
             .words(&[rank as u32, slots.len() as u32, 0, 1]);
         group.0.extend((0..MOST_RANKS).map(|member| member as u8));

@@ -84,6 +84,7 @@ protocols! {
     a_product_of_what_is_gathered_holds: 7,
     a_sum_in_lamport_packets_holds: 8,
     a_move_in_pieces_holds: 9,
+    a_move_in_lamport_packets_holds: 10,
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.

@@ -23,7 +23,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -78,6 +78,11 @@ pub const SCENARIOS: [Scenario; 10] = [
         name: "pieces",
         kernels: &["symmem_copy_vector", pieces::KERNEL],
         run: pieces::moves,
+    },
+    Scenario {
+        name: "move in Lamport packets",
+        kernels: &lamport::MOVES,
+        run: lamport::moves,
     },
 ];
 

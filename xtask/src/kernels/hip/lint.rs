@@ -19,9 +19,10 @@ use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
 
 /// Kernels whose packets carry their flags, which order no other accesses.
-const PACKETS: [&str; 4] = [
+const PACKETS: [&str; 5] = [
     "symmem_latency_packet",
     "symmem_move_packets",
+    "symmem_move_lamport",
     "symmem_reduce_packets_",
     "symmem_reduce_lamport_",
 ];
@@ -41,7 +42,7 @@ const PRODUCTS: &str = "symmem_gathered_gemm_";
 
 /// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
 /// record, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 20] = [
+const PUBLICATIONS: [(&str, usize); 21] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -53,6 +54,7 @@ const PUBLICATIONS: [(&str, usize); 20] = [
     ("symmem_word_wait", 8),
     ("symmem_barrier", 3),
     ("symmem_move_packets", 8),
+    ("symmem_move_lamport", 2),
     ("symmem_move_pieces", 7),
     ("symmem_move", 6),
     ("symmem_swap", 6),

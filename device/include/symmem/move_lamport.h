@@ -1,0 +1,178 @@
+// Moves in Lamport packets. What is moved may be any bits, also those of the empty word. So a row of packets, one of each
+// of `row_threads` adjacent threads, has a vector of marks in the last thread's place: bit t of its word w says that word w
+// of thread t's data is the one for which the empty word stands. The last thread has no data, and its own bits are always
+// set, so that no word of the marks is empty. Of 32 vectors 31 are data: fewer bytes are lost than by a flag in each line
+// of 128 bytes (NCCL's LL128), and no line need arrive as a whole.
+//
+// Small kernels for the usual calls, and one for all, as in reduce_lamport.h, with which they share the inboxes.
+#pragma once
+
+#include "symmem/lamport.h"
+
+namespace symmem {
+
+// Number of data vectors in a row.
+constexpr uint32 row_vectors = arch::row_threads - 1;
+// The word of data for which the empty word would stand.
+constexpr uint32 marked_word = ~0u;
+
+// Where a thread's packet lies in the inbox, and its vector in the message.
+class RowPlace {
+ public:
+  SYMMEM_DEVICE explicit RowPlace(uint32 place) : place(place) {}
+
+  SYMMEM_DEVICE uint32 lane() const { return place % arch::row_threads; }
+  SYMMEM_DEVICE bool is_marks() const { return lane() == row_vectors; }
+  // The row's first vector, and this thread's, as indices in the message.
+  SYMMEM_DEVICE uint32 first() const { return place / arch::row_threads * row_vectors; }
+  SYMMEM_DEVICE uint32 vector() const { return first() + lane(); }
+
+  uint32 place;
+};
+
+// Returns the packet of a thread's vector, or the row's marks. Called by every thread of a row.
+SYMMEM_DEVICE arch::Vector16 to_marked(const RowPlace& at, const arch::Vector16& data) {
+  arch::Vector16 packet = to_packet(data);
+  SYMMEM_UNROLL
+  for (int word = 0; word < 4; ++word) {
+    const uint32 marks = arch::row_votes(at.is_marks() || data.words[word] == marked_word);
+    if (at.is_marks()) packet.words[word] = marks;
+  }
+  return packet;
+}
+
+// Returns a thread's vector from what LamportInboxes::receive returned. Called by every thread of a row.
+SYMMEM_DEVICE arch::Vector16 from_marked(const RowPlace& at, arch::Vector16 data) {
+  SYMMEM_UNROLL
+  for (int word = 0; word < 4; ++word) {
+    const uint32 marks = ~arch::from_last_of_row(data.words[word]);
+    if ((marks >> at.lane() & 1) != 0) data.words[word] = marked_word;
+  }
+  return data;
+}
+
+// Moves whole vectors at multiples of 16, at most `rows` per thread, in a group of `fixed_world` if that is not 0, else of
+// at most lamport_peers + 1. Called by every thread of every block, as the other kernel here.
+template <int most, int rows, uint32 fixed_world>
+SYMMEM_DEVICE void move_few_rows(const MoveLamportArguments& arguments) {
+  Group group(arguments.group);
+  LamportInboxes<fixed_world, MoveLamportArguments> inboxes(arguments, group);
+  const uint32 rank = group.rank();
+  const uint32 vectors = static_cast<uint32>(arguments.bytes / 16);
+  const uint32 stride = inboxes.threads();
+  const uint32 peers = inboxes.peers();
+  const MoveLamportPair pair = arguments.pair;
+  const uint64 own_source = fixed_world == 2 ? pair.own_source : arguments.sources[rank];
+  const uint64 own_destination = fixed_world == 2 ? pair.own_destination : arguments.destinations[rank];
+  const auto place_of = [&](int row) { return RowPlace(inboxes.thread() + row * stride); };
+  arch::wait_for_prerequisites();
+  // The sources first: their loads wait for nothing.
+  arch::Vector16 sent[most][rows];
+  uint32 valid = 0, filled = 0;
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    const RowPlace at = place_of(row);
+    if (at.first() < vectors) valid |= 1u << row;
+    if (!at.is_marks() && at.vector() < vectors) filled |= 1u << row;
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      sent[peer][row] = {};
+      if ((filled >> row & 1) == 0 || static_cast<uint32>(peer) >= peers) continue;
+      const uint64 source = fixed_world == 2 ? pair.sent : arguments.sources[group.after(peer + 1)];
+      sent[peer][row] = arch::load(pointer<const arch::Vector16>(source) + at.vector());
+    }
+  }
+  if (!inboxes.begin()) valid = 0;
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    // A row's threads agree on it, as their votes need.
+    if ((valid >> row & 1) == 0) continue;
+    const RowPlace at = place_of(row);
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      if (static_cast<uint32>(peer) >= peers) continue;
+      const arch::Vector16 packet = to_marked(at, sent[peer][row]);
+      if constexpr (fixed_world == 2) {
+        inboxes.send_to_next(at.place, packet);
+      } else {
+        inboxes.send_to(group.after(peer + 1), at.place, packet);
+      }
+    }
+  }
+  inboxes.count();
+  if (valid == 0) return;
+  // Copy this rank's own part while packets are in flight.
+  if (own_source != own_destination) {
+    SYMMEM_UNROLL
+    for (int row = 0; row < rows; ++row) {
+      if ((filled >> row & 1) == 0) continue;
+      const uint32 vector = place_of(row).vector();
+      const arch::Vector16 data = arch::load(pointer<const arch::Vector16>(own_source) + vector);
+      arch::store(pointer<arch::Vector16>(own_destination) + vector, data);
+    }
+  }
+  arch::Vector16 data[most][rows];
+  if (!arch::warp_all(inboxes.template receive<most, rows>(0, inboxes.thread(), stride, valid, data))) return;
+  // The blocks of the peers that this block waits for are resident: they have sent.
+  group.answered();
+  SYMMEM_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    if ((valid >> row & 1) == 0) continue;
+    const RowPlace at = place_of(row);
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      if (static_cast<uint32>(peer) >= peers) continue;
+      const arch::Vector16 vector = from_marked(at, data[peer][row]);
+      if ((filled >> row & 1) == 0) continue;
+      // The inbox has the peers in the members' order.
+      const uint32 member = static_cast<uint32>(peer) < rank ? peer : peer + 1;
+      const uint64 destination = fixed_world == 2 ? pair.arriving : arguments.destinations[member];
+      arch::store(pointer<arch::Vector16>(destination) + at.vector(), vector);
+    }
+  }
+}
+
+// Moves messages of any length from any address to any address, in any group.
+SYMMEM_DEVICE void move_rows(const MoveLamportArguments& arguments) {
+  Group group(arguments.group);
+  LamportInboxes<0, MoveLamportArguments> inboxes(arguments, group);
+  const uint32 rank = group.rank();
+  const uint64 bytes = arguments.bytes;
+  const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);
+  arch::wait_for_prerequisites();
+  const uint32 end = inboxes.begin() ? vectors : 0;
+  SYMMEM_ROLLED
+  for (RowPlace at(inboxes.thread()); at.first() < end; at.place += inboxes.threads()) {
+    SYMMEM_ROLLED
+    for (uint32 step = 1; step < inboxes.world(); ++step) {
+      const uint32 member = group.after(step);
+      arch::Vector16 data{};
+      if (!at.is_marks() && at.vector() < end) data = LamportMessage(arguments.sources[member], bytes).load(at.vector());
+      inboxes.send_to(member, at.place, to_marked(at, data));
+    }
+  }
+  inboxes.count();
+  if (arguments.sources[rank] != arguments.destinations[rank]) {
+    SYMMEM_ROLLED
+    for (uint32 vector = inboxes.thread(); vector < end; vector += inboxes.threads()) {
+      const arch::Vector16 data = LamportMessage(arguments.sources[rank], bytes).load(vector);
+      LamportMessage(arguments.destinations[rank], bytes).store(vector, data);
+    }
+  }
+  bool good = true;
+  SYMMEM_ROLLED
+  for (RowPlace at(inboxes.thread()); good && at.first() < end; at.place += inboxes.threads()) {
+    SYMMEM_ROLLED
+    for (uint32 peer = 0; good && peer < inboxes.peers(); ++peer) {
+      arch::Vector16 data[1][1];
+      good = arch::warp_all(inboxes.template receive<1, 1>(peer, at.place, 0, 1, data));
+      const arch::Vector16 vector = from_marked(at, data[0][0]);
+      if (!good || at.is_marks() || at.vector() >= end) continue;
+      const uint32 member = peer < rank ? peer : peer + 1;
+      LamportMessage(arguments.destinations[member], bytes).store(at.vector(), vector);
+    }
+  }
+  arch::end_waits();
+}
+
+}  // namespace symmem
