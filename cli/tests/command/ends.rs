@@ -109,6 +109,39 @@ fn survivors_say_which_peer_died_before_they_are_stopped() {
     }
 }
 
+/// Returns whether rank 0 itself has printed that rank 1 died.
+fn tells_of_rank_1(error: &str) -> bool {
+    let mut lines = error.lines();
+    lines.any(|line| line.starts_with("symmem: rank 0: ") && line.contains("rank 1 died"))
+}
+
+#[test]
+fn a_survivor_says_which_peer_died_before_a_teardown_that_takes_longer_than_it_has() {
+    let directory = directory("slow-teardown");
+    let bench = [
+        "bench",
+        "collectives",
+        "--backend",
+        "cuda",
+        "-n",
+        "2",
+        "--op",
+        "all_reduce",
+        "--baseline",
+        "none",
+        "--max-bytes",
+        "1K",
+    ];
+    let mut command = on_fake_driver(&directory, 2, &bench);
+    command
+        .env("FAKE_DEVICE_KILL", "cuGraphLaunch:10")
+        .env("FAKE_DEVICE_KILL_RANK", "1")
+        .env("FAKE_DEVICE_STALL", "cuModuleUnload:0:3000")
+        .env("FAKE_DEVICE_STALL_RANK", "0");
+    let error = fail(command);
+    assert!(tells_of_rank_1(&error), "{error}");
+}
+
 #[rstest]
 #[case::everything(&["--backend", "host"])]
 #[case::run(&["run", "-n", "3", "--", "sleep", "60"])]
