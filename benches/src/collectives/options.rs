@@ -30,7 +30,7 @@ pub struct Options {
     pub concurrent: Option<u32>,
     /// Number of rounds.
     pub rounds: Option<u32>,
-    /// A kernel in front of each call of a loop. External programs, which cannot have it, are left out.
+    /// A kernel in front of each call of a loop. External programs other than FlashInfer's are left out.
     pub between: Option<Between>,
 }
 

@@ -9,6 +9,7 @@ use super::session::Session;
 use super::shape::{ROOT, Shape};
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, no_vendor_here, not_here};
+use crate::report::collectives::BetweenInProgram;
 use crate::report::{Collective, CollectivePoint, Placement, PlacementResults, SingleShot, Time};
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
@@ -170,19 +171,42 @@ impl<'a> Run<'a> {
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
 
-    /// Measures the kernel between calls alone, in loops like theirs. Collective.
-    pub(super) fn between(&self) -> Result<PlacementResults> {
-        let session = &self.session;
-        let mut measured = Measured::default();
-        let graph = session.graph(Work::Between, CALLS as u32)?;
+    /// Measures the kernel between calls alone, in loops like theirs: symmem's, and in turn FlashInfer's if it takes
+    /// part. Collective.
+    pub(super) fn between(&mut self) -> Result<(PlacementResults, Vec<BetweenInProgram>)> {
+        let (mut measured, mut in_program) = (Measured::default(), Measured::default());
+        let is_flashinfer =
+            |one: &&Contender| matches!(one.by, Implementation::Program(Program::FlashInfer, _));
+        let flashinfer = self.contenders.iter().find(is_flashinfer).cloned();
+        let calls = CALLS as u32;
+        let graph = self.session.graph(Work::Between, calls)?;
         for _ in 0..self.rounds {
-            let looped = session.looped(Work::Between, CALLS as u32)?;
+            let looped = self.session.looped(Work::Between, calls)?;
             measured.looped.push(looped);
-            let replayed = session.replayed(&graph, CALLS as u32, 1)?;
+            let replayed = self.session.replayed(&graph, calls, 1)?;
             measured.graph.push(replayed);
+            if let Some(contender) = &flashinfer {
+                let mut time = |replay| {
+                    self.beside(contender, Program::FlashInfer, |external| {
+                        external.between(replay, calls, 1)
+                    })
+                };
+                in_program.looped.extend(time(false)?);
+                in_program.graph.extend(time(true)?);
+            }
         }
-        let all = exchange::all_gather(self.communicator(), &measured)?;
-        Ok(placed(&all.iter().collect::<Vec<_>>()))
+        let all = exchange::all_gather(self.communicator(), &[measured, in_program])?;
+        let of = |index: usize| placed(&all.iter().map(|rank| &rank[index]).collect::<Vec<_>>());
+        let in_programs = flashinfer.map(|_| BetweenInProgram {
+            program: "flashinfer".into(),
+            alone: of(1),
+        });
+        Ok((of(0), in_programs.into_iter().collect()))
+    }
+
+    /// Returns the options of FlashInfer's program.
+    pub(super) fn program_options(&self) -> Vec<String> {
+        self.session.between_options()
     }
 
     pub(super) fn call(&self, shape: &Shape, by: Implementation, placement: Placement) -> Call {

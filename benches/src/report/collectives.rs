@@ -161,6 +161,18 @@ pub struct BetweenCalls {
     pub kernel: String,
     /// Its times without calls, in loops like theirs.
     pub alone: PlacementResults,
+    /// The same in external programs, which launch the kernel themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_programs: Vec<BetweenInProgram>,
+}
+
+/// The kernel between calls in an external program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BetweenInProgram {
+    /// The program: `flashinfer`.
+    pub program: String,
+    /// Its times without calls, in loops like theirs.
+    pub alone: PlacementResults,
 }
 
 /// A requested baseline.

@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
     /// Put a kernel in front of each call of a loop, as a model has: copy (16 MiB), gemv or gemm (cuBLASLt or
-    /// hipBLASLt). Times are of the whole loop; external programs are left out
+    /// hipBLASLt). Times are of the whole loop; external programs other than FlashInfer's are left out
     #[arg(long, value_name = "KERNEL", value_parser = between, help_heading = MEASUREMENT)]
     between: Option<Between>,
 }
