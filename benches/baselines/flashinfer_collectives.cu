@@ -6,11 +6,12 @@
 // One process per rank, whose GPU is ORDINAL, for calls of at most LARGEST bytes of one type (nccl-tests' name).
 // Options:
 //
+//   --plain                      launches every kernel without programmatic dependent launch
 //   --copy BYTES BLOCKS THREADS  puts a copy in device memory in front of each call of a loop or graph
 //   --gemm M N K FILE            puts a GEMM of bf16 matrices there, by the cuBLASLt in FILE
 //
-// benches/src/collectives/between.rs puts the same kernels in front of symmem's calls: the copy has the code of symmem's
-// kernel, and the GEMM uses the first candidate that the heuristic of the same cuBLASLt returns for the same request.
+// benches/src/collectives/between.rs puts the same kernels in front of symmem's calls. The copy has the code of
+// symmem's kernel; the GEMM uses the first candidate of the same cuBLASLt's heuristic for the same request.
 //
 // The processes share device memory by CUDA IPC; the benchmark passes the handles on:
 //
@@ -21,7 +22,8 @@
 //   > error TEXT             then the process exits with a nonzero status
 //
 // Libraries: `one-shot`, whose dependents may start after its first instructions, `one-shot-late`, whose dependents may
-// start at its end, `one-shot-plain` without dependent launches, `two-shot`, and `vllm`.
+// start at its end, `one-shot-plain` without dependent launches, `two-shot`, and `vllm`. With --plain, all are launched
+// like `one-shot-plain`.
 //
 // The kernels wait for their peers without limit, so a watchdog ends the process after a minute without progress.
 // Sums are of small whole numbers, exact in every type; every check compares all elements, and timed calls out of place
@@ -312,6 +314,7 @@ struct Arguments {
     int rank, world, ordinal;
     size_t largest;
     std::string type;
+    bool plain = false;
     std::function<Kernel()> between; // prepares the kernel between calls on the current device; empty if there is none
 };
 
@@ -360,7 +363,7 @@ class Rank {
   public:
     explicit Rank(const Arguments &given)
         : rank_(given.rank), world_(given.world), layout_(larger(given.largest), given.world),
-          largest_(larger(given.largest)), most_(std::max(Type<T>::exact / given.world, 1u)) {
+          largest_(larger(given.largest)), most_(std::max(Type<T>::exact / given.world, 1u)), plain_(given.plain) {
         CHECK(cudaSetDevice(given.ordinal));
         CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
         CHECK(cudaEventCreate(&begin_));
@@ -539,7 +542,7 @@ class Rank {
         call.stream = stream_;
         call.pattern = AllReduceFusionPattern::kAllReduce;
         call.trigger_completion_at_end = library != "one-shot";
-        const bool dependent = library != "one-shot-plain";
+        const bool dependent = !plain_ && library != "one-shot-plain";
         // Sums are in float.
         constexpr bool widened = !std::is_same_v<T, float>;
         constexpr AllReduceFusionPattern sum = AllReduceFusionPattern::kAllReduce;
@@ -716,6 +719,7 @@ class Rank {
     const Layout layout_;
     const size_t largest_;
     const unsigned most_; // largest element, so that sums are exact
+    const bool plain_;
     Kernel between_;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
@@ -819,7 +823,9 @@ Arguments arguments(const std::vector<std::string> &words) {
     given.type = word();
     while (next < words.size()) {
         const std::string option = word();
-        if (option == "--copy") {
+        if (option == "--plain") {
+            given.plain = true;
+        } else if (option == "--copy") {
             const size_t bytes = number();
             const auto copy_blocks = static_cast<unsigned>(number()), copy_threads = static_cast<unsigned>(number());
             given.between = [=] { return copy_kernel(bytes, copy_blocks, copy_threads); };
@@ -841,7 +847,7 @@ int main(int count, char **words) {
     try {
         given = arguments({words + 1, words + count});
     } catch (const std::logic_error &) {
-        std::fprintf(stderr, "usage: flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE "
+        std::fprintf(stderr, "usage: flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE [--plain] "
                              "[--copy BYTES BLOCKS THREADS | --gemm M N K FILE]\n");
         return 2;
     }

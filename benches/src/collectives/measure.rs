@@ -56,6 +56,7 @@ pub fn add(
     };
     let mut section = CollectiveResults {
         world: communicator.world_size() as u32,
+        plain: options.plain,
         ..CollectiveResults::default()
     };
     let mut run = Run::new(communicator, options, largest)?;
@@ -103,15 +104,26 @@ pub fn add(
             in_programs,
         });
     }
+    if options.plain {
+        report.notes.push(PLAIN.into());
+    }
     report.notes.extend(run.finish()?);
     section.summary = section.summarize();
     report.collectives = Some(section);
     Ok(())
 }
 
+/// Names the launch mode of `--plain` in a report.
+const PLAIN: &str = "launch mode plain: symmem and FlashInfer launch collectives without programmatic dependent launch";
+
 /// Returns why the options leave a contender out, if they do.
 fn left_out(contender: &Contender, options: &Options) -> Option<&'static str> {
     match contender.by {
+        Implementation::Program(Program::FlashInfer, "one-shot" | "one-shot-late")
+            if options.plain =>
+        {
+            Some("--plain makes it the same as flashinfer one-shot plain")
+        }
         Implementation::Program(Program::FlashInfer, _) => None,
         Implementation::Program(..) if options.between.is_some() => {
             Some("--between leaves out programs that do not have its kernels")

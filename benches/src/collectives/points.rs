@@ -36,6 +36,7 @@ pub(super) struct Run<'a> {
     pub algorithm: Option<Algorithm>,
     concurrent: Option<u32>,
     pub by_caller: bool,
+    plain: bool,
 }
 
 /// One library in one placement during the measurement.
@@ -80,6 +81,7 @@ impl<'a> Run<'a> {
             algorithm: options.algorithm.as_deref().and_then(algorithm),
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
+            plain: options.plain,
         })
     }
 
@@ -206,7 +208,9 @@ impl<'a> Run<'a> {
 
     /// Returns the options of FlashInfer's program.
     pub(super) fn program_options(&self) -> Vec<String> {
-        self.session.between_options()
+        let plain = self.plain.then(|| "--plain".to_owned());
+        let between = self.session.between_options();
+        plain.into_iter().chain(between).collect()
     }
 
     pub(super) fn call(&self, shape: &Shape, by: Implementation, placement: Placement) -> Call {
@@ -215,16 +219,19 @@ impl<'a> Run<'a> {
                 provider: Provider::Symmem,
                 algorithm: self.algorithm,
                 concurrent: self.concurrent,
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::Own(algorithm) => CallChoice {
                 provider: Provider::Symmem,
                 algorithm: Some(algorithm),
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::OwnMemory => CallChoice {
                 provider: Provider::Symmem,
                 own_memory: true,
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::Nccl { windows: true } => CallChoice {

@@ -125,6 +125,9 @@ pub struct CollectiveResults {
     /// The kernel in front of each call of a loop, if there was one; looped and replayed times include it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<BetweenCalls>,
+    /// Whether symmem and FlashInfer launched all calls plainly, without programmatic dependent launch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
     /// Figures derived from the points, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,

@@ -148,6 +148,43 @@ fn with_a_kernel_between_calls_its_processes_get_the_same_and_time_it_alone() {
     have_ended(&directory);
 }
 
+#[test]
+fn launched_plainly_its_one_shot_is_measured_once_and_the_report_names_the_launch_mode() {
+    let directory = directory("flashinfer-plain");
+    let program = stand_in(&directory, HANDLE, 1_000_000);
+    let measure = |more: &[&str]| {
+        let mut command = beside(&directory, "flashinfer,vllm", Some(&program));
+        command.args(more);
+        succeed(command);
+        report(&directory.join("c.json"))
+    };
+    let dependent = measure(&[]);
+    assert!(options(&directory, 0).is_empty());
+    let plain = measure(&["--plain", "--force"]);
+    assert_eq!(options(&directory, 1), ["--plain"]);
+    let named = |report: &Report| {
+        let mut notes = report.notes.iter();
+        let in_notes = notes.any(|note| note.starts_with("launch mode plain: "));
+        (collectives(report).plain, in_notes)
+    };
+    assert_eq!(
+        (named(&dependent), named(&plain)),
+        ((false, false), (true, true))
+    );
+    let section = collectives(&plain);
+    let by = |name: &str| section.points.iter().any(|point| point.by == name);
+    assert!(by("flashinfer one-shot plain") && by("vllm"));
+    for name in ["flashinfer one-shot", "flashinfer one-shot late"] {
+        let mut baselines = section.baselines.iter();
+        let absent = baselines.find(|one| one.name == name).unwrap();
+        let why = absent.absent.as_deref().unwrap();
+        assert!(
+            !by(name) && why.contains("flashinfer one-shot plain"),
+            "{why}"
+        );
+    }
+}
+
 #[rstest]
 #[case::not_named(None, "SYMMEM_FLASHINFER_BASELINE is not set; build the program")]
 #[case::not_there(Some("/no/such/program"), "/no/such/program: cannot be started")]
