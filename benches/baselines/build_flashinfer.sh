@@ -63,5 +63,6 @@ esac
 mkdir -p "$out"
 "$nvcc" -std=c++17 -O3 --expt-relaxed-constexpr -gencode "arch=compute_$arch,code=sm_$arch" \
     -DFLASHINFER_VERSION="\"$version\"" -I"$data/include" -I"$data/spdlog/include" \
+    -I"$here/../../device/include" \
     "$here/flashinfer_collectives.cu" -o "$out/flashinfer_collectives" "$@"
 echo "$out/flashinfer_collectives"

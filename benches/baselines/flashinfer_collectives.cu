@@ -1,10 +1,19 @@
 // The all-reduces of the package flashinfer-python as baselines: TensorRT-LLM's one-shot (Lamport packets) and
 // two-shot, and vLLM's custom all-reduce. None of them uses multicast. `build_flashinfer.sh` builds this program.
 //
-//   flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE
+//   flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE [OPTIONS]
 //
-// One process per rank, whose GPU is ORDINAL, for calls of at most LARGEST bytes of one type (nccl-tests' name). The
-// processes share device memory by CUDA IPC; the benchmark passes the handles on:
+// One process per rank, whose GPU is ORDINAL, for calls of at most LARGEST bytes of one type (nccl-tests' name).
+// Options:
+//
+//   --plain                      launches every kernel without programmatic dependent launch
+//   --copy BYTES BLOCKS THREADS  puts a copy in device memory in front of each call of a loop or graph
+//   --gemm M N K FILE            puts a GEMM of bf16 matrices there, by the cuBLASLt in FILE
+//
+// benches/src/collectives/between.rs puts the same kernels in front of symmem's calls. The copy has the code of
+// symmem's kernel; the GEMM uses the first candidate of the same cuBLASLt's heuristic for the same request.
+//
+// The processes share device memory by CUDA IPC; the benchmark passes the handles on:
 //
 //   > shared HEX             the handle of this rank's memory, which is ready for its peers; or absent REASON
 //   < shared HEX HEX ...     the handles of all ranks, in their order
@@ -13,7 +22,8 @@
 //   > error TEXT             then the process exits with a nonzero status
 //
 // Libraries: `one-shot`, whose dependents may start after its first instructions, `one-shot-late`, whose dependents may
-// start at its end, `one-shot-plain` without dependent launches, `two-shot`, and `vllm`.
+// start at its end, `one-shot-plain` without dependent launches, `two-shot`, and `vllm`. With --plain, all are launched
+// like `one-shot-plain`.
 //
 // The kernels wait for their peers without limit, so a watchdog ends the process after a minute without progress.
 // Sums are of small whole numbers, exact in every type; every check compares all elements, and timed calls out of place
@@ -22,6 +32,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +42,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -43,6 +55,7 @@
 
 #include "flashinfer/comm/trtllm_allreduce_fusion.cuh"
 #include "flashinfer/comm/vllm_custom_all_reduce.cuh"
+#include "symmem/copy.h"
 
 namespace {
 
@@ -171,12 +184,138 @@ struct Type<__nv_bfloat16> {
     static constexpr unsigned exact = 1u << 8, empty = 0x80008000u;
 };
 
+// ---- the kernel between calls ----
+
+using Kernel = std::function<void(cudaStream_t)>;
+
+// Has the bounds of the library's entry point.
+__global__ void __launch_bounds__(1024, 1) copy_between(uint64_t to, uint64_t from, uint64_t bytes) {
+    symmem::copy_vector<8>(to, from, bytes);
+}
+
+// Allocates zeros, which live as long as the process.
+void *zeros(size_t bytes) {
+    void *memory = nullptr;
+    CHECK(cudaMalloc(&memory, bytes));
+    CHECK(cudaMemset(memory, 0, bytes));
+    return memory;
+}
+
+// Returns a copy within device memory.
+Kernel copy_kernel(size_t bytes, unsigned copy_blocks, unsigned copy_threads) {
+    const auto from = reinterpret_cast<uint64_t>(zeros(bytes)), to = reinterpret_cast<uint64_t>(zeros(bytes));
+    return [=](cudaStream_t on) {
+        copy_between<<<copy_blocks, copy_threads, 0, on>>>(to, from, bytes);
+        CHECK(cudaGetLastError());
+    };
+}
+
+// cuBLASLt, opened at run time. Signatures and numbers are those of cublasLt.h, the same in versions 11 to 13.
+class BlasLt {
+  public:
+    explicit BlasLt(const std::string &file) : library_(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        if (library_ == nullptr) {
+            throw std::runtime_error(dlerror());
+        }
+    }
+
+    static void check(const char *name, int status) {
+        if (status != 0) {
+            throw std::runtime_error(std::string(name) + ": cublasStatus_t " + std::to_string(status));
+        }
+    }
+
+    // Returns a function of the library.
+    template <class Function>
+    Function *found(const char *name) const {
+        void *function = dlsym(library_, name);
+        if (function == nullptr) {
+            throw std::runtime_error(dlerror());
+        }
+        return reinterpret_cast<Function *>(function);
+    }
+
+    // Calls a function whose parameters have the types of the arguments.
+    template <class... Arguments>
+    void call(const char *name, Arguments... arguments) const {
+        check(name, found<int(Arguments...)>(name)(arguments...));
+    }
+
+  private:
+    void *library_;
+};
+
+// cublasLtMatmulHeuristicResult_t
+struct Candidate {
+    uint64_t algorithm[8];
+    size_t workspace;
+    int status;
+    float waves;
+    int reserved[4];
+};
+static_assert(sizeof(Candidate) == 96);
+
+// Returns the GEMM of a row-major m x k and a k x n matrix of bf16. Asks cuBLASLt for what symmem asks for
+// (backend-gpu/src/blaslt/prepared_gemm.rs). cuBLASLt is column-major, so it gets the transposed GEMM.
+Kernel gemm_kernel(uint64_t m, uint64_t n, uint64_t k, const std::string &file) {
+    constexpr int compute_32f = 68, r_32f = 0, r_16bf = 14;
+    constexpr int max_workspace_bytes = 1, reduction_scheme_mask = 3, min_alignment_a = 5, min_alignment_d = 8;
+    const BlasLt library(file);
+    void *instance = nullptr, *operation = nullptr, *preference = nullptr, *layouts[3] = {};
+    library.call("cublasLtCreate", &instance);
+    library.call("cublasLtMatmulDescCreate", &operation, compute_32f, r_32f);
+    const uint64_t shapes[3][2] = {{n, k}, {k, m}, {n, m}};
+    for (int each = 0; each < 3; ++each) {
+        const auto [rows, columns] = shapes[each];
+        library.call("cublasLtMatrixLayoutCreate", &layouts[each], r_16bf, rows, columns, static_cast<int64_t>(rows));
+    }
+    library.call("cublasLtMatmulPreferenceCreate", &preference);
+    const auto prefer = [&](int attribute, const void *value, size_t bytes) {
+        library.call("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value, bytes);
+    };
+    const uint64_t most_workspace = 64 << 20;
+    const uint32_t alignment = 16, sums_in_compute_type = 2;
+    prefer(max_workspace_bytes, &most_workspace, sizeof most_workspace);
+    for (int attribute = min_alignment_a; attribute <= min_alignment_d; ++attribute) {
+        prefer(attribute, &alignment, sizeof alignment);
+    }
+    prefer(reduction_scheme_mask, &sums_in_compute_type, sizeof sums_in_compute_type);
+
+    constexpr int wanted = 7;
+    Candidate candidates[wanted];
+    int count = 0;
+    library.call("cublasLtMatmulAlgoGetHeuristic", instance, operation, layouts[0], layouts[1], layouts[2], layouts[2],
+                 preference, wanted, static_cast<void *>(candidates), &count);
+    const auto is_usable = [](const Candidate &one) { return one.status == 0; };
+    const Candidate *const usable = std::find_if(candidates, candidates + count, is_usable);
+    if (usable == candidates + count) {
+        throw std::runtime_error("cuBLASLt has no algorithm for the GEMM between calls");
+    }
+    const Candidate chosen = *usable;
+    using Matmul = int(void *instance, void *operation, const float *alpha, const void *a, void *a_layout,
+                       const void *b, void *b_layout, const float *beta, const void *c, void *c_layout, void *d,
+                       void *d_layout, const void *algorithm, void *workspace, size_t workspace_bytes,
+                       cudaStream_t on);
+    Matmul *const multiply = library.found<Matmul>("cublasLtMatmul");
+    void *const workspace = chosen.workspace == 0 ? nullptr : zeros(chosen.workspace);
+    void *const a = zeros(2 * m * k), *const b = zeros(2 * k * n), *const c = zeros(2 * m * n);
+    void *const b_layout = layouts[0], *const a_layout = layouts[1], *const c_layout = layouts[2];
+    return [=](cudaStream_t on) {
+        const float alpha = 1, beta = 0;
+        BlasLt::check("cublasLtMatmul", multiply(instance, operation, &alpha, b, b_layout, a, a_layout, &beta, c,
+                                                 c_layout, c, c_layout, chosen.algorithm, workspace,
+                                                 chosen.workspace, on));
+    };
+}
+
 // ---- one rank ----
 
 struct Arguments {
     int rank, world, ordinal;
     size_t largest;
     std::string type;
+    bool plain = false;
+    std::function<Kernel()> between; // prepares the kernel between calls on the current device; empty if there is none
 };
 
 struct Task {
@@ -224,7 +363,7 @@ class Rank {
   public:
     explicit Rank(const Arguments &given)
         : rank_(given.rank), world_(given.world), layout_(larger(given.largest), given.world),
-          largest_(larger(given.largest)), most_(std::max(Type<T>::exact / given.world, 1u)) {
+          largest_(larger(given.largest)), most_(std::max(Type<T>::exact / given.world, 1u)), plain_(given.plain) {
         CHECK(cudaSetDevice(given.ordinal));
         CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
         CHECK(cudaEventCreate(&begin_));
@@ -240,6 +379,12 @@ class Rank {
                                         3 * layout_.lamport_bytes / sizeof(unsigned), Type<T>::empty);
         CHECK(cudaGetLastError());
         CHECK(cudaIpcGetMemHandle(&handle_, shared_));
+        if (given.between) {
+            between_ = given.between();
+            CHECK(cudaDeviceSynchronize());
+            // A first launch may wait for the device, so it comes before any kernel that waits for a peer.
+            between_(stream_);
+        }
         CHECK(cudaDeviceSynchronize());
     }
 
@@ -305,12 +450,15 @@ class Rank {
     }
 
     std::string obey(const Task &task) {
+        if (task.verb == "between" && task.rest.size() == 3) {
+            return timed_between(task);
+        }
         refuse(task);
         if (task.verb == "check" && task.rest.empty()) {
             return checked(task);
         }
         if (task.verb == "time" && task.rest.size() == 3) {
-            return timed(task, task.rest[0] == "graph", positive(task.rest[1]), positive(task.rest[2]));
+            return timed(task);
         }
         if (task.verb == "single" && task.rest.size() == 1) {
             return single(task, positive(task.rest[0]));
@@ -394,7 +542,7 @@ class Rank {
         call.stream = stream_;
         call.pattern = AllReduceFusionPattern::kAllReduce;
         call.trigger_completion_at_end = library != "one-shot";
-        const bool dependent = library != "one-shot-plain";
+        const bool dependent = !plain_ && library != "one-shot-plain";
         // Sums are in float.
         constexpr bool widened = !std::is_same_v<T, float>;
         constexpr AllReduceFusionPattern sum = AllReduceFusionPattern::kAllReduce;
@@ -415,6 +563,16 @@ class Rank {
             vllm_->allreduce<T>(stream_, source(), destination(), count, vllm::kMaxBlocks);
         } else {
             fused(task.library, task.in_place ? destination() : source(), destination(), task.bytes);
+        }
+    }
+
+    // Enqueues one turn of a loop.
+    void turn(const Task &task) {
+        if (between_) {
+            between_(stream_);
+        }
+        if (task.verb != "between") {
+            call(task);
         }
     }
 
@@ -456,25 +614,44 @@ class Rank {
         return milliseconds * 1e6;
     }
 
-    std::string timed(const Task &task, bool replay, long calls, long launches) {
-        double nanoseconds = 0;
-        if (replay) {
+    // Returns nanoseconds for one turn of a loop or a graph.
+    double nanoseconds(const Task &task, const std::vector<std::string> &how) {
+        const long calls = positive(how[1]), launches = positive(how[2]);
+        if (how[0] == "graph") {
             capture(task, calls);
             CHECK(cudaGraphLaunch(graph_, stream_));
-            nanoseconds = clocked([&] {
+            const double all = clocked([&] {
                 for (long launch = 0; launch < launches; ++launch) {
                     CHECK(cudaGraphLaunch(graph_, stream_));
                 }
             });
-            nanoseconds /= launches;
-        } else {
-            call(task);
-            nanoseconds = clocked([&] {
-                for (long each = 0; each < calls; ++each) {
-                    call(task);
-                }
-            });
+            return all / launches / calls;
         }
+        turn(task);
+        const double all = clocked([&] {
+            for (long each = 0; each < calls; ++each) {
+                turn(task);
+            }
+        });
+        return all / calls;
+    }
+
+    static std::string result(double nanoseconds) {
+        char text[64];
+        std::snprintf(text, sizeof text, "result %.3f", nanoseconds);
+        return text;
+    }
+
+    // Times the kernel between calls alone.
+    std::string timed_between(const Task &task) {
+        if (!between_) {
+            throw Absent("no kernel between calls was asked for");
+        }
+        return result(nanoseconds(task, task.rest));
+    }
+
+    std::string timed(const Task &task) {
+        const double found_ns = nanoseconds(task, task.rest);
         // In place, each call reads the sum of the call before.
         if (!task.in_place) {
             if (unsigned long long found = wrong(task, 0)) {
@@ -482,9 +659,7 @@ class Rank {
                                          " wrong elements after timed calls");
             }
         }
-        char text[64];
-        std::snprintf(text, sizeof text, "result %.3f", nanoseconds / calls);
-        return text;
+        return result(found_ns);
     }
 
     // Captures a graph of calls, unless it is the last one that was captured.
@@ -499,13 +674,13 @@ class Rank {
             graph_of_.clear();
         }
         // Whatever a first call sets up is not part of a capture.
-        call(task);
+        turn(task);
         CHECK(cudaStreamSynchronize(stream_));
         vllm_->d_rank_data_base_ = captured_from_;
         cudaGraph_t graph;
         CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
         for (long each = 0; each < calls; ++each) {
-            call(task);
+            turn(task);
         }
         CHECK(cudaStreamEndCapture(stream_, &graph));
         CHECK(cudaGraphInstantiate(&graph_, graph, 0));
@@ -544,6 +719,8 @@ class Rank {
     const Layout layout_;
     const size_t largest_;
     const unsigned most_; // largest element, so that sums are exact
+    const bool plain_;
+    Kernel between_;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
     unsigned char *shared_ = nullptr, *destination_ = nullptr, *token_ = nullptr;
@@ -563,14 +740,17 @@ Task parsed(const std::string &line, const std::string &type) {
     std::istringstream words(line);
     Task task;
     std::string operation, element, placement;
-    if (!(words >> task.verb >> task.library >> operation >> element >> task.bytes >> placement)) {
-        throw Absent("`" + line + "` has too few words");
-    }
-    if (operation != "all_reduce") {
-        throw Absent("it has an all-reduce only");
-    }
-    if (element != type) {
-        throw Absent("the process was started for " + type);
+    words >> task.verb;
+    if (task.verb != "between") {
+        if (!(words >> task.library >> operation >> element >> task.bytes >> placement)) {
+            throw Absent("`" + line + "` has too few words");
+        }
+        if (operation != "all_reduce") {
+            throw Absent("it has an all-reduce only");
+        }
+        if (element != type) {
+            throw Absent("the process was started for " + type);
+        }
     }
     task.in_place = placement == "in";
     for (std::string word; words >> word;) {
@@ -630,11 +810,45 @@ void serve(const Arguments &given) {
     }
 }
 
+// Reads the words of the command line; throws if they are not those of the usage.
+Arguments arguments(const std::vector<std::string> &words) {
+    size_t next = 0;
+    const auto word = [&] { return words.at(next++); };
+    const auto number = [&] { return std::stoull(word()); };
+    Arguments given{};
+    given.rank = std::stoi(word());
+    given.world = std::stoi(word());
+    given.ordinal = std::stoi(word());
+    given.largest = number();
+    given.type = word();
+    while (next < words.size()) {
+        const std::string option = word();
+        if (option == "--plain") {
+            given.plain = true;
+        } else if (option == "--copy") {
+            const size_t bytes = number();
+            const auto copy_blocks = static_cast<unsigned>(number()), copy_threads = static_cast<unsigned>(number());
+            given.between = [=] { return copy_kernel(bytes, copy_blocks, copy_threads); };
+        } else if (option == "--gemm") {
+            const uint64_t m = number(), n = number(), k = number();
+            const std::string file = word();
+            given.between = [=] { return gemm_kernel(m, n, k, file); };
+        } else {
+            throw std::invalid_argument(option);
+        }
+    }
+    return given;
+}
+
 } // namespace
 
 int main(int count, char **words) {
-    if (count != 6) {
-        std::fprintf(stderr, "usage: flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE\n");
+    Arguments given;
+    try {
+        given = arguments({words + 1, words + count});
+    } catch (const std::logic_error &) {
+        std::fprintf(stderr, "usage: flashinfer_collectives RANK WORLD ORDINAL LARGEST TYPE [--plain] "
+                             "[--copy BYTES BLOCKS THREADS | --gemm M N K FILE]\n");
         return 2;
     }
     answers = dup(STDOUT_FILENO);
@@ -646,8 +860,6 @@ int main(int count, char **words) {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     std::thread(watch).detach();
     try {
-        const Arguments given{std::stoi(words[1]), std::stoi(words[2]), std::stoi(words[3]),
-                              std::stoull(words[4]), words[5]};
         if (given.world != 2 && given.world != 4 && given.world != 8) {
             answer("absent it takes 2, 4 or 8 GPUs");
         } else if (given.type == "float") {

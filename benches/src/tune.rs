@@ -316,6 +316,7 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
             false => Provider::Symmem,
         },
         own_memory: false,
+        plain: false,
     };
     Call::new(shape, placement, how)
 }

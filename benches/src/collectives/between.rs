@@ -9,7 +9,7 @@ use crate::{BenchError, Result, exchange};
 use half::bf16;
 use serde::{Deserialize, Serialize};
 use symmem::backend::abi::{DeviceAddress, GemmLayout, GemmOperands, RawGemm, RawStream};
-use symmem::backend::{Backend, Failure, Gemm};
+use symmem::backend::{Backend, Failure, Gemm, read_text};
 use symmem::{Communicator, Method, Queue, Reducible, SymmetricBuffer, TransferOptions};
 
 /// A kernel between calls.
@@ -26,6 +26,8 @@ pub enum Between {
 
 /// Bytes of the copy: as many as 2048 rows of 4096 activations in bf16.
 const COPY_BYTES: usize = 16 << 20;
+/// Blocks and threads of the copy on a device.
+const COPY_GRID: (u32, u32) = (264, 512);
 /// Rows, columns and depth of the products: a projection of a model with hidden size 4096, in bf16.
 const GEMV: [u64; 3] = [1, 4096, 4096];
 const GEMM: [u64; 3] = [512, 4096, 4096];
@@ -69,6 +71,7 @@ impl Between {
 pub(super) struct Kernel<'a> {
     rank: usize,
     work: Prepared<'a>,
+    program_options: Vec<String>,
 }
 
 enum Prepared<'a> {
@@ -93,10 +96,19 @@ impl<'a> Kernel<'a> {
                 true => TransferOptions::new(),
                 false => TransferOptions::new()
                     .method(Method::Vector)
-                    .geometry(264, 512),
+                    .geometry(COPY_GRID.0, COPY_GRID.1),
             };
-            let work = Prepared::Copy([buffer()?, buffer()?], options);
-            return Ok(Self { rank, work });
+            let program_options = [
+                "--copy".into(),
+                COPY_BYTES.to_string(),
+                COPY_GRID.0.to_string(),
+                COPY_GRID.1.to_string(),
+            ];
+            return Ok(Self {
+                rank,
+                work: Prepared::Copy([buffer()?, buffer()?], options),
+                program_options: program_options.into(),
+            });
         };
         if is_by_caller(communicator) {
             let name = between.name();
@@ -122,19 +134,36 @@ impl<'a> Kernel<'a> {
         let backend = unsafe { communicator.backend() };
         let prepared = backend
             .gemm_prepare(&layout)
+            .map(|gemm| Library(backend, gemm));
+        let library = prepared
+            .and_then(|library| Ok((library, backend.gemm_library()?)))
             .map_err(|failure| failed(rank, failure));
-        let library = prepared.map(|gemm| Library(backend, gemm));
         // A rank without the library must not leave the others waiting in the allocations below.
         let reason = library.as_ref().err().map(ToString::to_string);
         let reasons = exchange::all_gather(communicator, &reason)?;
         // This rank's own error first, since it keeps its type.
-        let library = library?;
+        let (library, description) = library?;
         if let Some(message) = reasons.into_iter().flatten().next() {
             return Err(BenchError::World { rank, message });
         }
         let matrix = |elements: u64| communicator.allocate::<bf16>(&[elements as usize]);
-        let work = Prepared::Product([matrix(m * k)?, matrix(k * n)?, matrix(m * n)?], library);
-        Ok(Self { rank, work })
+        let matrices = [matrix(m * k)?, matrix(k * n)?, matrix(m * n)?];
+        let sizes = [m, n, k].map(|size| size.to_string());
+        let program_options = [
+            vec!["--gemm".into()],
+            sizes.into(),
+            vec![read_text(&description.file)],
+        ];
+        Ok(Self {
+            rank,
+            work: Prepared::Product(matrices, library),
+            program_options: program_options.concat(),
+        })
+    }
+
+    /// Returns the options by which `flashinfer_collectives.cu` runs the same kernel.
+    pub(super) fn program_options(&self) -> &[String] {
+        &self.program_options
     }
 
     /// Enqueues the kernel.

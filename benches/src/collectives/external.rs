@@ -11,6 +11,7 @@
 //! | `check LIBRARY OPERATION TYPE BYTES PLACEMENT` | `wrong WRONG CHECKED`, or `absent REASON` |
 //! | `time LIBRARY OPERATION TYPE BYTES PLACEMENT loop\|graph CALLS LAUNCHES` | `result NANOSECONDS` or `absent` |
 //! | `single LIBRARY OPERATION TYPE BYTES PLACEMENT SAMPLES` | `samples NANOSECONDS …` |
+//! | `between loop\|graph CALLS LAUNCHES` (FlashInfer only) | `result NANOSECONDS` of the kernel between calls |
 //! | `quit` | |
 
 use super::flashinfer;
@@ -66,13 +67,14 @@ pub(super) struct External {
 }
 
 impl External {
-    /// Starts the processes of a program for sizes of at most `largest` bytes of an element type. Collective; if
-    /// one rank cannot start it, all get the reason.
+    /// Starts the processes of a program for sizes of at most `largest` bytes of an element type. `options` are those
+    /// of FlashInfer's program. Collective; if one rank cannot start it, all get the reason.
     pub(super) fn start(
         communicator: &Communicator,
         program: Program,
         element: &str,
         largest: u64,
+        options: &[String],
     ) -> Result<Outcome<Self>> {
         let started = match program {
             Program::Torch => {
@@ -80,7 +82,7 @@ impl External {
             }
             Program::Mpi => Self::mpi(communicator, largest),
             Program::FlashInfer => {
-                flashinfer::start(communicator, element, largest)?.map(Self::of_rank)
+                flashinfer::start(communicator, element, largest, options)?.map(Self::of_rank)
             }
         };
         agree(communicator, started)
@@ -157,11 +159,31 @@ impl External {
         calls: u32,
         launches: u32,
     ) -> Result<Option<f64>> {
+        self.timed(&format!("time {what}"), replay, calls, launches)
+    }
+
+    /// Returns nanoseconds of the kernel between calls alone, as [`External::time`] does for calls.
+    pub(super) fn between(
+        &mut self,
+        replay: bool,
+        calls: u32,
+        launches: u32,
+    ) -> Result<Option<f64>> {
+        self.timed("between", replay, calls, launches)
+    }
+
+    fn timed(
+        &mut self,
+        request: &str,
+        replay: bool,
+        calls: u32,
+        launches: u32,
+    ) -> Result<Option<f64>> {
         let Some(process) = &mut self.process else {
             return Ok(Some(0.0));
         };
         let kind = if replay { "graph" } else { "loop" };
-        process.tell(&format!("time {what} {kind} {calls} {launches}"))?;
+        process.tell(&format!("{request} {kind} {calls} {launches}"))?;
         match process.answer()? {
             (word, rest) if word == "result" => {
                 let [nanoseconds] = process.numbers(&rest)?;

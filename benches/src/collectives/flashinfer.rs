@@ -12,14 +12,15 @@ use symmem::Communicator;
 /// Names the program.
 const VARIABLE: &str = "SYMMEM_FLASHINFER_BASELINE";
 
-/// Starts the program once per rank, for calls of at most `largest` bytes of an element type (nccl-tests' name). Returns
-/// the process and its version, or the reason why this rank has none. Collective; blocks.
+/// Starts the program once per rank, for calls of at most `largest` bytes of an element type (nccl-tests' name), with
+/// more options. Returns the process and its version, or the reason why this rank has none. Collective; blocks.
 pub(super) fn start(
     communicator: &Communicator,
     element: &str,
     largest: u64,
+    options: &[String],
 ) -> Result<Outcome<(Process, String)>> {
-    let mut started = spawn(communicator, element, largest);
+    let mut started = spawn(communicator, element, largest, options);
     let handle = match &mut started {
         Ok(process) => match process.answer() {
             Ok((word, rest)) if word == "shared" => Ok(rest),
@@ -39,7 +40,12 @@ pub(super) fn start(
     }))
 }
 
-fn spawn(communicator: &Communicator, element: &str, largest: u64) -> Outcome<Process> {
+fn spawn(
+    communicator: &Communicator,
+    element: &str,
+    largest: u64,
+    options: &[String],
+) -> Outcome<Process> {
     const ADVICE: &str = "build the program with benches/baselines/build_flashinfer.sh";
     let Some(program) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
         return Err(format!(
@@ -52,6 +58,7 @@ fn spawn(communicator: &Communicator, element: &str, largest: u64) -> Outcome<Pr
     let mut command = Command::new(program);
     command
         .args([rank.to_string(), world.to_string(), ordinal.to_string()])
-        .args([&largest.to_string(), element]);
+        .args([&largest.to_string(), element])
+        .args(options);
     Process::spawn(command, name, ADVICE, rank).map_err(|error| error.to_string())
 }

@@ -13,11 +13,14 @@ pub(crate) struct CallChoice {
     pub provider: Provider,
     /// Whether source and destination are passed as memory that only this rank knows.
     pub own_memory: bool,
+    /// Whether symmem launches the kernel without programmatic dependent launch.
+    pub plain: bool,
 }
 
 impl CallChoice {
     /// Converts to the library's options.
     pub(crate) fn options(self) -> CollectiveOptions<'static> {
+        // LAUNCH MODE: the library has no option yet that `self.plain` could set here.
         CollectiveOptions::new()
             .algorithm(self.algorithm)
             .blocks(self.grid.map(|(blocks, _)| blocks))

@@ -1,7 +1,7 @@
 //! The measurement of collectives, from the options to the report.
 
 use super::contender::{Contender, Implementation, contenders, usual};
-use super::external::External;
+use super::external::{External, Program};
 use super::options::Options;
 use super::points::Run;
 use crate::by_caller::is_by_caller;
@@ -56,6 +56,7 @@ pub fn add(
     };
     let mut section = CollectiveResults {
         world: communicator.world_size() as u32,
+        plain: options.plain,
         ..CollectiveResults::default()
     };
     let mut run = Run::new(communicator, options, largest)?;
@@ -68,11 +69,9 @@ pub fn add(
         return impossible(format!("no operation would use {named}: {why}"));
     }
     for contender in contenders(&names, &report.environment.backend) {
-        let outcome = match (contender.by, options.between) {
-            (Implementation::Program(..), Some(_)) => {
-                Err("--between leaves out programs of their own".into())
-            }
-            _ => join(&mut run, &contender, largest)?,
+        let outcome = match left_out(&contender, options) {
+            Some(why) => Err(why.into()),
+            None => join(&mut run, &contender, largest)?,
         };
         if contender.by != Implementation::Us {
             section.baselines.push(BaselineState {
@@ -98,15 +97,39 @@ pub fn add(
     }
     section.barrier = Some(run.barrier()?);
     if let Some(between) = options.between {
+        let (alone, in_programs) = run.between()?;
         section.between = Some(BetweenCalls {
             kernel: between.describe(),
-            alone: run.between()?,
+            alone,
+            in_programs,
         });
+    }
+    if options.plain {
+        report.notes.push(PLAIN.into());
     }
     report.notes.extend(run.finish()?);
     section.summary = section.summarize();
     report.collectives = Some(section);
     Ok(())
+}
+
+/// Names the launch mode of `--plain` in a report.
+const PLAIN: &str = "launch mode plain: symmem and FlashInfer launch collectives without programmatic dependent launch";
+
+/// Returns why the options leave a contender out, if they do.
+fn left_out(contender: &Contender, options: &Options) -> Option<&'static str> {
+    match contender.by {
+        Implementation::Program(Program::FlashInfer, "one-shot" | "one-shot-late")
+            if options.plain =>
+        {
+            Some("--plain makes it the same as flashinfer one-shot plain")
+        }
+        Implementation::Program(Program::FlashInfer, _) => None,
+        Implementation::Program(..) if options.between.is_some() => {
+            Some("--between leaves out programs that do not have its kernels")
+        }
+        _ => None,
+    }
 }
 
 /// Prepares a library; returns its version, or the reason why it is absent. Collective.
@@ -128,6 +151,7 @@ fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcom
                 program,
                 run.session.element.name,
                 largest,
+                &run.program_options(),
             )?;
             Ok(started.map(|external| {
                 let version = external.version.clone();

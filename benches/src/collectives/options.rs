@@ -30,8 +30,10 @@ pub struct Options {
     pub concurrent: Option<u32>,
     /// Number of rounds.
     pub rounds: Option<u32>,
-    /// A kernel in front of each call of a loop. External programs, which cannot have it, are left out.
+    /// A kernel in front of each call of a loop. External programs other than FlashInfer's are left out.
     pub between: Option<Between>,
+    /// Whether symmem and FlashInfer launch all calls plainly, without programmatic dependent launch.
+    pub plain: bool,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             concurrent: None,
             rounds: None,
             between: None,
+            plain: false,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::session::Session;
 use super::shape::{ROOT, Shape};
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, no_vendor_here, not_here};
+use crate::report::collectives::BetweenInProgram;
 use crate::report::{Collective, CollectivePoint, Placement, PlacementResults, SingleShot, Time};
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
@@ -35,6 +36,7 @@ pub(super) struct Run<'a> {
     pub algorithm: Option<Algorithm>,
     concurrent: Option<u32>,
     pub by_caller: bool,
+    plain: bool,
 }
 
 /// One library in one placement during the measurement.
@@ -79,6 +81,7 @@ impl<'a> Run<'a> {
             algorithm: options.algorithm.as_deref().and_then(algorithm),
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
+            plain: options.plain,
         })
     }
 
@@ -170,19 +173,44 @@ impl<'a> Run<'a> {
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
 
-    /// Measures the kernel between calls alone, in loops like theirs. Collective.
-    pub(super) fn between(&self) -> Result<PlacementResults> {
-        let session = &self.session;
-        let mut measured = Measured::default();
-        let graph = session.graph(Work::Between, CALLS as u32)?;
+    /// Measures the kernel between calls alone, in loops like theirs: symmem's, and in turn FlashInfer's if it takes
+    /// part. Collective.
+    pub(super) fn between(&mut self) -> Result<(PlacementResults, Vec<BetweenInProgram>)> {
+        let (mut measured, mut in_program) = (Measured::default(), Measured::default());
+        let is_flashinfer =
+            |one: &&Contender| matches!(one.by, Implementation::Program(Program::FlashInfer, _));
+        let flashinfer = self.contenders.iter().find(is_flashinfer).cloned();
+        let calls = CALLS as u32;
+        let graph = self.session.graph(Work::Between, calls)?;
         for _ in 0..self.rounds {
-            let looped = session.looped(Work::Between, CALLS as u32)?;
+            let looped = self.session.looped(Work::Between, calls)?;
             measured.looped.push(looped);
-            let replayed = session.replayed(&graph, CALLS as u32, 1)?;
+            let replayed = self.session.replayed(&graph, calls, 1)?;
             measured.graph.push(replayed);
+            if let Some(contender) = &flashinfer {
+                let mut time = |replay| {
+                    self.beside(contender, Program::FlashInfer, |external| {
+                        external.between(replay, calls, 1)
+                    })
+                };
+                in_program.looped.extend(time(false)?);
+                in_program.graph.extend(time(true)?);
+            }
         }
-        let all = exchange::all_gather(self.communicator(), &measured)?;
-        Ok(placed(&all.iter().collect::<Vec<_>>()))
+        let all = exchange::all_gather(self.communicator(), &[measured, in_program])?;
+        let of = |index: usize| placed(&all.iter().map(|rank| &rank[index]).collect::<Vec<_>>());
+        let in_programs = flashinfer.map(|_| BetweenInProgram {
+            program: "flashinfer".into(),
+            alone: of(1),
+        });
+        Ok((of(0), in_programs.into_iter().collect()))
+    }
+
+    /// Returns the options of FlashInfer's program.
+    pub(super) fn program_options(&self) -> Vec<String> {
+        let plain = self.plain.then(|| "--plain".to_owned());
+        let between = self.session.between_options();
+        plain.into_iter().chain(between).collect()
     }
 
     pub(super) fn call(&self, shape: &Shape, by: Implementation, placement: Placement) -> Call {
@@ -191,16 +219,19 @@ impl<'a> Run<'a> {
                 provider: Provider::Symmem,
                 algorithm: self.algorithm,
                 concurrent: self.concurrent,
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::Own(algorithm) => CallChoice {
                 provider: Provider::Symmem,
                 algorithm: Some(algorithm),
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::OwnMemory => CallChoice {
                 provider: Provider::Symmem,
                 own_memory: true,
+                plain: self.plain,
                 ..CallChoice::default()
             },
             Implementation::Nccl { windows: true } => CallChoice {

@@ -73,6 +73,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Returns the options by which an external program puts the same kernel in front of its calls; none without a
+    /// kernel.
+    pub(super) fn between_options(&self) -> Vec<String> {
+        let kernel = self.between.as_ref();
+        kernel.map_or(Vec::new(), |kernel| kernel.program_options().into())
+    }
+
     /// Whether multicast, real or emulated, reaches the buffers.
     pub(crate) fn is_in_multicast(&self) -> bool {
         self.memory.is_in_multicast()

@@ -125,6 +125,9 @@ pub struct CollectiveResults {
     /// The kernel in front of each call of a loop, if there was one; looped and replayed times include it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<BetweenCalls>,
+    /// Whether symmem and FlashInfer launched all calls plainly, without programmatic dependent launch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
     /// Figures derived from the points, for readers of the JSON; the tables compute them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
@@ -159,6 +162,18 @@ pub struct Ratio {
 pub struct BetweenCalls {
     /// The kernel and its size.
     pub kernel: String,
+    /// Its times without calls, in loops like theirs.
+    pub alone: PlacementResults,
+    /// The same in external programs, which launch the kernel themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_programs: Vec<BetweenInProgram>,
+}
+
+/// The kernel between calls in an external program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BetweenInProgram {
+    /// The program: `flashinfer`.
+    pub program: String,
     /// Its times without calls, in loops like theirs.
     pub alone: PlacementResults,
 }

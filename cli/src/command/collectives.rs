@@ -31,9 +31,12 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
     /// Put a kernel in front of each call of a loop, as a model has: copy (16 MiB), gemv or gemm (cuBLASLt or
-    /// hipBLASLt). Times are of the whole loop; external programs are left out
+    /// hipBLASLt). Times are of the whole loop; external programs other than FlashInfer's are left out
     #[arg(long, value_name = "KERNEL", value_parser = between, help_heading = MEASUREMENT)]
     between: Option<Between>,
+    /// Launch all calls of symmem and FlashInfer plainly, without programmatic dependent launch
+    #[arg(long, help_heading = MEASUREMENT)]
+    plain: bool,
 }
 
 /// Arguments that benchmark and tuning share: operations, sizes and element type.
@@ -92,6 +95,7 @@ impl Arguments {
             concurrent: self.concurrent,
             rounds: self.rounds,
             between: self.between,
+            plain: self.plain,
             ..self.which.options()
         }
     }
@@ -111,6 +115,7 @@ impl CaseArguments {
             concurrent: None,
             rounds: None,
             between: None,
+            plain: false,
         }
     }
 }

@@ -71,7 +71,9 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
     if let Ok(_) | Err(CommandError::Output(_) | CommandError::System { .. }) = &told {
         communicator.finalize()?;
     }
-    told
+    // An error is printed before the teardown, which can take seconds after a failure: longer than the launcher waits
+    // before it stops the survivors of a rank.
+    told.or_else(|error| Ok(error.end()))
 }
 
 /// A measurement in one communicator.

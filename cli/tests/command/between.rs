@@ -77,24 +77,40 @@ fn on_cuda_a_product_needs_cublaslt_and_its_absence_is_an_error() {
 #[rstest]
 #[case("copy", "copy of 16 MiB")]
 #[case("gemv", "gemv of 1×4096×4096 in bf16")]
-fn on_cuda_nccl_has_the_same_kernel_before_its_calls(#[case] kernel: &str, #[case] told: &str) {
+fn on_cuda_nccl_and_flashinfer_have_the_same_kernel_before_their_calls(
+    #[case] kernel: &str,
+    #[case] told: &str,
+) {
     if too_long() {
         return;
     }
     let directory = directory(&format!("between-cuda-{kernel}"));
-    let more = [kernel, "--backend", "cuda", "--baseline", "nccl"];
+    let more = [kernel, "--backend", "cuda", "--baseline", "nccl,vllm"];
+    let program = flashinfer::stand_in(&directory, flashinfer::HANDLE, 1_000_000);
     let libraries = support::fake_driver_and_libraries();
     let mut command = symmem(&directory, &[&BENCH[..], &more].concat());
     command
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
+        .env("SYMMEM_FLASHINFER_BASELINE", program)
         .env("NCCL_NVLS_ENABLE", "0")
         .env("FAKE_DEVICE_COUNT", "2");
     succeed(command);
     let report = report(&directory.join("c.json"));
     let section = collectives(&report);
     assert_eq!(section.between.as_ref().unwrap().kernel, told);
-    for by in [OURS, "nccl"] {
+    let options = flashinfer::options(&directory, 1);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    match options.as_slice() {
+        ["--copy", "16777216", "264", "512"] => assert_eq!(kernel, "copy"),
+        ["--gemm", "1", "4096", "4096", file] => {
+            assert_eq!(kernel, "gemv");
+            assert!(Path::new(file).is_file(), "{file}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(section.between.as_ref().unwrap().in_programs.len(), 1);
+    for by in [OURS, "nccl", "vllm"] {
         let mut points = section.points.iter().filter(|point| point.by == by);
         let placed = points.next().unwrap().out_of_place.unwrap();
         assert!(placed.graph.is_some() && placed.wrong == 0, "{by}");

@@ -5,7 +5,7 @@ use rstest::rstest;
 
 /// A stand-in that measures nothing. `greeting` is what a rank says first, `limit` the number of commands that it obeys
 /// before it says that it has failed.
-fn stand_in(directory: &Path, greeting: &str, limit: u32) -> PathBuf {
+pub fn stand_in(directory: &Path, greeting: &str, limit: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
 echo $$ >> pids
@@ -27,6 +27,8 @@ while read -r command library operation kind bytes placement how rest; do
     time\ *loop) echo "result $((2000 + rank))" ;;
     time\ *graph) echo "result $((1000 + rank))" ;;
     single\ *) echo "samples 2000 3000" ;;
+    between\ loop\ *) echo "result $((500 + rank))" ;;
+    between\ graph\ *) echo "result $((400 + rank))" ;;
     quit*) exit 0 ;;
     *) echo "absent it has an all-reduce only" ;;
     esac
@@ -36,7 +38,7 @@ done
     program(directory, &script)
 }
 
-const HANDLE: &str = r#"echo "shared ab$rank""#;
+pub const HANDLE: &str = r#"echo "shared ab$rank""#;
 
 fn beside(directory: &Path, baselines: &str, program: Option<&Path>) -> Command {
     let arguments = [
@@ -105,6 +107,82 @@ fn its_processes_get_the_handles_of_all_and_each_kernel_is_a_baseline() {
     assert_eq!(placed.looped.unwrap().ns, 2001.0);
     assert_eq!(placed.checked, 200);
     have_ended(&directory);
+}
+
+/// Returns the options that a rank of the stand-in got, behind the five arguments that it always gets.
+pub fn options(directory: &Path, rank: u32) -> Vec<String> {
+    let arguments = std::fs::read_to_string(directory.join(format!("arguments-{rank}"))).unwrap();
+    arguments
+        .split_whitespace()
+        .skip(5)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn with_a_kernel_between_calls_its_processes_get_the_same_and_time_it_alone() {
+    let directory = directory("flashinfer-between");
+    let program = stand_in(&directory, HANDLE, 1_000_000);
+    let mut command = beside(&directory, "flashinfer,gloo", Some(&program));
+    command.args(["--between", "copy"]);
+    let output = text(&succeed(command).stdout);
+    for rank in 0..2 {
+        assert_eq!(
+            options(&directory, rank),
+            ["--copy", "16777216", "264", "512"]
+        );
+    }
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    let between = section.between.as_ref().unwrap();
+    assert_eq!(between.in_programs.len(), 1);
+    let alone = between.in_programs[0].alone;
+    assert_eq!(alone.graph.unwrap().ns, 401.0, "of the slower rank");
+    assert_eq!(alone.looped.unwrap().ns, 501.0);
+    assert!(
+        output.contains(" µs alone (0.40 µs in flashinfer);"),
+        "{output}"
+    );
+    let by = |name: &str| section.points.iter().any(|point| point.by == name);
+    assert!(by("flashinfer one-shot") && !by("gloo"));
+    have_ended(&directory);
+}
+
+#[test]
+fn launched_plainly_its_one_shot_is_measured_once_and_the_report_names_the_launch_mode() {
+    let directory = directory("flashinfer-plain");
+    let program = stand_in(&directory, HANDLE, 1_000_000);
+    let measure = |more: &[&str]| {
+        let mut command = beside(&directory, "flashinfer,vllm", Some(&program));
+        command.args(more);
+        succeed(command);
+        report(&directory.join("c.json"))
+    };
+    let dependent = measure(&[]);
+    assert!(options(&directory, 0).is_empty());
+    let plain = measure(&["--plain", "--force"]);
+    assert_eq!(options(&directory, 1), ["--plain"]);
+    let named = |report: &Report| {
+        let mut notes = report.notes.iter();
+        let in_notes = notes.any(|note| note.starts_with("launch mode plain: "));
+        (collectives(report).plain, in_notes)
+    };
+    assert_eq!(
+        (named(&dependent), named(&plain)),
+        ((false, false), (true, true))
+    );
+    let section = collectives(&plain);
+    let by = |name: &str| section.points.iter().any(|point| point.by == name);
+    assert!(by("flashinfer one-shot plain") && by("vllm"));
+    for name in ["flashinfer one-shot", "flashinfer one-shot late"] {
+        let mut baselines = section.baselines.iter();
+        let absent = baselines.find(|one| one.name == name).unwrap();
+        let why = absent.absent.as_deref().unwrap();
+        assert!(
+            !by(name) && why.contains("flashinfer one-shot plain"),
+            "{why}"
+        );
+    }
 }
 
 #[rstest]

@@ -25,7 +25,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
 #[case(
     &["bench", "collectives"],
-    "algorithm backend baseline between concurrent force full html json max-bytes min-bytes op quick ranks rounds type"
+    "algorithm backend baseline between concurrent force full html json max-bytes min-bytes op plain quick ranks rounds type"
 )]
 #[case(
     &["bench", "ag-gemm"],

@@ -68,6 +68,7 @@ pub fn collectives() -> CollectiveResults {
             ..PlacementResults::default()
         }),
         between: None,
+        plain: false,
         summary: None,
     }
 }

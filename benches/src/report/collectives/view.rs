@@ -133,10 +133,16 @@ fn placed(section: &CollectiveResults, point: &CollectivePoint, placement: Place
 /// Says which kernel the times include, if there was one.
 fn between(section: &CollectiveResults) -> Option<String> {
     let between = section.between.as_ref()?;
-    let alone = section.headline(&between.alone);
-    let alone = alone.map_or(String::new(), |time| {
-        format!(", {} µs alone", decimal(time.ns / 1e3))
-    });
+    let time = |alone: &PlacementResults| {
+        let time = section.headline(alone)?;
+        Some(format!("{} µs", decimal(time.ns / 1e3)))
+    };
+    let mut alone = time(&between.alone).map_or(String::new(), |time| format!(", {time} alone"));
+    for one in &between.in_programs {
+        if let Some(time) = time(&one.alone) {
+            alone += &format!(" ({time} in {})", one.program);
+        }
+    }
     Some(format!(
         "Before each looped or replayed call: {}{alone}; time and bandwidth are of both.",
         between.kernel
