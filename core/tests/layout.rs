@@ -61,7 +61,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         PacketArguments { group, sources, destinations, send_bytes, receive_bytes }
         ReduceArguments { group, sources, destinations, count, element, reduce }
         ReducePushArguments {
-            reduce, sources, counts, inboxes, channel_bytes, channels, slots, piece_bytes, barriers
+            reduce, sources, counts, inboxes, channel_bytes, channels, slots, piece_bytes, barrier
         }
         PieceArguments {
             group, sources, destinations, send_bytes, receive_bytes, inboxes, longest,

@@ -264,7 +264,7 @@ void reduces_by_pushing(World& world, Random& random) {
       arguments.reduce.count = reduction.share(rank);
       arguments.reduce.element = static_cast<uint32>(reduction.plain.type);
       arguments.reduce.reduce = static_cast<uint32>(reduction.operation);
-      arguments.barriers = kind != 1;
+      arguments.barrier = kind != 1;
       for (uint32 member = 0; member < world.ranks; ++member) {
         arguments.sources[member] = reduction.inputs[rank].at(reduction.begins[member] * reduction.plain.bytes);
         arguments.counts[member] = reduction.share(member);
@@ -421,9 +421,9 @@ void waits_end() {
                                       arguments.destinations[member] = memory.at(32);
                                     }
                                   });
-  for (const bool barriers : {true, false}) {
+  for (const bool barrier : {true, false}) {
     gives_up<ReducePushArguments>(symmem_reduce_push_bf16, 2, "a reduction by pushing",
-                                  [barriers](ReducePushArguments& arguments, const Buffer& memory) {
+                                  [barrier](ReducePushArguments& arguments, const Buffer& memory) {
                                     arguments.reduce.reduce = 1;
                                     arguments.reduce.count = 3;
                                     arguments.reduce.destinations[0] = memory.at(32);
@@ -432,7 +432,7 @@ void waits_end() {
                                       arguments.counts[member] = 3;
                                       arguments.sources[member] = memory.at();
                                     }
-                                    arguments.barriers = barriers;
+                                    arguments.barrier = barrier;
                                   });
   }
   gives_up<PieceArguments>(symmem_move_pieces, 2, "a move in pieces",

@@ -436,7 +436,7 @@ impl Shape<'_> {
             channels: 0,
             slots: 0,
             piece_bytes: 0,
-            barriers: (!scatters && !keeps).into(),
+            barrier: (!scatters && !keeps).into(),
         };
         let size = element.bytes();
         let count = self.parts.bytes(0) / size;

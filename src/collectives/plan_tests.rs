@@ -246,7 +246,7 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
             ));
         });
         for (receiver, arguments) in all.iter().enumerate() {
-            assert_eq!(arguments.barriers == 0, scatters, "{}", operation.name());
+            assert_eq!(arguments.barrier == 0, scatters, "{}", operation.name());
             for (sender, pushed) in all.iter().enumerate() {
                 assert_eq!(pushed.counts[receiver], arguments.reduce.count);
                 assert_eq!(
@@ -363,7 +363,7 @@ fn memory_that_only_its_rank_knows_is_enough_for_packets_and_pieces() {
                         )
                     };
                     let (all, own) = (by_pieces(&shape), by_pieces(&only_own));
-                    assert_eq!(own.barriers, 0, "{case}");
+                    assert_eq!(own.barrier, 0, "{case}");
                     assert_eq!(all.sources, own.sources, "{case}");
                     assert_eq!(all.reduce.destinations, own.reduce.destinations, "{case}");
                     let rank = shape.rank;

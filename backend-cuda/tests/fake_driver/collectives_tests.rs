@@ -85,7 +85,7 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
         channels: 8,
         slots: 2,
         piece_bytes: 4096,
-        barriers: 0,
+        barrier: 0,
     };
     let push = |arguments: ReducePushArguments, blocks, threads| {
         let geometry = with([blocks, 1, 1], [threads, 1, 1], 0);

@@ -1,6 +1,6 @@
 //! The options of a call.
 
-use symmem::{Algorithm, CollectiveOptions, Provider};
+use symmem::{Algorithm, CollectiveOptions, Dependents, Provider};
 
 /// The options of a call; the default leaves every choice to the selector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,12 @@ pub(crate) struct CallChoice {
 impl CallChoice {
     /// Converts to the library's options.
     pub(crate) fn options(self) -> CollectiveOptions<'static> {
-        // LAUNCH MODE: the library has no option yet that `self.plain` could set here.
+        let dependents = match self.plain {
+            true => Dependents::Never,
+            false => Dependents::default(),
+        };
         CollectiveOptions::new()
+            .dependents(dependents)
             .algorithm(self.algorithm)
             .blocks(self.grid.map(|(blocks, _)| blocks))
             .threads(self.grid.map(|(_, threads)| threads))

@@ -414,9 +414,10 @@ fn has_in_place(variant: CollectiveVariant) -> bool {
 pub(super) fn is_refused_in_place(variant: CollectiveVariant) -> bool {
     match (variant.operation, variant.algorithm) {
         (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
-        (Collective::AllToAll, by) => {
-            !matches!(by, By::Packets | By::Swap | By::Pieces | By::Automatic)
-        }
+        (Collective::AllToAll, by) => !matches!(
+            by,
+            By::Packets | By::Swap | By::Lamport | By::Pieces | By::Automatic
+        ),
         _ => false,
     }
 }

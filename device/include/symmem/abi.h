@@ -162,7 +162,8 @@ struct ReduceArguments {
 // A reduction in which each member pushes its elements of another member's share into that member's inbox. The kernel
 // reads only this rank's source in `reduce`; the others arrive in the inbox. Each pair of warps of a block has a
 // channel, at most `channels` per grid, and talks only to the same channel of its peers. `piece_bytes` is a multiple of
-// 16, `slots` a power of two. With `barriers`, group barriers stand before and after the stores to peers.
+// 16, `slots` a power of two. With `barrier`, a group barrier
+// stands behind the stores to peers.
 struct ReducePushArguments {
   ReduceArguments reduce;
   uint64 sources[max_ranks];  // this rank's elements of each member's share
@@ -172,7 +173,7 @@ struct ReducePushArguments {
   uint32 channels;
   uint32 slots;
   uint32 piece_bytes;
-  uint32 barriers;
+  uint32 barrier;
 };
 
 // A message from every member to every member, in pieces through the inboxes of ReducePushArguments. All other addresses
@@ -499,7 +500,7 @@ SYMMEM_ASSERT_OFFSET(ReducePushArguments, channel_bytes, 3608);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, channels, 3616);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, slots, 3620);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, piece_bytes, 3624);
-SYMMEM_ASSERT_OFFSET(ReducePushArguments, barriers, 3628);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, barrier, 3628);
 static_assert(sizeof(PieceArguments) == 712 + 5 * 576 + 32, "PieceArguments changed size");
 SYMMEM_ASSERT_OFFSET(PieceArguments, sources, 712);
 SYMMEM_ASSERT_OFFSET(PieceArguments, destinations, 1288);

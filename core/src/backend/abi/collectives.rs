@@ -322,7 +322,7 @@ pub struct ReduceArguments {
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePushArguments {
     /// The participating ranks, this rank's share of every member's elements, and the destinations of its result. Of the
-    /// sources only this rank's own is read; without `barriers` the others may be null.
+    /// sources only this rank's own is read; without `barrier` the others may be null.
     pub reduce: ReduceArguments,
     /// This rank's elements of each member's share, in this rank's memory.
     pub sources: [DeviceAddress; MAX_RANKS],
@@ -338,9 +338,9 @@ pub struct ReducePushArguments {
     pub slots: u32,
     /// Bytes of a piece, a multiple of 16.
     pub piece_bytes: u32,
-    /// 1 if members store results in each other's memory. All have then reached the call before the first result is
-    /// stored, and all have stored when it ends.
-    pub barriers: u32,
+    /// 1 if members store results in each other's memory. All have then stored when the call ends. A result is stored
+    /// once a piece has come from every member, which thus has reached the call.
+    pub barrier: u32,
 }
 
 /// Arguments of a transfer from every member to every member in pieces through inboxes, without a barrier. Sources and
@@ -393,7 +393,7 @@ impl ReducePushArguments {
     /// Returns the same reduction in LL packets, if no member stores into another's memory.
     pub fn in_packets(&self) -> Option<ReducePacketArguments> {
         let reduce = &self.reduce;
-        (self.barriers == 0).then_some(ReducePacketArguments {
+        (self.barrier == 0).then_some(ReducePacketArguments {
             group: reduce.group,
             sources: self.sources,
             destinations: reduce.destinations,
