@@ -209,6 +209,7 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
                     row.algorithm,
                     AlgorithmCode::PACKETS
                         | AlgorithmCode::PACKETS_TWO_SHOT
+                        | AlgorithmCode::LAMPORT
                         | AlgorithmCode::PIECES
                 )
             };

@@ -520,19 +520,42 @@ impl Shape<'_> {
         arguments
     }
 
-    /// Returns the arguments of a move in Lamport packets.
+    /// Returns the offset and length, in bytes, of each part of a rank's message that one launch carries in Lamport
+    /// packets: as many as needed, of the same length, but for the last.
+    pub fn lamport_launches(
+        &self,
+        moves: bool,
+        inboxes: &LamportInboxes,
+    ) -> impl Iterator<Item = (u64, u64)> {
+        let bytes = self.parts.bytes(0);
+        let part = u64::from(inboxes.part_bytes);
+        let most = choose(moves, MoveLamportArguments::capacity(part), part);
+        let launches = bytes.div_ceil(most.max(1)).max(1);
+        // Whole vectors, and whole elements of every type.
+        let length = bytes.div_ceil(launches).next_multiple_of(16).max(16);
+        let offsets = (0..bytes.div_ceil(length)).map(move |launch| launch * length);
+        offsets.map(move |offset| (offset, length.min(bytes - offset)))
+    }
+
+    /// Returns the arguments of a move in Lamport packets of `length` bytes from `offset` on of each message.
     pub fn move_lamport_arguments(
         &self,
         header: &Header<'_>,
         inboxes: &LamportInboxes,
+        (offset, length): (u64, u64),
     ) -> MoveLamportArguments {
-        let packets = self.packet_arguments(header);
+        let mut packets = self.packet_arguments(header);
+        for addresses in [&mut packets.sources, &mut packets.destinations] {
+            for address in &mut addresses[..self.world] {
+                address.0 += offset;
+            }
+        }
         let mut arguments = MoveLamportArguments {
             group: packets.group,
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
             sources: packets.sources,
             destinations: packets.destinations,
-            bytes: self.parts.bytes(0),
+            bytes: length,
             counters: DeviceAddress::NULL,
             part_bytes: 0,
             reserved: 0,
@@ -543,13 +566,14 @@ impl Shape<'_> {
         arguments
     }
 
-    /// Returns the arguments of a reduction in Lamport packets.
+    /// Returns the arguments of a reduction in Lamport packets of `length` bytes from `offset` on of each message.
     pub fn reduce_lamport_arguments(
         &self,
         header: &Header<'_>,
         element: ElementTypeCode,
         reduce: ReduceOpCode,
         inboxes: &LamportInboxes,
+        (offset, length): (u64, u64),
     ) -> ReduceLamportArguments {
         let (rank, scatters) = (
             self.rank,
@@ -559,12 +583,15 @@ impl Shape<'_> {
             group: *header.channel,
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
             sources: [DeviceAddress::NULL; MAX_RANKS],
-            destination: choose(
-                scatters,
-                self.scattered_to(rank),
-                self.destination.at(rank, 0),
+            destination: DeviceAddress(
+                choose(
+                    scatters,
+                    self.scattered_to(rank),
+                    self.destination.at(rank, 0),
+                )
+                .0 + offset,
             ),
-            count: self.parts.bytes(0) / element.bytes(),
+            count: length / element.bytes(),
             counters: DeviceAddress::NULL,
             part_bytes: 0,
             element,
@@ -575,7 +602,7 @@ impl Shape<'_> {
         header.complete(&mut arguments.group);
         for peer in 0..self.world {
             let start = choose(scatters, self.parts.offset(peer), 0);
-            arguments.sources[peer] = self.source.at(rank, start);
+            arguments.sources[peer] = self.source.at(rank, start + offset);
         }
         inbox::fill_lamport(&mut arguments, inboxes);
         arguments.pair = arguments.pair_of();

@@ -412,3 +412,35 @@ fn counted(counts: &[usize]) -> PartLayout<'_> {
         element_bytes: 1,
     }
 }
+
+#[test]
+fn launches_in_lamport_packets_cover_a_message_in_whole_vectors() {
+    let inboxes = LamportInboxes {
+        addresses: [DeviceAddress::NULL; MAX_RANKS],
+        counters: DeviceAddress::NULL,
+        part_bytes: 1 << 20,
+    };
+    let capacity = MoveLamportArguments::capacity(1 << 20);
+    for (moves, most) in [(false, 1 << 20), (true, capacity)] {
+        for bytes in [1, 17, most, most + 1, 3 * most, 10_000_019] {
+            let operation = CollectiveOperationCode::ALL_GATHER;
+            with_shapes(
+                operation,
+                &[0, 1],
+                0,
+                PartLayout::Equal(bytes),
+                false,
+                |shape| {
+                    let all: Vec<_> = shape.lamport_launches(moves, &inboxes).collect();
+                    let mut end = 0;
+                    for &(offset, length) in &all {
+                        assert!(offset == end && offset % 16 == 0, "{bytes}: {all:?}");
+                        assert!((1..=most).contains(&length), "{bytes}: {all:?}");
+                        end = offset + length;
+                    }
+                    assert_eq!((end, all.len() as u64), (bytes, bytes.div_ceil(most)));
+                },
+            );
+        }
+    }
+}

@@ -155,15 +155,13 @@ fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: 
 /// Most bytes of a message that does not start at a multiple of 16, which is loaded byte by byte. A guess.
 const MOST_UNALIGNED: u64 = 16 << 10;
 
-/// Returns the bytes that a member can send to another in Lamport packets; few for ranges that do not start at
-/// multiples of 16 bytes.
+/// Returns the most bytes that a member may send to another in Lamport packets: what a part cannot hold takes several
+/// launches. Few for ranges that do not start at multiples of 16 bytes.
 fn lamport_bytes(membership: &Membership, channel: u32, aligned: bool) -> u64 {
-    let inboxes = membership.slots.lamport(channel);
-    let most = inboxes.map_or(0, |inboxes| inboxes.part_bytes.into());
-    if aligned {
-        most
-    } else {
-        most.min(MOST_UNALIGNED)
+    match membership.slots.lamport(channel) {
+        None => 0,
+        Some(_) if aligned => u64::MAX,
+        Some(inboxes) => MOST_UNALIGNED.min(inboxes.part_bytes.into()),
     }
 }
 

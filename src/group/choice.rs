@@ -28,7 +28,8 @@ pub struct Query {
     /// Channels of the inbox for a pushed reduction; 0 also if its ranges do not start at multiples of 16
     /// bytes.
     pub push_channels: u32,
-    /// Bytes that a member can send to another in Lamport packets; 0 if the channel has no inbox for them.
+    /// Most bytes that a member may send to another in Lamport packets, by as many launches as they take; 0 if the channel
+    /// has no inbox for them.
     pub lamport_bytes: u64,
 }
 

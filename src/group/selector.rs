@@ -508,15 +508,12 @@ impl Selector {
                     && query.multicast
                     && (!reduces(query.operation)
                         || multicast_reduces(query.element, query.reduce));
-            let carried = |most| (1..=most).contains(&query.sent_bytes());
+            let fits = (1..=query.lamport_bytes).contains(&query.sent_bytes());
             let carries = match kernel {
                 CollectiveKernel::REDUCE_LAMPORT => {
-                    ReduceLamportArguments::can_carry(query.element, query.reduce)
-                        && carried(query.lamport_bytes)
+                    fits && ReduceLamportArguments::can_carry(query.element, query.reduce)
                 }
-                CollectiveKernel::MOVE_LAMPORT => {
-                    carried(MoveLamportArguments::capacity(query.lamport_bytes))
-                }
+                CollectiveKernel::MOVE_LAMPORT => fits,
                 _ => true,
             };
             !reached

@@ -92,15 +92,22 @@ pub unsafe fn submit(
         }
         Some(CollectiveKernel::MOVE_LAMPORT) => {
             let inboxes = lamport_of(paths, "collective_move_lamport")?;
-            let moved = shape.move_lamport_arguments(header, inboxes);
-            // SAFETY: guaranteed by the caller.
-            unsafe { backend.collective_move_lamport(&moved, &grid, stream) }
+            for range in shape.lamport_launches(true, inboxes) {
+                let moved = shape.move_lamport_arguments(header, inboxes, range);
+                // SAFETY: guaranteed by the caller.
+                unsafe { backend.collective_move_lamport(&moved, &grid, stream) }?;
+            }
+            Ok(())
         }
         Some(CollectiveKernel::REDUCE_LAMPORT) => {
             let inboxes = lamport_of(paths, "collective_reduce_lamport")?;
-            let reduced = shape.reduce_lamport_arguments(header, element, reduce, inboxes);
-            // SAFETY: guaranteed by the caller.
-            unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }
+            for range in shape.lamport_launches(false, inboxes) {
+                let reduced =
+                    shape.reduce_lamport_arguments(header, element, reduce, inboxes, range);
+                // SAFETY: guaranteed by the caller.
+                unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }?;
+            }
+            Ok(())
         }
         Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
             let Some(reach) = &paths.reach else {

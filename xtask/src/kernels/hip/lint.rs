@@ -61,7 +61,7 @@ const PUBLICATIONS: [(&str, usize); 21] = [
     ("symmem_exchange", 8),
     ("symmem_reduce_packets_", 10),
     ("symmem_reduce_lamport_", 2),
-    ("symmem_reduce_push_", 16),
+    ("symmem_reduce_push_", 13),
     ("symmem_reduce_", 6),
     (PRODUCTS, 3),
 ];
