@@ -32,10 +32,10 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::GATHER, &GATHER),
     (CollectiveOperationCode::SCATTER, &SCATTER),
     (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
-    (CollectiveOperationCode::ALL_REDUCE, &OWN_LAMPORT),
-    (CollectiveOperationCode::REDUCE_SCATTER, &OWN_LAMPORT),
-    (CollectiveOperationCode::ALL_GATHER, &OWN_LAMPORT),
-    (CollectiveOperationCode::ALL_TO_ALL, &OWN_LAMPORT),
+    (CollectiveOperationCode::ALL_REDUCE, &OWN_LAMPORT_SUM),
+    (CollectiveOperationCode::REDUCE_SCATTER, &OWN_LAMPORT_SUM),
+    (CollectiveOperationCode::ALL_GATHER, &OWN_LAMPORT_MOVE),
+    (CollectiveOperationCode::ALL_TO_ALL, &OWN_LAMPORT_MOVE),
     (CollectiveOperationCode::ALL_REDUCE, &OWN_SUM),
     (CollectiveOperationCode::REDUCE, &OWN_MEMORY),
     (CollectiveOperationCode::REDUCE_SCATTER, &OWN_MEMORY),
@@ -58,8 +58,9 @@ const OWN_MEMORY: [WorldRows; 3] = [
     (ANY, &own_memory(AlgorithmCode::PACKETS, MIB, 32)),
 ];
 /// Launches of up to 4 MiB, one after the other, take less time than pieces up to these sizes
-/// (`2026-11-25-move-lamport-2xh100.txt`). Between more ranks nothing was measured.
-const OWN_LAMPORT: [WorldRows; 1] = [(2, &[row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
+/// (`2026-11-25-move-lamport-2xh100.json`). Between more ranks nothing was measured.
+const OWN_LAMPORT_SUM: [WorldRows; 1] = [(2, &[row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
+const OWN_LAMPORT_MOVE: [WorldRows; 1] = [(2, &[row(16 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
 
 const OWN_SUM: [WorldRows; 3] = [
     (
@@ -95,7 +96,8 @@ const MULTICAST_SMALL: &[CollectiveRow] =
     &[row(128 * KIB, AlgorithmCode::MULTICAST_ONE_SHOT, 16, 512)];
 
 /// Sums and averages of floating-point types. Geometries of a sketch with the same kernels (`benches/NOTES.md`, 23
-/// November 2026): one vector of 16 bytes a thread up to 1 MiB, two at 2 MiB, four at 4 MiB.
+/// November 2026): one vector of 16 bytes a thread up to 1 MiB, two at 2 MiB, four at 4 MiB; and two launches above
+/// (`2026-11-25-move-lamport-2xh100.json`).
 const TWO_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 1, 64),
     row(2 * KIB, AlgorithmCode::LAMPORT, 2, 64),
@@ -113,8 +115,8 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
 
 /// All-gathers of equal parts, and all-to-alls.
 const MOVE_LAMPORT: [WorldRows; 2] = [(2, TWO_MOVE_LAMPORT), (8, FOUR_MOVE_LAMPORT)];
-/// For any type; each sends half of the bytes. The grids have a vector for each thread up to
-/// 1 MiB, two at 2 MiB and four at 4 MiB (`2026-11-25-move-lamport-2xh100.txt`).
+/// For any type; each sends half of the bytes. The grids have a vector for each thread up to 2 MiB, and two at 4 MiB
+/// (`2026-11-25-move-lamport-2xh100.json`).
 const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 2, 64),
     row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
@@ -217,7 +219,8 @@ const REDUCE: [WorldRows; 1] = [(
     ],
 )];
 
-/// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share.
+/// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share; two launches above
+/// 8 MiB.
 const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
     row(2 * KIB, AlgorithmCode::LAMPORT, 1, 64),
     row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
