@@ -558,7 +558,7 @@ impl Shape<'_> {
             bytes: length,
             counters: DeviceAddress::NULL,
             part_bytes: 0,
-            reserved: 0,
+            dependents: header.dependents.into(),
             pair: MoveLamportPair::default(),
         };
         inbox::fill_move_lamport(&mut arguments, inboxes);
@@ -596,7 +596,7 @@ impl Shape<'_> {
             part_bytes: 0,
             element,
             reduce,
-            reserved: 0,
+            dependents: header.dependents.into(),
             pair: LamportPair::default(),
         };
         header.complete(&mut arguments.group);

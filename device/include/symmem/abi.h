@@ -250,7 +250,7 @@ struct ReduceLamportArguments {
   uint32 part_bytes;  // a multiple of 16
   uint32 element;     // an ElementType
   uint32 reduce;      // a ReduceOperation
-  uint32 reserved;
+  uint32 dependents;  // as in `group`, where a small kernel would miss the constant cache after its last wait
   LamportPair pair;   // zeros in other groups
 };
 constexpr uint32 lamport_buffers = 2;
@@ -276,7 +276,7 @@ struct MoveLamportArguments {
   uint64 bytes;       // equal on all members, at least 1, and at most what a part holds beside the marks
   uint64 counters;    // as in ReduceLamportArguments
   uint32 part_bytes;  // a multiple of 16
-  uint32 reserved;
+  uint32 dependents;  // as in `group`
   MoveLamportPair pair;  // zeros in other groups
 };
 
@@ -484,6 +484,7 @@ SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, counters, 1880);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, part_bytes, 1888);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, element, 1892);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, reduce, 1896);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, dependents, 1900);
 static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 48, "MoveLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sources, 1288);
@@ -491,6 +492,7 @@ SYMMEM_ASSERT_OFFSET(MoveLamportArguments, destinations, 1864);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, bytes, 2440);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, counters, 2448);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, part_bytes, 2456);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, dependents, 2460);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, pair, 2464);
 static_assert(sizeof(ReducePushArguments) == 1880 + 3 * 576 + 24, "ReducePushArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, sources, 1880);

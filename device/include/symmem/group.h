@@ -33,8 +33,9 @@ class Group {
   SYMMEM_DEVICE uint32 number(uint32 member) const { return group_.members[member]; }
 
   // Starts dependents once every block that this one waits for has answered, unless the caller wants them later.
-  SYMMEM_DEVICE void answered() const {
-    if (group_.dependents == static_cast<uint32>(Dependents::answered)) arch::start_dependents_of_answered();
+  SYMMEM_DEVICE void answered() const { answered(group_.dependents); }
+  SYMMEM_DEVICE static void answered(uint32 dependents) {
+    if (dependents == static_cast<uint32>(Dependents::answered)) arch::start_dependents_of_answered();
   }
 
   // Returns the peer `step` ranks after this one, for `step` from 1 to world - 1. Members thus begin with different

@@ -114,7 +114,7 @@ SYMMEM_DEVICE void move_few_rows(const MoveLamportArguments& arguments) {
   arch::Vector16 data[most][rows];
   if (!arch::warp_all(inboxes.template receive<most, rows>(0, inboxes.thread(), stride, valid, data))) return;
   // The blocks of the peers that this block waits for are resident: they have sent.
-  group.answered();
+  group.answered(arguments.dependents);
   SYMMEM_UNROLL
   for (int row = 0; row < rows; ++row) {
     if ((valid >> row & 1) == 0) continue;

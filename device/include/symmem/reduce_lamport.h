@@ -95,7 +95,7 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
       reduce_arrived<Element, most, rows>(inboxes, rank, sum, place, stride, valid, own, results);
   if (!good) return;
   // The blocks of the peers that this block waits for are resident: they have sent.
-  group.answered();
+  group.answered(arguments.dependents);
   SYMMEM_UNROLL
   for (int row = 0; row < rows; ++row) {
     if ((valid >> row & 1) != 0) arch::store(pointer<arch::Vector16>(destination + row * (stride * 16ull)), results[row]);

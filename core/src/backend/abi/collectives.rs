@@ -468,8 +468,8 @@ pub struct ReduceLamportArguments {
     pub element: ElementTypeCode,
     /// [`ReduceOpCode::SUM`] or [`ReduceOpCode::AVERAGE`].
     pub reduce: ReduceOpCode,
-    /// Zero.
-    pub reserved: u32,
+    /// As in `group`. The small kernels read it here, beside the other words that they read.
+    pub dependents: DependentsCode,
     /// The addresses that a group of two uses, from [`ReduceLamportArguments::pair_of`]; zeros in other groups.
     pub pair: LamportPair,
 }
@@ -519,8 +519,8 @@ pub struct MoveLamportArguments {
     pub counters: DeviceAddress,
     /// Bytes of a part, a multiple of 16.
     pub part_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// As in `group`. The small kernels read it here, beside the other words that they read.
+    pub dependents: DependentsCode,
     /// The addresses that a group of two uses, from [`MoveLamportArguments::pair_of`]; zeros in other groups.
     pub pair: MoveLamportPair,
 }

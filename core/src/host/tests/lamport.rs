@@ -32,7 +32,7 @@ fn call(
         part_bytes: PART as u32,
         element,
         reduce,
-        reserved: 0,
+        dependents: DependentsCode::ANSWERED,
         pair: LamportPair::default(),
     };
     for member in 0..world {
@@ -223,7 +223,7 @@ fn exchange(rank: &Rank, bytes: u64, in_place: bool) -> MoveLamportArguments {
         bytes,
         counters: rank.at(rank.rank, COUNTERS),
         part_bytes: PART as u32,
-        reserved: 0,
+        dependents: DependentsCode::ANSWERED,
         pair: MoveLamportPair::default(),
     };
     let to = if in_place { INPUT } else { MOVED };

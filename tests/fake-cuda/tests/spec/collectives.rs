@@ -1,9 +1,9 @@
 //! Collectives: their results, and the grids that the fake refuses.
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, CollectiveOperationCode, DeviceAddress, ElementTypeCode, MAX_RANKS,
-    PACKET_BLOCKS, ReduceArguments, ReduceOpCode, ReducePacketArguments, SLOT_BLOCKS, SLOT_BYTES,
-    Watch,
+    CollectiveGroup, CollectiveOperationCode, DependentsCode, DeviceAddress, ElementTypeCode,
+    MAX_RANKS, PACKET_BLOCKS, ReduceArguments, ReduceOpCode, ReducePacketArguments, SLOT_BLOCKS,
+    SLOT_BYTES, Watch,
 };
 use symmem_fake_cuda::contexts::cuCtxSynchronize;
 use symmem_fake_cuda::modules::cuFuncLoad;

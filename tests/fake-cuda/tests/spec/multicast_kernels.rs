@@ -3,9 +3,9 @@
 use std::os::fd::AsRawFd;
 
 use symmem_core::backend::abi::{
-    CollectiveGroup, CollectiveOperationCode, DeviceAddress, ElementTypeCode, MAX_RANKS,
-    MulticastArguments, MulticastLoad, MulticastStore, ReduceOpCode, SLOT_BLOCKS, SLOT_BYTES,
-    Watch,
+    CollectiveGroup, CollectiveOperationCode, DependentsCode, DeviceAddress, ElementTypeCode,
+    MAX_RANKS, MulticastArguments, MulticastLoad, MulticastStore, ReduceOpCode, SLOT_BLOCKS,
+    SLOT_BYTES, Watch,
 };
 use symmem_fake_cuda::contexts::*;
 use symmem_fake_cuda::modules::cuFuncLoad;

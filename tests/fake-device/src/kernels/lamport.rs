@@ -53,6 +53,12 @@ fn check_call(launch: &Launch, arguments: &ReduceLamportArguments, world: usize)
     let prefix = size.map_or_else(String::new, |small| format!("{}_", small.name));
     let prefix = format!("symmem_reduce_lamport_{prefix}");
     check_element(launch, &prefix, arguments.element);
+    if arguments.dependents != arguments.group.dependents {
+        violation(format!(
+            "{name} is given {:?} beside {:?} of the group",
+            arguments.dependents, arguments.group.dependents
+        ));
+    }
     if arguments.pair != arguments.pair_of() {
         violation(format!(
             "{name} is given {:?} for {:?}",
@@ -120,6 +126,12 @@ pub(super) fn move_rows(launch: &Launch, runner: &Runner) -> Result {
 /// Reports a move that is not one of this kernel's.
 fn check_move(launch: &Launch, arguments: &MoveLamportArguments, world: usize) {
     let name = launch.kernel.name;
+    if arguments.dependents != arguments.group.dependents {
+        violation(format!(
+            "{name} is given {:?} beside {:?} of the group",
+            arguments.dependents, arguments.group.dependents
+        ));
+    }
     if arguments.pair != arguments.pair_of() {
         violation(format!(
             "{name} is given {:?} for {:?}",
