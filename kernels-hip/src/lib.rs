@@ -316,6 +316,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (71, 71));
+        assert_eq!((names.len(), all), (76, 76));
     }
 }
