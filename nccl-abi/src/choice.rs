@@ -35,6 +35,17 @@ fn most_in_pieces(kind: Kind, world: usize) -> u64 {
     }
 }
 
+/// Most bytes of a rank in a sum of an 8-bit type by Lamport packets, whose kernel for all calls takes longer than for wider
+/// types: 21 us for 4 MiB between two H200s, 42 for 8 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed
+/// on these types; it takes 31 and 45 for as many bytes of bf16.
+const MOST_OF_NARROW_SUM: u64 = 4 << 20;
+
+/// Returns whether symmem does a call for which the selector picks Lamport packets; `bytes` are a rank's.
+fn by_lamport(kind: Kind, element_bytes: usize, bytes: u64) -> bool {
+    let sums = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
+    !sums || element_bytes > 1 || bytes <= MOST_OF_NARROW_SUM
+}
+
 /// Choices kept at most. A program that makes calls of more sizes pays for a new choice now and then.
 const MOST_KEPT: usize = 1024;
 
@@ -99,7 +110,7 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     let options = CollectiveOptions::new().provider(Provider::Symmem);
     let choice = communicator.explain_call(&question, &options).ok()?;
     Some(match choice.algorithm() {
-        Algorithm::Lamport => true,
+        Algorithm::Lamport => by_lamport(call.kind, size, bytes / parts as u64),
         Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
         Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
         _ => false,
@@ -139,6 +150,15 @@ mod tests {
         assert!(ask(1, Some(true)) && ask(1, Some(false)));
         assert!(!ask(2, Some(false)));
         assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn large_sums_of_8_bit_types_are_nccls() {
+        assert!(by_lamport(Kind::AllReduce, 1, 4 << 20));
+        assert!(!by_lamport(Kind::AllReduce, 1, (4 << 20) + 16));
+        assert!(!by_lamport(Kind::ReduceScatter, 1, 8 << 20));
+        assert!(by_lamport(Kind::AllReduce, 2, 32 << 20));
+        assert!(by_lamport(Kind::AllGather, 1, 8 << 20));
     }
 
     #[test]
