@@ -2,8 +2,8 @@
 
 use crate::world::world;
 use symmem::{
-    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, ElementType,
-    ReduceOp, Result,
+    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress,
+    ElementType, ReduceOp, Result,
 };
 
 /// On this backend a part of two ranks has 512 KiB. Neither is a multiple of the other, and the last vector is partial.
@@ -94,6 +94,67 @@ fn what_a_part_cannot_hold_takes_several_launches() {
     for ranks in [2, 3] {
         for result in world(ranks, |communicator| {
             moves_and_sums(&communicator)?;
+            communicator.finalize()
+        }) {
+            let leaks = result.expect("every call succeeds");
+            assert!(leaks.is_empty(), "{leaks:?}");
+        }
+    }
+}
+
+/// Bytes of a part that takes several launches and is no multiple of 16, so that every part but the first starts at an odd
+/// address.
+const ODD: usize = 3 * (512 << 10) + 1001;
+
+/// Returns what a rank sends in an all-to-all of such parts.
+fn odd_parts(rank: usize, world: usize) -> Vec<u8> {
+    let bytes = words(rank, world * ODD / 4 + 1).into_iter();
+    let bytes = bytes.flat_map(u32::to_le_bytes);
+    bytes.take(world * ODD).collect()
+}
+
+/// Returns what arrives at a rank.
+fn odd_parts_at(rank: usize, world: usize) -> Vec<u8> {
+    let parts = (0..world).map(|member| odd_parts(member, world)[rank * ODD..][..ODD].to_vec());
+    parts.collect::<Vec<_>>().concat()
+}
+
+/// Only memory that only its rank knows takes several launches from any address; it lies elsewhere on each rank.
+fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let stream = communicator.stream()?;
+    let options = CollectiveOptions::new().algorithm(Algorithm::Lamport);
+    let bytes = world * ODD;
+    let operation = CollectiveOperation::AllToAll;
+    let mut call = CollectiveCall::new(operation, bytes as u64, ElementType::U8);
+    call.own_memory = true;
+    let choice = communicator.explain_call(&call, &options)?;
+    assert_eq!(choice.algorithm(), Algorithm::Lamport);
+
+    let (before, after) = (1 + 2 * rank, 3);
+    let given = [vec![0; before], odd_parts(rank, world)].concat();
+    let mut seen = vec![0xee; after + bytes + 1];
+    let address = |first: *const u8| DeviceAddress(first.expose_provenance() as u64);
+    let from = address(given[before..].as_ptr());
+    let to = address(seen[after..].as_mut_ptr().cast_const());
+    // SAFETY: nothing else touches the vectors until the stream is drained.
+    let (from, to) = unsafe {
+        let from = communicator.device_slice::<u8>(from, bytes)?;
+        (from, communicator.device_slice::<u8>(to, bytes)?)
+    };
+    stream.with(&options).all_to_all(to, from)?;
+    stream.synchronize()?;
+    let around = (vec![0xee; after], vec![0xee]);
+    let arrived = [around.0, odd_parts_at(rank, world), around.1].concat();
+    assert!(seen == arrived, "rank {rank} of {world}");
+    stream.barrier()
+}
+
+#[test]
+fn parts_that_take_several_launches_may_begin_and_end_at_any_byte() {
+    for ranks in [2, 3] {
+        for result in world(ranks, |communicator| {
+            moves_odd_parts(&communicator)?;
             communicator.finalize()
         }) {
             let leaks = result.expect("every call succeeds");
