@@ -527,3 +527,7 @@ fn resident_blocks<G: Gpu>(
         Ok(each * gpu.state().description.compute_units)
     })
 }
+
+#[cfg(test)]
+#[path = "collectives_tests.rs"]
+mod tests;
