@@ -31,11 +31,11 @@ SYMMEM_FEW(pair4, true, 4)
 
 #undef SYMMEM_FEW
 
-SYMMEM_KERNEL(512) symmem_move_lamport(SYMMEM_ARGUMENTS(MoveLamportArguments) arguments) { move_rows(arguments); }
+SYMMEM_KERNEL(512) symmem_move_lamport(SYMMEM_ARGUMENTS(MoveLamportArguments) arguments) { move_any(arguments); }
 
 #define SYMMEM_FEW(name, ...)                                                                        \
   SYMMEM_KERNEL(512) symmem_move_lamport_##name(SYMMEM_ARGUMENTS(MoveLamportArguments) arguments) {  \
-    move_few_rows<__VA_ARGS__>(arguments);                                                           \
+    move_few_vectors<__VA_ARGS__>(arguments);                                                           \
   }
 
 SYMMEM_FEW(few, lamport_peers, 1, 0)

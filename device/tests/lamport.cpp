@@ -1,6 +1,7 @@
-// Tests reductions and moves in Lamport packets, on the same inboxes, on the host twin. `cargo xtask twin` builds and runs them under AddressSanitizer and
-// UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch grids one after the other,
-// without synchronization between calls. A seed determines types, data, lengths, alignments, kernels and schedule.
+// Tests reductions and moves in Lamport packets, on the same inboxes, on the host twin. `cargo xtask twin` builds and runs
+// them under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads that launch
+// grids one after the other, without synchronization between calls. A seed determines types, data, lengths, alignments,
+// kernels and schedule.
 //
 // Verified to fail if what was read is not emptied, if only one buffer is used, if only three of a packet's words are
 // awaited, if a rank takes its own elements as they are, and if a rank sends after a wait has given up; of moves, if a word
@@ -181,10 +182,10 @@ struct Move {
   std::vector<Buffer> sent;             // the inputs before the call
 
   Move(const World& world, uint32 part_bytes, Random& random) : in_place(up_to(random, 1) != 0) {
-    const uint64 most = part_bytes / (16 * arch::row_threads) * (16 * row_vectors);
+    const uint64 most = part_bytes / (16 * arch::line_threads) * (16 * line_vectors);
     const bool whole = up_to(random, 1) != 0;
     blocks = 1 + up_to(random, 2);
-    threads = arch::row_threads * (1 + up_to(random, 1));
+    threads = arch::line_threads * (1 + up_to(random, 1));
     bytes = whole ? 16 * (1 + up_to(random, most / 16 - 1)) : 1 + up_to(random, most - 1);
     const auto offset = [&] { return whole ? up_to(random, 1) * 16 : up_to(random, 15); };
     inputs = buffers(world.ranks, bytes * world.ranks, offset);
@@ -206,7 +207,7 @@ struct Move {
     uint64 all = bytes;
     for (uint32 member = 0; member < arguments.group.world; ++member) all |= arguments.sources[member] | arguments.destinations[member];
     std::vector<MoveKernel> able = {symmem_move_lamport};
-    const uint64 packets = (bytes / 16 + row_vectors - 1) / row_vectors * arch::row_threads;
+    const uint64 packets = (bytes / 16 + line_vectors - 1) / line_vectors * arch::line_threads;
     if (all % 16 == 0 && packets <= threads) able.push_back(symmem_move_lamport_few);
     if (all % 16 == 0 && arguments.group.world == 2) {
       if (packets <= threads) able.push_back(symmem_move_lamport_pair1);
@@ -267,7 +268,7 @@ void calls(uint32 seed, uint32 ranks) {
   arch::schedule() = seed;
   World world(ranks, 1, 1, ranks * 2 * 16, 0);
   // At least a row of a move.
-  Inboxes inboxes(ranks, 16 * (arch::row_threads + up_to(random, 19)));
+  Inboxes inboxes(ranks, 16 * (arch::line_threads + up_to(random, 19)));
   std::vector<Either> calls;
   std::vector<uint32> dice;
   for (int call = 0; call < 9; ++call) {

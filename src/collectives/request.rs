@@ -42,20 +42,21 @@ impl<'a> Request<'a> {
 
     /// Returns whether the ranges, and members' parts of them, start at multiples of 16 bytes. Uses only what
     /// is the same on all ranks: in place, the smaller range depends on the rank, so the larger one decides.
-    pub fn starts_at_vectors(&self, in_place: bool) -> bool {
+    pub fn starts_at_vectors(&self, in_place: bool, parts: &PartLayout<'_>, world: usize) -> bool {
         let (to, from) = (&self.destination, &self.source);
         let starts = match in_place {
             true if to.bytes() >= from.bytes() => [to.offset(), to.offset()],
             true => [from.offset(), from.offset()],
             false => [to.offset(), from.offset()],
         };
-        let part = match self.operation {
-            CollectiveOperationCode::ALL_GATHER | CollectiveOperationCode::REDUCE_SCATTER => {
-                to.bytes().min(from.bytes())
-            }
-            _ => 0,
+        let divided = match self.operation {
+            CollectiveOperationCode::ALL_REDUCE
+            | CollectiveOperationCode::REDUCE
+            | CollectiveOperationCode::BROADCAST => 0,
+            _ => world,
         };
-        let mut all = starts.into_iter().chain([part]);
+        let parts = (0..divided).map(|member| parts.offset(member));
+        let mut all = starts.into_iter().chain(parts);
         all.all(|offset| offset.is_multiple_of(VECTOR))
     }
 

@@ -128,9 +128,26 @@ impl Asked {
             nccl: library.is_some(),
             multicast: self.in_multicast && !own_memory && reached,
             push_channels: push_channels(state, membership, channel, aligned || own_memory),
-            lamport_bytes: lamport_bytes(membership, channel, aligned || own_memory),
+            lamport_bytes: self.lamport_bytes(membership, channel, aligned),
         };
         (query, library)
+    }
+
+    /// Returns the most bytes that a member may send to another in Lamport packets: what a part cannot hold takes several
+    /// launches. The caller's own memory has pieces for a choice, which take longer in every kernel.
+    fn lamport_bytes(&self, membership: &Membership, channel: u32, aligned: bool) -> u64 {
+        if membership.slots.lamport(channel).is_none() {
+            return 0;
+        }
+        let sums = operations::reduces(self.operation);
+        let narrow = self.element.bytes() == 1;
+        if self.own_memory || aligned && !(sums && narrow) {
+            u64::MAX
+        } else if sums && !narrow {
+            MOST_SUM_BY_GENERAL_KERNEL
+        } else {
+            MOST_BY_GENERAL_KERNEL
+        }
     }
 
     /// Returns whether NCCL has the result that symmem has, but for the rounding of sums.
@@ -152,18 +169,12 @@ fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: 
     }
 }
 
-/// Most bytes of a message that does not start at a multiple of 16, which is loaded byte by byte. A guess.
-const MOST_UNALIGNED: u64 = 16 << 10;
-
-/// Returns the most bytes that a member may send to another in Lamport packets: what a part cannot hold takes several
-/// launches. Few for ranges that do not start at multiples of 16 bytes.
-fn lamport_bytes(membership: &Membership, channel: u32, aligned: bool) -> u64 {
-    match membership.slots.lamport(channel) {
-        None => 0,
-        Some(_) if aligned => u64::MAX,
-        Some(inboxes) => MOST_UNALIGNED.min(inboxes.part_bytes.into()),
-    }
-}
+/// Most bytes that a member sends another in Lamport packets by the kernel for all calls: ranges that do not start at
+/// multiples of 16 bytes, and sums of 8-bit types. On two GPUs, algorithms with barriers are faster above
+/// (`benches/results/2026-11-26-lamport-2xh200.json`).
+const MOST_BY_GENERAL_KERNEL: u64 = 1 << 20;
+/// The same for sums of wider types.
+const MOST_SUM_BY_GENERAL_KERNEL: u64 = 4 << 20;
 
 /// Returns the members of the group in the options, by default all ranks.
 ///

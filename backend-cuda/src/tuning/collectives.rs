@@ -60,7 +60,7 @@ const OWN_MEMORY: [WorldRows; 3] = [
 /// Launches of up to 4 MiB, one after the other, take less time than pieces up to these sizes
 /// (`2026-11-25-move-lamport-2xh100.json`). Between more ranks nothing was measured.
 const OWN_LAMPORT_SUM: [WorldRows; 1] = [(2, &[row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
-const OWN_LAMPORT_MOVE: [WorldRows; 1] = [(2, &[row(16 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
+const OWN_LAMPORT_MOVE: [WorldRows; 1] = [(2, &[row(16 * MIB, AlgorithmCode::LAMPORT, 264, 288)])];
 
 const OWN_SUM: [WorldRows; 3] = [
     (
@@ -115,8 +115,8 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
 
 /// All-gathers of equal parts, and all-to-alls.
 const MOVE_LAMPORT: [WorldRows; 2] = [(2, TWO_MOVE_LAMPORT), (8, FOUR_MOVE_LAMPORT)];
-/// For any type; each sends half of the bytes. The grids have a vector for each thread up to 2 MiB, and two at 4 MiB
-/// (`2026-11-25-move-lamport-2xh100.json`).
+/// For any type; each sends half of the bytes, and 32 vectors for 31 of data. The grids have one for each thread up to
+/// 2 MiB, two at 4 MiB and four at 8 MiB (`2026-11-25-move-lamport-2xh100.json`, `2026-11-26-lamport-2xh200.json`).
 const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 2, 64),
     row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
@@ -128,11 +128,10 @@ const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(256 * KIB, AlgorithmCode::LAMPORT, 67, 128),
     row(512 * KIB, AlgorithmCode::LAMPORT, 34, 512),
     row(MIB, AlgorithmCode::LAMPORT, 67, 512),
-    row(2 * MIB, AlgorithmCode::LAMPORT, 132, 512),
-    row(8 * MIB, AlgorithmCode::LAMPORT, 264, 256),
+    row(8 * MIB, AlgorithmCode::LAMPORT, 264, 288),
 ];
 
-/// Not measured, by the model of [`FOUR_LAMPORT`]: a vector for each thread.
+/// Not measured, by the model of [`FOUR_LAMPORT`]: one for each thread in a group of four.
 const FOUR_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
     row(16 * KIB, AlgorithmCode::LAMPORT, 5, 64),
@@ -248,7 +247,7 @@ const REDUCE_SCATTER: [WorldRows; 7] = [
             row(32 * KIB, AlgorithmCode::PACKETS, 16, 128),
             row(256 * KIB, AlgorithmCode::PACKETS, 64, 128),
             row(512 * KIB, AlgorithmCode::PACKETS, 32, 512),
-            row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 256),
+            row(ALWAYS, AlgorithmCode::ONE_SHOT, 128, 512),
         ],
     ),
     (

@@ -162,8 +162,7 @@ struct ReduceArguments {
 // A reduction in which each member pushes its elements of another member's share into that member's inbox. The kernel
 // reads only this rank's source in `reduce`; the others arrive in the inbox. Each pair of warps of a block has a
 // channel, at most `channels` per grid, and talks only to the same channel of its peers. `piece_bytes` is a multiple of
-// 16, `slots` a power of two. With `barrier`, a group barrier
-// stands behind the stores to peers.
+// 16, `slots` a power of two. With `barrier`, a group barrier stands behind the stores to peers.
 struct ReducePushArguments {
   ReduceArguments reduce;
   uint64 sources[max_ranks];  // this rank's elements of each member's share

@@ -17,10 +17,10 @@
 //   block_all(condition)        a block barrier that returns whether the condition held for every thread
 //   warp_barrier()              waits for all threads of a full warp; orders their accesses
 //   warp_all(condition)         a warp barrier that returns whether the condition held for every thread
-//   row_threads                 32, or the threads of a warp if there are fewer: these adjacent threads are a row
-//   row_votes(condition)        returns a bit for each thread of the caller's row, from the first on. Called by all
-//                               threads of the row, as the next one; both order no accesses
-//   from_last_of_row(value)     returns the value of the row's last thread
+//   line_threads                32, or the threads of a warp if there are fewer: these adjacent threads are a line
+//   line_votes(condition)       returns a bit for each thread of the caller's line, from the first on. Called by all
+//                               threads of the line, as the next one; both order no accesses
+//   from_last_of_line(value)    returns the value of the line's last thread
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     a pause for polling loops
 //   opaque(value)               returns the value, hidden from the compiler: it cannot keep what a loop computes

@@ -360,18 +360,18 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
 }
 
 // A wave has two rows, of which one may be idle: only the threads of active rows vote.
-constexpr uint32 row_threads = 32;
+constexpr uint32 line_threads = 32;
 
-SYMMEM_DEVICE uint32 row_votes(bool condition) {
+SYMMEM_DEVICE uint32 line_votes(bool condition) {
   const uint64 votes = __builtin_amdgcn_ballot_w64(condition);
-  const bool second = thread_index() % warp_size >= row_threads;
+  const bool second = thread_index() % warp_size >= line_threads;
   return per_thread(second ? static_cast<uint32>(votes >> 32) : static_cast<uint32>(votes));
 }
 
-SYMMEM_DEVICE uint32 from_last_of_row(uint32 value) {
-  const uint32 first = __builtin_amdgcn_readlane(value, row_threads - 1);
+SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
+  const uint32 first = __builtin_amdgcn_readlane(value, line_threads - 1);
   const uint32 second = __builtin_amdgcn_readlane(value, warp_size - 1);
-  return per_thread(thread_index() % warp_size >= row_threads ? second : first);
+  return per_thread(thread_index() % warp_size >= line_threads ? second : first);
 }
 
 // ---- matrices ----

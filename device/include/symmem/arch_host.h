@@ -194,16 +194,16 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
 }
 SYMMEM_DEVICE void warp_barrier() { warp_all(true); }
 
-constexpr uint32 row_threads = warp_size;
+constexpr uint32 line_threads = warp_size;
 
 SYMMEM_DEVICE uint32 row_gather(uint32 bits) {
   return current().block->warps[current().index / warp_size].gather(warp_size, bits);
 }
-SYMMEM_DEVICE uint32 row_votes(bool condition) {
+SYMMEM_DEVICE uint32 line_votes(bool condition) {
   return row_gather(static_cast<uint32>(condition) << current().index % warp_size);
 }
-SYMMEM_DEVICE uint32 from_last_of_row(uint32 value) {
-  return row_gather(current().index % warp_size == row_threads - 1 ? value : 0);
+SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
+  return row_gather(current().index % warp_size == line_threads - 1 ? value : 0);
 }
 
 // ---- schedules ----

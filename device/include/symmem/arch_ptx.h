@@ -112,9 +112,9 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
   return all != 0;
 }
 
-constexpr uint32 row_threads = 32;
+constexpr uint32 line_threads = 32;
 
-SYMMEM_DEVICE uint32 row_votes(bool condition) {
+SYMMEM_DEVICE uint32 line_votes(bool condition) {
   uint32 votes;
   asm volatile(
       "{ .reg .pred p;\n\t"
@@ -125,7 +125,7 @@ SYMMEM_DEVICE uint32 row_votes(bool condition) {
   return votes;
 }
 
-SYMMEM_DEVICE uint32 from_last_of_row(uint32 value) {
+SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
   uint32 last;
   asm volatile("shfl.sync.idx.b32 %0, %1, 31, 31, 0xffffffff;" : "=r"(last) : "r"(value));
   return last;

@@ -7,7 +7,8 @@
 namespace symmem {
 
 // Waits for the stream's previous kernels. Must come before any access to the group's memory. The stream's next kernel
-// may start once every block has heard from the blocks that it waits for: Members::barrier and packets see to it. So at most one kernel of a stream lacks peers that are resident.
+// may start once every block has heard from the blocks that it waits for: Members::barrier, packets and pieces see to it.
+// So at most one kernel of a stream lacks peers that are resident.
 SYMMEM_DEVICE void enter_collective() { arch::wait_for_prerequisites(); }
 
 // What a block tells its peers by a barrier, besides that it has come.
@@ -130,7 +131,8 @@ class Members : public Group {
 
  private:
   SYMMEM_DEVICE uint64 region(uint32 member) const {
-    return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + static_cast<uint64>(arch::block_index()) * group_.packet_bytes);
+    const uint64 offset = static_cast<uint64>(arch::block_index()) * group_.packet_bytes;
+    return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + offset);
   }
 
   // Clears the region between two barriers: before the first, all packets have been received; after the second, all

@@ -109,16 +109,17 @@ class LamportInboxes {
     arch::reset(counters + 1);
   }
 
-  // Waits for the packets of up to `most` peers from number `first` on at `rows` places, `stride` apart from `place` on,
-  // all at once, returns their data, and empties the places. `valid` has a bit for each row that there is. Returns false if the wait gave up.
-  template <int most, int rows>
+  // Waits for the packets of up to `most` peers from number `first` on at `places` places, `stride` apart from `place` on,
+  // all at once, returns their data, and empties the places. `valid` has a bit for each place that is used. Returns false
+  // if the wait gave up.
+  template <int most, int places>
   SYMMEM_DEVICE bool receive(uint32 first, uint32 place, uint32 stride, uint32 valid,
-                             arch::Vector16 (&data)[most][rows]) {
+                             arch::Vector16 (&data)[most][places]) {
     const uint64 from = own_ + buffer_offset(buffer_) + first * static_cast<uint64>(arguments_.part_bytes) + place * 16ull;
     uint32 missing = 0;
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
-      if (first + peer < peers()) missing |= valid << (peer * rows);
+      if (first + peer < peers()) missing |= valid << (peer * places);
     }
     while (true) {
       // Only loads and compares here: see Waiter::until_reached.
@@ -127,33 +128,33 @@ class LamportInboxes {
         SYMMEM_UNROLL
         for (int peer = 0; peer < most; ++peer) {
           SYMMEM_UNROLL
-          for (int row = 0; row < rows; ++row) {
-            if ((missing >> (peer * rows + row) & 1) == 0) continue;
-            data[peer][row] = arch::load_packet(place_of(from, peer, row, stride));
+          for (int index = 0; index < places; ++index) {
+            if ((missing >> (peer * places + index) & 1) == 0) continue;
+            data[peer][index] = arch::load_packet(place_of(from, peer, index, stride));
           }
         }
         SYMMEM_UNROLL
         for (int peer = 0; peer < most; ++peer) {
           SYMMEM_UNROLL
-          for (int row = 0; row < rows; ++row) {
-            const uint32 bit = 1u << (peer * rows + row);
-            if ((missing & bit) != 0 && has_arrived(data[peer][row])) {
+          for (int index = 0; index < places; ++index) {
+            const uint32 bit = 1u << (peer * places + index);
+            if ((missing & bit) != 0 && has_arrived(data[peer][index])) {
               missing &= ~bit;
-              arch::store_packet(place_of(from, peer, row, stride), arch::Vector16{});
-              data[peer][row] = from_packet(data[peer][row]);
+              arch::store_packet(place_of(from, peer, index, stride), arch::Vector16{});
+              data[peer][index] = from_packet(data[peer][index]);
             }
           }
         }
         if (missing == 0) return true;
         arch::pause();
       }
-      if (gives_up(first + lowest_bit(missing) / rows)) return false;
+      if (gives_up(first + lowest_bit(missing) / places)) return false;
     }
   }
 
  private:
-  SYMMEM_DEVICE arch::Vector16* place_of(uint64 from, int peer, int row, uint32 stride) const {
-    return pointer<arch::Vector16>(from + peer * static_cast<uint64>(arguments_.part_bytes) + row * (stride * 16ull));
+  SYMMEM_DEVICE arch::Vector16* place_of(uint64 from, int peer, int index, uint32 stride) const {
+    return pointer<arch::Vector16>(from + peer * static_cast<uint64>(arguments_.part_bytes) + index * (stride * 16ull));
   }
 
   SYMMEM_DEVICE uint64 buffer_offset(uint32 buffer) const {
@@ -193,7 +194,7 @@ class LamportMessage {
 
   // Loads a vector; bytes after the message's end are zero.
   SYMMEM_DEVICE arch::Vector16 load(uint32 place) const {
-    if (is_whole(place)) return arch::load(pointer<const arch::Vector16>(address_) + place);
+    if (is_whole(place)) return load_anywhere(address_ + place * 16ull);
     uint64 low = 0, high = 0;
     SYMMEM_ROLLED
     for (uint64 at = place * 16ull; at < (place + 1ull) * 16; ++at) {
@@ -205,10 +206,7 @@ class LamportMessage {
   }
 
   SYMMEM_DEVICE void store(uint32 place, const arch::Vector16& vector) const {
-    if (is_whole(place)) {
-      arch::store(pointer<arch::Vector16>(address_) + place, vector);
-      return;
-    }
+    if (is_whole(place)) return store_anywhere(address_ + place * 16ull, vector);
     uint64 low = static_cast<uint64>(vector.words[1]) << 32 | vector.words[0];
     uint64 high = static_cast<uint64>(vector.words[3]) << 32 | vector.words[2];
     SYMMEM_ROLLED
@@ -220,7 +218,7 @@ class LamportMessage {
   }
 
  private:
-  SYMMEM_DEVICE bool is_whole(uint32 place) const { return (address_ & 15) == 0 && (place + 1ull) * 16 <= bytes_; }
+  SYMMEM_DEVICE bool is_whole(uint32 place) const { return (place + 1ull) * 16 <= bytes_; }
 
   const uint64 address_;
   const uint64 bytes_;

@@ -1,5 +1,5 @@
-// Moves in Lamport packets. What is moved may be any bits, also those of the empty word. So a row of packets, one of each
-// of `row_threads` adjacent threads, has a vector of marks in the last thread's place: bit t of its word w says that word w
+// Moves in Lamport packets. What is moved may be any bits, also those of the empty word. So a line of packets, one of each
+// of `line_threads` adjacent threads, has a vector of marks in the last thread's place: bit t of its word w says that word w
 // of thread t's data is the one for which the empty word stands. The last thread has no data, and its own bits are always
 // set, so that no word of the marks is empty. Of 32 vectors 31 are data: fewer bytes are lost than by a flag in each line
 // of 128 bytes (NCCL's LL128), and no line need arrive as a whole.
@@ -11,50 +11,50 @@
 
 namespace symmem {
 
-// Number of data vectors in a row.
-constexpr uint32 row_vectors = arch::row_threads - 1;
+// Number of data vectors in a line.
+constexpr uint32 line_vectors = arch::line_threads - 1;
 // The word of data for which the empty word would stand.
 constexpr uint32 marked_word = ~0u;
 
 // Where a thread's packet lies in the inbox, and its vector in the message.
-class RowPlace {
+class LinePlace {
  public:
-  SYMMEM_DEVICE explicit RowPlace(uint32 place) : place(place) {}
+  SYMMEM_DEVICE explicit LinePlace(uint32 place) : place(place) {}
 
-  SYMMEM_DEVICE uint32 lane() const { return place % arch::row_threads; }
-  SYMMEM_DEVICE bool is_marks() const { return lane() == row_vectors; }
-  // The row's first vector, and this thread's, as indices in the message.
-  SYMMEM_DEVICE uint32 first() const { return place / arch::row_threads * row_vectors; }
+  SYMMEM_DEVICE uint32 lane() const { return place % arch::line_threads; }
+  SYMMEM_DEVICE bool is_marks() const { return lane() == line_vectors; }
+  // The line's first vector, and this thread's, as indices in the message.
+  SYMMEM_DEVICE uint32 first() const { return place / arch::line_threads * line_vectors; }
   SYMMEM_DEVICE uint32 vector() const { return first() + lane(); }
 
   uint32 place;
 };
 
-// Returns the packet of a thread's vector, or the row's marks. Called by every thread of a row.
-SYMMEM_DEVICE arch::Vector16 to_marked(const RowPlace& at, const arch::Vector16& data) {
+// Returns the packet of a thread's vector, or the line's marks. Called by every thread of a line.
+SYMMEM_DEVICE arch::Vector16 to_marked(const LinePlace& at, const arch::Vector16& data) {
   arch::Vector16 packet = to_packet(data);
   SYMMEM_UNROLL
   for (int word = 0; word < 4; ++word) {
-    const uint32 marks = arch::row_votes(at.is_marks() || data.words[word] == marked_word);
+    const uint32 marks = arch::line_votes(at.is_marks() || data.words[word] == marked_word);
     if (at.is_marks()) packet.words[word] = marks;
   }
   return packet;
 }
 
-// Returns a thread's vector from what LamportInboxes::receive returned. Called by every thread of a row.
-SYMMEM_DEVICE arch::Vector16 from_marked(const RowPlace& at, arch::Vector16 data) {
+// Returns a thread's vector from what LamportInboxes::receive returned. Called by every thread of a line.
+SYMMEM_DEVICE arch::Vector16 from_marked(const LinePlace& at, arch::Vector16 data) {
   SYMMEM_UNROLL
   for (int word = 0; word < 4; ++word) {
-    const uint32 marks = ~arch::from_last_of_row(data.words[word]);
+    const uint32 marks = ~arch::from_last_of_line(data.words[word]);
     if ((marks >> at.lane() & 1) != 0) data.words[word] = marked_word;
   }
   return data;
 }
 
-// Moves whole vectors at multiples of 16, at most `rows` per thread, in a group of `fixed_world` if that is not 0, else of
+// Moves whole vectors at multiples of 16, at most `places` per thread, in a group of `fixed_world` if that is not 0, else of
 // at most lamport_peers + 1. Called by every thread of every block, as the other kernel here.
-template <int most, int rows, uint32 fixed_world>
-SYMMEM_DEVICE void move_few_rows(const MoveLamportArguments& arguments) {
+template <int most, int places, uint32 fixed_world>
+SYMMEM_DEVICE void move_few_vectors(const MoveLamportArguments& arguments) {
   Group group(arguments.group);
   LamportInboxes<fixed_world, MoveLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
@@ -64,34 +64,35 @@ SYMMEM_DEVICE void move_few_rows(const MoveLamportArguments& arguments) {
   const MoveLamportPair pair = arguments.pair;
   const uint64 own_source = fixed_world == 2 ? pair.own_source : arguments.sources[rank];
   const uint64 own_destination = fixed_world == 2 ? pair.own_destination : arguments.destinations[rank];
-  const auto place_of = [&](int row) { return RowPlace(inboxes.thread() + row * stride); };
+  const auto place_of = [&](int index) { return LinePlace(inboxes.thread() + index * stride); };
   arch::wait_for_prerequisites();
   // The sources first: their loads wait for nothing.
-  arch::Vector16 sent[most][rows];
+  arch::Vector16 sent[most][places];
   uint32 valid = 0, filled = 0;
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    const RowPlace at = place_of(row);
-    if (at.first() < vectors) valid |= 1u << row;
-    if (!at.is_marks() && at.vector() < vectors) filled |= 1u << row;
+  for (int index = 0; index < places; ++index) {
+    const LinePlace at = place_of(index);
+    if (at.first() < vectors) valid |= 1u << index;
+    if (!at.is_marks() && at.vector() < vectors) filled |= 1u << index;
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
-      sent[peer][row] = {};
-      if ((filled >> row & 1) == 0 || static_cast<uint32>(peer) >= peers) continue;
+      sent[peer][index] = {};
+      if ((filled >> index & 1) == 0 || static_cast<uint32>(peer) >= peers) continue;
       const uint64 source = fixed_world == 2 ? pair.sent : arguments.sources[group.after(peer + 1)];
-      sent[peer][row] = arch::load(pointer<const arch::Vector16>(source) + at.vector());
+      sent[peer][index] = arch::load(pointer<const arch::Vector16>(source) + at.vector());
     }
   }
-  if (!inboxes.begin()) valid = 0;
+  // By vote, since the threads of a line send together.
+  if (!arch::warp_all(inboxes.begin())) valid = 0;
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    // A row's threads agree on it, as their votes need.
-    if ((valid >> row & 1) == 0) continue;
-    const RowPlace at = place_of(row);
+  for (int index = 0; index < places; ++index) {
+    // A line's threads agree on it, as their votes need.
+    if ((valid >> index & 1) == 0) continue;
+    const LinePlace at = place_of(index);
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
       if (static_cast<uint32>(peer) >= peers) continue;
-      const arch::Vector16 packet = to_marked(at, sent[peer][row]);
+      const arch::Vector16 packet = to_marked(at, sent[peer][index]);
       if constexpr (fixed_world == 2) {
         inboxes.send_to_next(at.place, packet);
       } else {
@@ -104,26 +105,26 @@ SYMMEM_DEVICE void move_few_rows(const MoveLamportArguments& arguments) {
   // Copy this rank's own part while packets are in flight.
   if (own_source != own_destination) {
     SYMMEM_UNROLL
-    for (int row = 0; row < rows; ++row) {
-      if ((filled >> row & 1) == 0) continue;
-      const uint32 vector = place_of(row).vector();
+    for (int index = 0; index < places; ++index) {
+      if ((filled >> index & 1) == 0) continue;
+      const uint32 vector = place_of(index).vector();
       const arch::Vector16 data = arch::load(pointer<const arch::Vector16>(own_source) + vector);
       arch::store(pointer<arch::Vector16>(own_destination) + vector, data);
     }
   }
-  arch::Vector16 data[most][rows];
-  if (!arch::warp_all(inboxes.template receive<most, rows>(0, inboxes.thread(), stride, valid, data))) return;
+  arch::Vector16 data[most][places];
+  if (!arch::warp_all(inboxes.template receive<most, places>(0, inboxes.thread(), stride, valid, data))) return;
   // The blocks of the peers that this block waits for are resident: they have sent.
   group.answered(arguments.dependents);
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    if ((valid >> row & 1) == 0) continue;
-    const RowPlace at = place_of(row);
+  for (int index = 0; index < places; ++index) {
+    if ((valid >> index & 1) == 0) continue;
+    const LinePlace at = place_of(index);
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
       if (static_cast<uint32>(peer) >= peers) continue;
-      const arch::Vector16 vector = from_marked(at, data[peer][row]);
-      if ((filled >> row & 1) == 0) continue;
+      const arch::Vector16 vector = from_marked(at, data[peer][index]);
+      if ((filled >> index & 1) == 0) continue;
       // The inbox has the peers in the members' order.
       const uint32 member = static_cast<uint32>(peer) < rank ? peer : peer + 1;
       const uint64 destination = fixed_world == 2 ? pair.arriving : arguments.destinations[member];
@@ -157,16 +158,16 @@ SYMMEM_DEVICE void copy_own(const Inboxes& inboxes, uint64 destination, uint64 s
 }
 
 // Moves messages of any length from any address to any address, in any group.
-SYMMEM_DEVICE void move_rows(const MoveLamportArguments& arguments) {
+SYMMEM_DEVICE void move_any(const MoveLamportArguments& arguments) {
   Group group(arguments.group);
   LamportInboxes<0, MoveLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
   const uint64 bytes = arguments.bytes;
   const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);
   arch::wait_for_prerequisites();
-  const uint32 end = inboxes.begin() ? vectors : 0;
+  const uint32 end = arch::warp_all(inboxes.begin()) ? vectors : 0;
   SYMMEM_ROLLED
-  for (RowPlace at(inboxes.thread()); at.first() < end; at.place += inboxes.threads()) {
+  for (LinePlace at(inboxes.thread()); at.first() < end; at.place += inboxes.threads()) {
     SYMMEM_ROLLED
     for (uint32 step = 1; step < inboxes.world(); ++step) {
       const uint32 member = group.after(step);
@@ -182,7 +183,7 @@ SYMMEM_DEVICE void move_rows(const MoveLamportArguments& arguments) {
   }
   bool good = true;
   SYMMEM_ROLLED
-  for (RowPlace at(inboxes.thread()); good && at.first() < end; at.place += inboxes.threads()) {
+  for (LinePlace at(inboxes.thread()); good && at.first() < end; at.place += inboxes.threads()) {
     SYMMEM_ROLLED
     for (uint32 peer = 0; good && peer < inboxes.peers(); ++peer) {
       arch::Vector16 data[1][1];

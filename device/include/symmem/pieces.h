@@ -15,40 +15,6 @@ constexpr uint32 piece_row = arch::warp_size * 16;  // bytes that a warp moves i
 
 SYMMEM_DEVICE uint32 piece_lane() { return arch::thread_index() % arch::warp_size; }
 
-// Load and store 16 bytes at any address, by the widest access that it allows.
-SYMMEM_DEVICE arch::Vector16 load_anywhere(uint64 source) {
-  if ((source & 15) == 0) return arch::load(pointer<const arch::Vector16>(source));
-  arch::Vector16 value = {};
-  SYMMEM_UNROLL
-  for (int word = 0; word < 4; ++word) {
-    if ((source & 3) == 0) {
-      value.words[word] = arch::load(pointer<const uint32>(source) + word);
-      continue;
-    }
-    SYMMEM_UNROLL
-    for (int byte = 0; byte < 4; ++byte) {
-      const uint32 bits = arch::load(pointer<const uint8>(source) + word * 4 + byte);
-      value.words[word] |= bits << (byte * 8);
-    }
-  }
-  return value;
-}
-
-SYMMEM_DEVICE void store_anywhere(uint64 destination, const arch::Vector16& value) {
-  if ((destination & 15) == 0) return arch::store(pointer<arch::Vector16>(destination), value);
-  SYMMEM_UNROLL
-  for (int word = 0; word < 4; ++word) {
-    if ((destination & 3) == 0) {
-      arch::store(pointer<uint32>(destination) + word, value.words[word]);
-      continue;
-    }
-    SYMMEM_UNROLL
-    for (int byte = 0; byte < 4; ++byte) {
-      arch::store(pointer<uint8>(destination) + word * 4 + byte, static_cast<uint8>(value.words[word] >> (byte * 8)));
-    }
-  }
-}
-
 // Copies at most a piece with one warp, `vectors` loads of a thread in flight.
 template <int vectors = 4>
 SYMMEM_DEVICE void copy_piece(uint64 destination, uint64 source, uint32 bytes) {
@@ -126,7 +92,12 @@ class PieceChannel {
   }
 
   // For the taking warp, called by every thread: waits for all peers' pieces. Returns false if the wait gave up.
-  SYMMEM_DEVICE bool wait_arrived() { return wait(0, number + 1); }
+  SYMMEM_DEVICE bool wait_arrived() {
+    if (!wait(0, number + 1)) return false;
+    // This block's peers are resident: one of their warps has pushed.
+    members_.answered();
+    return true;
+  }
 
   // Waits until the pushing warp has read this rank's data of this piece. Returns false if the wait gave up.
   SYMMEM_DEVICE bool wait_pushed() {

@@ -10,42 +10,42 @@ namespace symmem {
 
 // Reduces this rank's vectors, as packets would bring them, with those of all peers at `place`, in the members' order.
 // Returns false if a wait gave up.
-template <class Element, int most, int rows, class Inboxes, class Operation>
+template <class Element, int most, int places, class Inboxes, class Operation>
 SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation& operation,
-                                  uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[rows],
-                                  arch::Vector16 (&results)[rows]) {
-  Accumulation<Element, 4> sums[rows];
+                                  uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[places],
+                                  arch::Vector16 (&results)[places]) {
+  Accumulation<Element, 4> sums[places];
   SYMMEM_ROLLED
   for (uint32 first = 0; first < inboxes.peers(); first += most) {
-    arch::Vector16 data[most][rows];
-    if (!inboxes.template receive<most, rows>(first, place, stride, valid, data)) return false;
+    arch::Vector16 data[most][places];
+    if (!inboxes.template receive<most, places>(first, place, stride, valid, data)) return false;
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
       const uint32 number = first + peer;
       if (number >= inboxes.peers()) continue;
       SYMMEM_UNROLL
-      for (int row = 0; row < rows; ++row) {
+      for (int index = 0; index < places; ++index) {
         if (number == 0) {
-          const arch::Vector16 member_0 = rank == 0 ? own[row] : data[peer][row];
-          sums[row].begin(member_0.words);
+          const arch::Vector16 member_0 = rank == 0 ? own[index] : data[peer][index];
+          sums[index].begin(member_0.words);
         } else if (number == rank) {
-          sums[row].add(own[row].words, operation);
+          sums[index].add(own[index].words, operation);
         }
-        if (number != 0 || rank == 0) sums[row].add(data[peer][row].words, operation);
+        if (number != 0 || rank == 0) sums[index].add(data[peer][index].words, operation);
       }
     }
   }
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    if (rank == inboxes.peers()) sums[row].add(own[row].words, operation);
-    sums[row].finish(results[row].words, operation, inboxes.world());
+  for (int index = 0; index < places; ++index) {
+    if (rank == inboxes.peers()) sums[index].add(own[index].words, operation);
+    sums[index].finish(results[index].words, operation, inboxes.world());
   }
   return true;
 }
 
-// Sums or averages whole vectors at multiples of 16, at most `rows` per thread. If `fixed_world` is not 2, all members
+// Sums or averages whole vectors at multiples of 16, at most `places` per thread. If `fixed_world` is not 2, all members
 // have the same source. Called by every thread of every block, as the other kernels here.
-template <class Element, int most, int rows, uint32 fixed_world>
+template <class Element, int most, int places, uint32 fixed_world>
 SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   Group group(arguments.group);
   LamportInboxes<fixed_world, ReduceLamportArguments> inboxes(arguments, group);
@@ -58,47 +58,47 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   const uint64 destination = arguments.destination + place * 16ull;
   arch::wait_for_prerequisites();
   // The sources first: their loads wait for nothing.
-  arch::Vector16 own[rows], packets[rows];
+  arch::Vector16 own[places], packets[places];
   uint32 valid = 0;
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    own[row] = packets[row] = {};
-    if (place + row * stride >= vectors) continue;
-    valid |= 1u << row;
-    own[row] = arch::load(pointer<const arch::Vector16>(mine + row * (stride * 16ull)));
-    if constexpr (fixed_world == 2) packets[row] = arch::load(pointer<const arch::Vector16>(sent + row * (stride * 16ull)));
+  for (int index = 0; index < places; ++index) {
+    own[index] = packets[index] = {};
+    if (place + index * stride >= vectors) continue;
+    valid |= 1u << index;
+    own[index] = arch::load(pointer<const arch::Vector16>(mine + index * (stride * 16ull)));
+    if constexpr (fixed_world == 2) packets[index] = arch::load(pointer<const arch::Vector16>(sent + index * (stride * 16ull)));
   }
   if (!inboxes.begin()) valid = 0;
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
+  for (int index = 0; index < places; ++index) {
     if constexpr (fixed_world == 2) {
-      packets[row] = to_packet(packets[row]);
-      own[row] = from_packet(to_packet(own[row]));
+      packets[index] = to_packet(packets[index]);
+      own[index] = from_packet(to_packet(own[index]));
     } else {
-      packets[row] = to_packet(own[row]);
-      own[row] = from_packet(packets[row]);
+      packets[index] = to_packet(own[index]);
+      own[index] = from_packet(packets[index]);
     }
-    if ((valid >> row & 1) == 0) continue;
-    inboxes.send_to_next(place + row * stride, packets[row]);
+    if ((valid >> index & 1) == 0) continue;
+    inboxes.send_to_next(place + index * stride, packets[index]);
     if constexpr (fixed_world != 2) {
       SYMMEM_ROLLED
       for (uint32 step = 2; step < inboxes.world(); ++step) {
-        inboxes.send_to(group.after(step), place + row * stride, packets[row]);
+        inboxes.send_to(group.after(step), place + index * stride, packets[index]);
       }
     }
   }
   inboxes.count();
   if (valid == 0) return;
-  arch::Vector16 results[rows];
+  arch::Vector16 results[places];
   const Sum sum(arguments.reduce);
   const bool good =
-      reduce_arrived<Element, most, rows>(inboxes, rank, sum, place, stride, valid, own, results);
+      reduce_arrived<Element, most, places>(inboxes, rank, sum, place, stride, valid, own, results);
   if (!good) return;
   // The blocks of the peers that this block waits for are resident: they have sent.
   group.answered(arguments.dependents);
   SYMMEM_UNROLL
-  for (int row = 0; row < rows; ++row) {
-    if ((valid >> row & 1) != 0) arch::store(pointer<arch::Vector16>(destination + row * (stride * 16ull)), results[row]);
+  for (int index = 0; index < places; ++index) {
+    if ((valid >> index & 1) != 0) arch::store(pointer<arch::Vector16>(destination + index * (stride * 16ull)), results[index]);
   }
 }
 

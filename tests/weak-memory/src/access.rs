@@ -108,12 +108,13 @@ impl Core {
             }
             Operation::Store {
                 source,
+                skipped,
                 bytes,
                 address,
                 modifiers,
             } => {
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
-                let data = data(wave, source, bytes, bytes, &lanes)?;
+                let data = data(wave, source, skipped, bytes, &lanes)?;
                 let store = self.record(wave);
                 for (_, address) in &lanes {
                     self.memory.issue(*address, bytes, store);
@@ -142,7 +143,7 @@ impl Core {
             } => {
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
                 let operands = if update == Update::CompareSwap { 2 } else { 1 };
-                let data = data(wave, source, bytes * operands, bytes * operands, &lanes)?;
+                let data = data(wave, source, 0, bytes * operands, &lanes)?;
                 let registers =
                     destination.map(|first| Registers::Vector(first..first + bytes / 4));
                 if let Some(registers) = &registers {
@@ -403,23 +404,24 @@ fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Faul
     Ok(())
 }
 
-/// Returns what each lane stores.
+/// Returns what each lane stores: bytes of its registers, behind those that are skipped.
 fn data(
     wave: &Wave,
     source: usize,
+    skipped: usize,
     bytes: usize,
-    width: usize,
     lanes: &[(usize, u64)],
 ) -> Result<Vec<u8>, Fault> {
-    let registers = source..source + bytes.div_ceil(4);
+    let registers = source..source + (skipped + bytes).div_ceil(4);
     wave.check(Registers::Vector(registers.clone()))?;
-    let mut data = Vec::with_capacity(lanes.len() * width);
+    let mut data = Vec::with_capacity(lanes.len() * bytes);
     for (lane, _) in lanes {
         let start = data.len();
         for register in registers.clone() {
             data.extend(wave.vectors[register][*lane].to_le_bytes());
         }
-        data.truncate(start + width);
+        data.drain(start..start + skipped);
+        data.truncate(start + bytes);
     }
     Ok(data)
 }

@@ -194,8 +194,13 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
         });
     }
     if let Some(kind) = mnemonic.strip_prefix("global_store_") {
+        let (kind, skipped) = match kind.strip_suffix("_d16_hi") {
+            Some(kind) => (kind, 2),
+            None => (kind, 0),
+        };
         return Some(Operation::Store {
             source: vector(1)?,
+            skipped,
             bytes: size(kind)?.0,
             address: address(0, 2)?,
             modifiers,

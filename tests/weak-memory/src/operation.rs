@@ -118,6 +118,8 @@ pub enum Operation {
     },
     Store {
         source: usize,
+        /// Lower bytes of the first register that are not stored.
+        skipped: usize,
         bytes: usize,
         address: Address,
         modifiers: Modifiers,

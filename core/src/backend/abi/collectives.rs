@@ -489,16 +489,16 @@ pub struct LamportPair {
     pub peer_inbox: DeviceAddress,
 }
 
-/// Bytes of a row of Lamport packets that moves data, and of the data in it: 32 vectors, of which the last is marks.
-pub const LAMPORT_ROW_BYTES: u64 = 512;
-/// Bytes of data in a row.
-pub const LAMPORT_ROW_DATA_BYTES: u64 = 496;
+/// Bytes of a line of Lamport packets that moves data: 32 vectors, of which the last has marks.
+pub const LAMPORT_LINE_BYTES: u64 = 512;
+/// Bytes of data in a line.
+pub const LAMPORT_LINE_DATA_BYTES: u64 = 496;
 
 /// Arguments of a move in Lamport packets, without a barrier: a message of `bytes` bytes from every member to every member,
 /// itself included. It uses the inboxes and counters of [`ReduceLamportArguments`], and its calls count as calls on them.
 ///
-/// A message takes rows of [`LAMPORT_ROW_BYTES`], whose first [`LAMPORT_ROW_DATA_BYTES`] are data. Bit `t` of word `w` of
-/// the 16 bytes behind them is set if word `w` of the row's 16 bytes at `16 t` has all bits set, and the highest bit is
+/// A message takes lines of [`LAMPORT_LINE_BYTES`], whose first [`LAMPORT_LINE_DATA_BYTES`] are data. Bit `t` of word `w` of
+/// the 16 bytes behind them is set if word `w` of the line's 16 bytes at `16 t` has all bits set, and the highest bit is
 /// always set. So any bits can be moved, and no word of a message is empty.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -563,13 +563,13 @@ impl MoveLamportArguments {
     /// Returns the bytes that a message of `bytes` takes in a part.
     pub const fn taken_bytes(bytes: u64) -> u64 {
         bytes
-            .div_ceil(LAMPORT_ROW_DATA_BYTES)
-            .saturating_mul(LAMPORT_ROW_BYTES)
+            .div_ceil(LAMPORT_LINE_DATA_BYTES)
+            .saturating_mul(LAMPORT_LINE_BYTES)
     }
 
     /// Returns the longest message for which a part of `part_bytes` has room.
     pub const fn capacity(part_bytes: u64) -> u64 {
-        part_bytes / LAMPORT_ROW_BYTES * LAMPORT_ROW_DATA_BYTES
+        part_bytes / LAMPORT_LINE_BYTES * LAMPORT_LINE_DATA_BYTES
     }
 }
 

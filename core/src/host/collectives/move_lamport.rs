@@ -7,9 +7,9 @@ use crate::host::progress::{Pending, Step};
 
 /// The word of data for which the empty word would stand.
 const MARKED: u32 = u32::MAX;
-/// Vectors of data in a row, and words of a row with its marks.
-const ROW_VECTORS: u64 = LAMPORT_ROW_DATA_BYTES / VECTOR;
-const ROW_WORDS: u64 = LAMPORT_ROW_BYTES / 4;
+/// Vectors of data in a line, and words of a line with its marks.
+const LINE_VECTORS: u64 = LAMPORT_LINE_DATA_BYTES / VECTOR;
+const LINE_WORDS: u64 = LAMPORT_LINE_BYTES / 4;
 
 /// Checks that all numbers are in range.
 ///
@@ -60,14 +60,14 @@ impl<'a> Call<'a> {
 
     /// Returns a word of what goes to a member: data, or the complement of marks.
     fn sent(&self, member: u32, index: u64) -> u32 {
-        let (row, place) = (index / ROW_WORDS, index % ROW_WORDS);
+        let (line, place) = (index / LINE_WORDS, index % LINE_WORDS);
         let (thread, word) = (place / WORDS, place % WORDS);
-        let at = |thread| (row * ROW_VECTORS + thread) * WORDS + word;
-        if thread < ROW_VECTORS {
+        let at = |thread| (line * LINE_VECTORS + thread) * WORDS + word;
+        if thread < LINE_VECTORS {
             return self.source(member, at(thread));
         }
-        let marked = (0..ROW_VECTORS).filter(|&thread| self.source(member, at(thread)) == MARKED);
-        !marked.fold(1 << ROW_VECTORS, |marks, thread| marks | 1 << thread)
+        let marked = (0..LINE_VECTORS).filter(|&thread| self.source(member, at(thread)) == MARKED);
+        !marked.fold(1 << LINE_VECTORS, |marks, thread| marks | 1 << thread)
     }
 
     /// Stores all members' messages, and empties their places.
@@ -77,9 +77,9 @@ impl<'a> Call<'a> {
         for member in self.inboxes.members.peers() {
             for index in 0..bytes.div_ceil(4) {
                 let (vector, word) = (index / WORDS, index % WORDS);
-                let (row, thread) = (vector / ROW_VECTORS, vector % ROW_VECTORS);
-                let at = |thread: u64| row * ROW_WORDS + thread * WORDS + word;
-                let marks = !self.inboxes.arrived(member, buffer, at(ROW_VECTORS));
+                let (line, thread) = (vector / LINE_VECTORS, vector % LINE_VECTORS);
+                let at = |thread: u64| line * LINE_WORDS + thread * WORDS + word;
+                let marks = !self.inboxes.arrived(member, buffer, at(LINE_VECTORS));
                 let data = match marks >> thread & 1 {
                     0 => self.inboxes.arrived(member, buffer, at(thread)),
                     _ => MARKED,
