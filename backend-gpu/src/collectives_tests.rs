@@ -97,7 +97,7 @@ fn a_move_between_two_takes_the_kernel_whose_threads_have_room_for_data_and_mark
         (264, 288),
     ] {
         let grid = geometry(blocks, threads);
-        // A row of 32 threads has one of marks.
+        // A line of 32 threads has one of marks.
         let round = u64::from(blocks * threads / 32 * 31 * 16);
         let size = |bytes| size_of_move(&moves(2, bytes, 0), &grid);
         let case = format!("{blocks} blocks of {threads} threads");

@@ -449,7 +449,7 @@ fn launches_in_lamport_packets_cover_a_message_in_whole_vectors() {
 proptest! {
     #[test]
     fn launches_in_lamport_packets_carry_each_byte_once_and_fit_into_parts_of_any_size(
-        // Parts are multiples of 128 bytes, and rows of a move of 512.
+        // Parts are multiples of 128 bytes, and a move's lines have 512.
         part in (4u32..400).prop_map(|units| units * 128),
         bytes in 1u64..400_000,
         moves in any::<bool>(),

@@ -103,8 +103,8 @@ fn what_a_part_cannot_hold_takes_several_launches() {
 }
 
 /// Bytes of a part that takes several launches and is no multiple of 16, so that every part but the first starts at an odd
-/// address.
-const ODD: usize = 3 * (512 << 10) + 1001;
+/// address. Symmetric buffers at such addresses have 1 MiB at most.
+const ODD: usize = (1 << 20) - 23;
 
 /// Returns what a rank sends in an all-to-all of such parts.
 fn odd_parts(rank: usize, world: usize) -> Vec<u8> {
@@ -113,24 +113,47 @@ fn odd_parts(rank: usize, world: usize) -> Vec<u8> {
     bytes.take(world * ODD).collect()
 }
 
-/// Returns what arrives at a rank.
-fn odd_parts_at(rank: usize, world: usize) -> Vec<u8> {
+/// Returns what arrives at a rank, between `before` bytes and one that stay.
+fn odd_parts_at(rank: usize, world: usize, before: usize) -> Vec<u8> {
     let parts = (0..world).map(|member| odd_parts(member, world)[rank * ODD..][..ODD].to_vec());
-    parts.collect::<Vec<_>>().concat()
+    [
+        vec![0xee; before],
+        parts.collect::<Vec<_>>().concat(),
+        vec![0xee],
+    ]
+    .concat()
 }
 
-/// Only memory that only its rank knows takes several launches from any address; it lies elsewhere on each rank.
 fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
     let options = CollectiveOptions::new().algorithm(Algorithm::Lamport);
     let bytes = world * ODD;
-    let operation = CollectiveOperation::AllToAll;
-    let mut call = CollectiveCall::new(operation, bytes as u64, ElementType::U8);
-    call.own_memory = true;
-    let choice = communicator.explain_call(&call, &options)?;
-    assert_eq!(choice.algorithm(), Algorithm::Lamport);
+    for own_memory in [false, true] {
+        let operation = CollectiveOperation::AllToAll;
+        let mut call = CollectiveCall::new(operation, bytes as u64, ElementType::U8);
+        (call.own_memory, call.aligned) = (own_memory, false);
+        let choice = communicator.explain_call(&call, &options)?;
+        assert_eq!(choice.algorithm(), Algorithm::Lamport, "{own_memory}");
+    }
 
+    let source = communicator.allocate::<u8>(&[1 + bytes])?;
+    let destination = communicator.allocate::<u8>(&[2 + bytes + 1])?;
+    source.write(&stream, 1, &odd_parts(rank, world))?;
+    destination.write(&stream, 0, &vec![0xee; 2 + bytes + 1])?;
+    let (to, from) = (
+        destination.slice(2..2 + bytes)?,
+        source.slice(1..1 + bytes)?,
+    );
+    stream.with(&options).all_to_all(to, from)?;
+    let mut seen = vec![0; 2 + bytes + 1];
+    destination.read(&stream, 0, &mut seen)?;
+    assert!(
+        seen == odd_parts_at(rank, world, 2),
+        "buffers, {rank} of {world}"
+    );
+
+    // Memory that only its rank knows lies elsewhere on each.
     let (before, after) = (1 + 2 * rank, 3);
     let given = [vec![0; before], odd_parts(rank, world)].concat();
     let mut seen = vec![0xee; after + bytes + 1];
@@ -144,9 +167,10 @@ fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
     };
     stream.with(&options).all_to_all(to, from)?;
     stream.synchronize()?;
-    let around = (vec![0xee; after], vec![0xee]);
-    let arrived = [around.0, odd_parts_at(rank, world), around.1].concat();
-    assert!(seen == arrived, "rank {rank} of {world}");
+    assert!(
+        seen == odd_parts_at(rank, world, after),
+        "own memory, {rank} of {world}"
+    );
     stream.barrier()
 }
 
