@@ -60,7 +60,7 @@ impl Gpu for CudaBackend {
         unsafe { self.launch_packed(kernel.function, &geometry, argument, bytes, on) }
     }
 
-    fn alone(kernel: Kernel) -> Kernel {
+    fn launched_plainly(kernel: Kernel) -> Kernel {
         Kernel {
             beside: false,
             ..kernel

@@ -507,7 +507,7 @@ unsafe fn launch_waiting<G: Gpu, T>(
     }
     let grid = Grid::new(blocks, threads);
     let kernel = match call.group.dependents {
-        DependentsCode::NEVER => G::alone(call.kernel.kernel),
+        DependentsCode::NEVER => G::launched_plainly(call.kernel.kernel),
         _ => call.kernel.kernel,
     };
     // SAFETY: the caller upholds this function's safety contract, which is the callee's.
@@ -527,3 +527,7 @@ fn resident_blocks<G: Gpu>(
         Ok(each * gpu.state().description.compute_units)
     })
 }
+
+#[cfg(test)]
+#[path = "collectives_tests.rs"]
+mod tests;

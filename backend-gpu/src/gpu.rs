@@ -36,8 +36,9 @@ pub trait Gpu: Device + Multicast + Current {
         bytes: usize,
         on: RawStream,
     ) -> CallResult<()>;
-    /// Returns the kernel such that [`Gpu::launch_kernel`] starts it after the end of the one before it.
-    fn alone(kernel: Self::Kernel) -> Self::Kernel;
+    /// Returns the kernel without programmatic dependent launch: [`Gpu::launch_kernel`] starts it after the end of the
+    /// stream's previous kernel.
+    fn launched_plainly(kernel: Self::Kernel) -> Self::Kernel;
     /// Returns the most blocks of `threads` threads that are resident on one SM or compute unit at once; 0 if
     /// the kernel was compiled for fewer threads. `threads` is a multiple of [`Gpu::WARP`]. Device current.
     fn blocks_per_unit(&self, kernel: Self::Kernel, threads: u32) -> CallResult<u32>;

@@ -47,7 +47,7 @@ impl Gpu for HipBackend {
     }
 
     // Every kernel is.
-    fn alone(kernel: Kernel) -> Kernel {
+    fn launched_plainly(kernel: Kernel) -> Kernel {
         kernel
     }
 

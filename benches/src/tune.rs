@@ -26,7 +26,7 @@ use crate::report::{Collective, Placement, Time};
 use candidates::{Candidate, Features, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem::backend::abi::{CollectiveRow, ReduceLamportArguments, ReduceOpCode};
+use symmem::backend::abi::CollectiveRow;
 use symmem::tuning::Row;
 use symmem::{Algorithm, Communicator, Error, MulticastSupport, Provider};
 
@@ -97,11 +97,7 @@ fn tune(
         present: Features {
             vendor: no_vendor_here(communicator.open_nccl(false).map_err(Into::into))?.is_ok(),
             multicast: has_switch && session.is_in_multicast(),
-            lamport: !is_by_caller(communicator)
-                && ReduceLamportArguments::can_carry(
-                    session.element.kind.into(),
-                    ReduceOpCode::SUM,
-                ),
+            lamport: !is_by_caller(communicator),
         },
         session,
     };
@@ -139,6 +135,7 @@ struct Run<'a> {
     session: Session<'a>,
     rounds: u32,
     by_caller: bool,
+    /// For every operation and element type; see [`Features::of`].
     present: Features,
 }
 
@@ -154,8 +151,9 @@ impl Run<'_> {
         let Some(shape) = Shape::new(collective, bytes, self.session.element.size, world) else {
             return Ok(None);
         };
+        let present = self.present.of(collective, self.session.element.kind);
         let mut tried: Vec<(Candidate, f64)> = Vec::new();
-        for candidate in candidates(collective, bytes, self.by_caller, self.present) {
+        for candidate in candidates(collective, bytes, self.by_caller, present) {
             let call = call(shape, candidate, placement(&candidate));
             let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
             if !self.goes(&call)? {
@@ -163,7 +161,7 @@ impl Run<'_> {
                 continue;
             }
             let candidate = self.with_grid(candidate, &call)?;
-            let limit = HOPELESS * least_to_beat(&candidate, &tried, self.present);
+            let limit = HOPELESS * least_to_beat(&candidate, &tried, present);
             if let Some(ns) = self.time(&call, TRIAL_NS, limit)? {
                 tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
                 tried.push((candidate, ns));
@@ -181,17 +179,14 @@ impl Run<'_> {
         // Also the previous size's choice, and something for each placement that works without multicast, NCCL
         // and RCCL.
         let known = before.filter(|before| all.contains(before));
-        for candidate in known
-            .into_iter()
-            .chain(needed(all, self.present, in_place)?)
-        {
+        for candidate in known.into_iter().chain(needed(all, present, in_place)?) {
             if !finalists.contains(&candidate) {
                 finalists.push(candidate);
             }
         }
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
-        let candidates = needed(ranked(&finalists, &times, before), self.present, in_place)?;
+        let candidates = needed(ranked(&finalists, &times, before), present, in_place)?;
         if let Some(best) = candidates.first() {
             let (collective, algorithm) = (collective.name(), best.algorithm.name());
             tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");

@@ -3,8 +3,9 @@
 // ThreadSanitizer. Ranks are host threads that launch grids. A seed determines grid, sizes, alignments, types and
 // schedule.
 //
-// Verified to fail without any wait of a pushed reduction or of a move in pieces, without the block barrier at the end of a use of packets,
-// and without clearing packets when flags wrap.
+// Verified to fail without any wait of a pushed reduction or of a move in pieces, if a pushed reduction stores at its peers
+// before they have entered the call, without the block barrier at the end of a use of packets, and without clearing packets
+// when flags wrap.
 #include "../entries/collective.h"
 #include "numbers.h"
 #include "pieces.h"
@@ -239,7 +240,9 @@ void reduces_between_barriers(World& world, Random& random) {
 }
 
 // Pushed reductions: each rank reduces a share, for all ranks (in place or not), for itself, or for a root. Several
-// calls with different grids, through which each rank goes at its own speed.
+// calls with different grids, through which each rank goes at its own speed. Before each call, and a random time after
+// the peers may have begun theirs, a rank overwrites its destination: a result that came before the rank had entered the
+// call would be lost, and a race for ThreadSanitizer.
 void reduces_by_pushing(World& world, Random& random) {
   const PlainType* const pushed[] = {&types[8], &types[9], &types[10]};
   Reduction reduction(world, random, *pushed[up_to(random, 2)]);
@@ -255,8 +258,13 @@ void reduces_by_pushing(World& world, Random& random) {
   for (uint32 left = in_place ? 0 : up_to(random, 2), done = 0; done <= left; ++done) {
     grids.push_back({1 + up_to(random, 1), 2 * arch::warp_size * (1 + up_to(random, 1)) + up_to(random, 2)});
   }
+  std::vector<uint32> delays;  // in microseconds, per call and rank
+  for (size_t call = 0; call < grids.size() * world.ranks; ++call) delays.push_back(up_to(random, 3) == 0 ? up_to(random, 2000) : 0);
+  // In place, the input itself arrives late.
+  const std::vector<Buffer> late = outputs;
   std::vector<std::thread> running;
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    if (in_place) std::fill(outputs[rank].memory.begin(), outputs[rank].memory.end(), 0x5A);
     running.emplace_back([&, rank] {
       ReducePushArguments arguments = world.push(rank);
       const uint64 begin = reduction.begins[rank] * reduction.plain.bytes;
@@ -271,7 +279,11 @@ void reduces_by_pushing(World& world, Random& random) {
         const bool stores = kind == 0 || member == (kind == 1 ? rank : root);
         if (stores) arguments.reduce.destinations[member] = outputs[member].at(begin);
       }
-      for (const Grid& grid : grids) arch::launch(grid.blocks, grid.threads, 0, [&] { reduction.plain.pushed(arguments); });
+      for (size_t call = 0; call < grids.size(); ++call) {
+        std::this_thread::sleep_for(std::chrono::microseconds(delays[call * world.ranks + rank]));
+        std::copy(late[rank].memory.begin(), late[rank].memory.end(), outputs[rank].memory.begin());
+        arch::launch(grids[call].blocks, grids[call].threads, 0, [&] { reduction.plain.pushed(arguments); });
+      }
     });
   }
   for (auto& thread : running) thread.join();

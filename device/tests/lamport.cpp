@@ -9,6 +9,7 @@
 #include "../entries/collective.h"
 #include "../entries/reduce_lamport.h"
 #include <optional>
+#include <variant>
 
 #include "world.h"
 
@@ -37,6 +38,13 @@ LamportPair pair_of(const ReduceLamportArguments& arguments) {
   if (arguments.group.world != 2) return {};
   const uint32 rank = arguments.group.rank, peer = 1 - rank;
   return {arguments.sources[rank], arguments.sources[peer], arguments.inboxes[rank], arguments.inboxes[peer]};
+}
+
+MoveLamportPair pair_of(const MoveLamportArguments& arguments) {
+  if (arguments.group.world != 2) return {};
+  const uint32 rank = arguments.group.rank, peer = 1 - rank;
+  return {arguments.sources[peer], arguments.destinations[peer], arguments.sources[rank],
+          arguments.destinations[rank], arguments.inboxes[rank], arguments.inboxes[peer]};
 }
 
 // The inboxes of all ranks.
@@ -216,11 +224,7 @@ struct Move {
       arguments.destinations[member] = destination(rank).at(member * bytes);
     }
     arguments.bytes = bytes;
-    if (world.ranks == 2) {
-      const uint32 peer = 1 - rank;
-      arguments.pair = {arguments.sources[peer], arguments.destinations[peer], arguments.sources[rank],
-                        arguments.destinations[rank], arguments.inboxes[rank], arguments.inboxes[peer]};
-    }
+    arguments.pair = pair_of(arguments);
     const MoveKernel call = kernel(arguments, static_cast<uint64>(blocks) * threads, dice);
     arch::launch(blocks, threads, 0, [&] { call(arguments); });
   }
@@ -285,63 +289,132 @@ void calls(uint32 seed, uint32 ranks) {
   arch::schedule() = 0;
 }
 
-// Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
-void waits_end() {
-  const Kernel all[] = {symmem_reduce_lamport_f32, symmem_reduce_lamport_few_f32, symmem_reduce_lamport_pair1_f32};
-  for (int kernel = 0; kernel < 3; ++kernel) {
-    for (const bool aborts : {false, true}) {
-      World world(kernel == 2 ? 2 : 3, 2, 2, 3 * 2 * 16, 4);
-      if (!aborts) world.deadline = second / 50;
-      Inboxes inboxes(world.ranks, 64);
-      const Buffer memory(32, 0);
-      ReduceLamportArguments arguments = inboxes.arguments(world, 0);
-      for (uint32 member = 0; member < world.ranks; ++member) arguments.sources[member] = memory.at();
-      arguments.destination = memory.at(16);
-      arguments.count = 4;
+// A kernel, and the memory of a rank that calls it with messages of two lines, or of two vectors for sums.
+struct Waiting {
+  uint32 ranks;
+  std::variant<Kernel, MoveKernel> kernel;
+  uint64 bytes;  // of a message
+
+  explicit Waiting(Kernel kernel, uint32 ranks = 3) : ranks(ranks), kernel(kernel), bytes(2 * 16) {}
+  explicit Waiting(MoveKernel kernel, uint32 ranks = 3) : ranks(ranks), kernel(kernel), bytes(2 * 16 * line_vectors) {}
+
+  uint32 part_bytes() const { return 2 * 16 * arch::line_threads; }
+
+  // Launches the call at one rank, every element of whose messages is `number`, and returns what arrives from each member,
+  // or the sums. Bytes that the kernel does not store are 0xA5.
+  Buffer launch(World& world, Inboxes& inboxes, uint32 rank, float number) const {
+    Buffer input(bytes * ranks, 0), output(bytes * ranks, 0);
+    for (uint64 at = 0; at < input.size(); at += 4) std::memcpy(input.memory.data() + at, &number, 4);
+    if (const Kernel* sum = std::get_if<Kernel>(&kernel)) {
+      auto arguments = inboxes.arguments<ReduceLamportArguments>(world, rank);
+      for (uint32 member = 0; member < ranks; ++member) arguments.sources[member] = input.at();
+      arguments.destination = output.at();
+      arguments.count = bytes / 4;
       arguments.reduce = 1;
       arguments.pair = pair_of(arguments);
+      world.launch(*sum, arguments);
+    } else {
+      auto arguments = inboxes.arguments<MoveLamportArguments>(world, rank);
+      for (uint32 member = 0; member < ranks; ++member) {
+        arguments.sources[member] = input.at(member * bytes);
+        arguments.destinations[member] = output.at(member * bytes);
+      }
+      arguments.bytes = bytes;
+      arguments.pair = pair_of(arguments);
+      world.launch(std::get<MoveKernel>(kernel), arguments);
+    }
+    return output;
+  }
+
+  // Returns the value of a float of what launch() returned.
+  static float at(const Buffer& output, uint64 byte) {
+    float number;
+    std::memcpy(&number, output.memory.data() + byte, 4);
+    return number;
+  }
+
+  bool moves() const { return std::holds_alternative<MoveKernel>(kernel); }
+};
+
+const Waiting all_kernels[] = {Waiting(symmem_reduce_lamport_f32), Waiting(symmem_reduce_lamport_few_f32),
+                               Waiting(symmem_reduce_lamport_pair1_f32, 2), Waiting(symmem_move_lamport),
+                               Waiting(symmem_move_lamport_few), Waiting(symmem_move_lamport_pair1, 2),
+                               Waiting(symmem_move_lamport_pair4, 2)};
+
+bool has_record(const WaitRecord& record, uint32 peer, uint32 reason) {
+  return record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 && record.peer == peer &&
+         record.expected == 1 && record.seen == 0 && record.reason == reason;
+}
+
+// A block whose threads begin only when another block has given up sends nothing, and the threads of a line must agree on
+// that. A warp looks at once, but threads of the host may be far apart. In a grid of one block none waits before all have
+// begun.
+
+// Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
+void waits_end() {
+  for (const Waiting& waiting : all_kernels) {
+    for (const bool aborts : {false, true}) {
+      World world(waiting.ranks, waiting.moves() ? 1 : 2, 2 * arch::line_threads, waiting.ranks * 2 * 16, 4);
+      if (!aborts) world.deadline = second / 50;
+      Inboxes inboxes(world.ranks, waiting.part_bytes());
       std::thread host([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
       });
-      world.launch(all[kernel], arguments);
+      const Buffer output = waiting.launch(world, inboxes, 0, 1);
       host.join();
-      const WaitRecord& record = world.record;
-      expect(record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 && record.peer == 11 &&
-                 record.expected == 1 && record.seen == 0 && record.reason == (aborts ? 2u : 1u),
-             "a wait for packets ends, and its record tells who waited for whom");
+      expect(has_record(world.record, 11, aborts ? 2 : 1), "a wait for packets ends, and its record tells who waited for whom");
+      // A move copies this rank's own message.
+      const uint64 own = waiting.moves() ? waiting.bytes : 0;
+      same(output, own, std::vector<uint8>(output.size() - own, 0xA5), "what has not come is not stored");
     }
+  }
+}
+
+// The packets of rank 1 have come to rank 0, those of rank 2 never do.
+void the_peer_that_is_missing_is_named() {
+  for (const Waiting& waiting : all_kernels) {
+    if (waiting.ranks != 3) continue;
+    World world(3, 1, 2 * arch::line_threads, 3 * 2 * 16, 4);
+    world.deadline = second / 50;
+    Inboxes inboxes(3, waiting.part_bytes());
+    waiting.launch(world, inboxes, 1, 1);
+    world.record = {};
+    const Buffer output = waiting.launch(world, inboxes, 0, 1);
+    expect(has_record(world.record, 12, 1), "the record names the peer whose packets are missing");
+    const uint64 missing = waiting.moves() ? 2 * waiting.bytes : 0;
+    same(output, missing, std::vector<uint8>(waiting.bytes, 0xA5), "what has not come is not stored");
   }
 }
 
 // A rank that has given up sends no more: else its later packets would overwrite those that a late peer has not read.
 void a_late_peer_gets_what_was_sent_to_it() {
-  World world(2, 1, 4, 2 * 2 * 16, 0);
-  Inboxes inboxes(2, 64);
-  const auto call = [&](uint32 rank, float number, uint64 deadline) {
-    world.deadline = deadline;
-    const std::vector<float> input(4, number);
-    std::vector<float> output(4, -1);
-    ReduceLamportArguments arguments = inboxes.arguments(world, rank);
-    arguments.sources[0] = arguments.sources[1] = address(input.data());
-    arguments.destination = address(output.data());
-    arguments.count = 4;
-    arguments.reduce = 1;
-    world.launch(symmem_reduce_lamport_f32, arguments);
-    return output;
-  };
-  for (int later = 0; later < 4; ++later) call(0, 1.0f + static_cast<float>(later), second / 100);
-  expect(world.record.state == 2, "a rank whose peer does not come gives up");
-  world.record = {};
-  expect(call(1, 10, 60 * second) == std::vector<float>(4, 11) && world.record.state == 0, "a late peer adds what was sent to it");
-  call(1, 10, second / 100);
-  expect(world.record.state == 2, "a late peer waits in vain for what was not sent");
+  for (const Waiting& waiting : all_kernels) {
+    World world(2, 1, 2 * arch::line_threads, 2 * 2 * 16, 0);
+    Inboxes inboxes(2, waiting.part_bytes());
+    Waiting pair = waiting;
+    pair.ranks = 2;
+    const auto call = [&](uint32 rank, float number, uint64 deadline) {
+      world.deadline = deadline;
+      return pair.launch(world, inboxes, rank, number);
+    };
+    for (int later = 0; later < 4; ++later) call(0, 1.0f + static_cast<float>(later), second / 100);
+    expect(world.record.state == 2, "a rank whose peer does not come gives up");
+    world.record = {};
+    const Buffer late = call(1, 10, 60 * second);
+    bool right = world.record.state == 0;
+    for (uint64 at = 0; at < pair.bytes; at += 4) right = right && Waiting::at(late, at) == (pair.moves() ? 1 : 11);
+    expect(right, "a late peer gets what was sent to it");
+    call(1, 10, second / 100);
+    expect(world.record.state == 2, "a late peer waits in vain for what was not sent");
+  }
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   waits_end();
+  the_peer_that_is_missing_is_named();
   a_late_peer_gets_what_was_sent_to_it();
   return run_seeds(count, words, "Lamport packets on the host twin", 8, calls);
 }

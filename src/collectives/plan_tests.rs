@@ -380,6 +380,11 @@ fn memory_that_only_its_rank_knows_is_enough_for_packets_and_pieces() {
 }
 
 fn header() -> Header<'static> {
+    header_with(crate::Dependents::WhenAnswered)
+}
+
+/// Returns a header whose channel has [`DependentsCode::ANSWERED`], as every channel has between calls.
+fn header_with(dependents: crate::Dependents) -> Header<'static> {
     const CHANNEL: &CollectiveGroup = &CollectiveGroup {
         watch: Watch {
             abort: DeviceAddress::NULL,
@@ -402,7 +407,7 @@ fn header() -> Header<'static> {
         channel: CHANNEL,
         operation: CollectiveOperationCode::BARRIER,
         watch: CHANNEL.watch,
-        dependents: crate::Dependents::WhenAnswered,
+        dependents,
     }
 }
 
@@ -415,11 +420,7 @@ fn counted(counts: &[usize]) -> PartLayout<'_> {
 
 #[test]
 fn launches_in_lamport_packets_cover_a_message_in_whole_vectors() {
-    let inboxes = LamportInboxes {
-        addresses: [DeviceAddress::NULL; MAX_RANKS],
-        counters: DeviceAddress::NULL,
-        part_bytes: 1 << 20,
-    };
+    let inboxes = lamport_inboxes(1 << 20);
     let capacity = MoveLamportArguments::capacity(1 << 20);
     for (moves, most) in [(false, 1 << 20), (true, capacity)] {
         for bytes in [1, 17, most, most + 1, 3 * most, 10_000_019] {
@@ -442,5 +443,88 @@ fn launches_in_lamport_packets_cover_a_message_in_whole_vectors() {
                 },
             );
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn launches_in_lamport_packets_carry_each_byte_once_and_fit_into_parts_of_any_size(
+        // Parts are multiples of 128 bytes, and a move's lines have 512.
+        part in (4u32..400).prop_map(|units| units * 128),
+        bytes in 1u64..400_000,
+        moves in any::<bool>(),
+    ) {
+        let inboxes = lamport_inboxes(part);
+        let (part, parts) = (u64::from(part), PartLayout::Equal(bytes));
+        let mut all = Vec::new();
+        with_shapes(CollectiveOperationCode::ALL_TO_ALL, &[0, 1], 0, parts, false, |shape| {
+            all.push(shape.lamport_launches(moves, &inboxes).collect::<Vec<_>>());
+        });
+        prop_assert_eq!(&all[0], &all[1], "members launch alike");
+        let mut end = 0;
+        for &(offset, length) in &all[0] {
+            prop_assert_eq!((offset, offset % 16), (end, 0));
+            let taken = if moves { MoveLamportArguments::taken_bytes(length) } else { length };
+            prop_assert!(length > 0 && taken <= part, "{} of {}: {:?}", bytes, part, all[0]);
+            end = offset + length;
+        }
+        prop_assert_eq!(end, bytes);
+    }
+}
+
+fn lamport_inboxes(part_bytes: u32) -> LamportInboxes {
+    LamportInboxes {
+        addresses: [DeviceAddress::NULL; MAX_RANKS],
+        counters: DeviceAddress::NULL,
+        part_bytes,
+    }
+}
+
+#[test]
+fn the_kernels_of_every_family_are_told_when_dependents_may_start() {
+    use crate::Dependents;
+    use crate::collectives::multicast::{MulticastAddresses, meeting};
+    let (element, sum) = (ElementTypeCode::F32, ReduceOpCode::SUM);
+    let lamport = lamport_inboxes(1 << 20);
+    let reach = MulticastAddresses::default();
+    for (dependents, code) in [
+        (Dependents::WhenAnswered, DependentsCode::ANSWERED),
+        (Dependents::AtEnd, DependentsCode::ENDED),
+        (Dependents::Never, DependentsCode::NEVER),
+    ] {
+        let header = header_with(dependents);
+        let check = |family: &str, group: &CollectiveGroup| {
+            assert_eq!(group.dependents, code, "{family}, {dependents:?}");
+        };
+        let parts = PartLayout::Equal(64);
+        let gathers = CollectiveOperationCode::ALL_GATHER;
+        with_shapes(gathers, &[0, 1], 0, parts, false, |shape| {
+            let moved = shape.move_arguments(&header, AlgorithmCode::PUSH, 0, 0);
+            check("move, swap", &moved.group);
+            check("packets", &shape.packet_arguments(&header).group);
+            check("pieces", &shape.piece_arguments(&header, None).group);
+            let moved = shape.move_lamport_arguments(&header, &lamport, (0, 64));
+            check("move_lamport", &moved.group);
+            assert_eq!(moved.dependents, code, "beside the pair");
+        });
+        let reduces = CollectiveOperationCode::ALL_REDUCE;
+        with_shapes(reduces, &[0, 1], 0, parts, false, |shape| {
+            let reduced = shape.reduce_arguments(&header, AlgorithmCode::TWO_SHOT, element, sum);
+            check("reduce", &reduced.group);
+            let algorithm = AlgorithmCode::PUSH;
+            let pushed = shape.reduce_push_arguments(&header, algorithm, element, sum, None);
+            check("reduce_push", &pushed.reduce.group);
+            let algorithm = AlgorithmCode::PACKETS;
+            let packets = shape.reduce_packet_arguments(&header, algorithm, element, sum);
+            check("reduce_packets", &packets.group);
+            let reduced = shape.reduce_lamport_arguments(&header, element, sum, &lamport, (0, 64));
+            check("reduce_lamport", &reduced.group);
+            assert_eq!(reduced.dependents, code, "beside the pair");
+            let algorithm = AlgorithmCode::MULTICAST;
+            let multicast = shape.multicast_arguments(&header, &reach, algorithm, element, sum);
+            check("multicast", &multicast.group);
+        });
+        let barrier = meeting(&header, DeviceAddress::NULL);
+        check("a barrier by multicast", &barrier.group);
     }
 }

@@ -2,23 +2,31 @@
 
 use crate::backend::abi::DependentsCode;
 
-/// When the kernel that follows a collective on its stream may start beside it, if it was launched as a dependent
-/// (programmatic dependent launch). symmem's kernels are, on devices that can. A dependent waits for the end of this kernel
-/// before it touches memory, so the results are the same; but until then its blocks take room on the device that kernels of
-/// other streams may want.
+/// When the stream's next kernel may start beside a collective's, if it is launched as a dependent (programmatic dependent
+/// launch).
 ///
-/// Devices older than compute capability 9.0, AMD's, and the copy engine start nothing early.
+/// symmem launches its kernels as dependents on NVIDIA devices of compute capability 9.0 and later, if the driver is of
+/// CUDA 12.3 or later. Each waits for the end of the kernel before it, then touches memory, so results do not depend on this
+/// choice. A program that launches its own kernels as dependents must let them wait too (`griddepcontrol.wait`). While a
+/// dependent waits, its blocks take room on the device that kernels of other streams may want.
+///
+/// Kernels of other devices start after the end of the one before. NCCL and RCCL decide for themselves. The choice also does
+/// not reach kernels of one block that signal and wait: the barrier of all ranks without multicast, also around copies by
+/// the copy engine, and the steps between these copies. Nor does it reach the kernel that copies a rank's own part beside
+/// the copy engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dependents {
-    /// Once every peer has answered. The default: it hides the launch of the next kernel, and no peer still needs room here
-    /// that the next kernel could take.
+    /// Once every block of the collective has heard from every peer's block that it waits for. This hides the launch of the
+    /// next kernel. By then the peers' blocks that the collective still needs are running, so the next kernel takes no room
+    /// that they need. Pieces, pushed reductions, sends and receives, and Lamport packets that no small kernel carries hear
+    /// from their peers until they end, and let the next kernel start only then.
     #[default]
     WhenAnswered,
-    /// When the collective's kernel ends. For a stream whose next kernel is large, while another stream's kernels
-    /// should have the room.
+    /// When the collective's kernel ends. For a stream whose next kernel is large, if another stream's kernels should have
+    /// the room.
     AtEnd,
-    /// When the collective's kernel ends; and the collective itself starts after the end of the kernel before it, as after
-    /// plain launches.
+    /// When the collective's kernel ends. The collective itself starts after the end of the kernel before it, and each of
+    /// its kernels after the end of the one before, as after plain launches.
     Never,
 }
 

@@ -29,7 +29,7 @@ pub struct LamportInboxes {
     pub addresses: [DeviceAddress; MAX_RANKS],
     /// This rank's counters.
     pub counters: DeviceAddress,
-    /// Bytes that a member can send to another in one call.
+    /// Bytes that a member can send to another in one launch, marks included.
     pub part_bytes: u32,
 }
 

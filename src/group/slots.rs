@@ -165,7 +165,7 @@ impl Slots {
                 let mut header = CollectiveGroup {
                     watch: Watch::default(),
                     slots: [DeviceAddress::NULL; MAX_RANKS],
-                    // A region is far below 4 GiB: `reserve` bounds it by what the rows ask for.
+                    // At most 128 KiB: see `reserve::packet_bytes`.
                     packet_bytes: layout.packet_bytes as u32,
                     dependents: DependentsCode::ANSWERED,
                     rank: rank as u32,

@@ -2,8 +2,8 @@
 
 use crate::world::world;
 use symmem::{
-    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, ElementType,
-    ReduceOp, Result,
+    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress,
+    ElementType, ReduceOp, Result,
 };
 
 /// On this backend a part of two ranks has 512 KiB. Neither is a multiple of the other, and the last vector is partial.
@@ -94,6 +94,91 @@ fn what_a_part_cannot_hold_takes_several_launches() {
     for ranks in [2, 3] {
         for result in world(ranks, |communicator| {
             moves_and_sums(&communicator)?;
+            communicator.finalize()
+        }) {
+            let leaks = result.expect("every call succeeds");
+            assert!(leaks.is_empty(), "{leaks:?}");
+        }
+    }
+}
+
+/// Bytes of a part that takes several launches and is no multiple of 16, so that every part but the first starts at an odd
+/// address. Symmetric buffers at such addresses have 1 MiB at most.
+const ODD: usize = (1 << 20) - 23;
+
+/// Returns what a rank sends in an all-to-all of such parts.
+fn odd_parts(rank: usize, world: usize) -> Vec<u8> {
+    let bytes = words(rank, world * ODD / 4 + 1).into_iter();
+    let bytes = bytes.flat_map(u32::to_le_bytes);
+    bytes.take(world * ODD).collect()
+}
+
+/// Returns what arrives at a rank, between `before` bytes and one that stay.
+fn odd_parts_at(rank: usize, world: usize, before: usize) -> Vec<u8> {
+    let parts = (0..world).map(|member| odd_parts(member, world)[rank * ODD..][..ODD].to_vec());
+    [
+        vec![0xee; before],
+        parts.collect::<Vec<_>>().concat(),
+        vec![0xee],
+    ]
+    .concat()
+}
+
+fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let stream = communicator.stream()?;
+    let options = CollectiveOptions::new().algorithm(Algorithm::Lamport);
+    let bytes = world * ODD;
+    for own_memory in [false, true] {
+        let operation = CollectiveOperation::AllToAll;
+        let mut call = CollectiveCall::new(operation, bytes as u64, ElementType::U8);
+        (call.own_memory, call.aligned) = (own_memory, false);
+        let choice = communicator.explain_call(&call, &options)?;
+        assert_eq!(choice.algorithm(), Algorithm::Lamport, "{own_memory}");
+    }
+
+    let source = communicator.allocate::<u8>(&[1 + bytes])?;
+    let destination = communicator.allocate::<u8>(&[2 + bytes + 1])?;
+    source.write(&stream, 1, &odd_parts(rank, world))?;
+    destination.write(&stream, 0, &vec![0xee; 2 + bytes + 1])?;
+    let (to, from) = (
+        destination.slice(2..2 + bytes)?,
+        source.slice(1..1 + bytes)?,
+    );
+    stream.with(&options).all_to_all(to, from)?;
+    let mut seen = vec![0; 2 + bytes + 1];
+    destination.read(&stream, 0, &mut seen)?;
+    assert!(
+        seen == odd_parts_at(rank, world, 2),
+        "buffers, {rank} of {world}"
+    );
+
+    // Memory that only its rank knows lies elsewhere on each.
+    let (before, after) = (1 + 2 * rank, 3);
+    let given = [vec![0; before], odd_parts(rank, world)].concat();
+    let mut seen = vec![0xee; after + bytes + 1];
+    let address = |first: *const u8| DeviceAddress(first.expose_provenance() as u64);
+    let from = address(given[before..].as_ptr());
+    let to = address(seen[after..].as_mut_ptr().cast_const());
+    // SAFETY: nothing else touches the vectors until the stream is drained.
+    let (from, to) = unsafe {
+        let from = communicator.device_slice::<u8>(from, bytes)?;
+        (from, communicator.device_slice::<u8>(to, bytes)?)
+    };
+    stream.with(&options).all_to_all(to, from)?;
+    stream.synchronize()?;
+    assert!(
+        seen == odd_parts_at(rank, world, after),
+        "own memory, {rank} of {world}"
+    );
+    stream.barrier()
+}
+
+#[test]
+fn parts_that_take_several_launches_may_begin_and_end_at_any_byte() {
+    for ranks in [2, 3] {
+        for result in world(ranks, |communicator| {
+            moves_odd_parts(&communicator)?;
             communicator.finalize()
         }) {
             let leaks = result.expect("every call succeeds");

@@ -1,6 +1,7 @@
 //! Every operation by every algorithm, out of place and in place, in worlds and groups.
 
 use crate::world::{sum, value, world};
+use std::time::Duration;
 use symmem::{
     Algorithm as A, CollectiveOptions, Collectives, Communicator, Group, ReduceOp, Result, Slice,
     Stream, SymmetricBuffer,
@@ -276,5 +277,40 @@ fn groups_number_their_ranks_anew_and_do_not_disturb_each_other() {
         communicator.finalize().map(drop)
     }) {
         result.expect("every call succeeds");
+    }
+}
+
+/// A result that came before its rank had entered the call would be lost: inputs are the same in every round, so nothing
+/// else would tell that a rank has not been waited for.
+#[test]
+fn a_pushed_all_reduce_gives_a_rank_its_result_only_once_that_rank_has_entered() {
+    const COUNT: usize = 5001;
+    for ranks in [2, 3] {
+        for result in world(ranks, |communicator| {
+            let (rank, world) = (communicator.rank(), communicator.world_size());
+            let stream = communicator.stream()?;
+            let source = communicator.allocate::<i32>(&[COUNT])?;
+            let destination = communicator.allocate::<i32>(&[COUNT])?;
+            let input: Vec<i32> = (0..COUNT).map(|index| value(rank, index)).collect();
+            let expected: Vec<i32> = (0..COUNT).map(|index| sum(world, index)).collect();
+            source.write(&stream, 0, &input)?;
+            stream.barrier()?;
+            let options = CollectiveOptions::new().algorithm(A::Push);
+            // A different rank is late in each round, by up to 6 ms.
+            for round in 0..12 {
+                let late = (rank * 5 + round * 7) % 4 * 2;
+                std::thread::sleep(Duration::from_millis(late as u64));
+                destination.write(&stream, 0, &[POISON; COUNT])?;
+                stream
+                    .with(&options)
+                    .all_reduce(&destination, &source, ReduceOp::Sum)?;
+                let mut seen = [0; COUNT];
+                destination.read(&stream, 0, &mut seen)?;
+                assert!(seen[..] == expected, "rank {rank} in round {round}");
+            }
+            communicator.finalize().map(drop)
+        }) {
+            result.expect("every call succeeds");
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! Calls that are refused, calls that differ between ranks, and ranks that never arrive.
 
-use crate::world::{world, world_with};
+use crate::world::{PATIENCE, world, world_with};
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
-use symmem::{Algorithm as A, CollectiveOptions, Configuration, Error, Provider, ReduceOp, Result};
+use symmem::{
+    Algorithm as A, CollectiveOptions, Configuration, Error, ErrorKind, Provider, ReduceOp, Result,
+};
 
 #[test]
 fn what_cannot_be_served_is_refused_with_what_can() {
@@ -163,4 +166,75 @@ fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
         ),
         "{error}"
     );
+}
+
+/// A move by Lamport packets.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    AllGather,
+    AllToAll,
+}
+
+/// Rank 0 makes moves to which rank 1 comes only after rank 0 has given up. Returns the errors of each rank: of the
+/// moves that were enqueued together, then of each later call.
+fn moves_without_rank_1(first: Move, elements: usize) -> Vec<Vec<Error>> {
+    let short = |configuration: &mut Configuration| {
+        configuration.deadline = Duration::from_millis(300);
+    };
+    // Closed once rank 0 has given up, also by a panic.
+    let (given_up, until_given_up) = mpsc::channel::<()>();
+    let (given_up, until_given_up) = (Mutex::new(Some(given_up)), Mutex::new(until_given_up));
+    world_with(2, short, |communicator| {
+        let stream = communicator.stream().expect("a stream");
+        let source = communicator.allocate::<u8>(&[2 * elements]).expect("room");
+        let destination = communicator.allocate::<u8>(&[2 * elements]).expect("room");
+        let options = CollectiveOptions::new().algorithm(A::Lamport);
+        let calls = stream.with(&options);
+        let part = source.slice(..elements).expect("half");
+        let call = |by: Move| match by {
+            Move::AllGather => calls.all_gather(&destination, part),
+            Move::AllToAll => calls.all_to_all(&destination, &source),
+        };
+        let mut errors = Vec::new();
+        if communicator.rank() == 0 {
+            let closed = given_up.lock().expect("no panic").take();
+            let queued = [first, Move::AllGather, Move::AllToAll];
+            let enqueued = queued.into_iter().try_for_each(call);
+            errors.extend(enqueued.and_then(|()| stream.synchronize()).err());
+            drop(closed);
+        } else {
+            let hear = until_given_up.lock().expect("no panic");
+            let closed = hear.recv_timeout(PATIENCE);
+            assert_eq!(closed, Err(mpsc::RecvTimeoutError::Disconnected));
+        }
+        for by in [Move::AllGather, Move::AllToAll] {
+            errors.extend(call(by).and_then(|()| stream.synchronize()).err());
+        }
+        errors
+    })
+}
+
+#[test]
+fn a_move_by_lamport_packets_whose_peer_does_not_come_names_it_and_so_do_later_calls() {
+    // In one launch, and in several.
+    for elements in [64, 3 << 20] {
+        for first in [Move::AllGather, Move::AllToAll] {
+            let name = match first {
+                Move::AllGather => "all_gather",
+                Move::AllToAll => "all_to_all",
+            };
+            let [here, late] = moves_without_rank_1(first, elements).try_into().unwrap();
+            assert_eq!(here.len(), 3, "every call fails: {here:?}");
+            for error in here {
+                let named =
+                    matches!(error, Error::Timeout { peer: 1, operation, .. } if operation == name);
+                assert!(named, "{first:?} of {elements}: {error}");
+            }
+            assert_eq!(late.len(), 2, "every call fails: {late:?}");
+            for error in late {
+                let known = matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Timeout);
+                assert!(known && error.peer() == Some(0), "{error:?}");
+            }
+        }
+    }
 }

@@ -43,6 +43,7 @@ pub fn role(words: &[&str]) {
     let body = match words[0] {
         "everything" => everything,
         "plain" => plain,
+        "barriers" => barriers,
         "refused" => collectives_tests::refused,
         "timeout" => collectives_tests::timeout,
         other => panic!("no such role: {other}"),
@@ -75,7 +76,18 @@ fn everything(ranks: &mut Ranks) -> CallResult<()> {
 fn plain(ranks: &mut Ranks) -> CallResult<()> {
     ranks.dependents = DependentsCode::NEVER;
     ranks.gathers(0)?;
-    ranks.reduces(ElementTypeCode::F32, 0)
+    ranks.exchanges_parts(0)?;
+    ranks.swaps(0)?;
+    ranks.reduces(ElementTypeCode::F32, 0)?;
+    ranks.reduces_in_packets(ElementTypeCode::F32, 0, 1)?;
+    ranks.sends_round()
+}
+
+/// Kernels of one block, which no caller's choice of dependents reaches.
+fn barriers(ranks: &mut Ranks) -> CallResult<()> {
+    ranks.dependents = DependentsCode::NEVER;
+    ranks.meets()?;
+    ranks.steps()
 }
 
 impl Ranks {
@@ -450,6 +462,31 @@ impl Ranks {
                 let stream = self.streams[rank];
                 // SAFETY: all memory is live until the streams are drained.
                 unsafe { self.world.ranks[rank].signal_step(&target, &wait, stream) }?;
+            }
+        }
+        (0..self.count).try_for_each(|rank| self.world.drain(rank, self.streams[rank]))
+    }
+
+    /// Two barriers of all ranks.
+    fn meets(&self) -> CallResult<()> {
+        const OWN: u64 = WORDS + 4096;
+        for _ in 0..2 {
+            for rank in 0..self.count {
+                let mut barrier = Barrier {
+                    watch: self.watch(rank),
+                    epoch: self.at(rank, rank, OWN + MAX_RANKS as u64 * SIGNAL_STRIDE),
+                    own: self.at(rank, rank, OWN),
+                    peers: [DeviceAddress::NULL; MAX_RANKS],
+                    world: self.count as u32,
+                    slot: 0,
+                };
+                for peer in 0..self.count {
+                    let word = OWN + rank as u64 * SIGNAL_STRIDE;
+                    barrier.peers[peer] = self.at(rank, peer, word);
+                }
+                let stream = self.streams[rank];
+                // SAFETY: all memory is live until the streams are drained.
+                unsafe { self.world.ranks[rank].barrier(&barrier, stream) }?;
             }
         }
         (0..self.count).try_for_each(|rank| self.world.drain(rank, self.streams[rank]))

@@ -214,7 +214,18 @@ fn a_collective_with_no_dependents_is_launched_plainly() {
     outcome.assert_clean();
     let launches = |name: &str| outcome.calls.iter().filter(|call| *call == name).count();
     assert_eq!(launches("cuLaunchKernelEx"), 0);
-    assert!(launches("cuLaunchKernel") >= 4);
+    // Of each rank, a call of each of six families.
+    assert_eq!(launches("cuLaunchKernel"), 12);
+}
+
+#[test]
+fn barriers_of_all_ranks_and_steps_start_beside_their_predecessors_whatever_a_call_says() {
+    let outcome = collectives("barriers 2", &[]);
+    outcome.assert_clean();
+    let launches = |name: &str| outcome.calls.iter().filter(|call| *call == name).count();
+    // Of each rank, two barriers and two steps.
+    assert_eq!(launches("cuLaunchKernelEx"), 8);
+    assert_eq!(launches("cuLaunchKernel"), 0);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::collectives::how::is_multicast;
 use crate::report::Collective;
-use symmem::Algorithm;
-use symmem::backend::abi::{PACKET_BLOCKS, SLOT_BLOCKS};
+use symmem::backend::abi::{PACKET_BLOCKS, ReduceLamportArguments, ReduceOpCode, SLOT_BLOCKS};
+use symmem::{Algorithm, ElementType};
 
 /// Size in bytes from which limited numbers of concurrent copies are tried; below, only all at once.
 const LEAST_IN_STEP: u64 = 256 << 10;
@@ -38,11 +38,21 @@ pub(super) struct Features {
     pub vendor: bool,
     /// Hardware multicast reaches the buffers of a call.
     pub multicast: bool,
-    /// Lamport packets can carry a call: other element types, operators and channels cannot be.
+    /// Lamport packets can carry a call: those on other channels cannot be, nor sums of other element types.
     pub lamport: bool,
 }
 
 impl Features {
+    /// Returns the features that an operation on elements of this type can use. Lamport packets move any type, and add
+    /// some.
+    pub fn of(self, collective: Collective, element: ElementType) -> Self {
+        let adds = ReduceLamportArguments::can_carry(element.into(), ReduceOpCode::SUM);
+        Self {
+            lamport: self.lamport && (adds || !collective.reduces()),
+            ..self
+        }
+    }
+
     /// Returns this set of features and all its subsets.
     pub fn or_less(self) -> impl Iterator<Item = Self> {
         let without = |it: bool| [false, true].into_iter().filter(move |&has| it || !has);
@@ -59,12 +69,13 @@ impl Features {
 }
 
 /// Returns the algorithms of an operation, and the size in bytes up to which each is tried. LL packets move
-/// twice the bytes, and a one-shot all-reduce moves all elements to all ranks.
+/// twice the bytes, and a one-shot all-reduce moves all elements to all ranks. Between two ranks, Lamport packets send as
+/// much in a reduce-scatter of twice the size.
 fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     const MIB: u64 = 1 << 20;
     const ANY: u64 = u64::MAX;
     const PACKETS: (Algorithm, u64) = (Algorithm::Ll, 4 * MIB);
-    const LAMPORT: (Algorithm, u64) = (Algorithm::Lamport, 8 * MIB);
+    const LAMPORT: (Algorithm, u64) = (Algorithm::Lamport, 16 * MIB);
     match collective {
         Collective::AllReduce => &[
             LAMPORT,
@@ -83,7 +94,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::TwoShot, ANY),
         ],
         Collective::ReduceScatter => &[
-            LAMPORT,
+            (Algorithm::Lamport, 32 * MIB),
             PACKETS,
             (Algorithm::OneShot, ANY),
             (Algorithm::Multicast, ANY),
@@ -166,16 +177,18 @@ pub(super) fn candidates(
         } else {
             most
         };
-        for blocks in [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128] {
+        // A block of Lamport packets holds few vectors: one and two blocks on each of an H100's 132 multiprocessors.
+        let many: &[u32] = match algorithm {
+            Algorithm::Lamport => &[132, 264],
+            _ => &[],
+        };
+        let blocks = [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128];
+        for &blocks in blocks.iter().chain(many) {
             if blocks < least.min(most) || blocks > most {
                 continue;
             }
             // Only copies can be limited in concurrency, and small ones end before that matters.
-            let reduces = matches!(
-                collective,
-                Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter
-            );
-            let copies = !reduces
+            let copies = !collective.reduces()
                 && matches!(
                     algorithm,
                     Algorithm::Push | Algorithm::Pull | Algorithm::Swap
@@ -185,9 +198,11 @@ pub(super) fn candidates(
             } else {
                 &[0]
             };
-            // Lamport packets take few threads a block for few bytes, and kernels of at most 512.
+            // Lamport packets take few threads a block for few bytes, and kernels of at most 512. A move has marks beside its
+            // data: 264 blocks of 256 threads hold 4 MiB of elements, those of 288 also the marks of 4 MiB.
             let threads: &[u32] = match algorithm {
-                Algorithm::Lamport => &[64, 128, 256, 512],
+                Algorithm::Lamport if collective.reduces() => &[64, 128, 256, 512],
+                Algorithm::Lamport => &[64, 128, 256, 288, 512],
                 _ => &[256, 512, 1024],
             };
             for &threads in threads {
@@ -225,6 +240,63 @@ mod tests {
             [C::AllReduce, C::AllGather, C::ReduceScatter, C::Broadcast]
         );
         assert!(Collective::ALL.iter().all(|&one| !goes(one, false)));
+    }
+
+    const LAMPORT: Features = Features {
+        vendor: false,
+        multicast: false,
+        lamport: true,
+    };
+
+    /// Returns the grids of Lamport packets that are tried for an operation on elements of a type.
+    fn lamport_grids(collective: Collective, element: ElementType, bytes: u64) -> Vec<(u32, u32)> {
+        let all = candidates(collective, bytes, false, LAMPORT.of(collective, element));
+        let lamport = all
+            .into_iter()
+            .filter(|one| one.algorithm == Algorithm::Lamport);
+        lamport.filter_map(|one| one.grid).collect()
+    }
+
+    #[test]
+    fn lamport_packets_are_tried_for_moves_of_any_type_and_for_the_sums_that_they_carry() {
+        use Collective as C;
+        let tried = |element| {
+            let all = C::ALL.into_iter();
+            let tried = all.filter(|&one| !lamport_grids(one, element, 1 << 20).is_empty());
+            tried.collect::<Vec<_>>()
+        };
+        let floats = [C::AllReduce, C::AllGather, C::ReduceScatter, C::AllToAll];
+        assert_eq!(tried(ElementType::F16), floats);
+        for element in [ElementType::I32, ElementType::U8, ElementType::F64] {
+            assert_eq!(tried(element), [C::AllGather, C::AllToAll], "{element:?}");
+        }
+        let without = Features::default().of(C::AllGather, ElementType::F16);
+        assert!(!without.lamport);
+    }
+
+    #[test]
+    fn lamport_packets_are_tried_up_to_twice_the_largest_row_and_on_every_multiprocessor() {
+        use Collective as C;
+        const MIB: u64 = 1 << 20;
+        for (collective, most) in [
+            (C::AllReduce, 16 * MIB),
+            (C::AllGather, 16 * MIB),
+            (C::AllToAll, 16 * MIB),
+            // Of both shares, of which one is sent.
+            (C::ReduceScatter, 32 * MIB),
+        ] {
+            let grids = |bytes| lamport_grids(collective, ElementType::F16, bytes);
+            for grid in [(132, 512), (264, 256)] {
+                assert!(grids(most).contains(&grid), "{collective:?}: {grid:?}");
+            }
+            assert_eq!(grids(2 * most), [], "{collective:?}");
+            // A warp for each block.
+            assert!(grids(32 << 10).iter().all(|&(blocks, _)| blocks <= 128));
+        }
+        let all = candidates(C::AllReduce, 16 * MIB, false, LAMPORT);
+        let others = all.iter().filter(|one| one.algorithm != Algorithm::Lamport);
+        let mut others = others.filter_map(|one| one.grid);
+        assert!(others.all(|(blocks, _)| blocks <= 128));
     }
 
     #[test]

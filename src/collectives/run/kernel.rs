@@ -128,7 +128,7 @@ pub unsafe fn submit(
     }
 }
 
-/// Returns the inboxes for Lamport packets. The selector picks these packets only if there is room for the call.
+/// Returns the inboxes for Lamport packets. The selector picks these packets only on channels that have some.
 fn lamport_of<'a>(paths: &PeerPaths<'a>, call: &'static str) -> CallResult<&'a LamportInboxes> {
     let why = "the channel has no inbox for Lamport packets";
     let refused = || Failure::new(Status::INVALID_ARGUMENT, call, why);

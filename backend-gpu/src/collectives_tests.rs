@@ -1,0 +1,186 @@
+use super::*;
+use crate::kernels::{Kernels, argument_bytes};
+use std::sync::LazyLock;
+
+const MIB: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+
+/// Kernels that are their own names.
+static KERNELS: LazyLock<Kernels<&'static str>> = LazyLock::new(|| {
+    let names = argument_bytes().into_iter().map(|(name, _)| {
+        let name: &'static str = name.leak();
+        (name, name)
+    });
+    Kernels::new(names.collect()).expect("all kernels")
+});
+
+fn geometry(blocks: u32, threads: u32) -> Geometry {
+    Geometry {
+        blocks: [blocks, 1, 1],
+        threads: [threads, 1, 1],
+        shared_memory: 0,
+    }
+}
+
+fn group(world: u32) -> CollectiveGroup {
+    CollectiveGroup {
+        watch: Watch::default(),
+        slots: [DeviceAddress::NULL; MAX_RANKS],
+        packet_bytes: 0,
+        dependents: DependentsCode::ANSWERED,
+        rank: 0,
+        world,
+        slot: 0,
+        operation: CollectiveOperationCode::ALL_GATHER,
+        members: [0; MAX_RANKS],
+    }
+}
+
+/// A move of `bytes` to each of `world` members, whose addresses are `address`.
+fn moves(world: u32, bytes: u64, address: u64) -> MoveLamportArguments {
+    MoveLamportArguments {
+        group: group(world),
+        inboxes: [DeviceAddress::NULL; MAX_RANKS],
+        sources: [DeviceAddress(address); MAX_RANKS],
+        destinations: [DeviceAddress(address); MAX_RANKS],
+        bytes,
+        counters: DeviceAddress::NULL,
+        part_bytes: 0,
+        dependents: DependentsCode::ANSWERED,
+        pair: MoveLamportPair::default(),
+    }
+}
+
+/// A sum of `count` elements, from `source` to `destination`.
+fn sums(world: u32, count: u64, source: u64, destination: u64) -> ReduceLamportArguments {
+    ReduceLamportArguments {
+        group: group(world),
+        inboxes: [DeviceAddress::NULL; MAX_RANKS],
+        sources: [DeviceAddress(source); MAX_RANKS],
+        destination: DeviceAddress(destination),
+        count,
+        counters: DeviceAddress::NULL,
+        part_bytes: 0,
+        element: ElementTypeCode::F32,
+        reduce: ReduceOpCode::SUM,
+        dependents: DependentsCode::ANSWERED,
+        pair: LamportPair::default(),
+    }
+}
+
+/// Returns what the name of the kernel for a call says of its size.
+#[track_caller]
+fn size_of_move(arguments: &MoveLamportArguments, geometry: &Geometry) -> &'static str {
+    let kernel = row_kernel(&KERNELS.move_lamport, arguments, geometry).kernel;
+    kernel.strip_prefix("symmem_move_lamport").expect("a move")
+}
+
+#[track_caller]
+fn size_of_sum(arguments: &ReduceLamportArguments, geometry: &Geometry) -> &'static str {
+    let kernels = KERNELS.lamport(arguments.element).expect("sums of f32");
+    let kernel = lamport_kernel(kernels, arguments, geometry).kernel;
+    let size = kernel.strip_prefix("symmem_reduce_lamport");
+    let size = size.and_then(|size| size.strip_suffix("_f32"));
+    size.expect("a sum")
+}
+
+/// Grids of NVIDIA's tuning rows, with the data that each thread of a pair takes at most once, twice, and four times.
+#[test]
+fn a_move_between_two_takes_the_kernel_whose_threads_have_room_for_data_and_marks() {
+    for (blocks, threads) in [
+        (2, 64),
+        (20, 64),
+        (34, 64),
+        (67, 128),
+        (67, 512),
+        (264, 256),
+        (264, 288),
+    ] {
+        let grid = geometry(blocks, threads);
+        // A line of 32 threads has one of marks.
+        let round = u64::from(blocks * threads / 32 * 31 * 16);
+        let size = |bytes| size_of_move(&moves(2, bytes, 0), &grid);
+        let case = format!("{blocks} blocks of {threads} threads");
+        assert_eq!(size(16), "_pair1", "{case}");
+        for (within, beyond, rounds) in [
+            ("_pair1", "_pair2", 1),
+            ("_pair2", "_pair4", 2),
+            ("_pair4", "", 4),
+        ] {
+            assert_eq!(size(rounds * round), within, "{case}");
+            assert_eq!(size(rounds * round + 16), beyond, "{case}");
+        }
+        // Three rounds take the kernel for four.
+        assert_eq!(size(3 * round), "_pair4", "{case}");
+    }
+    // 4 MiB of data and its marks are just more than four vectors for each of 264 blocks of 256 threads.
+    let size = |threads| size_of_move(&moves(2, 4 * MIB, 0), &geometry(264, threads));
+    assert_eq!((size(256), size(288)), ("", "_pair4"));
+}
+
+#[test]
+fn a_move_among_more_takes_the_small_kernel_for_one_vector_a_thread_and_up_to_eight_members() {
+    let grid = geometry(17, 64);
+    let round = 17 * 64 / 32 * 31 * 16;
+    for (world, bytes, expected) in [
+        (3, round, "_few"),
+        (3, round + 16, ""),
+        (8, round, "_few"),
+        (9, round, ""),
+        (9, 16, ""),
+    ] {
+        let size = size_of_move(&moves(world, bytes, 0), &grid);
+        assert_eq!(size, expected, "{bytes} bytes among {world}");
+    }
+}
+
+#[test]
+fn a_sum_between_two_takes_the_kernel_whose_threads_have_room_for_its_vectors() {
+    for (blocks, threads) in [(1, 64), (64, 64), (32, 512), (128, 512), (264, 256)] {
+        let grid = geometry(blocks, threads);
+        // Elements of f32.
+        let round = u64::from(blocks * threads * 4);
+        let size = |count| size_of_sum(&sums(2, count, 0, 0), &grid);
+        let case = format!("{blocks} blocks of {threads} threads");
+        for (within, beyond, rounds) in [
+            ("_pair1", "_pair2", 1),
+            ("_pair2", "_pair4", 2),
+            ("_pair4", "", 4),
+        ] {
+            assert_eq!(size(rounds * round), within, "{case}");
+            assert_eq!(size(rounds * round + 4), beyond, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_sum_among_more_takes_the_small_kernel_if_all_members_reduce_the_same_elements() {
+    let grid = geometry(64, 64);
+    let count = 64 * KIB / 4;
+    for world in [3, 8, 72] {
+        let all = sums(world, count, 32, 16);
+        assert_eq!(size_of_sum(&all, &grid), "_few", "{world}");
+        let more = sums(world, count + 4, 32, 16);
+        assert_eq!(size_of_sum(&more, &grid), "", "{world}");
+        let mut shares = all;
+        shares.sources[1] = DeviceAddress(32 + 64 * KIB);
+        assert_eq!(size_of_sum(&shares, &grid), "", "{world}");
+    }
+}
+
+#[test]
+fn what_is_not_whole_and_aligned_takes_the_kernel_for_every_call() {
+    let grid = geometry(64, 512);
+    for world in [2, 4] {
+        assert_ne!(size_of_move(&moves(world, 1024, 16), &grid), "");
+        assert_eq!(size_of_move(&moves(world, 1025, 16), &grid), "");
+        assert_eq!(size_of_move(&moves(world, 1024, 8), &grid), "");
+        let mut to_odd = moves(world, 1024, 16);
+        to_odd.destinations[world as usize - 1] = DeviceAddress(17);
+        assert_eq!(size_of_move(&to_odd, &grid), "");
+        assert_ne!(size_of_sum(&sums(world, 1024, 16, 16), &grid), "");
+        assert_eq!(size_of_sum(&sums(world, 1025, 16, 16), &grid), "");
+        assert_eq!(size_of_sum(&sums(world, 1024, 20, 16), &grid), "");
+        assert_eq!(size_of_sum(&sums(world, 1024, 16, 20), &grid), "");
+    }
+}
