@@ -169,7 +169,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
         let kernels = &self.state().kernels.move_lamport;
         let call = WaitingLaunch {
             call: "collective_move_lamport",
-            kernel: row_kernel(kernels, arguments, geometry),
+            kernel: move_lamport_kernel(kernels, arguments, geometry),
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -416,7 +416,7 @@ fn lamport_kernel<'a, K: Copy>(
 }
 
 /// Returns the smallest kernel for a move in Lamport packets.
-fn row_kernel<'a, K: Copy>(
+fn move_lamport_kernel<'a, K: Copy>(
     kernels: &'a KernelsBySize<K>,
     arguments: &MoveLamportArguments,
     geometry: &Geometry,

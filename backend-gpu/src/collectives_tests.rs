@@ -71,7 +71,7 @@ fn sums(world: u32, count: u64, source: u64, destination: u64) -> ReduceLamportA
 /// Returns what the name of the kernel for a call says of its size.
 #[track_caller]
 fn size_of_move(arguments: &MoveLamportArguments, geometry: &Geometry) -> &'static str {
-    let kernel = row_kernel(&KERNELS.move_lamport, arguments, geometry).kernel;
+    let kernel = move_lamport_kernel(&KERNELS.move_lamport, arguments, geometry).kernel;
     kernel.strip_prefix("symmem_move_lamport").expect("a move")
 }
 

@@ -96,8 +96,8 @@ const MULTICAST_SMALL: &[CollectiveRow] =
     &[row(128 * KIB, AlgorithmCode::MULTICAST_ONE_SHOT, 16, 512)];
 
 /// Sums and averages of floating-point types. Geometries of a sketch with the same kernels (`benches/NOTES.md`, 23
-/// November 2026): one vector of 16 bytes a thread up to 1 MiB, two at 2 MiB, four at 4 MiB; and two launches above
-/// (`2026-11-25-move-lamport-2xh100.json`).
+/// November 2026): one vector of 16 bytes a thread up to 1 MiB, two at 2 MiB, four at 4 MiB
+/// (`2026-11-26-lamport-2xh200.json`); and two launches above (`2026-11-25-move-lamport-2xh100.json`).
 const TWO_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 1, 64),
     row(2 * KIB, AlgorithmCode::LAMPORT, 2, 64),
@@ -108,7 +108,7 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
     row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
     row(128 * KIB, AlgorithmCode::LAMPORT, 64, 128),
     row(256 * KIB, AlgorithmCode::LAMPORT, 32, 512),
-    row(MIB, AlgorithmCode::LAMPORT, 64, 512),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 64, 512),
     row(2 * MIB, AlgorithmCode::LAMPORT, 128, 512),
     row(8 * MIB, AlgorithmCode::LAMPORT, 264, 256),
 ];

@@ -383,7 +383,7 @@ macro_rules! rows {
                 parameters: parameter!(MoveLamportArguments),
                 waits: true,
                 ranges: lamport::move_ranges,
-                run: lamport::move_rows,
+                run: lamport::move_any,
             },
         )*]
     };

@@ -101,7 +101,7 @@ pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
     ranges
 }
 
-pub(super) fn move_rows(launch: &Launch, runner: &Runner) -> Result {
+pub(super) fn move_any(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: MoveLamportArguments = launch.arguments();
     check_grid(launch, SLOT_BLOCKS);
     let world = members(&arguments.group)?;
