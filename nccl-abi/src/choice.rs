@@ -35,15 +35,15 @@ fn most_in_pieces(kind: Kind, world: usize) -> u64 {
     }
 }
 
-/// Most bytes of a rank in a sum of an 8-bit type by Lamport packets, whose kernel for all calls takes longer than for wider
-/// types: 21 us for 4 MiB between two H200s, 42 for 8 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed
-/// on these types; it takes 31 and 45 for as many bytes of bf16.
+/// Most bytes of a rank in a sum of an 8-bit type, for which Lamport packets have the kernel for all calls only: 21 us for
+/// 4 MiB between two H200s, 42 for 8 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed on these types;
+/// it takes 31 and 45 for as many bytes of bf16.
 const MOST_OF_NARROW_SUM: u64 = 4 << 20;
 
-/// Returns whether symmem does a call for which the selector picks Lamport packets; `bytes` are a rank's.
-fn by_lamport(kind: Kind, element_bytes: usize, bytes: u64) -> bool {
-    let sums = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
-    !sums || element_bytes > 1 || bytes <= MOST_OF_NARROW_SUM
+/// Returns whether a call is a large sum of an 8-bit type; `bytes` are a rank's.
+fn is_large_narrow_sum(kind: Kind, element_bytes: usize, bytes: u64) -> bool {
+    let sums = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
+    sums && element_bytes == 1 && bytes > MOST_OF_NARROW_SUM
 }
 
 /// Choices kept at most. A program that makes calls of more sizes pays for a new choice now and then.
@@ -102,6 +102,9 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     if let Some(most) = agreed.most_bytes {
         return Some(bytes <= most);
     }
+    if is_large_narrow_sum(call.kind, size, bytes / parts as u64) {
+        return Some(false);
+    }
     let question = CollectiveCall {
         reduce: operator,
         own_memory: true,
@@ -110,7 +113,7 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     let options = CollectiveOptions::new().provider(Provider::Symmem);
     let choice = communicator.explain_call(&question, &options).ok()?;
     Some(match choice.algorithm() {
-        Algorithm::Lamport => by_lamport(call.kind, size, bytes / parts as u64),
+        Algorithm::Lamport => true,
         Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
         Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
         _ => false,
@@ -154,11 +157,11 @@ mod tests {
 
     #[test]
     fn large_sums_of_8_bit_types_are_nccls() {
-        assert!(by_lamport(Kind::AllReduce, 1, 4 << 20));
-        assert!(!by_lamport(Kind::AllReduce, 1, (4 << 20) + 16));
-        assert!(!by_lamport(Kind::ReduceScatter, 1, 8 << 20));
-        assert!(by_lamport(Kind::AllReduce, 2, 32 << 20));
-        assert!(by_lamport(Kind::AllGather, 1, 8 << 20));
+        assert!(!is_large_narrow_sum(Kind::AllReduce, 1, 4 << 20));
+        assert!(is_large_narrow_sum(Kind::AllReduce, 1, (4 << 20) + 16));
+        assert!(is_large_narrow_sum(Kind::ReduceScatter, 1, 8 << 20));
+        assert!(!is_large_narrow_sum(Kind::AllReduce, 2, 32 << 20));
+        assert!(!is_large_narrow_sum(Kind::AllGather, 1, 8 << 20));
     }
 
     #[test]
