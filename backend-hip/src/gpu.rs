@@ -46,7 +46,7 @@ impl Gpu for HipBackend {
         unsafe { self.launch_own(kernel.function(), grid, argument, stream) }
     }
 
-    // Every kernel is.
+    // HIP has no programmatic dependent launch.
     fn launched_plainly(kernel: Kernel) -> Kernel {
         kernel
     }

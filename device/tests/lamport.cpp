@@ -267,7 +267,7 @@ void calls(uint32 seed, uint32 ranks) {
   Random random(seed * 100 + ranks);
   arch::schedule() = seed;
   World world(ranks, 1, 1, ranks * 2 * 16, 0);
-  // At least a row of a move.
+  // At least a line of a move.
   Inboxes inboxes(ranks, 16 * (arch::line_threads + up_to(random, 19)));
   std::vector<Either> calls;
   std::vector<uint32> dice;
@@ -346,14 +346,14 @@ bool has_record(const WaitRecord& record, uint32 peer, uint32 reason) {
          record.expected == 1 && record.seen == 0 && record.reason == reason;
 }
 
-// A block whose threads begin only when another block has given up sends nothing. The threads of a line must agree on that,
-// and threads of the host may be far apart.
+// Grids of one block: a block whose threads begin only when another has given up sends nothing, and threads of the host may
+// be far apart.
 
 // Only rank 0 calls: it must leave at the deadline, or when the host has aborted.
 void waits_end() {
   for (const Waiting& waiting : all_kernels) {
     for (const bool aborts : {false, true}) {
-      World world(waiting.ranks, 2, arch::line_threads, waiting.ranks * 2 * 16, 4);
+      World world(waiting.ranks, 1, 2 * arch::line_threads, waiting.ranks * 2 * 16, 4);
       if (!aborts) world.deadline = second / 50;
       Inboxes inboxes(world.ranks, waiting.part_bytes());
       std::thread host([&] {
@@ -374,7 +374,7 @@ void waits_end() {
 void the_peer_that_is_missing_is_named() {
   for (const Waiting& waiting : all_kernels) {
     if (waiting.ranks != 3) continue;
-    World world(3, 2, arch::line_threads, 3 * 2 * 16, 4);
+    World world(3, 1, 2 * arch::line_threads, 3 * 2 * 16, 4);
     world.deadline = second / 50;
     Inboxes inboxes(3, waiting.part_bytes());
     waiting.launch(world, inboxes, 1, 1);
@@ -389,7 +389,7 @@ void the_peer_that_is_missing_is_named() {
 // A rank that has given up sends no more: else its later packets would overwrite those that a late peer has not read.
 void a_late_peer_gets_what_was_sent_to_it() {
   for (const Waiting& waiting : all_kernels) {
-    World world(2, 2, arch::line_threads, 2 * 2 * 16, 0);
+    World world(2, 1, 2 * arch::line_threads, 2 * 2 * 16, 0);
     Inboxes inboxes(2, waiting.part_bytes());
     Waiting pair = waiting;
     pair.ranks = 2;

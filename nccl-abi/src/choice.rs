@@ -4,7 +4,7 @@ use crate::call::{Call, Kind};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
-use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, Provider};
+use symmem::{Algorithm, CollectiveCall, CollectiveOptions, Communicator, ElementType, Provider};
 
 /// What all ranks of a communicator agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +35,16 @@ fn most_in_pieces(kind: Kind, world: usize) -> u64 {
     }
 }
 
-/// Most bytes of a rank in a sum of an 8-bit type, for which Lamport packets have the kernel for all calls only: 21 us for
-/// 4 MiB between two H200s, 42 for 8 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed on these types;
-/// it takes 31 and 45 for as many bytes of bf16.
-const MOST_OF_NARROW_SUM: u64 = 4 << 20;
+/// Most bytes of a rank in a sum of 8-bit floats, for which Lamport packets have the kernel for all calls only: 42 us for 8 MiB
+/// between two H200s, 85 for 16 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed on these types; it
+/// takes 44 and 70 for as many bytes of bf16.
+const MOST_OF_8_BIT_SUM: u64 = 8 << 20;
 
-/// Returns whether a call is a large sum of an 8-bit type; `bytes` are a rank's.
-fn is_large_narrow_sum(kind: Kind, element_bytes: usize, bytes: u64) -> bool {
-    let sums = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
-    sums && element_bytes == 1 && bytes > MOST_OF_NARROW_SUM
+/// Returns whether a call is a large sum of 8-bit floats; `bytes` are a rank's.
+fn is_large_8_bit_sum(kind: Kind, element: ElementType, bytes: u64) -> bool {
+    let sums = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
+    let narrow = matches!(element, ElementType::F8E4M3 | ElementType::F8E5M2);
+    sums && narrow && bytes > MOST_OF_8_BIT_SUM
 }
 
 /// Choices kept at most. A program that makes calls of more sizes pays for a new choice now and then.
@@ -102,7 +103,7 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     if let Some(most) = agreed.most_bytes {
         return Some(bytes <= most);
     }
-    if is_large_narrow_sum(call.kind, size, bytes / parts as u64) {
+    if is_large_8_bit_sum(call.kind, element, bytes / parts as u64) {
         return Some(false);
     }
     let question = CollectiveCall {
@@ -156,12 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn large_sums_of_8_bit_types_are_nccls() {
-        assert!(!is_large_narrow_sum(Kind::AllReduce, 1, 4 << 20));
-        assert!(is_large_narrow_sum(Kind::AllReduce, 1, (4 << 20) + 16));
-        assert!(is_large_narrow_sum(Kind::ReduceScatter, 1, 8 << 20));
-        assert!(!is_large_narrow_sum(Kind::AllReduce, 2, 32 << 20));
-        assert!(!is_large_narrow_sum(Kind::AllGather, 1, 8 << 20));
+    fn large_sums_of_8_bit_floats_are_nccls() {
+        let f8 = ElementType::F8E5M2;
+        assert!(!is_large_8_bit_sum(Kind::AllReduce, f8, 8 << 20));
+        assert!(is_large_8_bit_sum(Kind::AllReduce, f8, (8 << 20) + 16));
+        assert!(is_large_8_bit_sum(Kind::ReduceScatter, f8, 16 << 20));
+        let others = [ElementType::U8, ElementType::Bf16];
+        assert!(
+            others
+                .iter()
+                .all(|&other| !is_large_8_bit_sum(Kind::AllReduce, other, 32 << 20))
+        );
+        assert!(!is_large_8_bit_sum(Kind::AllGather, f8, 32 << 20));
     }
 
     #[test]

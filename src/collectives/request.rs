@@ -49,13 +49,14 @@ impl<'a> Request<'a> {
             true => [from.offset(), from.offset()],
             false => [to.offset(), from.offset()],
         };
-        let divided = match self.operation {
+        // All parts start there if each but the last has as many bytes.
+        let parted = match self.operation {
             CollectiveOperationCode::ALL_REDUCE
             | CollectiveOperationCode::REDUCE
             | CollectiveOperationCode::BROADCAST => 0,
-            _ => world,
+            _ => world.saturating_sub(1),
         };
-        let parts = (0..divided).map(|member| parts.offset(member));
+        let parts = (0..parted).map(|member| parts.bytes(member));
         let mut all = starts.into_iter().chain(parts);
         all.all(|offset| offset.is_multiple_of(VECTOR))
     }
@@ -171,5 +172,54 @@ impl<'a> Request<'a> {
         }
         debug_assert!(to.is_inside() && from.is_inside());
         Ok((parts, in_place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::abi::DeviceAddress;
+
+    /// Returns whether a call of three ranks out of place starts at vectors, whose ranges do.
+    fn starts(operation: CollectiveOperationCode, parts: &PartLayout<'_>) -> bool {
+        let range = MemoryRange::own(DeviceAddress(256), 480);
+        let request = Request {
+            name: "test",
+            operation,
+            element: ElementTypeCode::U8,
+            element_bytes: 1,
+            reduce: ReduceOpCode::default(),
+            root: 0,
+            counts: None,
+            destination: range,
+            source: range,
+        };
+        request.starts_at_vectors(false, parts, 3)
+    }
+
+    #[test]
+    fn a_call_starts_at_vectors_if_each_members_part_does() {
+        use CollectiveOperationCode as O;
+        for parted in [
+            O::ALL_GATHER,
+            O::REDUCE_SCATTER,
+            O::ALL_TO_ALL,
+            O::GATHER,
+            O::SCATTER,
+        ] {
+            assert!(starts(parted, &PartLayout::Equal(160)));
+            assert!(!starts(parted, &PartLayout::Equal(168)));
+        }
+        for whole in [O::ALL_REDUCE, O::BROADCAST, O::REDUCE] {
+            assert!(starts(whole, &PartLayout::Equal(168)));
+        }
+        let counted = |counts: &'static [usize]| PartLayout::Counted {
+            counts,
+            element_bytes: 1,
+        };
+        // No part starts behind the last.
+        assert!(starts(O::ALL_GATHER_V, &counted(&[16, 0, 7])));
+        assert!(!starts(O::ALL_GATHER_V, &counted(&[16, 7, 9])));
+        assert!(!starts(O::ALL_GATHER_V, &counted(&[7, 16, 16])));
     }
 }

@@ -116,6 +116,7 @@ impl Asked {
             true => self.operation == CollectiveOperationCode::ALL_TO_ALL,
             false => self.in_place,
         };
+        let any_address = aligned || own_memory || !operations::reduces(self.operation);
         let reached = membership.slots.at_all(channel).is_some();
         let query = Query {
             operation: self.operation,
@@ -127,16 +128,16 @@ impl Asked {
             own_memory,
             nccl: library.is_some(),
             multicast: self.in_multicast && !own_memory && reached,
-            push_channels: push_channels(state, membership, channel, aligned || own_memory),
-            lamport_bytes: self.lamport_bytes(membership, channel, aligned),
+            push_channels: push_channels(state, membership, channel, any_address),
+            lamport_bytes: self.lamport_bytes(membership.slots.lamport(channel).is_some(), aligned),
         };
         (query, library)
     }
 
     /// Returns the most bytes that a member may send to another in Lamport packets: what a part cannot hold takes several
-    /// launches. The caller's own memory has pieces for a choice, which take longer in every kernel.
-    fn lamport_bytes(&self, membership: &Membership, channel: u32, aligned: bool) -> u64 {
-        if membership.slots.lamport(channel).is_none() {
+    /// launches. The caller's own memory has pieces for a choice, which took longer wherever they were timed.
+    fn lamport_bytes(&self, has_inbox: bool, aligned: bool) -> u64 {
+        if !has_inbox {
             return 0;
         }
         let sums = operations::reduces(self.operation);
@@ -158,8 +159,7 @@ impl Asked {
     }
 }
 
-/// Returns the number of inbox channels for a pushed reduction; 0 for ranges that do not start at multiples of
-/// 16 bytes.
+/// Returns the number of inbox channels; 0 for reductions of ranges that do not start at multiples of 16 bytes.
 fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
     match aligned {
         true => state
@@ -171,7 +171,7 @@ fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: 
 
 /// Most bytes that a member sends another in Lamport packets by the kernel for all calls: ranges that do not start at
 /// multiples of 16 bytes, and sums of 8-bit types. On two GPUs, algorithms with barriers are faster above
-/// (`benches/results/2026-11-26-lamport-2xh200.json`).
+/// at odd addresses; at multiples of 4, packets still were at twice as many (`benches/results/2026-11-26-lamport-2xh200.json`).
 const MOST_BY_GENERAL_KERNEL: u64 = 1 << 20;
 /// The same for sums of wider types.
 const MOST_SUM_BY_GENERAL_KERNEL: u64 = 4 << 20;
@@ -220,4 +220,42 @@ pub fn choose(
         "collective"
     );
     Ok(choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lamport_bytes(call: CollectiveCall) -> u64 {
+        Asked::from(&call).lamport_bytes(true, call.aligned && !call.own_memory)
+    }
+
+    #[test]
+    fn lamport_packets_are_bounded_where_only_the_general_kernel_serves() {
+        use CollectiveOperation::{AllGather, AllReduce, ReduceScatter};
+        use ElementType::{Bf16, F8E4M3, U8};
+        let call = |operation, element, aligned, own_memory| CollectiveCall {
+            aligned,
+            own_memory,
+            ..CollectiveCall::new(operation, 1 << 20, element)
+        };
+        let bounds = [
+            ((AllReduce, Bf16, true, false), u64::MAX),
+            ((AllReduce, Bf16, false, false), 4 << 20),
+            ((ReduceScatter, F8E4M3, true, false), 1 << 20),
+            ((AllReduce, F8E4M3, false, false), 1 << 20),
+            ((AllGather, U8, true, false), u64::MAX),
+            ((AllGather, Bf16, false, false), 1 << 20),
+            // Members may differ in where their own memory starts.
+            ((AllReduce, F8E4M3, true, true), u64::MAX),
+            ((AllReduce, F8E4M3, false, true), u64::MAX),
+            ((AllGather, Bf16, false, true), u64::MAX),
+        ];
+        for ((operation, element, aligned, own), bytes) in bounds {
+            let call = call(operation, element, aligned, own);
+            assert_eq!(lamport_bytes(call), bytes, "{call:?}");
+        }
+        let call = CollectiveCall::new(AllReduce, 1 << 20, Bf16);
+        assert_eq!(Asked::from(&call).lamport_bytes(false, true), 0);
+    }
 }

@@ -18,8 +18,8 @@ use crate::backend::abi::DependentsCode;
 pub enum Dependents {
     /// Once every block of the collective has heard from every peer's block that it waits for. This hides the launch of the
     /// next kernel. By then the peers' blocks that the collective still needs are running, so the next kernel takes no room
-    /// that they need. Pieces, pushed reductions, sends and receives, and Lamport packets that no small kernel carries hear
-    /// from their peers until they end, and let the next kernel start only then.
+    /// that they need. Sends and receives, and Lamport packets that no small kernel carries, let the next kernel start
+    /// only when they end.
     #[default]
     WhenAnswered,
     /// When the collective's kernel ends. For a stream whose next kernel is large, if another stream's kernels should have

@@ -115,7 +115,7 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
 
 /// All-gathers of equal parts, and all-to-alls.
 const MOVE_LAMPORT: [WorldRows; 2] = [(2, TWO_MOVE_LAMPORT), (8, FOUR_MOVE_LAMPORT)];
-/// For any type; each sends half of the bytes, and 32 vectors for 31 of data. The grids have one for each thread up to
+/// For any type; each sends half of the bytes, and 32 vectors for 31 of data. The grids have a vector for each thread up to
 /// 2 MiB, two at 4 MiB and four at 8 MiB (`2026-11-25-move-lamport-2xh100.json`, `2026-11-26-lamport-2xh200.json`).
 const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 2, 64),
@@ -131,7 +131,7 @@ const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(8 * MIB, AlgorithmCode::LAMPORT, 264, 288),
 ];
 
-/// Not measured, by the model of [`FOUR_LAMPORT`]: one for each thread in a group of four.
+/// Not measured, by the model of [`FOUR_LAMPORT`]: a vector for each thread in a group of four.
 const FOUR_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
     row(16 * KIB, AlgorithmCode::LAMPORT, 5, 64),
@@ -247,6 +247,7 @@ const REDUCE_SCATTER: [WorldRows; 7] = [
             row(32 * KIB, AlgorithmCode::PACKETS, 16, 128),
             row(256 * KIB, AlgorithmCode::PACKETS, 64, 128),
             row(512 * KIB, AlgorithmCode::PACKETS, 32, 512),
+            row(2 * MIB, AlgorithmCode::ONE_SHOT, 64, 256),
             row(ALWAYS, AlgorithmCode::ONE_SHOT, 128, 512),
         ],
     ),
@@ -438,11 +439,39 @@ const EXCHANGE: [WorldRows; 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use symmem_core::backend::abi::MoveLamportArguments;
 
     #[test]
     fn every_operation_has_a_row_for_every_world_and_size_and_each_can_be_launched() {
         assert_eq!(collective_flaws(COLLECTIVES, 32), [""; 0]);
         let rows = COLLECTIVES.iter().flat_map(|(_, worlds)| *worlds);
         assert!(rows.map(|(_, rows)| rows.len()).sum::<usize>() > 50);
+    }
+
+    /// The largest kernels for two ranks that are not for all calls carry four vectors a thread.
+    #[test]
+    fn each_grid_for_lamport_packets_of_two_has_a_small_kernel() {
+        const LAUNCH: u64 = 4 << 20;
+        let packets_of_sum = |bytes: u64| bytes.min(LAUNCH).div_ceil(16);
+        let packets_of_move =
+            |bytes: u64| MoveLamportArguments::taken_bytes(bytes.min(LAUNCH)) / 16;
+        let most = |row: &CollectiveRow| 4 * u64::from(row.blocks) * u64::from(row.threads);
+        for row in TWO_LAMPORT {
+            assert!(packets_of_sum(row.bytes) <= most(row), "{row:?}");
+        }
+        for row in TWO_SCATTER_LAMPORT {
+            assert!(packets_of_sum(row.bytes / 2) <= most(row), "{row:?}");
+        }
+        for row in TWO_MOVE_LAMPORT {
+            assert!(packets_of_move(row.bytes / 2) <= most(row), "{row:?}");
+        }
+        // One vector for each thread, as its comment says, and two and four.
+        let last = TWO_MOVE_LAMPORT.last().expect("there are rows");
+        for (bytes, vectors) in [(2 * MIB, 1), (4 * MIB, 2), (8 * MIB, 4)] {
+            assert!(
+                packets_of_move(bytes / 2) <= vectors * most(last) / 4,
+                "{bytes}"
+            );
+        }
     }
 }

@@ -359,7 +359,7 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
   return all;
 }
 
-// A wave has two rows, of which one may be idle: only the threads of active rows vote.
+// A wave has two lines, of which one may be idle: only the threads of active lines vote.
 constexpr uint32 line_threads = 32;
 
 SYMMEM_DEVICE uint32 line_votes(bool condition) {

@@ -196,14 +196,14 @@ SYMMEM_DEVICE void warp_barrier() { warp_all(true); }
 
 constexpr uint32 line_threads = warp_size;
 
-SYMMEM_DEVICE uint32 row_gather(uint32 bits) {
+SYMMEM_DEVICE uint32 line_gather(uint32 bits) {
   return current().block->warps[current().index / warp_size].gather(warp_size, bits);
 }
 SYMMEM_DEVICE uint32 line_votes(bool condition) {
-  return row_gather(static_cast<uint32>(condition) << current().index % warp_size);
+  return line_gather(static_cast<uint32>(condition) << current().index % warp_size);
 }
 SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
-  return row_gather(current().index % warp_size == line_threads - 1 ? value : 0);
+  return line_gather(current().index % warp_size == line_threads - 1 ? value : 0);
 }
 
 // ---- schedules ----

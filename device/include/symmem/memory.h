@@ -16,7 +16,7 @@ SYMMEM_DEVICE T* pointer(uint64 address) {
 
 // Load and store 16 bytes at any address: by one access if it is a multiple of 16, else by words, and the bytes before the
 // first word and behind the last one by bytes. (Byte by byte, an all-gather of 1 MiB on two H200s took 9.3 us, by words
-// 4.1.)
+// 4.2.)
 SYMMEM_DEVICE arch::Vector16 load_anywhere(uint64 source) {
   if ((source & 15) == 0) return arch::load(pointer<const arch::Vector16>(source));
   const uint64 first = source & ~3ull;

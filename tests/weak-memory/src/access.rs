@@ -404,7 +404,7 @@ fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Faul
     Ok(())
 }
 
-/// Returns what each lane stores: bytes of its registers, behind those that are skipped.
+/// Returns what each lane stores: bytes of its registers, after the skipped ones.
 fn data(
     wave: &Wave,
     source: usize,

@@ -183,8 +183,8 @@ open_enum!(
 );
 
 open_enum!(
-    /// When a stream's next kernel may start beside a collective's, on devices whose kernels can say so. That one waits
-    /// in any case for the end of the collective's before it touches memory.
+    /// When a stream's next kernel may start beside a collective's, on devices whose kernels can say so. The next kernel
+    /// always waits for the collective's end before it touches memory.
     DependentsCode {
         /// Once every block has heard from all that it waits for.
         ANSWERED = 0,
