@@ -66,7 +66,7 @@ impl Queue {
             reduce: request.reduce,
             bytes,
             in_place,
-            aligned: request.starts_at_vectors(in_place, &parts, membership.world()),
+            aligned: request.starts_at_vectors(in_place, &parts),
             own_memory: request.source.is_own(),
             in_multicast: request.destination.is_in_multicast() && request.source.is_in_multicast(),
         };
