@@ -84,6 +84,25 @@ fn size_of_sum(arguments: &ReduceLamportArguments, geometry: &Geometry) -> &'sta
     size.expect("a sum")
 }
 
+/// Checks the kernels of a pair on both sides of what each thread takes once, twice and four times: `round` is all that
+/// the grid takes once, a vector more is `vector`.
+#[track_caller]
+fn assert_kernels_of_a_pair(
+    size: impl Fn(u64) -> &'static str,
+    round: u64,
+    vector: u64,
+    case: &str,
+) {
+    for (within, beyond, rounds) in [
+        ("_pair1", "_pair2", 1),
+        ("_pair2", "_pair4", 2),
+        ("_pair4", "", 4),
+    ] {
+        assert_eq!(size(rounds * round), within, "{case}");
+        assert_eq!(size(rounds * round + vector), beyond, "{case}");
+    }
+}
+
 /// Grids of NVIDIA's tuning rows, with the data that each thread of a pair takes at most once, twice, and four times.
 #[test]
 fn a_move_between_two_takes_the_kernel_whose_threads_have_room_for_data_and_marks() {
@@ -102,14 +121,7 @@ fn a_move_between_two_takes_the_kernel_whose_threads_have_room_for_data_and_mark
         let size = |bytes| size_of_move(&moves(2, bytes, 0), &grid);
         let case = format!("{blocks} blocks of {threads} threads");
         assert_eq!(size(16), "_pair1", "{case}");
-        for (within, beyond, rounds) in [
-            ("_pair1", "_pair2", 1),
-            ("_pair2", "_pair4", 2),
-            ("_pair4", "", 4),
-        ] {
-            assert_eq!(size(rounds * round), within, "{case}");
-            assert_eq!(size(rounds * round + 16), beyond, "{case}");
-        }
+        assert_kernels_of_a_pair(size, round, 16, &case);
         // Three rounds take the kernel for four.
         assert_eq!(size(3 * round), "_pair4", "{case}");
     }
@@ -142,14 +154,7 @@ fn a_sum_between_two_takes_the_kernel_whose_threads_have_room_for_its_vectors() 
         let round = u64::from(blocks * threads * 4);
         let size = |count| size_of_sum(&sums(2, count, 0, 0), &grid);
         let case = format!("{blocks} blocks of {threads} threads");
-        for (within, beyond, rounds) in [
-            ("_pair1", "_pair2", 1),
-            ("_pair2", "_pair4", 2),
-            ("_pair4", "", 4),
-        ] {
-            assert_eq!(size(rounds * round), within, "{case}");
-            assert_eq!(size(rounds * round + 4), beyond, "{case}");
-        }
+        assert_kernels_of_a_pair(size, round, 4, &case);
     }
 }
 

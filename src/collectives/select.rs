@@ -116,7 +116,8 @@ impl Asked {
             true => self.operation == CollectiveOperationCode::ALL_TO_ALL,
             false => self.in_place,
         };
-        let any_address = aligned || own_memory || !operations::reduces(self.operation);
+        // Symmetric ranges that are reduced by pushing start at multiples of 16 bytes.
+        let pushed = aligned || own_memory || !operations::reduces(self.operation);
         let reached = membership.slots.at_all(channel).is_some();
         let query = Query {
             operation: self.operation,
@@ -128,7 +129,12 @@ impl Asked {
             own_memory,
             nccl: library.is_some(),
             multicast: self.in_multicast && !own_memory && reached,
-            push_channels: push_channels(state, membership, channel, any_address),
+            push_channels: match pushed {
+                true => state
+                    .selector
+                    .push_channels(membership.slots.inboxes(channel)),
+                false => 0,
+            },
             lamport_bytes: self.lamport_bytes(membership.slots.lamport(channel).is_some(), aligned),
         };
         (query, library)
@@ -156,16 +162,6 @@ impl Asked {
         !operations::reduces(self.operation)
             || self.reduce != ReduceOpCode::AVERAGE
             || operations::nccl_averages_alike(self.element)
-    }
-}
-
-/// Returns the number of inbox channels; 0 for reductions of ranges that do not start at multiples of 16 bytes.
-fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
-    match aligned {
-        true => state
-            .selector
-            .push_channels(membership.slots.inboxes(channel)),
-        false => 0,
     }
 }
 

@@ -89,17 +89,22 @@ fn moves_and_sums(communicator: &Communicator) -> Result<()> {
     stream.barrier()
 }
 
-#[test]
-fn what_a_part_cannot_hold_takes_several_launches() {
+/// Makes `calls` in worlds of two and three ranks, which must leak nothing.
+fn in_small_worlds(calls: impl Fn(&Communicator) -> Result<()> + Sync) {
     for ranks in [2, 3] {
         for result in world(ranks, |communicator| {
-            moves_and_sums(&communicator)?;
+            calls(&communicator)?;
             communicator.finalize()
         }) {
             let leaks = result.expect("every call succeeds");
             assert!(leaks.is_empty(), "{leaks:?}");
         }
     }
+}
+
+#[test]
+fn what_a_part_cannot_hold_takes_several_launches() {
+    in_small_worlds(moves_and_sums);
 }
 
 /// Bytes of a part that takes several launches and is no multiple of 16, so that every part but the first starts at an odd
@@ -176,13 +181,5 @@ fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
 
 #[test]
 fn parts_that_take_several_launches_may_begin_and_end_at_any_byte() {
-    for ranks in [2, 3] {
-        for result in world(ranks, |communicator| {
-            moves_odd_parts(&communicator)?;
-            communicator.finalize()
-        }) {
-            let leaks = result.expect("every call succeeds");
-            assert!(leaks.is_empty(), "{leaks:?}");
-        }
-    }
+    in_small_worlds(moves_odd_parts);
 }

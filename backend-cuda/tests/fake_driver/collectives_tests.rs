@@ -186,16 +186,17 @@ fn every_kernel_of_collectives_does_what_it_should_in_worlds_of_one_to_four() {
     }
 }
 
+/// Returns how often a function of the driver was called.
+fn calls_of(outcome: &Outcome, name: &str) -> usize {
+    outcome.calls.iter().filter(|call| *call == name).count()
+}
+
 #[test]
 fn kernels_start_beside_their_predecessors_where_graphs_can_hold_that() {
     let beside = |version: &str| {
         let outcome = collectives("everything 2", &[("FAKE_CUDA_DRIVER_VERSION", version)]);
         outcome.assert_clean();
-        outcome
-            .calls
-            .iter()
-            .filter(|call| *call == "cuLaunchKernelEx")
-            .count()
+        calls_of(&outcome, "cuLaunchKernelEx")
     };
     let entries = symmem_kernels_ptx::modules()
         .iter()
@@ -212,7 +213,7 @@ fn kernels_start_beside_their_predecessors_where_graphs_can_hold_that() {
 fn a_collective_with_no_dependents_is_launched_plainly() {
     let outcome = collectives("plain 2", &[]);
     outcome.assert_clean();
-    let launches = |name: &str| outcome.calls.iter().filter(|call| *call == name).count();
+    let launches = |name| calls_of(&outcome, name);
     assert_eq!(launches("cuLaunchKernelEx"), 0);
     // Of each rank, a call of each of six families.
     assert_eq!(launches("cuLaunchKernel"), 12);
@@ -222,7 +223,7 @@ fn a_collective_with_no_dependents_is_launched_plainly() {
 fn barriers_of_all_ranks_and_steps_start_beside_their_predecessors_whatever_a_call_says() {
     let outcome = collectives("barriers 2", &[]);
     outcome.assert_clean();
-    let launches = |name: &str| outcome.calls.iter().filter(|call| *call == name).count();
+    let launches = |name| calls_of(&outcome, name);
     // Of each rank, two barriers and two steps.
     assert_eq!(launches("cuLaunchKernelEx"), 8);
     assert_eq!(launches("cuLaunchKernel"), 0);
