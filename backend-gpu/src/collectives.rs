@@ -5,14 +5,11 @@
 //! refuses every grid that cannot be co-resident, no matter who planned it.
 
 use crate::gpu::{Gpu, Grid, launch};
-use crate::kernels::{KernelsBySize, WaitingKernel};
+use crate::kernels::{KernelsBySize, LamportKernels, WaitingKernel};
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
 
-/// Threads of the barrier's only block: one per peer, so [`MAX_RANKS`] rounded up to whole warps.
-const BARRIER_THREADS: u32 = 128;
-const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 /// Bytes of data in an LL packet, and of the packet (`device/include/symmem/packets.h`).
 const LL_UNIT_BYTES: u64 = 8;
 const LL_PACKET_BYTES: u64 = 16;
@@ -24,8 +21,11 @@ const LAMPORT_PEERS: usize = 7;
 impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.state().kernels.barrier;
+        // A block has a thread for each rank, in whole warps.
+        let ranks = barrier.world.clamp(1, MAX_RANKS as u32);
+        let grid = Grid::new(1, ranks.next_multiple_of(G::WARP));
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
-        unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
+        unsafe { launch(&self.0, kernel, grid, barrier, on) }
     }
 
     fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
@@ -154,8 +154,9 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        let bytes = arguments.count.saturating_mul(element.bytes());
-        call.check_part(bytes, bytes, arguments.part_bytes)?;
+        let (bytes, taken) = (arguments.bytes(), arguments.taken_bytes());
+        call.check_part(bytes, taken, arguments.part_bytes)?;
+        arguments.check_members().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -179,6 +180,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             MoveLamportArguments::taken_bytes(arguments.bytes),
         );
         call.check_part(bytes, taken, arguments.part_bytes)?;
+        arguments.check_members().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -401,26 +403,44 @@ fn packet_kernel<'a, K: Copy>(
 
 /// Returns the smallest kernel for a reduction in Lamport packets.
 fn lamport_kernel<'a, K: Copy>(
-    kernels: &'a KernelsBySize<K>,
+    kernels: &'a LamportKernels<K>,
     arguments: &ReduceLamportArguments,
     geometry: &Geometry,
 ) -> &'a WaitingKernel<K> {
     let world = arguments.group.world as usize;
     let sources = arguments.sources.get(..world).unwrap_or_default();
-    let bytes = arguments.count.saturating_mul(arguments.element.bytes());
+    let bytes = arguments.bytes();
     let all = sources.iter().fold(bytes, |all, source| all | source.0);
     let whole = (all | arguments.destination.0).is_multiple_of(16);
     let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
+    if arguments.receiver != EVERY_MEMBER {
+        return &kernels.rooted;
+    }
+    if let Some(kernels) = &kernels.two_shot
+        && arguments.share_bytes != 0
+    {
+        let few = world <= LAMPORT_PEERS + 1;
+        return kernels.smallest(world, arguments.share_bytes / 16, threads, whole, few);
+    }
     let alike = sources.windows(2).all(|pair| pair[0] == pair[1]);
-    kernels.smallest(world, bytes / 16, threads, whole, alike)
+    let scatter = kernels.scatter.as_ref().and_then(|worlds| worlds.of(world));
+    match scatter.filter(|_| whole && !alike && bytes / 16 <= threads) {
+        Some(scatter) => scatter,
+        None => kernels
+            .equal
+            .smallest(world, bytes / 16, threads, whole, alike),
+    }
 }
 
 /// Returns the smallest kernel for a move in Lamport packets.
 fn move_lamport_kernel<'a, K: Copy>(
-    kernels: &'a KernelsBySize<K>,
+    kernels: &'a LamportKernels<K>,
     arguments: &MoveLamportArguments,
     geometry: &Geometry,
 ) -> &'a WaitingKernel<K> {
+    if [arguments.sender, arguments.receiver] != [EVERY_MEMBER; 2] {
+        return &kernels.rooted;
+    }
     let world = arguments.group.world as usize;
     let mut all = arguments.bytes;
     for addresses in [&arguments.sources, &arguments.destinations] {
@@ -430,7 +450,8 @@ fn move_lamport_kernel<'a, K: Copy>(
     let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
     let packets = MoveLamportArguments::taken_bytes(arguments.bytes) / 16;
     let few = world <= LAMPORT_PEERS + 1;
-    kernels.smallest(world, packets, threads, all.is_multiple_of(16), few)
+    let whole = all.is_multiple_of(16);
+    kernels.equal.smallest(world, packets, threads, whole, few)
 }
 
 /// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.

@@ -48,6 +48,8 @@ fn moves(world: u32, bytes: u64, address: u64) -> MoveLamportArguments {
         part_bytes: 0,
         dependents: DependentsCode::ANSWERED,
         pair: MoveLamportPair::default(),
+        sender: EVERY_MEMBER,
+        receiver: EVERY_MEMBER,
     }
 }
 
@@ -65,6 +67,9 @@ fn sums(world: u32, count: u64, source: u64, destination: u64) -> ReduceLamportA
         reduce: ReduceOpCode::SUM,
         dependents: DependentsCode::ANSWERED,
         pair: LamportPair::default(),
+        share_bytes: 0,
+        receiver: EVERY_MEMBER,
+        reserved: 0,
     }
 }
 
@@ -137,7 +142,10 @@ fn a_move_among_more_takes_the_small_kernel_for_one_vector_a_thread_and_up_to_ei
     for (world, bytes, expected) in [
         (3, round, "_few"),
         (3, round + 16, ""),
-        (8, round, "_few"),
+        (4, round, "_four"),
+        (4, round + 16, ""),
+        (7, round, "_few"),
+        (8, round, "_eight"),
         (9, round, ""),
         (9, 16, ""),
     ] {
@@ -162,13 +170,20 @@ fn a_sum_between_two_takes_the_kernel_whose_threads_have_room_for_its_vectors() 
 fn a_sum_among_more_takes_the_small_kernel_if_all_members_reduce_the_same_elements() {
     let grid = geometry(64, 64);
     let count = 64 * KIB / 4;
-    for world in [3, 8, 72] {
+    for (world, small, scatter) in [
+        (3, "_few", ""),
+        (4, "_four", "_scatter_four"),
+        (8, "_eight", "_scatter_eight"),
+        (72, "_few", ""),
+    ] {
         let all = sums(world, count, 32, 16);
-        assert_eq!(size_of_sum(&all, &grid), "_few", "{world}");
+        assert_eq!(size_of_sum(&all, &grid), small, "{world}");
         let more = sums(world, count + 4, 32, 16);
         assert_eq!(size_of_sum(&more, &grid), "", "{world}");
         let mut shares = all;
         shares.sources[1] = DeviceAddress(32 + 64 * KIB);
+        assert_eq!(size_of_sum(&shares, &grid), scatter, "{world}");
+        shares.count += 4;
         assert_eq!(size_of_sum(&shares, &grid), "", "{world}");
     }
 }
@@ -188,4 +203,40 @@ fn what_is_not_whole_and_aligned_takes_the_kernel_for_every_call() {
         assert_eq!(size_of_sum(&sums(world, 1024, 20, 16), &grid), "");
         assert_eq!(size_of_sum(&sums(world, 1024, 16, 20), &grid), "");
     }
+}
+
+#[test]
+fn a_two_shot_sum_takes_the_small_kernel_for_a_vector_of_each_share_a_thread() {
+    let grid = geometry(16, 64);
+    // As many vectors of f32 as the grid has threads.
+    let share = 16 * 64 * 16;
+    for (world, share, count, expected) in [
+        (2, share, 2 * share / 4, "_two_shot_few"),
+        (4, share, 4 * share / 4, "_two_shot_four"),
+        (8, share, 8 * share / 4, "_two_shot_eight"),
+        (8, share, 8 * share / 4 - 4, "_two_shot_eight"),
+        (8, share, 8 * share / 4 - 1, "_two_shot"),
+        (8, share + 16, 8 * share / 4 + 4, "_two_shot"),
+        (9, share, 9 * share / 4, "_two_shot"),
+    ] {
+        let mut call = sums(world, count, 0, 0);
+        call.share_bytes = share;
+        assert_eq!(size_of_sum(&call, &grid), expected, "{count} among {world}");
+        call.destination = DeviceAddress(4);
+        assert_eq!(size_of_sum(&call, &grid), "_two_shot");
+    }
+}
+
+#[test]
+fn a_call_with_a_root_takes_the_kernel_for_those() {
+    let grid = geometry(16, 64);
+    let mut reduce = sums(4, 64, 0, 0);
+    reduce.receiver = 1;
+    assert_eq!(size_of_sum(&reduce, &grid), "_rooted");
+    let mut broadcast = moves(4, 64, 0);
+    broadcast.sender = 1;
+    assert_eq!(size_of_move(&broadcast, &grid), "_rooted");
+    let mut gather = moves(4, 64, 0);
+    gather.receiver = 1;
+    assert_eq!(size_of_move(&gather, &grid), "_rooted");
 }

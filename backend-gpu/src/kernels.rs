@@ -59,26 +59,58 @@ pub struct KernelsBySize<K> {
 pub struct SmallKernels<K> {
     /// One packet a thread for each peer.
     pub few: WaitingKernel<K>,
-    /// In a group of two: one packet a thread, two, and four.
-    pub pairs: [WaitingKernel<K>; 3],
+    /// In a group of two: one packet a thread, two, and four. `None` for two-shot reductions.
+    pub pairs: Option<[WaitingKernel<K>; 3]>,
+    /// One packet a thread for each peer in a group of four or eight; `None` for LL packets.
+    pub worlds: Option<ByWorld<K>>,
+}
+
+/// Kernels for one packet a thread that are compiled for a number of members.
+pub struct ByWorld<K> {
+    four: WaitingKernel<K>,
+    eight: WaitingKernel<K>,
+}
+
+impl<K: Copy> ByWorld<K> {
+    fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
+        Ok(Self {
+            four: named("_four")?,
+            eight: named("_eight")?,
+        })
+    }
+
+    /// Returns the kernel for a group of `world` members, if there is one.
+    pub fn of(&self, world: usize) -> Option<&WaitingKernel<K>> {
+        match world {
+            4 => Some(&self.four),
+            8 => Some(&self.eight),
+            _ => None,
+        }
+    }
+
+    fn all(&self) -> [&WaitingKernel<K>; 2] {
+        [&self.four, &self.eight]
+    }
 }
 
 impl<K: Copy> KernelsBySize<K> {
     /// Finds the kernels by what their names say of the size.
     fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
-        let small = || {
-            Some(SmallKernels {
-                few: named("_few").ok()?,
-                pairs: [
-                    named("_pair1").ok()?,
-                    named("_pair2").ok()?,
-                    named("_pair4").ok()?,
-                ],
-            })
+        let pairs = || {
+            Some([
+                named("_pair1").ok()?,
+                named("_pair2").ok()?,
+                named("_pair4").ok()?,
+            ])
+        };
+        let small = |few| SmallKernels {
+            few,
+            pairs: pairs(),
+            worlds: ByWorld::find(&named).ok(),
         };
         Ok(Self {
             any: named("")?,
-            small: small(),
+            small: named("_few").ok().map(small),
         })
     }
 
@@ -93,20 +125,62 @@ impl<K: Copy> KernelsBySize<K> {
         few: bool,
     ) -> &WaitingKernel<K> {
         let each = packets.div_ceil(threads.max(1));
-        match &self.small {
-            Some(small) if whole && world == 2 && each <= 4 => {
-                &small.pairs[each.max(1).next_power_of_two().ilog2() as usize]
+        let small = self.small.as_ref().filter(|_| whole);
+        let pairs = small.and_then(|small| small.pairs.as_ref());
+        if let Some(pairs) = pairs.filter(|_| world == 2 && each <= 4) {
+            return &pairs[each.max(1).next_power_of_two().ilog2() as usize];
+        }
+        match small.filter(|_| few && each <= 1) {
+            Some(small) => {
+                let of_world = small.worlds.as_ref().and_then(|worlds| worlds.of(world));
+                of_world.unwrap_or(&small.few)
             }
-            Some(small) if whole && few && each <= 1 => &small.few,
-            _ => &self.any,
+            None => &self.any,
         }
     }
 
     /// Returns all kernels, any of which a call may take.
     pub fn all(&self) -> impl Iterator<Item = &WaitingKernel<K>> {
         let small = self.small.iter();
-        let small = small.flat_map(|small| small.pairs.iter().chain([&small.few]));
+        let small = small.flat_map(|small| {
+            let worlds = small.worlds.iter().flat_map(ByWorld::all);
+            worlds
+                .chain(small.pairs.iter().flatten())
+                .chain([&small.few])
+        });
         small.chain([&self.any])
+    }
+}
+
+/// The kernels that move bytes, or reduce an element type, in Lamport packets.
+pub struct LamportKernels<K> {
+    /// For calls in which every member sends every other as much.
+    pub equal: KernelsBySize<K>,
+    /// Alike for two-shot reductions; `None` for moves.
+    pub two_shot: Option<KernelsBySize<K>>,
+    /// Small kernels for reductions of which every member gets other elements; `None` for moves and 8-bit types.
+    pub scatter: Option<ByWorld<K>>,
+    /// For calls in which one member sends or receives.
+    pub rooted: WaitingKernel<K>,
+}
+
+impl<K: Copy> LamportKernels<K> {
+    /// Finds the kernels by what their names say of the call.
+    fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
+        Ok(Self {
+            equal: KernelsBySize::find(&named)?,
+            two_shot: KernelsBySize::find(|size| named(&format!("_two_shot{size}"))).ok(),
+            scatter: ByWorld::find(|world| named(&format!("_scatter{world}"))).ok(),
+            rooted: named("_rooted")?,
+        })
+    }
+
+    /// Returns all kernels.
+    pub fn all(&self) -> impl Iterator<Item = &WaitingKernel<K>> {
+        let two_shot = self.two_shot.iter().flat_map(KernelsBySize::all);
+        let scatter = self.scatter.iter().flat_map(ByWorld::all);
+        let equal = self.equal.all();
+        equal.chain(two_shot).chain(scatter).chain([&self.rooted])
     }
 }
 
@@ -138,7 +212,7 @@ pub struct Kernels<K> {
     /// Moves bytes in LL packets.
     pub collective_packets: KernelsBySize<K>,
     /// Moves bytes in Lamport packets.
-    pub move_lamport: KernelsBySize<K>,
+    pub move_lamport: LamportKernels<K>,
     /// Moves bytes in pieces.
     pub collective_pieces: WaitingKernel<K>,
     /// Sends and receives.
@@ -148,7 +222,7 @@ pub struct Kernels<K> {
     /// `None` for types that have no such kernel.
     reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
     /// `None` for types that have no such kernels.
-    reduce_lamport: [Option<KernelsBySize<K>>; ELEMENTS],
+    reduce_lamport: [Option<LamportKernels<K>>; ELEMENTS],
     /// `None` for types that a switch cannot reduce, and on a device opened without multicast.
     multicast_reduce: [Option<WaitingKernel<K>>; ELEMENTS],
     multicast_move: Option<WaitingKernel<K>>,
@@ -177,8 +251,8 @@ impl<K: Copy> Kernels<K> {
             collective_packets: KernelsBySize::find(|size| {
                 waiting(&format!("symmem_move_packets{size}"))
             })?,
-            move_lamport: KernelsBySize::find(|size| {
-                waiting(&format!("symmem_move_lamport{size}"))
+            move_lamport: LamportKernels::find(|call| {
+                waiting(&format!("symmem_move_lamport{call}"))
             })?,
             collective_pieces: waiting("symmem_move_pieces")?,
             collective_exchange: waiting("symmem_exchange")?,
@@ -187,8 +261,8 @@ impl<K: Copy> Kernels<K> {
             reduce_push: each_element("symmem_reduce_push", |name| Ok(waiting(name).ok()))?,
             reduce_lamport: std::array::from_fn(|index| {
                 let element = element_name(index as u32 + 1);
-                let named = |size: &str| waiting(&format!("symmem_reduce_lamport{size}_{element}"));
-                KernelsBySize::find(named).ok()
+                let named = |call: &str| waiting(&format!("symmem_reduce_lamport{call}_{element}"));
+                LamportKernels::find(named).ok()
             }),
             multicast_reduce: each_element("symmem_multicast_reduce", |name| {
                 Ok(waiting(name).ok())
@@ -229,7 +303,7 @@ impl<K: Copy> Kernels<K> {
     }
 
     /// Returns the kernels that reduce an element type in Lamport packets; `None` if there are none.
-    pub(super) fn lamport(&self, element: ElementTypeCode) -> Option<&KernelsBySize<K>> {
+    pub(super) fn lamport(&self, element: ElementTypeCode) -> Option<&LamportKernels<K>> {
         let index = (element.0 as usize).wrapping_sub(1);
         self.reduce_lamport.get(index)?.as_ref()
     }
@@ -241,14 +315,15 @@ impl<K: Copy> Kernels<K> {
         element: ElementTypeCode,
         look: impl FnMut(&WaitingKernel<K>) -> CallResult<()>,
     ) -> CallResult<()> {
-        let by_size = match family {
-            CollectiveKernel::PACKETS => Some(&self.collective_packets),
+        let packets = (family == CollectiveKernel::PACKETS).then_some(&self.collective_packets);
+        let lamport = match family {
             CollectiveKernel::REDUCE_LAMPORT => self.lamport(element),
             CollectiveKernel::MOVE_LAMPORT => Some(&self.move_lamport),
             _ => None,
         };
         let one = self.collective(family, element);
-        let by_size = by_size.into_iter().flat_map(KernelsBySize::all);
+        let packets = packets.into_iter().flat_map(KernelsBySize::all);
+        let by_size = packets.chain(lamport.into_iter().flat_map(LamportKernels::all));
         by_size.chain(one).try_for_each(look)
     }
 }
@@ -310,6 +385,9 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         ("move_packets_pair2", size_of::<PacketArguments>()),
         ("move_packets_pair4", size_of::<PacketArguments>()),
         ("move_lamport", size_of::<MoveLamportArguments>()),
+        ("move_lamport_four", size_of::<MoveLamportArguments>()),
+        ("move_lamport_eight", size_of::<MoveLamportArguments>()),
+        ("move_lamport_rooted", size_of::<MoveLamportArguments>()),
         ("move_lamport_few", size_of::<MoveLamportArguments>()),
         ("move_lamport_pair1", size_of::<MoveLamportArguments>()),
         ("move_lamport_pair2", size_of::<MoveLamportArguments>()),
@@ -328,14 +406,21 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
     for element in ["f16", "bf16", "f32"] {
         let push = format!("symmem_reduce_push_{element}");
         kernels.push((push, size_of::<ReducePushArguments>()));
-        for size in ["few", "pair1", "pair2", "pair4"] {
+        let sizes = ["few", "pair1", "pair2", "pair4", "two_shot_few"];
+        let worlds = ["", "scatter_", "two_shot_"];
+        let worlds = worlds
+            .iter()
+            .flat_map(|call| ["four", "eight"].map(|world| format!("{call}{world}")));
+        for size in sizes.map(String::from).into_iter().chain(worlds) {
             let small = format!("symmem_reduce_lamport_{size}_{element}");
             kernels.push((small, size_of::<ReduceLamportArguments>()));
         }
     }
     for element in ["f16", "bf16", "f32", "f8_e4m3", "f8_e5m2"] {
-        let any = format!("symmem_reduce_lamport_{element}");
-        kernels.push((any, size_of::<ReduceLamportArguments>()));
+        for call in ["", "two_shot_", "rooted_"] {
+            let any = format!("symmem_reduce_lamport_{call}{element}");
+            kernels.push((any, size_of::<ReduceLamportArguments>()));
+        }
     }
     kernels
 }

@@ -203,15 +203,13 @@ pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == AlgorithmCode::SWAP;
-            let lamport = |row: &CollectiveRow| row.algorithm == AlgorithmCode::LAMPORT;
+            let lamport = |row: &CollectiveRow| row.algorithm.is_lamport();
             let own_memory = |row: &CollectiveRow| {
-                matches!(
+                let in_packets = matches!(
                     row.algorithm,
-                    AlgorithmCode::PACKETS
-                        | AlgorithmCode::PACKETS_TWO_SHOT
-                        | AlgorithmCode::LAMPORT
-                        | AlgorithmCode::PIECES
-                )
+                    AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT
+                );
+                in_packets || lamport(row) || row.algorithm == AlgorithmCode::PIECES
             };
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
             // Lamport packets serve some types only. What serves memory that only its rank knows is hidden by such rows only.

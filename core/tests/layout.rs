@@ -72,11 +72,12 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         ReduceLamportArguments {
             group, inboxes, sources, destination, count, counters, part_bytes, element, reduce,
-            dependents, pair
+            dependents, pair, share_bytes, receiver, reserved
         }
         LamportPair { source, sent, inbox, peer_inbox }
         MoveLamportArguments {
-            group, inboxes, sources, destinations, bytes, counters, part_bytes, dependents, pair
+            group, inboxes, sources, destinations, bytes, counters, part_bytes, dependents, pair,
+            sender, receiver
         }
         MoveLamportPair { sent, arriving, own_source, own_destination, inbox, peer_inbox }
         MulticastArguments {

@@ -53,6 +53,7 @@ pub const HEADERS: &[Header] = headers![
     "pieces.h",
     "reduce.h",
     "reduce_lamport.h",
+    "reduce_lamport_two_shot.h",
     "reduce_packets.h",
     "reduce_push.h",
     "signal.h",

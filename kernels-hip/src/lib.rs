@@ -152,8 +152,8 @@ const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
-const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 72;
-const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 72;
+const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
+const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
 macro_rules! each_element {
@@ -211,6 +211,9 @@ static MODULES: [Module; 9] = [
             entry("symmem_move_packets_pair2", PACKET_ARGUMENTS, 512),
             entry("symmem_move_packets_pair4", PACKET_ARGUMENTS, 512),
             entry("symmem_move_lamport", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_rooted", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_four", MOVE_LAMPORT_ARGUMENTS, 512),
+            entry("symmem_move_lamport_eight", MOVE_LAMPORT_ARGUMENTS, 512),
             entry("symmem_move_lamport_few", MOVE_LAMPORT_ARGUMENTS, 512),
             entry("symmem_move_lamport_pair1", MOVE_LAMPORT_ARGUMENTS, 512),
             entry("symmem_move_lamport_pair2", MOVE_LAMPORT_ARGUMENTS, 512),
@@ -235,7 +238,13 @@ static MODULES: [Module; 9] = [
         "reduce_lamport",
         each_element!("symmem_reduce_lamport", REDUCE_LAMPORT_ARGUMENTS,
             "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16"
-            "pair1_f32" "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32")
+            "pair1_f32" "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32"
+            "two_shot_f16" "two_shot_bf16" "two_shot_f32" "two_shot_f8_e4m3" "two_shot_f8_e5m2" "two_shot_few_f16"
+            "two_shot_few_bf16" "two_shot_few_f32" "rooted_f16" "rooted_bf16" "rooted_f32" "rooted_f8_e4m3"
+            "rooted_f8_e5m2" "four_f16" "four_bf16" "four_f32" "eight_f16" "eight_bf16" "eight_f32"
+            "scatter_four_f16" "scatter_four_bf16" "scatter_four_f32" "scatter_eight_f16" "scatter_eight_bf16"
+            "scatter_eight_f32" "two_shot_four_f16" "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16"
+            "two_shot_eight_bf16" "two_shot_eight_f32")
     ),
     module!(
         "gathered_gemm",

@@ -150,8 +150,8 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
-const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 72;
-const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 72;
+const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
+const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
 const SIGNALS: [Entry; 6] = [
@@ -163,7 +163,7 @@ const SIGNALS: [Entry; 6] = [
     entry("symmem_barrier", BARRIER),
 ];
 
-const COLLECTIVE: [Entry; 14] = [
+const COLLECTIVE: [Entry; 17] = [
     entry("symmem_move", MOVE_ARGUMENTS),
     entry("symmem_swap", MOVE_ARGUMENTS),
     entry("symmem_move_pieces", PIECE_ARGUMENTS),
@@ -173,6 +173,9 @@ const COLLECTIVE: [Entry; 14] = [
     entry("symmem_move_packets_pair2", PACKET_ARGUMENTS),
     entry("symmem_move_packets_pair4", PACKET_ARGUMENTS),
     entry("symmem_move_lamport", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_rooted", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_four", MOVE_LAMPORT_ARGUMENTS),
+    entry("symmem_move_lamport_eight", MOVE_LAMPORT_ARGUMENTS),
     entry("symmem_move_lamport_few", MOVE_LAMPORT_ARGUMENTS),
     entry("symmem_move_lamport_pair1", MOVE_LAMPORT_ARGUMENTS),
     entry("symmem_move_lamport_pair2", MOVE_LAMPORT_ARGUMENTS),
@@ -197,9 +200,14 @@ const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUC
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
 
 /// For floating-point types of at most 32 bits, and small ones for the usual types.
-const REDUCE_LAMPORT: [Entry; 17] = each_element!("symmem_reduce_lamport", REDUCE_LAMPORT_ARGUMENTS,
+const REDUCE_LAMPORT: [Entry; 48] = each_element!("symmem_reduce_lamport", REDUCE_LAMPORT_ARGUMENTS,
     "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16" "pair1_f32"
-    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32");
+    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32" "two_shot_f16" "two_shot_bf16" "two_shot_f32"
+    "two_shot_f8_e4m3" "two_shot_f8_e5m2" "two_shot_few_f16" "two_shot_few_bf16" "two_shot_few_f32"
+    "rooted_f16" "rooted_bf16" "rooted_f32" "rooted_f8_e4m3" "rooted_f8_e5m2"
+    "four_f16" "four_bf16" "four_f32" "eight_f16" "eight_bf16" "eight_f32" "scatter_four_f16" "scatter_four_bf16"
+    "scatter_four_f32" "scatter_eight_f16" "scatter_eight_bf16" "scatter_eight_f32" "two_shot_four_f16"
+    "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32");
 
 /// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [

@@ -114,7 +114,7 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     let options = CollectiveOptions::new().provider(Provider::Symmem);
     let choice = communicator.explain_call(&question, &options).ok()?;
     Some(match choice.algorithm() {
-        Algorithm::Lamport => true,
+        Algorithm::Lamport | Algorithm::LamportTwoShot => true,
         Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
         Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
         _ => false,

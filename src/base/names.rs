@@ -65,13 +65,17 @@ closed! {
         /// LL packets twice: a reduce-scatter, then an all-gather of its results.
         LlTwoShot = PACKETS_TWO_SHOT,
         /// Lamport packets: data that is its own flag, without a barrier. One-shot, on channel 0. They carry sums and
-        /// averages of floating-point types of at most 32 bits (all-reduce, reduce-scatter) without more bytes, and moves of
-        /// any type (all-gather of equal parts, all-to-all) with 16 bytes of marks for every 496 of data. A long message
+        /// averages of floating-point types of at most 32 bits (all-reduce, reduce-scatter, reduce) without more bytes, and
+        /// moves of any type (all-gather of equal parts, all-to-all, broadcast, gather, scatter) with 16 bytes of marks for
+        /// every 496 of data. A long message
         /// takes several launches: on GPUs one launch carries 4 MiB to each peer in a group of two, less in larger
         /// groups. In symmetric buffers, sums of 8-bit types, and moves from or to addresses that are no multiples of 16, go
         /// up to 1 MiB to each peer, and sums of wider types at such addresses up to 4 MiB. LL packets do all other calls. A
         /// 32-bit word whose bits are all set, which is NaN, is added without its sign bit, and moved as it is.
         Lamport = LAMPORT,
+        /// Lamport packets twice, in one launch: a reduce-scatter, then an all-gather of its results. Only for an
+        /// all-reduce that [`Algorithm::Lamport`] could carry, on the same channel; LL packets twice do all other calls.
+        LamportTwoShot = LAMPORT_TWO_SHOT,
         /// Between two barriers, every rank loads all it needs from its peers and reduces it itself.
         OneShot = ONE_SHOT,
         /// Between two barriers, every rank loads and reduces its share and stores it to all; a broadcast

@@ -6,6 +6,7 @@
 use crate::backend::abi::*;
 use crate::group::inbox;
 use crate::group::inbox::{Inboxes, LamportInboxes};
+use crate::group::operations::reduces;
 use crate::group::slots::Header;
 
 /// Granularity of a reduction's shares in bytes: one access of a thread.
@@ -524,12 +525,19 @@ impl Shape<'_> {
     /// packets: as many as needed, of the same length, but for the last.
     pub fn lamport_launches(
         &self,
-        moves: bool,
+        algorithm: AlgorithmCode,
         inboxes: &LamportInboxes,
     ) -> impl Iterator<Item = (u64, u64)> {
         let bytes = self.parts.bytes(0);
         let part = u64::from(inboxes.part_bytes);
-        let most = choose(moves, MoveLamportArguments::capacity(part), part);
+        let most = if algorithm == AlgorithmCode::LAMPORT_TWO_SHOT {
+            // A part holds a share, and the result of one.
+            part / (2 * VECTOR) * VECTOR * self.world as u64
+        } else if reduces(self.operation) {
+            part
+        } else {
+            MoveLamportArguments::capacity(part)
+        };
         let launches = bytes.div_ceil(most.max(1)).max(1);
         // Whole vectors, and whole elements of every type.
         let length = bytes.div_ceil(launches).next_multiple_of(16).max(16);
@@ -546,10 +554,19 @@ impl Shape<'_> {
     ) -> MoveLamportArguments {
         let mut packets = self.packet_arguments(header);
         for addresses in [&mut packets.sources, &mut packets.destinations] {
-            for address in &mut addresses[..self.world] {
-                address.0 += offset;
-            }
+            let present = addresses
+                .iter_mut()
+                .filter(|address| **address != DeviceAddress::NULL);
+            present.for_each(|address| address.0 += offset);
         }
+        let root = self.root as u32;
+        let (sender, receiver) = match self.operation {
+            CollectiveOperationCode::BROADCAST | CollectiveOperationCode::SCATTER => {
+                (root, EVERY_MEMBER)
+            }
+            CollectiveOperationCode::GATHER => (EVERY_MEMBER, root),
+            _ => (EVERY_MEMBER, EVERY_MEMBER),
+        };
         let mut arguments = MoveLamportArguments {
             group: packets.group,
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
@@ -560,6 +577,8 @@ impl Shape<'_> {
             part_bytes: 0,
             dependents: header.dependents.into(),
             pair: MoveLamportPair::default(),
+            sender,
+            receiver,
         };
         inbox::fill_move_lamport(&mut arguments, inboxes);
         arguments.pair = arguments.pair_of();
@@ -598,6 +617,12 @@ impl Shape<'_> {
             reduce,
             dependents: header.dependents.into(),
             pair: LamportPair::default(),
+            share_bytes: 0,
+            receiver: match self.operation {
+                CollectiveOperationCode::REDUCE => self.root as u32,
+                _ => EVERY_MEMBER,
+            },
+            reserved: 0,
         };
         header.complete(&mut arguments.group);
         for peer in 0..self.world {
@@ -607,6 +632,24 @@ impl Shape<'_> {
         inbox::fill_lamport(&mut arguments, inboxes);
         arguments.pair = arguments.pair_of();
         arguments
+    }
+
+    /// Divides an all-reduce in Lamport packets into shares.
+    pub fn divide_lamport(&self, arguments: &mut ReduceLamportArguments) {
+        let world = self.world as u64;
+        arguments.share_bytes = arguments.bytes().div_ceil(world).next_multiple_of(VECTOR);
+        for member in 0..world as u32 {
+            let (share, start) = (
+                arguments.share_of(member),
+                arguments.share_bytes * u64::from(member),
+            );
+            let source = &mut arguments.sources[member as usize];
+            match share {
+                0 => *source = DeviceAddress::NULL,
+                _ => source.0 += start,
+            }
+        }
+        arguments.pair = arguments.pair_of();
     }
 }
 

@@ -418,30 +418,34 @@ fn counted(counts: &[usize]) -> PartLayout<'_> {
     }
 }
 
+/// The ways in which Lamport packets carry a call of two members.
+const BY_LAMPORT: [(CollectiveOperationCode, AlgorithmCode); 3] = [
+    (CollectiveOperationCode::ALL_REDUCE, AlgorithmCode::LAMPORT),
+    (
+        CollectiveOperationCode::ALL_REDUCE,
+        AlgorithmCode::LAMPORT_TWO_SHOT,
+    ),
+    (CollectiveOperationCode::ALL_GATHER, AlgorithmCode::LAMPORT),
+];
+
 #[test]
 fn launches_in_lamport_packets_cover_a_message_in_whole_vectors() {
     let inboxes = lamport_inboxes(1 << 20);
-    let capacity = MoveLamportArguments::capacity(1 << 20);
-    for (moves, most) in [(false, 1 << 20), (true, capacity)] {
+    // Two-shot, each of two members takes a share and the result of one.
+    let most = [1 << 20, 1 << 20, MoveLamportArguments::capacity(1 << 20)];
+    for ((operation, algorithm), most) in BY_LAMPORT.into_iter().zip(most) {
         for bytes in [1, 17, most, most + 1, 3 * most, 10_000_019] {
-            let operation = CollectiveOperationCode::ALL_GATHER;
-            with_shapes(
-                operation,
-                &[0, 1],
-                0,
-                PartLayout::Equal(bytes),
-                false,
-                |shape| {
-                    let all: Vec<_> = shape.lamport_launches(moves, &inboxes).collect();
-                    let mut end = 0;
-                    for &(offset, length) in &all {
-                        assert!(offset == end && offset % 16 == 0, "{bytes}: {all:?}");
-                        assert!((1..=most).contains(&length), "{bytes}: {all:?}");
-                        end = offset + length;
-                    }
-                    assert_eq!((end, all.len() as u64), (bytes, bytes.div_ceil(most)));
-                },
-            );
+            let parts = PartLayout::Equal(bytes);
+            with_shapes(operation, &[0, 1], 0, parts, false, |shape| {
+                let all: Vec<_> = shape.lamport_launches(algorithm, &inboxes).collect();
+                let mut end = 0;
+                for &(offset, length) in &all {
+                    assert!(offset == end && offset % 16 == 0, "{bytes}: {all:?}");
+                    assert!((1..=most).contains(&length), "{bytes}: {all:?}");
+                    end = offset + length;
+                }
+                assert_eq!((end, all.len() as u64), (bytes, bytes.div_ceil(most)));
+            });
         }
     }
 }
@@ -452,23 +456,100 @@ proptest! {
         // Parts are multiples of 128 bytes, and a move's lines have 512.
         part in (4u32..400).prop_map(|units| units * 128),
         bytes in 1u64..400_000,
-        moves in any::<bool>(),
+        way in 0..BY_LAMPORT.len(),
     ) {
         let inboxes = lamport_inboxes(part);
         let (part, parts) = (u64::from(part), PartLayout::Equal(bytes));
+        let (operation, algorithm) = BY_LAMPORT[way];
         let mut all = Vec::new();
-        with_shapes(CollectiveOperationCode::ALL_TO_ALL, &[0, 1], 0, parts, false, |shape| {
-            all.push(shape.lamport_launches(moves, &inboxes).collect::<Vec<_>>());
+        with_shapes(operation, &[0, 1], 0, parts, false, |shape| {
+            all.push(shape.lamport_launches(algorithm, &inboxes).collect::<Vec<_>>());
         });
         prop_assert_eq!(&all[0], &all[1], "members launch alike");
         let mut end = 0;
         for &(offset, length) in &all[0] {
             prop_assert_eq!((offset, offset % 16), (end, 0));
-            let taken = if moves { MoveLamportArguments::taken_bytes(length) } else { length };
+            let taken = match (operation, algorithm) {
+                (CollectiveOperationCode::ALL_GATHER, _) => MoveLamportArguments::taken_bytes(length),
+                (_, AlgorithmCode::LAMPORT_TWO_SHOT) => 2 * length.div_ceil(2).next_multiple_of(16),
+                _ => length,
+            };
             prop_assert!(length > 0 && taken <= part, "{} of {}: {:?}", bytes, part, all[0]);
             end = offset + length;
         }
         prop_assert_eq!(end, bytes);
+    }
+
+    #[test]
+    fn shares_in_lamport_packets_are_equal_but_for_the_last_and_are_all_of_the_elements(
+        world in 2usize..=8,
+        count in 1u64..5000,
+    ) {
+        let members: Vec<usize> = (0..world).collect();
+        let inboxes = lamport_inboxes(1 << 20);
+        with_shapes(CollectiveOperationCode::ALL_REDUCE, &members, 0, PartLayout::Equal(2 * count), false, |shape| {
+            let header = header();
+            let mut call = shape.reduce_lamport_arguments(
+                &header, ElementTypeCode::BF16, ReduceOpCode::SUM, &inboxes, (0, 2 * count),
+            );
+            let first = call.sources[0].0;
+            shape.divide_lamport(&mut call);
+            call.group.world = world as u32;
+            assert_eq!(call.check_members(), Ok(()));
+            let mut end = 0;
+            for member in 0..world {
+                let share = call.share_of(member as u32);
+                let expected = if share == 0 { 0 } else { first + end };
+                assert_eq!(call.sources[member].0, expected);
+                assert!(share == call.share_bytes || end + share == 2 * count);
+                end += share;
+            }
+            assert_eq!(end, 2 * count);
+        });
+    }
+}
+
+/// Messages between a root and the others have bytes; all others say only that their sender has begun.
+#[test]
+fn operations_with_a_root_move_in_lamport_packets_from_or_to_it() {
+    use CollectiveOperationCode as O;
+    for operation in [O::BROADCAST, O::SCATTER, O::GATHER] {
+        with_shapes(
+            operation,
+            &[0, 1, 2],
+            1,
+            PartLayout::Equal(32),
+            false,
+            |shape| {
+                let header = header();
+                let call = shape.move_lamport_arguments(&header, &lamport_inboxes(512), (16, 16));
+                for from in 0..3 {
+                    for to in 0..3 {
+                        let has = match operation {
+                            O::GATHER => to == 1,
+                            _ => from == 1,
+                        };
+                        assert_eq!(call.bytes_between(from, to), if has { 16 } else { 0 });
+                    }
+                }
+                let own = shape.rank as u32;
+                for peer in 0..3u32 {
+                    // Of what is not sent there is no address, not even one moved by the offset.
+                    let sends = call.bytes_between(own, peer) != 0;
+                    let receives = call.bytes_between(peer, own) != 0;
+                    assert_eq!(
+                        call.sources[peer as usize] != DeviceAddress::NULL,
+                        sends,
+                        "{operation:?}"
+                    );
+                    assert_eq!(
+                        call.destinations[peer as usize] != DeviceAddress::NULL,
+                        receives,
+                        "{operation:?}"
+                    );
+                }
+            },
+        );
     }
 }
 

@@ -34,12 +34,19 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns the bytes that a member sends to another in a one-shot reduction, an all-gather or an all-to-all.
-    pub fn sent_bytes(&self) -> u64 {
+    /// Returns the most bytes that a member sends to another in Lamport packets.
+    pub fn sent_bytes(&self, algorithm: AlgorithmCode) -> u64 {
+        let world = u64::from(self.world);
         match self.operation {
             CollectiveOperationCode::REDUCE_SCATTER
             | CollectiveOperationCode::ALL_GATHER
-            | CollectiveOperationCode::ALL_TO_ALL => self.bytes / u64::from(self.world),
+            | CollectiveOperationCode::ALL_TO_ALL
+            | CollectiveOperationCode::GATHER
+            | CollectiveOperationCode::SCATTER => self.bytes / world,
+            // A share, and the result of one.
+            _ if algorithm == AlgorithmCode::LAMPORT_TWO_SHOT => {
+                self.bytes.div_ceil(world).saturating_mul(2)
+            }
             _ => self.bytes,
         }
     }

@@ -11,7 +11,9 @@ pub fn kernel_of(
         (AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT, true) => {
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
-        (AlgorithmCode::LAMPORT, true) => Some(CollectiveKernel::REDUCE_LAMPORT),
+        (AlgorithmCode::LAMPORT | AlgorithmCode::LAMPORT_TWO_SHOT, true) => {
+            Some(CollectiveKernel::REDUCE_LAMPORT)
+        }
         (AlgorithmCode::LAMPORT, false) => Some(CollectiveKernel::MOVE_LAMPORT),
         // In an all-reduce, the other kernel gathers what this one has reduced.
         (AlgorithmCode::PUSH | AlgorithmCode::PIECES, true) => Some(CollectiveKernel::REDUCE_PUSH),
@@ -59,6 +61,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::MULTICAST,
             A::MULTICAST_ONE_SHOT,
             A::LAMPORT,
+            A::LAMPORT_TWO_SHOT,
             A::PIECES,
         ],
         CollectiveOperationCode::REDUCE => &[
@@ -67,6 +70,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::TWO_SHOT,
             A::PUSH,
             A::VENDOR,
+            A::LAMPORT,
             A::PIECES,
         ],
         CollectiveOperationCode::REDUCE_SCATTER => &[
@@ -85,6 +89,7 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::TWO_SHOT,
             A::VENDOR,
             A::MULTICAST,
+            A::LAMPORT,
             A::PIECES,
         ],
         CollectiveOperationCode::ALL_GATHER => &[
@@ -117,9 +122,14 @@ pub fn algorithms(operation: CollectiveOperationCode) -> &'static [AlgorithmCode
             A::LAMPORT,
             A::PIECES,
         ],
-        CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => {
-            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR, A::PIECES]
-        }
+        CollectiveOperationCode::GATHER | CollectiveOperationCode::SCATTER => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::VENDOR,
+            A::LAMPORT,
+            A::PIECES,
+        ],
         CollectiveOperationCode::EXCHANGE | CollectiveOperationCode::ALL_TO_ALL_V => {
             &[A::RENDEZVOUS, A::VENDOR]
         }
@@ -152,7 +162,7 @@ pub fn takes_own_memory(algorithm: AlgorithmCode) -> bool {
     use AlgorithmCode as A;
     matches!(
         algorithm,
-        A::PACKETS | A::PACKETS_TWO_SHOT | A::LAMPORT | A::PIECES | A::VENDOR
+        A::PACKETS | A::PACKETS_TWO_SHOT | A::LAMPORT | A::LAMPORT_TWO_SHOT | A::PIECES | A::VENDOR
     )
 }
 

@@ -388,6 +388,12 @@ impl Selector {
             {
                 AlgorithmCode::PACKETS
             }
+            (_, AlgorithmCode::LAMPORT_TWO_SHOT)
+                if algorithms(query.operation).contains(&AlgorithmCode::LAMPORT_TWO_SHOT)
+                    && self.lacks(query, AlgorithmCode::LAMPORT_TWO_SHOT) =>
+            {
+                AlgorithmCode::PACKETS_TWO_SHOT
+            }
             // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
             // of the call or the switch lacks the reduction.
             (_, named)
@@ -508,7 +514,7 @@ impl Selector {
                     && query.multicast
                     && (!reduces(query.operation)
                         || multicast_reduces(query.element, query.reduce));
-            let fits = (1..=query.lamport_bytes).contains(&query.sent_bytes());
+            let fits = (1..=query.lamport_bytes).contains(&query.sent_bytes(algorithm));
             let carries = match kernel {
                 CollectiveKernel::REDUCE_LAMPORT => {
                     fits && ReduceLamportArguments::can_carry(query.element, query.reduce)

@@ -248,7 +248,8 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
         error.ends_with(
-            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE, LAMPORT, PIECES"
+            "possible algorithms: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE, LAMPORT, \
+             LAMPORT_TWO_SHOT, PIECES"
         ),
         "{error}"
     );
@@ -662,8 +663,35 @@ fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
     // Of a reduce-scatter, only one share goes to each member.
     let scattered = query(CollectiveOperationCode::REDUCE_SCATTER, 4 << 20);
     assert_eq!(chosen(&scattered, &named), A::LAMPORT);
-    let whole = query(CollectiveOperationCode::BROADCAST, 64);
-    assert!(selector.choose(&whole, &named).is_err());
+    // The root of a reduction gets all elements.
+    let rooted = query(CollectiveOperationCode::REDUCE, 1 << 20);
+    assert_eq!(chosen(&rooted, &named), A::LAMPORT);
+    let larger = query(CollectiveOperationCode::REDUCE, 2 << 20);
+    assert_eq!(chosen(&larger, &named), A::PACKETS);
+}
+
+#[test]
+fn two_shot_lamport_packets_carry_as_many_shares_as_there_are_members_and_ll_packets_the_rest() {
+    use AlgorithmCode as A;
+    let selector = selector(&[]);
+    let named = Constraints {
+        algorithm: A::LAMPORT_TWO_SHOT,
+        ..Constraints::default()
+    };
+    let operation = CollectiveOperationCode::ALL_REDUCE;
+    let chosen = |query: &Query| selector.choose(query, &named).unwrap().algorithm;
+    // Each of four members sends a share and a result.
+    assert_eq!(chosen(&query(operation, 2 << 20)), A::LAMPORT_TWO_SHOT);
+    let larger = query(operation, (2 << 20) + 4);
+    let integers = Query {
+        element: ElementTypeCode::I32,
+        ..query(operation, 64)
+    };
+    for other in [larger, integers] {
+        assert_eq!(chosen(&other), A::PACKETS_TWO_SHOT, "{other:?}");
+    }
+    let scattered = query(CollectiveOperationCode::REDUCE_SCATTER, 64);
+    assert!(selector.choose(&scattered, &named).is_err());
 }
 
 #[test]
@@ -675,10 +703,18 @@ fn lamport_packets_move_any_type_as_far_as_the_channel_allows() {
         ..Constraints::default()
     };
     let chosen = |query: &Query| selector.choose(query, &named).unwrap().algorithm;
+    use CollectiveOperationCode as O;
     for operation in [
-        CollectiveOperationCode::ALL_GATHER,
-        CollectiveOperationCode::ALL_TO_ALL,
+        O::ALL_GATHER,
+        O::ALL_TO_ALL,
+        O::BROADCAST,
+        O::GATHER,
+        O::SCATTER,
     ] {
+        let most = match operation {
+            O::BROADCAST => 1 << 20,
+            _ => 4 << 20,
+        };
         for element in [ElementTypeCode::I64, ElementTypeCode::BF16] {
             for in_place in [false, true] {
                 let of = |bytes| Query {
@@ -686,7 +722,7 @@ fn lamport_packets_move_any_type_as_far_as_the_channel_allows() {
                     in_place,
                     ..query(operation, bytes)
                 };
-                let (fits, exceeds) = (of(4 << 20), of((4 << 20) + 4));
+                let (fits, exceeds) = (of(most), of(most + 4));
                 assert_eq!(chosen(&fits), A::LAMPORT, "{fits:?}");
                 assert_eq!(chosen(&exceeds), A::PACKETS, "{exceeds:?}");
             }

@@ -7,6 +7,9 @@
 //! (`2026-11-21-lanes-4xh200.json`). On 2 ranks no row pushes a reduction, since that is no faster than loading. On 4
 //! one does (`2026-11-22-reduce-push-128x1024-4xh200.json`, timed with pieces of 4 KiB; they have 2 KiB since).
 //!
+//! Rows of Lamport packets for 4 ranks were measured in bf16 on H200s (`2026-11-26-lamport-4xh200.json`), those of
+//! operations with a root also for 2.
+//!
 //! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model: the data
 //! sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer than a launch.
 
@@ -26,16 +29,24 @@ pub const COLLECTIVES: SelectorTable = &[
     (CollectiveOperationCode::ALL_GATHER, &ALL_GATHER),
     (CollectiveOperationCode::ALL_GATHER_V, &ALL_GATHER),
     (CollectiveOperationCode::ALL_TO_ALL, &MOVE_LAMPORT),
+    (CollectiveOperationCode::ALL_TO_ALL, &MOVE_LAMPORT_LARGE),
     (CollectiveOperationCode::ALL_TO_ALL, &ALL_TO_ALL),
     (CollectiveOperationCode::ALL_TO_ALL_V, &EXCHANGE),
     (CollectiveOperationCode::BROADCAST, &BROADCAST),
     (CollectiveOperationCode::GATHER, &GATHER),
     (CollectiveOperationCode::SCATTER, &SCATTER),
     (CollectiveOperationCode::EXCHANGE, &EXCHANGE),
-    (CollectiveOperationCode::ALL_REDUCE, &OWN_LAMPORT_SUM),
-    (CollectiveOperationCode::REDUCE_SCATTER, &OWN_LAMPORT_SUM),
+    (CollectiveOperationCode::ALL_REDUCE, &OWN_LAMPORT_ALL_REDUCE),
+    (
+        CollectiveOperationCode::REDUCE_SCATTER,
+        &OWN_LAMPORT_SCATTER,
+    ),
+    (CollectiveOperationCode::REDUCE, &OWN_LAMPORT_REDUCE),
     (CollectiveOperationCode::ALL_GATHER, &OWN_LAMPORT_MOVE),
     (CollectiveOperationCode::ALL_TO_ALL, &OWN_LAMPORT_MOVE),
+    (CollectiveOperationCode::BROADCAST, &OWN_LAMPORT_ROOTED),
+    (CollectiveOperationCode::GATHER, &OWN_LAMPORT_ROOTED),
+    (CollectiveOperationCode::SCATTER, &OWN_LAMPORT_ROOTED),
     (CollectiveOperationCode::ALL_REDUCE, &OWN_SUM),
     (CollectiveOperationCode::REDUCE, &OWN_MEMORY),
     (CollectiveOperationCode::REDUCE_SCATTER, &OWN_MEMORY),
@@ -58,9 +69,26 @@ const OWN_MEMORY: [WorldRows; 3] = [
     (ANY, &own_memory(AlgorithmCode::PACKETS, MIB, 32)),
 ];
 /// Launches of up to 4 MiB, one after the other, take less time than pieces up to these sizes
-/// (`2026-11-25-move-lamport-2xh100.json`). Between more ranks nothing was measured.
-const OWN_LAMPORT_SUM: [WorldRows; 1] = [(2, &[row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256)])];
-const OWN_LAMPORT_MOVE: [WorldRows; 1] = [(2, &[row(16 * MIB, AlgorithmCode::LAMPORT, 264, 288)])];
+/// (`2026-11-25-move-lamport-2xh100.json`, `2026-11-26-lamport-4xh200.json`).
+const OWN_LAMPORT_ALL_REDUCE: [WorldRows; 2] = [
+    (2, OWN_TWO_SUM),
+    (
+        4,
+        &[row(8 * MIB, AlgorithmCode::LAMPORT_TWO_SHOT, 128, 512)],
+    ),
+];
+const OWN_LAMPORT_SCATTER: [WorldRows; 2] = [
+    (2, OWN_TWO_SUM),
+    (4, &[row(8 * MIB, AlgorithmCode::LAMPORT, 264, 256)]),
+];
+const OWN_LAMPORT_REDUCE: [WorldRows; 1] = [(4, &[row(4 * MIB, AlgorithmCode::LAMPORT, 132, 512)])];
+const OWN_TWO_SUM: &[CollectiveRow] = &[row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256)];
+const OWN_LAMPORT_MOVE: [WorldRows; 2] = [
+    (2, OWN_ROOTED),
+    (4, &[row(8 * MIB, AlgorithmCode::LAMPORT, 264, 288)]),
+];
+const OWN_LAMPORT_ROOTED: [WorldRows; 1] = [(4, OWN_ROOTED)];
+const OWN_ROOTED: &[CollectiveRow] = &[row(16 * MIB, AlgorithmCode::LAMPORT, 264, 288)];
 
 const OWN_SUM: [WorldRows; 3] = [
     (
@@ -71,12 +99,12 @@ const OWN_SUM: [WorldRows; 3] = [
     (ANY, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32)),
 ];
 
-const ALL_REDUCE: [WorldRows; 13] = [
+const ALL_REDUCE: [WorldRows; 14] = [
     (2, TWO_LAMPORT),
     (2, TWO),
     (4, FOUR_LAMPORT),
     (4, FOUR_SMALL),
-    (8, ANY_LAMPORT),
+    (8, EIGHT_LAMPORT),
     (ANY, ANY_SMALL),
     (3, FOUR_LAMPORT_LARGE),
     (3, FOUR_LARGE),
@@ -84,6 +112,7 @@ const ALL_REDUCE: [WorldRows; 13] = [
     (ANY, MULTICAST),
     (4, FOUR_LAMPORT_LARGE),
     (4, FOUR_LARGE),
+    (8, EIGHT_LAMPORT_LARGE),
     (ANY, ANY_LARGE),
 ];
 
@@ -115,6 +144,8 @@ const TWO_LAMPORT: &[CollectiveRow] = &[
 
 /// All-gathers of equal parts, and all-to-alls.
 const MOVE_LAMPORT: [WorldRows; 2] = [(2, TWO_MOVE_LAMPORT), (8, FOUR_MOVE_LAMPORT)];
+/// All-to-alls do not go by multicast.
+const MOVE_LAMPORT_LARGE: [WorldRows; 1] = [(8, FOUR_MOVE_LAMPORT_LARGE)];
 /// For any type; each sends half of the bytes, and 32 vectors for 31 of data. The grids have a vector for each thread up to
 /// 2 MiB, two at 4 MiB and four at 8 MiB (`2026-11-25-move-lamport-2xh100.json`, `2026-11-26-lamport-2xh200.json`).
 const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
@@ -131,7 +162,8 @@ const TWO_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(8 * MIB, AlgorithmCode::LAMPORT, 264, 288),
 ];
 
-/// Not measured, by the model of [`FOUR_LAMPORT`]: a vector for each thread in a group of four.
+/// Measured between four (`2026-11-26-lamport-4xh200.json`): a vector for each thread. Among more, a message is shorter, and
+/// threads are left over.
 const FOUR_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(4 * KIB, AlgorithmCode::LAMPORT, 2, 64),
     row(16 * KIB, AlgorithmCode::LAMPORT, 5, 64),
@@ -140,24 +172,42 @@ const FOUR_MOVE_LAMPORT: &[CollectiveRow] = &[
     row(256 * KIB, AlgorithmCode::LAMPORT, 34, 128),
     row(512 * KIB, AlgorithmCode::LAMPORT, 67, 128),
 ];
+/// The same above what comes before multicast.
+const FOUR_MOVE_LAMPORT_LARGE: &[CollectiveRow] = &[
+    row(MIB, AlgorithmCode::LAMPORT, 67, 256),
+    row(2 * MIB, AlgorithmCode::LAMPORT, 67, 512),
+    row(4 * MIB, AlgorithmCode::LAMPORT, 264, 288),
+];
 
-/// Sizes up to 64 KiB; above, multicast comes first. Not measured. By a model, a call takes 1.2 µs and the time of what
-/// a rank sends, its elements to each peer, at 350 GB/s, which is what the sketch takes on two GPUs; LL packets send
-/// twice as much.
+/// Sizes for which multicast, with two barriers of 2.5 us, cannot be faster; above, it comes first. Measured between four
+/// (`2026-11-26-lamport-4xh200.json`), with a vector for each thread.
 const FOUR_LAMPORT: &[CollectiveRow] = &[
     row(KIB, AlgorithmCode::LAMPORT, 1, 64),
     row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
     row(16 * KIB, AlgorithmCode::LAMPORT, 16, 64),
     row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 128, 64),
+    row(256 * KIB, AlgorithmCode::LAMPORT_TWO_SHOT, 64, 64),
 ];
 const FOUR_LAMPORT_LARGE: &[CollectiveRow] = &[
-    row(128 * KIB, AlgorithmCode::LAMPORT, 64, 128),
-    row(256 * KIB, AlgorithmCode::LAMPORT, 128, 128),
+    row(512 * KIB, AlgorithmCode::LAMPORT_TWO_SHOT, 64, 128),
+    row(MIB, AlgorithmCode::LAMPORT_TWO_SHOT, 128, 128),
+    row(2 * MIB, AlgorithmCode::LAMPORT_TWO_SHOT, 128, 256),
 ];
-const ANY_LAMPORT: &[CollectiveRow] = &[
+/// Not measured. By a model from what four take, a one-shot call takes 2 us and the time of what a rank sends, its elements
+/// to each peer, at 350 GB/s; a two-shot call 1.25 us more, and the time of two shares to each peer. Eight break even at 83
+/// KiB.
+const EIGHT_LAMPORT: &[CollectiveRow] = &[
     row(4 * KIB, AlgorithmCode::LAMPORT, 4, 64),
     row(16 * KIB, AlgorithmCode::LAMPORT, 16, 64),
     row(64 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT_TWO_SHOT, 16, 64),
+    row(256 * KIB, AlgorithmCode::LAMPORT_TWO_SHOT, 32, 64),
+];
+const EIGHT_LAMPORT_LARGE: &[CollectiveRow] = &[
+    row(512 * KIB, AlgorithmCode::LAMPORT_TWO_SHOT, 64, 64),
+    row(MIB, AlgorithmCode::LAMPORT_TWO_SHOT, 64, 128),
+    row(2 * MIB, AlgorithmCode::LAMPORT_TWO_SHOT, 128, 128),
 ];
 
 const TWO: &[CollectiveRow] = &[
@@ -209,14 +259,33 @@ const ANY_LARGE: &[CollectiveRow] = &[
     row(ALWAYS, AlgorithmCode::COPY_ENGINE, 64, 256),
 ];
 
-const REDUCE: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
-        row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
-    ],
-)];
+/// Lamport packets were measured between two and four (`2026-11-26-lamport-4xh200.json`).
+const REDUCE: [WorldRows; 3] = [
+    (
+        2,
+        &[
+            row(32 * KIB, AlgorithmCode::LAMPORT, 32, 128),
+            row(256 * KIB, AlgorithmCode::LAMPORT, 132, 256),
+            row(32 * MIB, AlgorithmCode::LAMPORT, 264, 256),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(512 * KIB, AlgorithmCode::LAMPORT, 132, 256),
+            row(MIB, AlgorithmCode::LAMPORT, 132, 512),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(64 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(512 * KIB, AlgorithmCode::ONE_SHOT, 32, 512),
+            row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
+        ],
+    ),
+];
 
 /// Bytes are those of both shares, of which one is sent. Geometries as of an all-reduce of a share; two launches above
 /// 8 MiB.
@@ -235,8 +304,32 @@ const TWO_SCATTER_LAMPORT: &[CollectiveRow] = &[
     row(16 * MIB, AlgorithmCode::LAMPORT, 264, 256),
 ];
 
-const REDUCE_SCATTER: [WorldRows; 7] = [
+/// Bytes are those of all four shares, of which one goes to each peer: a vector for each thread, up to what multicast should
+/// do faster (`2026-11-26-lamport-4xh200.json`).
+const FOUR_SCATTER_LAMPORT: &[CollectiveRow] = &[
+    row(4 * KIB, AlgorithmCode::LAMPORT, 1, 64),
+    row(16 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(64 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(256 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 128, 64),
+];
+const FOUR_SCATTER_LAMPORT_LARGE: &[CollectiveRow] = &[
+    row(MIB, AlgorithmCode::LAMPORT, 128, 128),
+    row(2 * MIB, AlgorithmCode::LAMPORT, 128, 256),
+    row(4 * MIB, AlgorithmCode::LAMPORT, 128, 512),
+];
+/// Not measured: the same shares.
+const EIGHT_SCATTER_LAMPORT: &[CollectiveRow] = &[
+    row(8 * KIB, AlgorithmCode::LAMPORT, 1, 64),
+    row(32 * KIB, AlgorithmCode::LAMPORT, 4, 64),
+    row(128 * KIB, AlgorithmCode::LAMPORT, 16, 64),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 64, 64),
+];
+
+const REDUCE_SCATTER: [WorldRows; 11] = [
     (2, TWO_SCATTER_LAMPORT),
+    (4, FOUR_SCATTER_LAMPORT),
+    (8, EIGHT_SCATTER_LAMPORT),
     (
         2,
         &[
@@ -272,14 +365,16 @@ const REDUCE_SCATTER: [WorldRows; 7] = [
             row(512 * KIB, AlgorithmCode::PACKETS, 32, 256),
         ],
     ),
+    (3, FOUR_SCATTER_LAMPORT_LARGE),
     (3, SCATTERED),
     (ANY, MULTICAST),
+    (4, FOUR_SCATTER_LAMPORT_LARGE),
     (ANY, SCATTERED),
 ];
 const SCATTERED: &[CollectiveRow] = &[row(ALWAYS, AlgorithmCode::ONE_SHOT, 64, 256)];
 
 /// For 2 ranks, packets have the grids that were best on one H200 (`2026-11-23-small-kernels-1xh200.json`).
-const ALL_GATHER: [WorldRows; 6] = [
+const ALL_GATHER: [WorldRows; 8] = [
     (
         2,
         &[
@@ -320,8 +415,10 @@ const ALL_GATHER: [WorldRows; 6] = [
             row(512 * KIB, AlgorithmCode::PACKETS, 64, 256),
         ],
     ),
+    (3, FOUR_MOVE_LAMPORT_LARGE),
     (3, GATHERED),
     (ANY, MULTICAST),
+    (8, FOUR_MOVE_LAMPORT_LARGE),
     (ANY, GATHERED),
 ];
 const GATHERED: &[CollectiveRow] = &[
@@ -387,40 +484,67 @@ const ALL_TO_ALL: [WorldRows; 3] = [
 ];
 
 /// A pulled broadcast leaves entirely by the root's link; a scattered one leaves by all links.
-const BROADCAST: [WorldRows; 5] = [
+/// Lamport packets were measured between two and four (`2026-11-26-lamport-4xh200.json`).
+const BROADCAST: [WorldRows; 8] = [
     (
         2,
         &[
             row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(256 * KIB, AlgorithmCode::LAMPORT, 132, 256),
+            row(4 * MIB, AlgorithmCode::LAMPORT, 264, 256),
             row(ALWAYS, AlgorithmCode::PUSH, 32, 512),
         ],
     ),
     (ANY, &[row(64 * KIB, AlgorithmCode::PACKETS, 16, 512)]),
+    (4, &[row(256 * KIB, AlgorithmCode::LAMPORT, 264, 256)]),
+    (3, FOUR_BROADCAST_LAMPORT),
     (3, BROADCAST_LARGE),
     (ANY, MULTICAST),
+    (4, FOUR_BROADCAST_LAMPORT),
     (ANY, BROADCAST_LARGE),
 ];
+const FOUR_BROADCAST_LAMPORT: &[CollectiveRow] = &[row(MIB, AlgorithmCode::LAMPORT, 264, 256)];
 const BROADCAST_LARGE: &[CollectiveRow] = &[
     row(512 * KIB, AlgorithmCode::PULL, 32, 512),
     row(ALWAYS, AlgorithmCode::TWO_SHOT, 64, 512),
 ];
 
-/// The root's link bounds gather and scatter no matter who moves the bytes, so the other ranks do.
-const GATHER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
-    ],
-)];
+/// The root's link bounds gather and scatter no matter who moves the bytes, so the other ranks do. Lamport packets were
+/// measured between two and four (`2026-11-26-lamport-4xh200.json`).
+const GATHER: [WorldRows; 2] = [
+    (4, ROOTED_LAMPORT),
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(ALWAYS, AlgorithmCode::PUSH, 64, 512),
+        ],
+    ),
+];
 
-const SCATTER: [WorldRows; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
-        row(ALWAYS, AlgorithmCode::PULL, 64, 512),
-    ],
-)];
+const SCATTER: [WorldRows; 3] = [
+    (2, ROOTED_LAMPORT),
+    (
+        4,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(512 * KIB, AlgorithmCode::LAMPORT, 132, 256),
+            row(4 * MIB, AlgorithmCode::LAMPORT, 264, 256),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+            row(ALWAYS, AlgorithmCode::PULL, 64, 512),
+        ],
+    ),
+];
+const ROOTED_LAMPORT: &[CollectiveRow] = &[
+    row(128 * KIB, AlgorithmCode::PACKETS, 16, 512),
+    row(512 * KIB, AlgorithmCode::LAMPORT, 132, 256),
+    row(8 * MIB, AlgorithmCode::LAMPORT, 264, 256),
+];
 
 /// Blocks per peer, plus the one that announces. With 16 blocks a pair of devices is near the link's rate
 /// (`benches/NOTES.md`), and behind a switch the peers share that rate.
@@ -472,6 +596,33 @@ mod tests {
                 packets_of_move(bytes / 2) <= vectors * most(last) / 4,
                 "{bytes}"
             );
+        }
+    }
+
+    /// The small kernels for more than two ranks carry one vector a thread.
+    #[test]
+    fn each_grid_for_lamport_packets_of_four_and_eight_has_a_thread_for_every_vector() {
+        let check = |parts: u64, all: &[&[CollectiveRow]], packets: &dyn Fn(u64) -> u64| {
+            for row in all.iter().copied().flatten() {
+                let threads = u64::from(row.blocks) * u64::from(row.threads);
+                assert!(packets(row.bytes / parts) <= threads, "{row:?}");
+            }
+        };
+        let sums = |bytes: u64| bytes.div_ceil(16);
+        let moves = |bytes| MoveLamportArguments::taken_bytes(bytes) / 16;
+        check(
+            4,
+            &[FOUR_SCATTER_LAMPORT, FOUR_SCATTER_LAMPORT_LARGE],
+            &sums,
+        );
+        check(8, &[EIGHT_SCATTER_LAMPORT], &sums);
+        check(4, &[FOUR_MOVE_LAMPORT, FOUR_MOVE_LAMPORT_LARGE], &moves);
+        let of_four = FOUR_LAMPORT.iter().chain(FOUR_LAMPORT_LARGE);
+        let of_eight = EIGHT_LAMPORT.iter().chain(EIGHT_LAMPORT_LARGE);
+        let of_four = of_four.map(|row| (4, row));
+        for (world, &row) in of_four.chain(of_eight.map(|row| (8, row))) {
+            let two_shot = row.algorithm == AlgorithmCode::LAMPORT_TWO_SHOT;
+            check(if two_shot { world } else { 1 }, &[&[row]], &sums);
         }
     }
 }

@@ -33,7 +33,7 @@ const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true
 
 /// Baselines by the names that a user gives, and the contenders of each. `nccl` and `rccl` both mean the library of the
 /// backend.
-const BASELINES: [(&str, &[Contender]); 21] = [
+const BASELINES: [(&str, &[Contender]); 22] = [
     (
         "own_memory",
         &[Contender {
@@ -47,6 +47,10 @@ const BASELINES: [(&str, &[Contender]); 21] = [
         &[own("symmem packets_two_shot", Algorithm::LlTwoShot)],
     ),
     ("lamport", &[own("symmem lamport", Algorithm::Lamport)]),
+    (
+        "lamport_two_shot",
+        &[own("symmem lamport_two_shot", Algorithm::LamportTwoShot)],
+    ),
     ("one_shot", &[own("symmem one_shot", Algorithm::OneShot)]),
     ("two_shot", &[own("symmem two_shot", Algorithm::TwoShot)]),
     ("push", &[own("symmem push", Algorithm::Push)]),

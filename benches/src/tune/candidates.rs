@@ -27,7 +27,7 @@ impl Candidate {
     pub fn serves_with(self, present: Features) -> bool {
         (present.vendor || !self.is_nccl())
             && (present.multicast || !is_multicast(self.algorithm))
-            && (present.lamport || self.algorithm != Algorithm::Lamport)
+            && (present.lamport || !is_lamport(self.algorithm))
     }
 }
 
@@ -68,6 +68,11 @@ impl Features {
     }
 }
 
+/// Whether an algorithm sends Lamport packets.
+fn is_lamport(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::Lamport | Algorithm::LamportTwoShot)
+}
+
 /// Returns the algorithms of an operation, and the size in bytes up to which each is tried. LL packets move
 /// twice the bytes, and a one-shot all-reduce moves all elements to all ranks. Between two ranks, Lamport packets send as
 /// much in a reduce-scatter of twice the size.
@@ -79,6 +84,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     match collective {
         Collective::AllReduce => &[
             LAMPORT,
+            (Algorithm::LamportTwoShot, 16 * MIB),
             PACKETS,
             (Algorithm::LlTwoShot, 16 * MIB),
             (Algorithm::OneShot, 16 * MIB),
@@ -89,6 +95,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::CopyEngine, ANY),
         ],
         Collective::Reduce => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::OneShot, ANY),
             (Algorithm::TwoShot, ANY),
@@ -117,15 +124,19 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::CopyEngine, ANY),
         ],
         Collective::Broadcast => &[
+            LAMPORT,
             PACKETS,
             (Algorithm::Multicast, ANY),
             (Algorithm::Push, ANY),
             (Algorithm::Pull, ANY),
             (Algorithm::TwoShot, ANY),
         ],
-        Collective::Gather | Collective::Scatter => {
-            &[PACKETS, (Algorithm::Push, ANY), (Algorithm::Pull, ANY)]
-        }
+        Collective::Gather | Collective::Scatter => &[
+            LAMPORT,
+            PACKETS,
+            (Algorithm::Push, ANY),
+            (Algorithm::Pull, ANY),
+        ],
     }
 }
 
@@ -153,7 +164,7 @@ pub(super) fn candidates(
     }));
     for &(algorithm, limit) in algorithms(collective) {
         let absent = is_multicast(algorithm) && !present.multicast
-            || algorithm == Algorithm::Lamport && !present.lamport;
+            || is_lamport(algorithm) && !present.lamport;
         if bytes > limit || absent {
             continue;
         }
@@ -179,7 +190,7 @@ pub(super) fn candidates(
         };
         // A block of Lamport packets holds few vectors: one and two blocks on each of an H100's 132 multiprocessors.
         let many: &[u32] = match algorithm {
-            Algorithm::Lamport => &[132, 264],
+            Algorithm::Lamport | Algorithm::LamportTwoShot => &[132, 264],
             _ => &[],
         };
         let blocks = [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128];
@@ -201,6 +212,7 @@ pub(super) fn candidates(
             // Lamport packets take few threads a block for few bytes, and kernels of at most 512. A move has marks beside its
             // data: 264 blocks of 256 threads hold 4 MiB of elements, those of 288 also the marks of 4 MiB.
             let threads: &[u32] = match algorithm {
+                Algorithm::LamportTwoShot => &[64, 128, 256, 512],
                 Algorithm::Lamport if collective.reduces() => &[64, 128, 256, 512],
                 Algorithm::Lamport => &[64, 128, 256, 288, 512],
                 _ => &[256, 512, 1024],
@@ -265,10 +277,11 @@ mod tests {
             let tried = all.filter(|&one| !lamport_grids(one, element, 1 << 20).is_empty());
             tried.collect::<Vec<_>>()
         };
-        let floats = [C::AllReduce, C::AllGather, C::ReduceScatter, C::AllToAll];
-        assert_eq!(tried(ElementType::F16), floats);
+        assert_eq!(tried(ElementType::F16), C::ALL);
+        let moves = C::ALL.into_iter().filter(|one| !one.reduces());
+        let moves: Vec<_> = moves.collect();
         for element in [ElementType::I32, ElementType::U8, ElementType::F64] {
-            assert_eq!(tried(element), [C::AllGather, C::AllToAll], "{element:?}");
+            assert_eq!(tried(element), moves, "{element:?}");
         }
         let without = Features::default().of(C::AllGather, ElementType::F16);
         assert!(!without.lamport);
@@ -294,7 +307,7 @@ mod tests {
             assert!(grids(32 << 10).iter().all(|&(blocks, _)| blocks <= 128));
         }
         let all = candidates(C::AllReduce, 16 * MIB, false, LAMPORT);
-        let others = all.iter().filter(|one| one.algorithm != Algorithm::Lamport);
+        let others = all.iter().filter(|one| !is_lamport(one.algorithm));
         let mut others = others.filter_map(|one| one.grid);
         assert!(others.all(|(blocks, _)| blocks <= 128));
     }

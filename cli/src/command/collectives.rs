@@ -18,7 +18,7 @@ pub struct Arguments {
     /// the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
-    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), lamport, pieces, one_shot, two_shot,
+    /// Algorithm of symmem to measure: packets (LL), packets_two_shot (LL twice), lamport, lamport_two_shot, pieces, one_shot, two_shot,
     /// push, pull, swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,

@@ -201,12 +201,13 @@ pub enum AlgorithmName {
     Multicast,
     MulticastOneShot,
     Lamport,
+    LamportTwoShot,
     Pieces,
 }
 
 impl AlgorithmName {
     /// All algorithms.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -222,6 +223,7 @@ impl AlgorithmName {
         Self::Multicast,
         Self::MulticastOneShot,
         Self::Lamport,
+        Self::LamportTwoShot,
         Self::Pieces,
     ];
 
@@ -263,6 +265,7 @@ impl From<AlgorithmName> for Option<Algorithm> {
             AlgorithmName::Multicast => Algorithm::Multicast,
             AlgorithmName::MulticastOneShot => Algorithm::MulticastOneShot,
             AlgorithmName::Lamport => Algorithm::Lamport,
+            AlgorithmName::LamportTwoShot => Algorithm::LamportTwoShot,
             AlgorithmName::Pieces => Algorithm::Pieces,
         })
     }

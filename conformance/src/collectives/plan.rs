@@ -27,6 +27,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Multicast,
             By::MulticastOneShot,
             By::Lamport,
+            By::LamportTwoShot,
             By::Pieces,
         ],
         Collective::Reduce => &[
@@ -37,6 +38,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Push,
             By::Vendor,
             By::VendorWindows,
+            By::Lamport,
             By::Pieces,
         ],
         Collective::ReduceScatter => &[
@@ -59,6 +61,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Vendor,
             By::VendorWindows,
             By::Multicast,
+            By::Lamport,
             By::Pieces,
         ],
         Collective::AllToAll => &[
@@ -103,6 +106,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Pull,
             By::Vendor,
             By::VendorWindows,
+            By::Lamport,
             By::Pieces,
         ],
         Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
@@ -385,6 +389,7 @@ pub(super) fn own_memory(variant: CollectiveVariant, wanted: OwnMemory) -> OwnMe
         | By::Packets
         | By::PacketsTwoShot
         | By::Lamport
+        | By::LamportTwoShot
         | By::Pieces
         | By::Vendor => wanted,
         _ => OwnMemory::Neither,

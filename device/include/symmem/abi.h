@@ -236,21 +236,32 @@ struct LamportPair {
   uint64 peer_inbox;
 };
 
-// A reduction in Lamport packets: member p receives `count` elements from `sources[p]` of every member and reduces them;
-// this rank's result goes to `destination`. An inbox has lamport_buffers buffers of one part per peer, numbered without
-// the owner. All of it is zero before the first call.
+// Stands for every member where arguments name one.
+constexpr uint32 every_member = ~0u;
+
+// A reduction in Lamport packets. An inbox has lamport_buffers buffers of one part per peer, numbered without the owner. All
+// of it is zero before the first call.
+//
+// One-shot: the receiver p gets `count` elements from `sources[p]` of every member and reduces them to `destination`. All
+// other messages are a vector of zeros.
+//
+// Two-shot: member p gets share p, from `sources[p]`, of every member, reduces it, and sends the result to all. A message is
+// a share, and behind it the sender's result, each filled up with zeros to `share_bytes`.
 struct ReduceLamportArguments {
   CollectiveGroup group;
   uint64 inboxes[max_ranks];  // each member's inbox, including this rank's
   uint64 sources[max_ranks];
   uint64 destination;
-  uint64 count;       // equal on all members, at least 1, and at most what a part holds
+  uint64 count;       // of all shares; equal on all members, at least 1, and at most what a part holds
   uint64 counters;    // this rank's three uint32: see LamportInboxes
   uint32 part_bytes;  // a multiple of 16
   uint32 element;     // an ElementType
   uint32 reduce;      // a ReduceOperation
   uint32 dependents;  // as in `group`, where a small kernel would miss the constant cache after its last wait
   LamportPair pair;   // zeros in other groups
+  uint64 share_bytes; // two-shot: a multiple of 16, at most half of part_bytes; otherwise 0
+  uint32 receiver;    // a member, or every_member
+  uint32 reserved;    // 0
 };
 constexpr uint32 lamport_buffers = 2;
 
@@ -264,9 +275,9 @@ struct MoveLamportPair {
   uint64 peer_inbox;
 };
 
-// A message of `bytes` bytes from every member to every member, in Lamport packets through the inboxes of
-// ReduceLamportArguments. All other addresses are in this rank's memory. A message to itself stays where it is if source
-// and destination are the same.
+// A message of `bytes` bytes from the sender to the receiver, in Lamport packets through the inboxes of
+// ReduceLamportArguments. All other messages to peers are empty lines. All other addresses are in this rank's memory. A
+// message to itself stays where it is if source and destination are the same.
 struct MoveLamportArguments {
   CollectiveGroup group;
   uint64 inboxes[max_ranks];
@@ -277,6 +288,8 @@ struct MoveLamportArguments {
   uint32 part_bytes;  // a multiple of 16
   uint32 dependents;  // as in `group`
   MoveLamportPair pair;  // zeros in other groups
+  uint32 sender;         // a member, or every_member
+  uint32 receiver;       // alike
 };
 
 constexpr uint64 no_token = ~0ull;
@@ -474,7 +487,7 @@ SYMMEM_ASSERT_OFFSET(ReducePacketArguments, counts, 1864);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, element, 2440);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, two_shot, 2448);
 static_assert(sizeof(LamportPair) == 32, "LamportPair changed size");
-static_assert(sizeof(ReduceLamportArguments) == 712 + 2 * 576 + 40 + 32, "ReduceLamportArguments changed size");
+static_assert(sizeof(ReduceLamportArguments) == 712 + 2 * 576 + 40 + 48, "ReduceLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, sources, 1288);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, destination, 1864);
@@ -484,7 +497,10 @@ SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, part_bytes, 1888);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, element, 1892);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, reduce, 1896);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, dependents, 1900);
-static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 48, "MoveLamportArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, pair, 1904);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, share_bytes, 1936);
+SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, receiver, 1944);
+static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 56, "MoveLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sources, 1288);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, destinations, 1864);
@@ -493,6 +509,8 @@ SYMMEM_ASSERT_OFFSET(MoveLamportArguments, counters, 2448);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, part_bytes, 2456);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, dependents, 2460);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, pair, 2464);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sender, 2512);
+SYMMEM_ASSERT_OFFSET(MoveLamportArguments, receiver, 2516);
 static_assert(sizeof(ReducePushArguments) == 1880 + 3 * 576 + 24, "ReducePushArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, sources, 1880);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, counts, 2456);

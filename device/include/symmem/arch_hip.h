@@ -105,6 +105,7 @@ SYMMEM_DEVICE uint64 nanoseconds() { return __builtin_amdgcn_s_memrealtime() * t
 
 // Sleeps for 64 clocks, so that a polling wave leaves the compute unit to others.
 SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+SYMMEM_DEVICE void pause_in_crowd() { pause(); }
 
 // ---- dependent launch: there is none ----
 

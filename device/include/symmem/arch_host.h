@@ -241,6 +241,7 @@ SYMMEM_DEVICE uint64 nanoseconds() {
 }
 
 SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
+SYMMEM_DEVICE void pause_in_crowd() { pause(); }
 
 SYMMEM_DEVICE uint32 opaque(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 opaque(uint64 value) { return value; }

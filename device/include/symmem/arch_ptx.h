@@ -140,6 +140,8 @@ SYMMEM_DEVICE uint64 nanoseconds() {
 // No pause: polling reads go to L2 and take longer than a pause would.
 SYMMEM_DEVICE void pause() {}
 
+SYMMEM_DEVICE void pause_in_crowd() { asm volatile("nanosleep.u32 100;"); }
+
 SYMMEM_DEVICE uint32 opaque(uint32 value) {
   asm volatile("" : "+r"(value));
   return value;

@@ -4,7 +4,8 @@
 // set, so that no word of the marks is empty. Of 32 vectors 31 are data: fewer bytes are lost than by a flag in each line
 // of 128 bytes (NCCL's LL128), and no line need arrive as a whole.
 //
-// Small kernels for the usual calls, and one for all, as in reduce_lamport.h, with which they share the inboxes.
+// Small kernels for the usual calls, of equal messages between all members, and one for all, as in reduce_lamport.h, with
+// which they share the inboxes.
 #pragma once
 
 #include "symmem/lamport.h"
@@ -92,12 +93,7 @@ SYMMEM_DEVICE void move_few_vectors(const MoveLamportArguments& arguments) {
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
       if (static_cast<uint32>(peer) >= peers) continue;
-      const arch::Vector16 packet = to_marked(at, sent[peer][index]);
-      if constexpr (fixed_world == 2) {
-        inboxes.send_to_next(at.place, packet);
-      } else {
-        inboxes.send_to(group.after(peer + 1), at.place, packet);
-      }
+      inboxes.send_after(peer + 1, at.place, to_marked(at, sent[peer][index]));
     }
   }
   inboxes.count();
@@ -157,40 +153,52 @@ SYMMEM_DEVICE void copy_own(const Inboxes& inboxes, uint64 destination, uint64 s
   }
 }
 
-// Moves messages of any length from any address to any address, in any group.
+// Moves messages of any length from any address to any address, in any group; if `rooted`, from the sender to the receiver
+// only. That one has a kernel of its own, since its tests would cost every other call up to 10 %.
+template <bool rooted>
 SYMMEM_DEVICE void move_any(const MoveLamportArguments& arguments) {
   Group group(arguments.group);
   LamportInboxes<0, MoveLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
-  const uint64 bytes = arguments.bytes;
-  const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);
+  const auto bytes_between = [&](uint32 sender, uint32 receiver) -> uint64 {
+    const bool sent = !rooted || (is_named(arguments.sender, sender) && is_named(arguments.receiver, receiver));
+    return sent ? arguments.bytes : 0;
+  };
+  const uint32 vectors = static_cast<uint32>((arguments.bytes + 15) / 16);
   arch::wait_for_prerequisites();
   const uint32 end = arch::warp_all(inboxes.begin()) ? vectors : 0;
+  // Return the end of a message's vectors, and of its packets. An empty message has a line, too.
+  const auto filled_of = [end](uint64 bytes) { return rooted && bytes == 0 ? 0 : end; };
+  const auto end_of = [end](uint64 bytes) { return rooted && bytes == 0 ? 1 : end; };
   SYMMEM_ROLLED
   for (LinePlace at(inboxes.thread()); at.first() < end; at.place += inboxes.threads()) {
     SYMMEM_ROLLED
     for (uint32 step = 1; step < inboxes.world(); ++step) {
       const uint32 member = group.after(step);
+      const uint64 bytes = bytes_between(rank, member);
+      if (rooted && at.first() >= end_of(bytes)) continue;
       arch::Vector16 data{};
-      if (!at.is_marks() && at.vector() < end) data = LamportMessage(arguments.sources[member], bytes).load(at.vector());
+      if (!at.is_marks() && at.vector() < filled_of(bytes)) data = LamportMessage(arguments.sources[member], bytes).load(at.vector());
       inboxes.send_to(member, at.place, to_marked(at, data));
     }
   }
   inboxes.count();
   // While packets are in flight.
-  if (end != 0 && arguments.sources[rank] != arguments.destinations[rank]) {
-    copy_own(inboxes, arguments.destinations[rank], arguments.sources[rank], bytes);
+  if (end != 0 && bytes_between(rank, rank) != 0 && arguments.sources[rank] != arguments.destinations[rank]) {
+    copy_own(inboxes, arguments.destinations[rank], arguments.sources[rank], arguments.bytes);
   }
   bool good = true;
   SYMMEM_ROLLED
   for (LinePlace at(inboxes.thread()); good && at.first() < end; at.place += inboxes.threads()) {
     SYMMEM_ROLLED
     for (uint32 peer = 0; good && peer < inboxes.peers(); ++peer) {
+      const uint32 member = peer < rank ? peer : peer + 1;
+      const uint64 bytes = bytes_between(member, rank);
+      if (rooted && at.first() >= end_of(bytes)) continue;
       arch::Vector16 data[1][1];
       good = arch::warp_all(inboxes.template receive<1, 1>(peer, at.place, 0, 1, data));
       const arch::Vector16 vector = from_marked(at, data[0][0]);
-      if (!good || at.is_marks() || at.vector() >= end) continue;
-      const uint32 member = peer < rank ? peer : peer + 1;
+      if (!good || at.is_marks() || at.vector() >= filled_of(bytes)) continue;
       LamportMessage(arguments.destinations[member], bytes).store(at.vector(), vector);
     }
   }

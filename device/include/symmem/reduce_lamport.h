@@ -1,7 +1,7 @@
-// One-shot sums in Lamport packets: small kernels for the usual calls, and one for all. What is only jumped over costs as
-// much as a tenth of a small kernel's time, since each jump misses the instruction cache. So a small kernel has neither
-// loops over tiles nor code for odd ends, and reads all addresses before it waits for its prerequisites. All kernels'
-// packets are the same, so each member chooses its own.
+// One-shot sums in Lamport packets: small kernels for the usual calls, in which every member receives, and one for all.
+// What is only jumped over costs as much as a tenth of a small kernel's time, since each jump misses the instruction cache.
+// So a small kernel has neither loops over tiles nor code for odd ends, and reads all addresses before it waits for its
+// prerequisites. All kernels' packets are the same, so each member chooses its own.
 #pragma once
 
 #include "symmem/lamport.h"
@@ -43,10 +43,12 @@ SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation
   return true;
 }
 
-// Sums or averages whole vectors at multiples of 16, at most `places` per thread. If `fixed_world` is not 2, all members
-// have the same source. Called by every thread of every block, as the other kernels here.
-template <class Element, int most, int places, uint32 fixed_world>
+// Sums or averages whole vectors at multiples of 16, at most `places` per thread, in a group of `fixed_world` if that is not
+// 0. `alike` says that all members reduce the same elements. Called by every thread of every block, as the other kernels here.
+template <class Element, int most, int places, uint32 fixed_world, bool alike>
 SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
+  // Number of vectors to send, for each place.
+  constexpr int different = alike ? 1 : most;
   Group group(arguments.group);
   LamportInboxes<fixed_world, ReduceLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
@@ -54,37 +56,40 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   const uint32 place = inboxes.thread();
   const uint32 stride = inboxes.threads();
   const uint64 mine = (fixed_world == 2 ? arguments.pair.source : arguments.sources[rank]) + place * 16ull;
-  const uint64 sent = arguments.pair.sent + place * 16ull;
+  uint64 sent[different];
+  SYMMEM_UNROLL
+  for (int peer = 0; peer < different; ++peer) {
+    sent[peer] = (fixed_world == 2 ? arguments.pair.sent : arguments.sources[group.after(peer + 1)]) + place * 16ull;
+  }
   const uint64 destination = arguments.destination + place * 16ull;
   arch::wait_for_prerequisites();
   // The sources first: their loads wait for nothing.
-  arch::Vector16 own[places], packets[places];
+  arch::Vector16 own[places], packets[places][different];
   uint32 valid = 0;
   SYMMEM_UNROLL
   for (int index = 0; index < places; ++index) {
-    own[index] = packets[index] = {};
+    own[index] = {};
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < different; ++peer) packets[index][peer] = {};
     if (place + index * stride >= vectors) continue;
     valid |= 1u << index;
     own[index] = arch::load(pointer<const arch::Vector16>(mine + index * (stride * 16ull)));
-    if constexpr (fixed_world == 2) packets[index] = arch::load(pointer<const arch::Vector16>(sent + index * (stride * 16ull)));
+    if constexpr (alike) continue;
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < different; ++peer) {
+      packets[index][peer] = arch::load(pointer<const arch::Vector16>(sent[peer] + index * (stride * 16ull)));
+    }
   }
   if (!inboxes.begin()) valid = 0;
   SYMMEM_UNROLL
   for (int index = 0; index < places; ++index) {
-    if constexpr (fixed_world == 2) {
-      packets[index] = to_packet(packets[index]);
-      own[index] = from_packet(to_packet(own[index]));
-    } else {
-      packets[index] = to_packet(own[index]);
-      own[index] = from_packet(packets[index]);
-    }
+    const arch::Vector16 packet = to_packet(own[index]);
+    own[index] = from_packet(packet);
     if ((valid >> index & 1) == 0) continue;
-    inboxes.send_to_next(place + index * stride, packets[index]);
-    if constexpr (fixed_world != 2) {
-      SYMMEM_ROLLED
-      for (uint32 step = 2; step < inboxes.world(); ++step) {
-        inboxes.send_to(group.after(step), place + index * stride, packets[index]);
-      }
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < most; ++peer) {
+      if (static_cast<uint32>(peer) >= inboxes.peers()) continue;
+      inboxes.send_after(peer + 1, place + index * stride, alike ? packet : to_packet(packets[index][alike ? 0 : peer]));
     }
   }
   inboxes.count();
@@ -102,32 +107,46 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   }
 }
 
-// Sums or averages messages of any length at any address, in any group.
-template <class Element, int most>
+// Sums or averages messages of any length at any address, in any group; if `rooted`, for the receiver only. That one has a
+// kernel of its own, since its tests would cost every other call up to 3 %.
+template <class Element, int most, bool rooted>
 SYMMEM_DEVICE void sum_any(const ReduceLamportArguments& arguments) {
   Group group(arguments.group);
   LamportInboxes<0, ReduceLamportArguments> inboxes(arguments, group);
   const uint32 rank = group.rank();
   const uint64 bytes = arguments.count * sizeof(typename Element::Bits);
   const uint32 vectors = static_cast<uint32>((bytes + 15) / 16);
+  const auto receives = [&](uint32 member) { return !rooted || is_named(arguments.receiver, member); };
   arch::wait_for_prerequisites();
-  const uint32 end = inboxes.begin() ? vectors : 0;
+  const bool good = inboxes.begin();
+  const uint32 end = good ? vectors : 0;
   SYMMEM_ROLLED
   for (uint32 place = inboxes.thread(); place < end; place += inboxes.threads()) {
     SYMMEM_ROLLED
     for (uint32 step = 1; step < inboxes.world(); ++step) {
       const uint32 member = group.after(step);
-      inboxes.send_to(member, place, to_packet(LamportMessage(arguments.sources[member], bytes).load(place)));
+      // A vector of zeros goes to a member that does not receive.
+      if (place != 0 && !receives(member)) continue;
+      const LamportMessage message(arguments.sources[member], receives(member) ? bytes : 0);
+      inboxes.send_to(member, place, to_packet(message.load(place)));
     }
   }
   inboxes.count();
-  const Sum sum(arguments.reduce);
-  SYMMEM_ROLLED
-  for (uint32 place = inboxes.thread(); place < end; place += inboxes.threads()) {
-    const arch::Vector16 own[1] = {from_packet(to_packet(LamportMessage(arguments.sources[rank], bytes).load(place)))};
-    arch::Vector16 results[1];
-    if (!reduce_arrived<Element, most, 1>(inboxes, rank, sum, place, 0, 1, own, results)) break;
-    LamportMessage(arguments.destination, bytes).store(place, results[0]);
+  if (receives(rank)) {
+    const Sum sum(arguments.reduce);
+    SYMMEM_ROLLED
+    for (uint32 place = inboxes.thread(); place < end; place += inboxes.threads()) {
+      const arch::Vector16 own[1] = {from_packet(to_packet(LamportMessage(arguments.sources[rank], bytes).load(place)))};
+      arch::Vector16 results[1];
+      if (!reduce_arrived<Element, most, 1>(inboxes, rank, sum, place, 0, 1, own, results)) break;
+      LamportMessage(arguments.destination, bytes).store(place, results[0]);
+    }
+  } else if (good && inboxes.thread() == 0) {
+    SYMMEM_ROLLED
+    for (uint32 peer = 0; peer < inboxes.peers(); ++peer) {
+      arch::Vector16 zeros[1][1];
+      if (!inboxes.template receive<1, 1>(peer, 0, 0, 1, zeros)) break;
+    }
   }
   arch::end_waits();
 }

@@ -92,7 +92,7 @@ pub unsafe fn submit(
         }
         Some(CollectiveKernel::MOVE_LAMPORT) => {
             let inboxes = lamport_of(paths, "collective_move_lamport")?;
-            for range in shape.lamport_launches(true, inboxes) {
+            for range in shape.lamport_launches(algorithm, inboxes) {
                 let moved = shape.move_lamport_arguments(header, inboxes, range);
                 // SAFETY: guaranteed by the caller.
                 unsafe { backend.collective_move_lamport(&moved, &grid, stream) }?;
@@ -101,9 +101,12 @@ pub unsafe fn submit(
         }
         Some(CollectiveKernel::REDUCE_LAMPORT) => {
             let inboxes = lamport_of(paths, "collective_reduce_lamport")?;
-            for range in shape.lamport_launches(false, inboxes) {
-                let reduced =
+            for range in shape.lamport_launches(algorithm, inboxes) {
+                let mut reduced =
                     shape.reduce_lamport_arguments(header, element, reduce, inboxes, range);
+                if algorithm == AlgorithmCode::LAMPORT_TWO_SHOT {
+                    shape.divide_lamport(&mut reduced);
+                }
                 // SAFETY: guaranteed by the caller.
                 unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }?;
             }

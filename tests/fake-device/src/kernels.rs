@@ -391,7 +391,7 @@ macro_rules! rows {
 
 static ROWS: &[Kernel] = rows! {
     "symmem_move_lamport" "symmem_move_lamport_few" "symmem_move_lamport_pair1" "symmem_move_lamport_pair2"
-    "symmem_move_lamport_pair4"
+    "symmem_move_lamport_pair4" "symmem_move_lamport_four" "symmem_move_lamport_eight" "symmem_move_lamport_rooted"
 };
 
 /// The kernels for Lamport packets, for each element type that they carry.
@@ -411,7 +411,12 @@ macro_rules! lamport {
 
 static LAMPORT: &[Kernel] = lamport! {
     "f16" "bf16" "f32" "f8_e4m3" "f8_e5m2" "few_f16" "few_bf16" "few_f32" "pair1_f16" "pair1_bf16" "pair1_f32"
-    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32"
+    "pair2_f16" "pair2_bf16" "pair2_f32" "pair4_f16" "pair4_bf16" "pair4_f32" "two_shot_f16" "two_shot_bf16"
+    "two_shot_f32" "two_shot_f8_e4m3" "two_shot_f8_e5m2" "two_shot_few_f16" "two_shot_few_bf16" "two_shot_few_f32"
+    "rooted_f16" "rooted_bf16" "rooted_f32" "rooted_f8_e4m3" "rooted_f8_e5m2" "four_f16" "four_bf16" "four_f32"
+    "eight_f16" "eight_bf16" "eight_f32" "scatter_four_f16" "scatter_four_bf16" "scatter_four_f32" "scatter_eight_f16"
+    "scatter_eight_bf16" "scatter_eight_f32" "two_shot_four_f16" "two_shot_four_bf16" "two_shot_four_f32"
+    "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32"
 };
 
 /// The multicast kernel, for each element type that a switch reduces.

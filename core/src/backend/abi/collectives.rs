@@ -137,11 +137,13 @@ open_enum!(
         /// them. Never in place.
         MULTICAST_ONE_SHOT = 12,
         /// Lamport packets, in which data is its own flag: no barrier. Sums and averages of floating-point types of at most
-        /// 32 bits, one-shot, send no more bytes than the data's; all-gathers and all-to-alls send one in 31 more.
+        /// 32 bits, one-shot, send no more bytes than the data's; operations that only move send one in 31 more.
         LAMPORT = 13,
         /// Every rank pushes its data in pieces through its peers' inboxes, and takes what arrives from its own: no
         /// barrier, and no address of a peer's memory. An all-reduce does so twice.
         PIECES = 14,
+        /// Lamport packets in two steps of one launch: every rank reduces its share, and sends the result to all.
+        LAMPORT_TWO_SHOT = 15,
     }
 );
 
@@ -149,6 +151,11 @@ impl AlgorithmCode {
     /// Whether the algorithm uses multicast addresses, or emulates them.
     pub const fn is_multicast(self) -> bool {
         matches!(self, Self::MULTICAST | Self::MULTICAST_ONE_SHOT)
+    }
+
+    /// Whether the algorithm sends Lamport packets.
+    pub const fn is_lamport(self) -> bool {
+        matches!(self, Self::LAMPORT | Self::LAMPORT_TWO_SHOT)
     }
 }
 
@@ -437,8 +444,18 @@ pub const LAMPORT_BUFFERS: u64 = 2;
 /// Bytes of the counters of [`ReduceLamportArguments`].
 pub const LAMPORT_COUNTER_BYTES: u64 = 16;
 
-/// Arguments of a one-shot reduction in Lamport packets, without a barrier. Every member sends each other member `count`
-/// elements from `sources[p]`, and reduces `count` elements of every member.
+/// Stands for every member where arguments name one.
+pub const EVERY_MEMBER: u32 = u32::MAX;
+
+/// Arguments of a reduction in Lamport packets, without a barrier.
+///
+/// One-shot (`share_bytes` is 0): every member sends the `receiver` `count` elements from `sources[p]`, where `p` is the
+/// receiver's number, and the receiver reduces `count` elements of every member. Every other message is one vector of
+/// zeros, which says only that its sender has begun this call, and has no source.
+///
+/// Two-shot: `sources[p]` is share `p` of this rank's elements, the shares one after the other. Member `p` reduces share `p`
+/// of all members, and sends the result to all others; `destination` is where all shares go. Each message is a share, filled
+/// up with zeros to `share_bytes`, and behind it the sender's result, filled up alike.
 ///
 /// A packet is a 32-bit word of data, complemented. Zero is no packet: data that would become zero has all bits set, so
 /// in these types it is NaN, and the sender clears its sign bit. An inbox is zeroed before the first call. It has
@@ -457,7 +474,8 @@ pub struct ReduceLamportArguments {
     pub sources: [DeviceAddress; MAX_RANKS],
     /// Destination of the result, in this rank's memory.
     pub destination: DeviceAddress,
-    /// Number of elements, equal on all members: at least 1, and at most what a part has room for.
+    /// Number of elements, equal on all members: at least 1, and at most what a part has room for. Two-shot, that of all
+    /// shares together.
     pub count: u64,
     /// This rank's counters: the buffer in turn, one that is zero between calls, and one that is set when a wait has
     /// given up. 32 bits each, zeroed before the first call.
@@ -472,6 +490,13 @@ pub struct ReduceLamportArguments {
     pub dependents: DependentsCode,
     /// The addresses that a group of two uses, from [`ReduceLamportArguments::pair_of`]; zeros in other groups.
     pub pair: LamportPair,
+    /// Bytes of a share, if the call is two-shot: a multiple of 16, so many that `world` shares hold all elements, and at
+    /// most half of `part_bytes`. Otherwise 0.
+    pub share_bytes: u64,
+    /// The member that reduces, or [`EVERY_MEMBER`]; two-shot always [`EVERY_MEMBER`].
+    pub receiver: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Addresses of a reduction in Lamport packets in a group of two, which the tables have as well. Here one line of the
@@ -494,8 +519,10 @@ pub const LAMPORT_LINE_BYTES: u64 = 512;
 /// Bytes of data in a line.
 pub const LAMPORT_LINE_DATA_BYTES: u64 = 496;
 
-/// Arguments of a move in Lamport packets, without a barrier: a message of `bytes` bytes from every member to every member,
-/// itself included. It uses the inboxes and counters of [`ReduceLamportArguments`], and its calls count as calls on them.
+/// Arguments of a move in Lamport packets, without a barrier: a message of `bytes` bytes from the `sender` to the `receiver`,
+/// each of which may be every member. A member's message to itself is one of them. It uses the inboxes and counters of
+/// [`ReduceLamportArguments`], and its calls count as calls on them. So all other messages to other members are empty, but
+/// still take one line, which says that its sender has begun this call; they have neither source nor destination.
 ///
 /// A message takes lines of [`LAMPORT_LINE_BYTES`], whose first [`LAMPORT_LINE_DATA_BYTES`] are data. Bit `t` of word `w` of
 /// the 16 bytes behind them is set if word `w` of the line's 16 bytes at `16 t` has all bits set, and the highest bit is
@@ -523,6 +550,10 @@ pub struct MoveLamportArguments {
     pub dependents: DependentsCode,
     /// The addresses that a group of two uses, from [`MoveLamportArguments::pair_of`]; zeros in other groups.
     pub pair: MoveLamportPair,
+    /// The member that sends, or [`EVERY_MEMBER`].
+    pub sender: u32,
+    /// The member that receives, or [`EVERY_MEMBER`].
+    pub receiver: u32,
 }
 
 /// Addresses of a move in Lamport packets in a group of two, as in [`LamportPair`].
@@ -543,7 +574,39 @@ pub struct MoveLamportPair {
     pub peer_inbox: DeviceAddress,
 }
 
+/// Checks a number that names a member of a group, or every member.
+///
+/// # Errors
+/// What it names, and the number.
+fn check_named(group: &CollectiveGroup, what: &str, named: u32) -> Result<(), String> {
+    if named == EVERY_MEMBER || named < group.world {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} {named} is not in a group of {}; name a member, or {EVERY_MEMBER} for every member",
+        group.world
+    ))
+}
+
 impl MoveLamportArguments {
+    /// Checks the members that are named.
+    ///
+    /// # Errors
+    /// The number that is out of range.
+    pub fn check_members(&self) -> Result<(), String> {
+        check_named(&self.group, "sender", self.sender)?;
+        check_named(&self.group, "receiver", self.receiver)
+    }
+
+    /// Returns the bytes of a member's message to another.
+    pub fn bytes_between(&self, sender: u32, receiver: u32) -> u64 {
+        let is = |named, member| named == EVERY_MEMBER || named == member;
+        match is(self.sender, sender) && is(self.receiver, receiver) {
+            true => self.bytes,
+            false => 0,
+        }
+    }
+
     /// Returns what `pair` must be.
     pub fn pair_of(&self) -> MoveLamportPair {
         let own = self.group.rank as usize;
@@ -574,6 +637,54 @@ impl MoveLamportArguments {
 }
 
 impl ReduceLamportArguments {
+    /// Checks the member that is named, and the shares.
+    ///
+    /// # Errors
+    /// The number that is out of range.
+    pub fn check_members(&self) -> Result<(), String> {
+        check_named(&self.group, "receiver", self.receiver)?;
+        let (share, world) = (self.share_bytes, self.group.world);
+        if share == 0 {
+            return Ok(());
+        }
+        if !share.is_multiple_of(16) || share.saturating_mul(world.into()) < self.bytes() {
+            return Err(format!(
+                "{world} shares of {share} bytes for {}: shares are multiples of 16 bytes that hold all elements",
+                self.bytes()
+            ));
+        }
+        match self.receiver {
+            EVERY_MEMBER => Ok(()),
+            one => Err(format!(
+                "receiver {one} of a two-shot reduction: every member receives; use {EVERY_MEMBER}"
+            )),
+        }
+    }
+
+    /// Returns the bytes of all elements.
+    pub fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.element.bytes())
+    }
+
+    /// Returns whether a member reduces.
+    pub fn receives(&self, member: u32) -> bool {
+        self.receiver == EVERY_MEMBER || self.receiver == member
+    }
+
+    /// Returns the bytes of a member's share in a two-shot call; may be 0.
+    pub fn share_of(&self, member: u32) -> u64 {
+        let before = self.share_bytes.saturating_mul(member.into());
+        self.bytes().saturating_sub(before).min(self.share_bytes)
+    }
+
+    /// Returns the bytes that the longest message takes in a part.
+    pub fn taken_bytes(&self) -> u64 {
+        match self.share_bytes {
+            0 => self.bytes(),
+            share => share.saturating_mul(2),
+        }
+    }
+
     /// Returns what `pair` must be.
     pub fn pair_of(&self) -> LamportPair {
         let own = self.group.rank as usize;

@@ -3,7 +3,7 @@
 //! A processor gains nothing by them, since one flag per message costs it less; ranks of this backend use them only when
 //! they are named, and the fake drivers by their emulation of the kernels.
 
-use super::members::Members;
+use super::members::{Members, WaitOutcome};
 use crate::backend::abi::*;
 use crate::epoch::lamport;
 use crate::host::copies;
@@ -40,8 +40,8 @@ pub(super) fn check(
     let part = u64::from(part_bytes);
     if bytes == 0 || taken > part || !part.is_multiple_of(VECTOR) {
         return Err(format!(
-            "{bytes} bytes do not fit into a part of {part}: give at least one element, and a part of a multiple of \
-             {VECTOR} bytes"
+            "{bytes} bytes take {taken} of a part of {part}: give at least one element, and a part of a multiple of \
+             {VECTOR} bytes that holds them"
         ));
     }
     Ok(())
@@ -60,6 +60,35 @@ pub(super) unsafe fn word_of(message: DeviceAddress, bytes: u64, index: u64) -> 
     u32::from_le_bytes(word)
 }
 
+/// Stores a word of a message of `bytes` bytes, as far as the message reaches.
+///
+/// # Safety
+/// The message is live.
+pub(super) unsafe fn store_word(message: DeviceAddress, bytes: u64, index: u64, word: u32) {
+    let length = bytes.saturating_sub(index * 4).min(4);
+    let word = word.to_le_bytes();
+    let from = DeviceAddress(word.as_ptr().expose_provenance() as u64);
+    // SAFETY: the message is live, as this function requires; the word is on this stack.
+    unsafe { copies::copy(DeviceAddress(message.0 + index * 4), from, length) };
+}
+
+/// The messages of a call, as seen by this rank. A message has a part of the same length for each stage.
+pub(super) trait Messages {
+    /// Returns the number of stages.
+    fn stages(&self) -> u32 {
+        1
+    }
+
+    /// Returns the words of a stage's part of a message. No message is empty, so that each member hears from each.
+    fn words(&self, from: u32, to: u32) -> u64;
+
+    /// Returns a word of what this rank sends to a peer in the first stage.
+    fn word(&self, to: u32, index: u64) -> u32;
+
+    /// Takes what all peers have sent in a stage, empties its places, and sends what the next stage waits for.
+    fn take(&self, stage: u32, buffer: u64);
+}
+
 /// A call's inboxes, as seen by this rank.
 pub(super) struct Inboxes<'a> {
     pub(super) members: Members<'a>,
@@ -67,8 +96,6 @@ pub(super) struct Inboxes<'a> {
     addresses: &'a [DeviceAddress; MAX_RANKS],
     counters: DeviceAddress,
     part_bytes: u64,
-    /// Words that each message takes.
-    words: u64,
 }
 
 impl<'a> Inboxes<'a> {
@@ -79,7 +106,6 @@ impl<'a> Inboxes<'a> {
         addresses: &'a [DeviceAddress; MAX_RANKS],
         counters: DeviceAddress,
         part_bytes: u32,
-        words: u64,
     ) -> Self {
         Self {
             // SAFETY: the group's numbers are checked and its memory is live, as this function requires.
@@ -88,7 +114,6 @@ impl<'a> Inboxes<'a> {
             addresses,
             counters,
             part_bytes: part_bytes.into(),
-            words,
         }
     }
 
@@ -115,23 +140,27 @@ impl<'a> Inboxes<'a> {
         unsafe { word_at(self.word(at, from, buffer, index)) }
     }
 
-    /// Sends `data(member, index)` to all peers, and counts the call. Returns its buffer; `None` if an earlier wait has
-    /// given up.
-    fn begin(&self, data: impl Fn(u32, u64) -> u32) -> Option<u64> {
+    /// Sends what peers wait for in the first stage, and counts the call. Returns its buffer; `None` if an earlier wait
+    /// has given up.
+    fn begin(&self, messages: &impl Messages) -> Option<u64> {
         if self.counter(GAVE_UP).load(Ordering::Relaxed) != 0 {
             return None;
         }
         lamport::fence::<AtomicU32>();
         let buffer = u64::from(self.counter(BUFFER).load(Ordering::Relaxed)) % LAMPORT_BUFFERS;
         for peer in self.members.peers() {
-            for index in 0..self.words {
-                let place = self.packet(peer, self.own(), buffer, index);
-                lamport::send(place, data(peer, index));
+            for index in 0..messages.words(self.own(), peer) {
+                self.send(peer, buffer, index, messages.word(peer, index));
             }
         }
         let next = lamport::next_buffer(buffer);
         self.counter(BUFFER).store(next as u32, Ordering::Relaxed);
         Some(buffer)
+    }
+
+    /// Sends a word to a peer.
+    pub(super) fn send(&self, peer: u32, buffer: u64, index: u64, data: u32) {
+        lamport::send(self.packet(peer, self.own(), buffer, index), data);
     }
 
     /// Returns a word from a member, all of whose packets have arrived.
@@ -142,6 +171,13 @@ impl<'a> Inboxes<'a> {
     /// Empties the place of a word that has been read.
     pub(super) fn empty(&self, member: u32, buffer: u64, index: u64) {
         lamport::empty(self.packet(self.own(), member, buffer, index));
+    }
+
+    /// Returns a word that has arrived, and empties its place.
+    pub(super) fn take(&self, member: u32, buffer: u64, index: u64) -> u32 {
+        let data = self.arrived(member, buffer, index);
+        self.empty(member, buffer, index);
+        data
     }
 
     /// Gives up a wait for a member, with a record. No later call sends: places of this one may still be full.
@@ -158,29 +194,17 @@ impl<'a> Inboxes<'a> {
         });
     }
 
-    /// Advances a call: sends `data(member, index)` to all peers, waits for their packets, then calls `finish` with the
-    /// buffer that has them.
+    /// Looks whether all that peers send in this stage has arrived.
     ///
     /// # Safety
     /// The watch's words are null or live.
-    pub(super) unsafe fn advance(
-        &self,
-        pending: &mut Option<Pending>,
-        data: impl Fn(u32, u64) -> u32,
-        finish: impl FnOnce(u64),
-    ) -> Step {
-        let pending = pending.get_or_insert_with(|| Pending::of_rounds(self.words));
-        if pending.begin() {
-            let Some(buffer) = self.begin(data) else {
-                return Step::Done;
-            };
-            pending.expected = buffer as u32;
-        }
+    unsafe fn wait(&self, pending: &mut Pending, messages: &impl Messages) -> WaitOutcome {
         let buffer = u64::from(pending.expected);
         while pending.peer < self.members.world() {
             let peer = pending.peer;
-            while peer != self.own() && pending.round < pending.rounds {
-                let index = pending.round;
+            let words = messages.words(peer, self.own());
+            while peer != self.own() && pending.round < words {
+                let index = u64::from(pending.stage) * words + pending.round;
                 if lamport::received(self.packet(self.own(), peer, buffer, index)).is_some() {
                     pending.round += 1;
                     continue;
@@ -196,9 +220,9 @@ impl<'a> Inboxes<'a> {
                         DEADLINE_PASSED
                     };
                     self.give_up(peer, pending, reason);
-                    return Step::Done;
+                    return WaitOutcome::GaveUp;
                 }
-                return Step::Blocked(Sleep {
+                return WaitOutcome::Blocked(Sleep {
                     word: self.word(self.own(), peer, buffer, index),
                     seen: 0,
                     limit: remaining.min(LONGEST_SLEEP),
@@ -208,8 +232,37 @@ impl<'a> Inboxes<'a> {
             pending.round = 0;
             pending.peer += 1;
         }
-        lamport::fence::<AtomicU32>();
-        finish(buffer);
+        WaitOutcome::Go
+    }
+
+    /// Advances a call: sends to all peers, then waits for them and takes what they send, stage by stage.
+    ///
+    /// # Safety
+    /// The watch's words are null or live.
+    pub(super) unsafe fn advance(
+        &self,
+        pending: &mut Option<Pending>,
+        messages: &impl Messages,
+    ) -> Step {
+        let pending = pending.get_or_insert_with(|| Pending::new(0));
+        if pending.begin() {
+            let Some(buffer) = self.begin(messages) else {
+                return Step::Done;
+            };
+            pending.expected = buffer as u32;
+        }
+        while pending.stage < messages.stages() {
+            // SAFETY: the watch's words are null or live, as this function requires.
+            match unsafe { self.wait(pending, messages) } {
+                WaitOutcome::Go => {}
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
+            }
+            lamport::fence::<AtomicU32>();
+            messages.take(pending.stage, pending.expected.into());
+            pending.stage += 1;
+            pending.peer = 0;
+        }
         Step::Done
     }
 }

@@ -1,6 +1,6 @@
 //! Moves in Lamport packets. [`MoveLamportArguments`] says what the marks are.
 
-use super::lamport::{self, Inboxes, VECTOR, WORDS};
+use super::lamport::{self, Inboxes, Messages, VECTOR, WORDS};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{Pending, Step};
@@ -17,12 +17,9 @@ const LINE_WORDS: u64 = LAMPORT_LINE_BYTES / 4;
 /// The value that is out of range.
 pub(super) fn check(arguments: &MoveLamportArguments) -> Result<(), String> {
     let taken = MoveLamportArguments::taken_bytes(arguments.bytes);
-    lamport::check(
-        &arguments.group,
-        arguments.bytes,
-        taken,
-        arguments.part_bytes,
-    )
+    let group = &arguments.group;
+    lamport::check(group, arguments.bytes, taken, arguments.part_bytes)?;
+    arguments.check_members()
 }
 
 /// A call, as seen by this rank.
@@ -35,7 +32,6 @@ impl<'a> Call<'a> {
     /// # Safety
     /// All memory in `arguments` is live while the call is used, and [`check`] has passed.
     unsafe fn new(arguments: &'a MoveLamportArguments) -> Self {
-        let words = MoveLamportArguments::taken_bytes(arguments.bytes) / 4;
         Self {
             arguments,
             // SAFETY: this function has the same conditions.
@@ -45,7 +41,6 @@ impl<'a> Call<'a> {
                     &arguments.inboxes,
                     arguments.counters,
                     arguments.part_bytes,
-                    words,
                 )
             },
         }
@@ -54,51 +49,70 @@ impl<'a> Call<'a> {
     /// Returns a word of the message to a member.
     fn source(&self, member: u32, index: u64) -> u32 {
         let message = self.arguments.sources[member as usize];
+        let bytes = self.arguments.bytes_between(self.inboxes.own(), member);
         // SAFETY: the messages are live, as `new` requires.
-        unsafe { lamport::word_of(message, self.arguments.bytes, index) }
+        unsafe { lamport::word_of(message, bytes, index) }
     }
 
-    /// Returns a word of what goes to a member: data, or the complement of marks.
-    fn sent(&self, member: u32, index: u64) -> u32 {
+    /// Stores a peer's message, and empties its places.
+    fn store(&self, peer: u32, buffer: u64) {
+        let own = self.inboxes.own();
+        let bytes = self.arguments.bytes_between(peer, own);
+        let to = self.arguments.destinations[peer as usize];
+        for index in 0..bytes.div_ceil(4) {
+            let (vector, word) = (index / WORDS, index % WORDS);
+            let (line, thread) = (vector / LINE_VECTORS, vector % LINE_VECTORS);
+            let at = |thread: u64| line * LINE_WORDS + thread * WORDS + word;
+            let marks = !self.inboxes.arrived(peer, buffer, at(LINE_VECTORS));
+            let data = match marks >> thread & 1 {
+                0 => self.inboxes.arrived(peer, buffer, at(thread)),
+                _ => MARKED,
+            };
+            // SAFETY: the destination is live, as `new` requires.
+            unsafe { lamport::store_word(to, bytes, index, data) };
+        }
+        for index in 0..self.words(peer, own) {
+            self.inboxes.empty(peer, buffer, index);
+        }
+    }
+
+    /// Copies this rank's message to itself.
+    fn copy_own(&self) {
+        let own = self.inboxes.own();
+        let source = self.arguments.sources[own as usize];
+        let destination = self.arguments.destinations[own as usize];
+        if source != destination {
+            let bytes = self.arguments.bytes_between(own, own);
+            // SAFETY: both are live, as `new` requires.
+            unsafe { copies::copy(destination, source, bytes) };
+        }
+    }
+}
+
+impl Messages for Call<'_> {
+    fn words(&self, from: u32, to: u32) -> u64 {
+        let bytes = self.arguments.bytes_between(from, to);
+        // An empty message takes a line, too.
+        MoveLamportArguments::taken_bytes(bytes.max(1)) / 4
+    }
+
+    fn word(&self, to: u32, index: u64) -> u32 {
+        // Data, or the complement of marks.
         let (line, place) = (index / LINE_WORDS, index % LINE_WORDS);
         let (thread, word) = (place / WORDS, place % WORDS);
         let at = |thread| (line * LINE_VECTORS + thread) * WORDS + word;
         if thread < LINE_VECTORS {
-            return self.source(member, at(thread));
+            return self.source(to, at(thread));
         }
-        let marked = (0..LINE_VECTORS).filter(|&thread| self.source(member, at(thread)) == MARKED);
+        let marked = (0..LINE_VECTORS).filter(|&thread| self.source(to, at(thread)) == MARKED);
         !marked.fold(1 << LINE_VECTORS, |marks, thread| marks | 1 << thread)
     }
 
-    /// Stores all members' messages, and empties their places.
-    fn store(&self, buffer: u64) {
-        let own = self.inboxes.own() as usize;
-        let (bytes, all) = (self.arguments.bytes, &self.arguments.destinations);
-        for member in self.inboxes.members.peers() {
-            for index in 0..bytes.div_ceil(4) {
-                let (vector, word) = (index / WORDS, index % WORDS);
-                let (line, thread) = (vector / LINE_VECTORS, vector % LINE_VECTORS);
-                let at = |thread: u64| line * LINE_WORDS + thread * WORDS + word;
-                let marks = !self.inboxes.arrived(member, buffer, at(LINE_VECTORS));
-                let data = match marks >> thread & 1 {
-                    0 => self.inboxes.arrived(member, buffer, at(thread)),
-                    _ => MARKED,
-                };
-                let word = data.to_le_bytes();
-                let from = DeviceAddress(word.as_ptr().expose_provenance() as u64);
-                let to = DeviceAddress(all[member as usize].0 + index * 4);
-                // SAFETY: the destination is live, as `new` requires; the word is on this stack.
-                unsafe { copies::copy(to, from, (bytes - index * 4).min(4)) };
-            }
-            for index in 0..MoveLamportArguments::taken_bytes(bytes) / 4 {
-                self.inboxes.empty(member, buffer, index);
-            }
+    fn take(&self, _: u32, buffer: u64) {
+        for peer in self.inboxes.members.peers() {
+            self.store(peer, buffer);
         }
-        let source = self.arguments.sources[own];
-        if source != all[own] {
-            // SAFETY: both are live, as `new` requires.
-            unsafe { copies::copy(all[own], source, bytes) };
-        }
+        self.copy_own();
     }
 }
 
@@ -112,10 +126,6 @@ pub(crate) unsafe fn advance(
 ) -> Step {
     // SAFETY: the memory is live and the arguments are checked, as this function requires.
     let call = unsafe { Call::new(arguments) };
-    let data = |member, index| call.sent(member, index);
     // SAFETY: the watch's words are null or live, as this function requires.
-    unsafe {
-        call.inboxes
-            .advance(pending, data, |buffer| call.store(buffer))
-    }
+    unsafe { call.inboxes.advance(pending, &call) }
 }

@@ -7,6 +7,7 @@ mod collectives;
 mod failures;
 mod graphs;
 mod lamport;
+mod lamport_moves;
 mod memory;
 mod moves;
 mod signals;

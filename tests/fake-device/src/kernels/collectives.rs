@@ -308,26 +308,35 @@ pub(super) struct Small {
     pub name: &'static str,
     /// Packets of a thread for each peer.
     pub each: u64,
-    /// Whether it serves groups of two only.
-    pub pair: bool,
+    /// The only number of members that it serves, if there is one.
+    pub only: Option<usize>,
+}
+
+impl Small {
+    /// Returns whether the kernel serves a group whose members get different data.
+    pub fn serves(&self, world: usize) -> bool {
+        self.only.map_or(world <= 8, |only| world == only)
+    }
 }
 
 /// Returns what a small kernel does; `None` for other kernels.
 pub(super) fn small(kernel: &str) -> Option<Small> {
-    const SMALL: [(&str, u64, bool); 4] = [
-        ("few", 1, false),
-        ("pair1", 1, true),
-        ("pair2", 2, true),
-        ("pair4", 4, true),
+    const SMALL: [(&str, u64, Option<usize>); 6] = [
+        ("few", 1, None),
+        ("pair1", 1, Some(2)),
+        ("pair2", 2, Some(2)),
+        ("pair4", 4, Some(2)),
+        ("four", 1, Some(4)),
+        ("eight", 1, Some(8)),
     ];
-    let named = |&(name, ..): &(&str, u64, bool)| kernel.split('_').any(|word| word == name);
-    let (name, each, pair) = SMALL.into_iter().find(named)?;
-    Some(Small { name, each, pair })
+    let named = |&(name, ..): &(&str, u64, _)| kernel.split('_').any(|word| word == name);
+    let (name, each, only) = SMALL.into_iter().find(named)?;
+    Some(Small { name, each, only })
 }
 
 /// Reports a call that is not one of a small kernel's: it takes one round, and neither odd ends nor odd addresses.
 fn check_small_move(launch: &Launch, arguments: &PacketArguments, world: usize) {
-    let Some(Small { each, pair, .. }) = small(launch.kernel.name) else {
+    let Some(small) = small(launch.kernel.name) else {
         return;
     };
     let lengths = arguments.send_bytes[..world]
@@ -343,9 +352,9 @@ fn check_small_move(launch: &Launch, arguments: &PacketArguments, world: usize) 
         .fold(0, |all, number| all | number);
     let room = u64::from(arguments.group.packet_bytes) / 2 / world as u64 / 16;
     let (width, blocks) = (u64::from(launch.threads[0]), u64::from(launch.blocks[0]));
-    let serves = if pair { world == 2 } else { world <= 8 };
+    let each = small.each;
     let fits = longest / 8 <= each * width * blocks && each * width <= room;
-    if !serves || !fits || !all.is_multiple_of(8) {
+    if !small.serves(world) || !fits || !all.is_multiple_of(8) {
         violation(format!(
             "{} is given up to {longest} bytes in a group of {world}, for {blocks} blocks of {width} threads and \
              {room} packets of room; the bits of all lengths and addresses are {all:#x}",

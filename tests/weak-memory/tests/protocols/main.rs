@@ -85,6 +85,8 @@ protocols! {
     a_sum_in_lamport_packets_holds: 8,
     a_move_in_pieces_holds: 9,
     a_move_in_lamport_packets_holds: 10,
+    a_two_shot_sum_in_lamport_packets_holds: 11,
+    lamport_packets_from_and_to_one_rank_hold: 12,
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.

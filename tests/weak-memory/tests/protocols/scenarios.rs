@@ -23,7 +23,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 11] = [
+pub const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -71,7 +71,7 @@ pub const SCENARIOS: [Scenario; 11] = [
     },
     Scenario {
         name: "lamport",
-        kernels: &[lamport::KERNELS[0], lamport::KERNELS[1]],
+        kernels: &lamport::KERNELS,
         run: lamport::sums,
     },
     Scenario {
@@ -83,6 +83,16 @@ pub const SCENARIOS: [Scenario; 11] = [
         name: "move in Lamport packets",
         kernels: &lamport::MOVES,
         run: lamport::moves,
+    },
+    Scenario {
+        name: "two-shot in Lamport packets",
+        kernels: &lamport::TWO_SHOT,
+        run: lamport::two_shot_sums,
+    },
+    Scenario {
+        name: "from and to one rank in Lamport packets",
+        kernels: &[lamport::KERNELS[1], lamport::ROOTED[0], lamport::ROOTED[1]],
+        run: lamport::rooted,
     },
 ];
 
