@@ -5,9 +5,11 @@
 //
 // Verified to fail if what was read is not emptied, if only one buffer is used, if only three of a packet's words are
 // awaited, if a rank takes its own elements as they are, and if a rank sends after a wait has given up; of moves, if a word
-// is marked at no thread or at the wrong one, and if the marks of all words may be empty; of two-shot calls, if the places of
-// results are not emptied, if results are sent to the places of shares, if a rank stores its own result as it is, and if it
-// does not wait for its peers' results; of calls with one sender or receiver, if empty messages are not sent.
+// is marked at no thread or at the wrong one, and if the marks of all words may be empty; of two-shot calls, if the places
+// of results are not emptied, if results are sent to the places of shares, if a rank stores its own result as it is, and if
+// it does not wait for its peers' results; of calls with one sender or receiver, if empty messages are not sent; of kernels
+// for a fixed number of members, if all packets go to the place for one peer, if all peers get the elements of one, and if
+// one peer is left out.
 #include "lamport_calls.h"
 
 #include <variant>
@@ -24,7 +26,7 @@ void calls(uint32 seed, uint32 ranks) {
   std::vector<Either> calls;
   std::vector<uint32> dice;
   // More where there are kernels for just that number of ranks; in a world of 8, each takes long.
-  const int count = ranks == 2 || ranks == 4 ? 18 : ranks == 8 ? 12 : 9;
+  const int count = ranks == 2 || ranks == 4 ? 18 : ranks == 8 ? 12 : 7;
   for (int call = 0; call < count; ++call) {
     calls.emplace_back(world, inboxes.part_bytes, random);
     for (uint32 rank = 0; rank < ranks; ++rank) dice.push_back(static_cast<uint32>(random() >> 8));
@@ -32,13 +34,14 @@ void calls(uint32 seed, uint32 ranks) {
   std::vector<std::thread> running;
   for (uint32 rank = 0; rank < ranks; ++rank) {
     running.emplace_back([&, rank] {
-      for (size_t call = 0; call < calls.size(); ++call) calls[call].launch(world, inboxes, rank, dice[call * ranks + rank]);
+      for (size_t call = 0; call < calls.size(); ++call) {
+        calls[call].launch(world, inboxes, rank, dice[call * ranks + rank]);
+      }
     });
   }
   for (auto& thread : running) thread.join();
-  for (size_t call = 0; call < calls.size(); ++call) {
-    calls[call].check(ranks, " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", call " + std::to_string(call) + ")");
-  }
+  const std::string what = " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", call ";
+  for (size_t call = 0; call < calls.size(); ++call) calls[call].check(ranks, what + std::to_string(call) + ")");
   expect(world.record.state == 0, "no wait gave up");
   arch::schedule() = 0;
 }
@@ -164,7 +167,8 @@ void the_peer_that_is_missing_is_named() {
     waiting.launch(world, inboxes, 1, 1);
     world.record = {};
     const Buffer output = waiting.launch(world, inboxes, 0, 1);
-    expect(has_record(world.record, 12, 1) && world.record.rank == 10, "the record names the peer whose packets are missing");
+    expect(has_record(world.record, 12, 1) && world.record.rank == 10,
+           "the record names the peer whose packets are missing");
     const uint64 missing = waiting.moves() ? 2 * waiting.bytes : 0;
     same(output, missing, std::vector<uint8>(output.size() - missing, 0xA5), "what has not come is not stored");
   }

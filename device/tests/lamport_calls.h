@@ -19,17 +19,19 @@ struct FixedKernels {
   Kernel alike, scatter, two_shot;
 };
 
-// A type's kernels: those for all calls, one-shot, with one receiver, and two-shot; and the small ones, null for 8-bit types.
+// A type's kernels: those for all calls, one-shot, with one receiver, and two-shot; and the small ones, null for 8-bit
+// types.
 struct Kernels {
   const PlainType& plain;
   Kernel any, rooted, two_shot, few, pair1, pair2, pair4, two_shot_few;
   FixedKernels four, eight;
 
-  // Returns the kernels for a world of just so many members, or null.
+  // Returns the kernels for a world of that size, or null.
   const FixedKernels* fixed(uint32 world) const { return world == 4 ? &four : world == 8 ? &eight : nullptr; }
 };
 
-#define ALL_SUMS(type) symmem_reduce_lamport_##type, symmem_reduce_lamport_rooted_##type, symmem_reduce_lamport_two_shot_##type
+#define ALL_SUMS(type) \
+  symmem_reduce_lamport_##type, symmem_reduce_lamport_rooted_##type, symmem_reduce_lamport_two_shot_##type
 #define FIXED(members, type)                                                                   \
   {symmem_reduce_lamport_##members##_##type, symmem_reduce_lamport_scatter_##members##_##type, \
    symmem_reduce_lamport_two_shot_##members##_##type}
@@ -82,7 +84,8 @@ struct Inboxes {
 
 enum class SumKind { all_reduce, two_shot, reduce_scatter, reduce };
 // A two-shot call is as frequent as two others: it has many cases.
-const SumKind sum_kinds[] = {SumKind::all_reduce, SumKind::two_shot, SumKind::two_shot, SumKind::reduce_scatter, SumKind::reduce};
+const SumKind sum_kinds[] = {SumKind::all_reduce, SumKind::two_shot, SumKind::two_shot, SumKind::reduce_scatter,
+                             SumKind::reduce};
 
 // A sum or an average. A reduce-scatter has equal shares; of the shares of a two-shot all-reduce, the last may be shorter
 // than others, or empty.
@@ -245,7 +248,8 @@ struct Move {
   std::vector<Buffer> sent;             // the inputs before the call
   std::vector<Buffer> before;           // the destinations before the call
 
-  Move(const World& world, uint32 part_bytes, Random& random) : in_place(up_to(random, 1) != 0), one_source(up_to(random, 1) != 0) {
+  Move(const World& world, uint32 part_bytes, Random& random)
+      : in_place(up_to(random, 1) != 0), one_source(up_to(random, 1) != 0) {
     const auto member = [&] { return up_to(random, 2) != 0 ? every_member : up_to(random, world.ranks - 1); };
     sender = member();
     receiver = member();
@@ -278,7 +282,9 @@ struct Move {
   // Returns a kernel that can do the call, any of them.
   MoveKernel kernel(const MoveLamportArguments& arguments, uint64 threads, uint32 dice) const {
     uint64 all = bytes;
-    for (uint32 member = 0; member < arguments.group.world; ++member) all |= arguments.sources[member] | arguments.destinations[member];
+    for (uint32 member = 0; member < arguments.group.world; ++member) {
+      all |= arguments.sources[member] | arguments.destinations[member];
+    }
     if (sender != every_member || receiver != every_member) return symmem_move_lamport_rooted;
     std::vector<MoveKernel> able = {symmem_move_lamport};
     const uint64 packets = (bytes / 16 + line_vectors - 1) / line_vectors * arch::line_threads;
@@ -312,10 +318,12 @@ struct Move {
   void check(uint32 ranks, const std::string& what) {
     for (uint32 rank = 0; rank < ranks; ++rank) {
       for (uint32 from = 0; from < ranks; ++from) {
+        const Buffer& got = destination(rank);
+        const uint64 at = from * bytes;
         if (moves(from, rank)) {
-          same(destination(rank), from * bytes, bytes_of(sent[from], source(from, rank), bytes), "every bit arrives" + what);
+          same(got, at, bytes_of(sent[from], source(from, rank), bytes), "every bit arrives" + what);
         } else {
-          same(destination(rank), from * bytes, bytes_of(before[rank], from * bytes, bytes), "no other message is stored" + what);
+          same(got, at, bytes_of(before[rank], at, bytes), "no other message is stored" + what);
         }
       }
     }

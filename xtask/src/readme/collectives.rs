@@ -35,7 +35,7 @@ pub fn section(report: &Value, name: &str) -> String {
     );
     for operation in operations(points) {
         let here = |point: &&Value| point["collective"] == operation;
-        let mean = measured["summary"]["means"][operation].as_f64();
+        let mean = mean_ratio(points, |point| point["collective"] == operation);
         let mean = mean.map_or(String::new(), |mean| {
             format!(" (geometric mean of the last column: {mean:.2}×)")
         });
@@ -84,11 +84,11 @@ pub fn section(report: &Value, name: &str) -> String {
             for (_, names) in &baselines {
                 let _ = write!(text, " {} |", microseconds(of(names, bytes)));
             }
-            let ratio = ratio(measured, operation, bytes);
+            let ratio = ratio(points, operation, bytes);
             let _ = writeln!(text, " {} |", times(ratio));
         }
     }
-    if let Some(all) = measured["summary"]["means"]["all"].as_f64() {
+    if let Some(all) = mean_ratio(points, |_| true) {
         let _ = writeln!(
             text,
             "\nThe geometric mean of the last column over all operations and sizes is {all:.2}×."
@@ -107,6 +107,7 @@ pub fn section(report: &Value, name: &str) -> String {
 /// Returns the measured baselines with their versions.
 fn versions(measured: &Value) -> Vec<String> {
     let baselines = array(&measured["baselines"]).iter();
+    let baselines = baselines.filter(|one| !is_ours(&one["name"]));
     let version = |one: &Value| {
         Some(format!(
             "{} ({})",
@@ -121,15 +122,32 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns the best baseline's time divided by symmem's, out of place.
-fn ratio(measured: &Value, operation: &str, bytes: &Value) -> Option<f64> {
-    let mut ratios = array(&measured["summary"]["ratios"]).iter();
-    let found = ratios.find(|ratio| {
-        ratio["collective"] == operation
-            && ratio["bytes"] == *bytes
-            && ratio["placement"] == "out_of_place"
-    });
-    found?["ratio"].as_f64()
+/// Whether a point or a baseline is of symmem itself: what the selector picks, or a named algorithm or kind of memory.
+fn is_ours(name: &Value) -> bool {
+    word(name).starts_with("symmem")
+}
+
+/// Returns the time of the best library other than symmem divided by symmem's.
+fn ratio(points: &[Value], operation: &str, bytes: &Value) -> Option<f64> {
+    let here = |point: &&Value| point["collective"] == operation && point["bytes"] == *bytes;
+    let others = points.iter().filter(here);
+    let others = others.filter(|point| !is_ours(&point["by"]));
+    let best = others.filter_map(nanoseconds).reduce(f64::min)?;
+    let mut ours = points.iter().filter(here);
+    let ours = ours.find(|point| point["by"] == "symmem")?;
+    Some(best / nanoseconds(ours)?)
+}
+
+/// Returns the geometric mean of the ratios of some points.
+fn mean_ratio(points: &[Value], wanted: impl Fn(&Value) -> bool) -> Option<f64> {
+    let ours = points
+        .iter()
+        .filter(|point| point["by"] == "symmem" && wanted(point));
+    let ratios =
+        ours.filter_map(|point| ratio(points, word(&point["collective"]), &point["bytes"]));
+    let logarithms: Vec<f64> = ratios.map(f64::ln).collect();
+    let sum: f64 = logarithms.iter().sum();
+    (!logarithms.is_empty()).then(|| (sum / logarithms.len() as f64).exp())
 }
 
 /// Returns the distinct operations of the points, in their order.
@@ -172,14 +190,14 @@ pub fn summary(report: &Value, name: &str) -> String {
                 .iter()
                 .filter(|value| value["collective"] == operation && value["bytes"] == bytes);
             let point = here.find(|point| point["by"] == "symmem");
-            let ratio = ratio(measured, operation, &Value::from(bytes));
+            let ratio = ratio(points, operation, &Value::from(bytes));
             let ratio = ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}×)"));
             let _ = match point.and_then(nanoseconds) {
                 Some(ns) => write!(text, " {:.1}{ratio} |", ns / 1e3),
                 None => write!(text, " – |"),
             };
         }
-        let mean = measured["summary"]["means"][operation].as_f64();
+        let mean = mean_ratio(points, |point| point["collective"] == operation);
         let _ = writeln!(text, " {} |", times(mean));
     }
     let _ = writeln!(
@@ -227,9 +245,9 @@ mod tests {
             "baselines": [{"name": "nccl", "version": "0"}],
             "points": [
                 point("symmem", 1024, 4000.0, 0), point("nccl", 1024, 8000.0, 0),
-                point("symmem", 1048576, 16000.0, 0), point("nccl", 1048576, 20000.0, 3)],
-            "summary": {"means": {"all_reduce": 2.0, "all": 2.0}, "ratios": [
-                {"collective": "all_reduce", "bytes": 1024, "placement": "out_of_place", "ratio": 2.0}]}}});
+                // No baseline, since it is symmem's too.
+                point("symmem own memory", 1024, 4000.0, 0),
+                point("symmem", 1048576, 16000.0, 0), point("nccl", 1048576, 20000.0, 3)]}});
         let text = section(&report, "x.json");
         for line in [
             "| size | symmem, µs | symmem's busbw, GB/s | NCCL, µs | best ÷ symmem |",
