@@ -149,7 +149,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
         let kernels = kernels.filter(|_| known).ok_or_else(refused)?;
         let call = WaitingLaunch {
             call: name,
-            kernel: lamport_kernel(kernels, arguments, geometry),
+            kernel: lamport_kernel(kernels, arguments, geometry).ok_or_else(refused)?,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -315,8 +315,8 @@ impl<K> WaitingLaunch<'_, K> {
         }
         if bytes == 0 || taken > part.into() || !part.is_multiple_of(16) {
             return Err(self.refuse(format!(
-                "{bytes} bytes do not fit into a part of {part}: give at least one element, and a part of a \
-                 multiple of 16 bytes"
+                "{bytes} bytes take {taken} of a part of {part}: give at least one element, and a part of a multiple \
+                 of 16 bytes that holds them"
             )));
         }
         Ok(())
@@ -401,12 +401,12 @@ fn packet_kernel<'a, K: Copy>(
     kernels.smallest(world, packets, threads, whole, world <= LL_PEERS)
 }
 
-/// Returns the smallest kernel for a reduction in Lamport packets.
+/// Returns the smallest kernel for a reduction in Lamport packets; `None` if there is none for this type in two steps.
 fn lamport_kernel<'a, K: Copy>(
     kernels: &'a LamportKernels<K>,
     arguments: &ReduceLamportArguments,
     geometry: &Geometry,
-) -> &'a WaitingKernel<K> {
+) -> Option<&'a WaitingKernel<K>> {
     let world = arguments.group.world as usize;
     let sources = arguments.sources.get(..world).unwrap_or_default();
     let bytes = arguments.bytes();
@@ -414,22 +414,21 @@ fn lamport_kernel<'a, K: Copy>(
     let whole = (all | arguments.destination.0).is_multiple_of(16);
     let threads = u64::from(geometry.blocks[0]) * u64::from(geometry.threads[0]);
     if arguments.receiver != EVERY_MEMBER {
-        return &kernels.rooted;
+        return Some(&kernels.rooted);
     }
-    if let Some(kernels) = &kernels.two_shot
-        && arguments.share_bytes != 0
-    {
-        let few = world <= LAMPORT_PEERS + 1;
-        return kernels.smallest(world, arguments.share_bytes / 16, threads, whole, few);
+    if arguments.share_bytes != 0 {
+        let (kernels, few) = (kernels.two_shot.as_ref()?, world <= LAMPORT_PEERS + 1);
+        return Some(kernels.smallest(world, arguments.share_bytes / 16, threads, whole, few));
     }
     let alike = sources.windows(2).all(|pair| pair[0] == pair[1]);
     let scatter = kernels.scatter.as_ref().and_then(|worlds| worlds.of(world));
-    match scatter.filter(|_| whole && !alike && bytes / 16 <= threads) {
-        Some(scatter) => scatter,
-        None => kernels
+    let scatter = scatter.filter(|_| whole && !alike && bytes / 16 <= threads);
+    let equal = || {
+        kernels
             .equal
-            .smallest(world, bytes / 16, threads, whole, alike),
-    }
+            .smallest(world, bytes / 16, threads, whole, alike)
+    };
+    Some(scatter.unwrap_or_else(equal))
 }
 
 /// Returns the smallest kernel for a move in Lamport packets.

@@ -83,7 +83,8 @@ fn size_of_move(arguments: &MoveLamportArguments, geometry: &Geometry) -> &'stat
 #[track_caller]
 fn size_of_sum(arguments: &ReduceLamportArguments, geometry: &Geometry) -> &'static str {
     let kernels = KERNELS.lamport(arguments.element).expect("sums of f32");
-    let kernel = lamport_kernel(kernels, arguments, geometry).kernel;
+    let kernel = lamport_kernel(kernels, arguments, geometry);
+    let kernel = kernel.expect("sums of f32").kernel;
     let size = kernel.strip_prefix("symmem_reduce_lamport");
     let size = size.and_then(|size| size.strip_suffix("_f32"));
     size.expect("a sum")

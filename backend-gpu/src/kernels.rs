@@ -156,7 +156,7 @@ impl<K: Copy> KernelsBySize<K> {
 pub struct LamportKernels<K> {
     /// For calls in which every member sends every other as much.
     pub equal: KernelsBySize<K>,
-    /// Alike for two-shot reductions; `None` for moves.
+    /// For two-shot reductions; `None` for moves.
     pub two_shot: Option<KernelsBySize<K>>,
     /// Small kernels for reductions of which every member gets other elements; `None` for moves and 8-bit types.
     pub scatter: Option<ByWorld<K>>,

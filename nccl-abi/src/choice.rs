@@ -35,6 +35,17 @@ fn most_in_pieces(kind: Kind, world: usize) -> u64 {
     }
 }
 
+/// The same of a call in Lamport packets. The selector's rows bound them, but compare with pieces. A root sends each of
+/// several peers all bytes, or gets them from each: between four H200s a broadcast of 4 MiB took 43 us and NCCL 40, one of
+/// 2 MiB 22 and 29 (`benches/results/2026-11-26-lamport-4xh200.json`).
+fn most_by_lamport(kind: Kind, world: usize) -> u64 {
+    match (kind, world) {
+        (_, 2) => u64::MAX,
+        (Kind::Broadcast | Kind::Reduce, _) => 2 << 20,
+        _ => u64::MAX,
+    }
+}
+
 /// Most bytes of a rank in a sum of 8-bit floats, for which Lamport packets have the kernel for all calls only: 42 us for 8 MiB
 /// between two H200s, 85 for 16 (`benches/results/2026-11-26-lamport-2xh200.json`). NCCL was not timed on these types; it
 /// takes 44 and 70 for as many bytes of bf16.
@@ -42,7 +53,7 @@ const MOST_OF_8_BIT_SUM: u64 = 8 << 20;
 
 /// Returns whether a call is a large sum of 8-bit floats; `bytes` are a rank's.
 fn is_large_8_bit_sum(kind: Kind, element: ElementType, bytes: u64) -> bool {
-    let sums = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
+    let sums = matches!(kind, Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce);
     let narrow = matches!(element, ElementType::F8E4M3 | ElementType::F8E5M2);
     sums && narrow && bytes > MOST_OF_8_BIT_SUM
 }
@@ -114,7 +125,9 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
     let options = CollectiveOptions::new().provider(Provider::Symmem);
     let choice = communicator.explain_call(&question, &options).ok()?;
     Some(match choice.algorithm() {
-        Algorithm::Lamport | Algorithm::LamportTwoShot => true,
+        Algorithm::Lamport | Algorithm::LamportTwoShot => {
+            bytes <= most_by_lamport(call.kind, world)
+        }
         Algorithm::Ll | Algorithm::LlTwoShot => bytes <= most_by_ll(world),
         Algorithm::Pieces => bytes <= most_in_pieces(call.kind, world),
         _ => false,
@@ -162,6 +175,7 @@ mod tests {
         assert!(!is_large_8_bit_sum(Kind::AllReduce, f8, 8 << 20));
         assert!(is_large_8_bit_sum(Kind::AllReduce, f8, (8 << 20) + 16));
         assert!(is_large_8_bit_sum(Kind::ReduceScatter, f8, 16 << 20));
+        assert!(is_large_8_bit_sum(Kind::Reduce, f8, 16 << 20));
         let others = [ElementType::U8, ElementType::Bf16];
         assert!(
             others
@@ -169,6 +183,15 @@ mod tests {
                 .all(|&other| !is_large_8_bit_sum(Kind::AllReduce, other, 32 << 20))
         );
         assert!(!is_large_8_bit_sum(Kind::AllGather, f8, 32 << 20));
+    }
+
+    #[test]
+    fn lamport_packets_from_or_to_one_of_several_ranks_are_bounded() {
+        for kind in [Kind::Broadcast, Kind::Reduce] {
+            assert_eq!(most_by_lamport(kind, 2), u64::MAX);
+            assert_eq!(most_by_lamport(kind, 4), 2 << 20);
+        }
+        assert_eq!(most_by_lamport(Kind::AllReduce, 4), u64::MAX);
     }
 
     #[test]

@@ -74,7 +74,8 @@ closed! {
         /// 32-bit word whose bits are all set, which is NaN, is added without its sign bit, and moved as it is.
         Lamport = LAMPORT,
         /// Lamport packets twice, in one launch: a reduce-scatter, then an all-gather of its results. Only for an
-        /// all-reduce that [`Algorithm::Lamport`] could carry, on the same channel; LL packets twice do all other calls.
+        /// all-reduce, of the sums and averages that [`Algorithm::Lamport`] carries, on the same channel; LL packets twice do
+        /// all other calls.
         LamportTwoShot = LAMPORT_TWO_SHOT,
         /// Between two barriers, every rank loads all it needs from its peers and reduces it itself.
         OneShot = ONE_SHOT,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// the buffer counts.
 ///
 /// A collective with a `DeviceSlice` as source, destination or both sends its data through inboxes: in LL or Lamport
-/// packets, or by NCCL. Every member must make it with a `DeviceSlice`, but each may have any memory, symmetric or not,
+/// packets or in pieces, or by NCCL. Every member must make it with a `DeviceSlice`, but each may have any memory, symmetric or not,
 /// at any address, in place or not.
 pub struct DeviceSlice<'a, T: Element> {
     world: &'a Arc<World>,

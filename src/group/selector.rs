@@ -18,6 +18,7 @@ use crate::group::operations::{
 use crate::group::provider::Provider;
 use crate::group::residency::Residency;
 use crate::memory::multicast::object::MulticastStatus;
+use std::cmp::Reverse;
 
 /// Threads of a block are a multiple of this (a warp, or half a wavefront).
 const THREAD_STEP: u32 = 32;
@@ -417,9 +418,11 @@ impl Selector {
             let found = tuning_sources(query.operation)
                 .iter()
                 .find_map(|&operation| {
+                    // For a larger call, the largest row of the group's size or the next one.
+                    let of_world = of_it(operation).filter(|row| query.world <= row.world);
                     of_it(operation)
                         .find(fits)
-                        .or_else(|| of_it(operation).rfind(|row| query.world <= row.world))
+                        .or_else(|| of_world.max_by_key(|row| (Reverse(row.world), row.bytes)))
                 })
                 .copied();
             return Ok(found.unwrap_or(default_row(query.operation, named)));

@@ -671,6 +671,34 @@ fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
 }
 
 #[test]
+fn a_named_algorithm_takes_its_largest_row_of_the_groups_size_for_a_call_larger_than_all_rows() {
+    use AlgorithmCode as A;
+    let operation = CollectiveOperationCode::ALL_REDUCE;
+    let of = |world, bytes, blocks| CollectiveRow {
+        blocks,
+        ..row(operation, world, bytes, A::LAMPORT)
+    };
+    let rows = [
+        of(4, 1 << 10, 1),
+        of(4, 1 << 17, 100),
+        of(8, 1 << 10, 2),
+        of(8, 1 << 16, 50),
+    ];
+    let named = Constraints {
+        algorithm: A::LAMPORT,
+        ..Constraints::default()
+    };
+    let blocks = |world| {
+        let query = Query {
+            world,
+            ..query(operation, 1 << 20)
+        };
+        selector(&rows).choose(&query, &named).unwrap().blocks
+    };
+    assert_eq!((blocks(3), blocks(4), blocks(5)), (100, 100, 50));
+}
+
+#[test]
 fn two_shot_lamport_packets_carry_as_many_shares_as_there_are_members_and_ll_packets_the_rest() {
     use AlgorithmCode as A;
     let selector = selector(&[]);

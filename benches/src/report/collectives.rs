@@ -374,7 +374,11 @@ impl CollectiveResults {
             .find(|point| point.by == OURS)?
             .placed(placement)?
             .to_owned();
-        let baselines = || here().filter(|point| point.by != OURS);
+        // Other algorithms of symmem, or other memory, are baselines only where no other library was measured.
+        let is_other = |point: &CollectivePoint| !point.by.starts_with(OURS);
+        let has_others = self.points.iter().any(is_other);
+        let baselines =
+            || here().filter(|point| point.by != OURS && (is_other(point) || !has_others));
         if baselines().all(|point| point.placed(placement).is_none()) {
             return None;
         }

@@ -88,6 +88,17 @@ fn the_best_baseline_counts_in_each_placement() {
 }
 
 #[test]
+fn other_algorithms_of_symmem_are_baselines_only_where_no_other_library_is() {
+    let own = ("symmem two_shot", Some(9.0), Some(9.0));
+    let both = beside(10.0, &[own, ("a", Some(12.0), Some(12.0))]);
+    let (ratio, best) = at(&both, Placement::OutOfPlace).unwrap();
+    assert!(near(ratio, 1.2) && best == "a");
+    let alone = beside(10.0, &[own]);
+    let (ratio, best) = at(&alone, Placement::OutOfPlace).unwrap();
+    assert!(near(ratio, 0.9) && best == "symmem two_shot");
+}
+
+#[test]
 fn a_summary_has_every_ratio_and_every_mean() {
     let summary = example().summarize().unwrap();
     assert_eq!(
