@@ -65,8 +65,8 @@ pub fn role(role: &str, member: &Member) {
         member.say("explained", explained.unwrap_or_default().join(" "));
     }
     if role == "explain" {
-        let explain = |(operation, bytes)| {
-            let choice = communicator.explain(operation, bytes, ElementType::Bf16);
+        let explain = |(operation, bytes, element)| {
+            let choice = communicator.explain(operation, bytes, element);
             choice.map_or_else(
                 |error| error.to_string(),
                 |choice| choice.algorithm().name().into(),
@@ -75,12 +75,17 @@ pub fn role(role: &str, member: &Member) {
         member.say(
             "explained",
             [
-                (CollectiveOperation::AllReduce, 64 << 10),
-                (CollectiveOperation::AllReduce, 128 << 10),
-                (CollectiveOperation::AllReduce, 1 << 20),
-                (CollectiveOperation::ReduceScatter, 1 << 20),
-                (CollectiveOperation::AllGather, 1 << 20),
-                (CollectiveOperation::Broadcast, 128 << 10),
+                (CollectiveOperation::AllReduce, 64 << 10, ElementType::Bf16),
+                // Lamport packets add no integers.
+                (CollectiveOperation::AllReduce, 128 << 10, ElementType::I32),
+                (CollectiveOperation::AllReduce, 1 << 20, ElementType::Bf16),
+                (
+                    CollectiveOperation::ReduceScatter,
+                    1 << 20,
+                    ElementType::Bf16,
+                ),
+                (CollectiveOperation::AllGather, 1 << 20, ElementType::Bf16),
+                (CollectiveOperation::Broadcast, 1 << 20, ElementType::Bf16),
             ]
             .map(explain)
             .join(" "),
@@ -371,7 +376,10 @@ fn from_four_ranks_on_it_is_what_the_selector_takes() {
         return;
     }
     for (world, chosen) in [
-        (3, "LAMPORT LAMPORT TWO_SHOT ONE_SHOT PUSH PULL"),
+        (
+            3,
+            "LAMPORT PACKETS_TWO_SHOT LAMPORT_TWO_SHOT LAMPORT LAMPORT LAMPORT",
+        ),
         (
             4,
             "LAMPORT MULTICAST_ONE_SHOT MULTICAST MULTICAST MULTICAST MULTICAST",
