@@ -74,10 +74,11 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
     if (place + index * stride >= vectors) continue;
     valid |= 1u << index;
     own[index] = arch::load(pointer<const arch::Vector16>(mine + index * (stride * 16ull)));
-    if constexpr (alike) continue;
-    SYMMEM_UNROLL
-    for (int peer = 0; peer < different; ++peer) {
-      packets[index][peer] = arch::load(pointer<const arch::Vector16>(sent[peer] + index * (stride * 16ull)));
+    if constexpr (!alike) {
+      SYMMEM_UNROLL
+      for (int peer = 0; peer < different; ++peer) {
+        packets[index][peer] = arch::load(pointer<const arch::Vector16>(sent[peer] + index * (stride * 16ull)));
+      }
     }
   }
   if (!inboxes.begin()) valid = 0;
