@@ -325,6 +325,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (76, 76));
+        assert_eq!((names.len(), all), (110, 110));
     }
 }

@@ -156,6 +156,9 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
         "s_min_u32" => plain(32, |a, b, _| (a.min(b), Some(a <= b))),
         "s_lshl_b32" => plain(32, |a, b, _| logic(a << (b & 31), 32)),
         "s_lshr_b32" => plain(32, |a, b, _| logic(a >> (b & 31), 32)),
+        "s_ashr_i32" => plain(32, |a, b, _| {
+            logic(u64::from((signed(a) >> (b & 31)) as u32), 32)
+        }),
         "s_lshl_b64" => mixed([64, 64, 32], |a, b, _| logic(a << (b & 63), 64)),
         "s_lshr_b64" => mixed([64, 64, 32], |a, b, _| logic(a >> (b & 63), 64)),
         "s_bfe_u32" => plain(32, |a, b, _| {
