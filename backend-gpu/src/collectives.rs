@@ -154,9 +154,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        let (bytes, taken) = (arguments.bytes(), arguments.taken_bytes());
-        call.check_part(bytes, taken, arguments.part_bytes)?;
-        arguments.check_members().map_err(|why| call.refuse(why))?;
+        arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -175,12 +173,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        let (bytes, taken) = (
-            arguments.bytes,
-            MoveLamportArguments::taken_bytes(arguments.bytes),
-        );
-        call.check_part(bytes, taken, arguments.part_bytes)?;
-        arguments.check_members().map_err(|why| call.refuse(why))?;
+        arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
@@ -307,21 +300,6 @@ impl<K> WaitingLaunch<'_, K> {
         Failure::new(Status::INVALID_ARGUMENT, self.call, message)
     }
 
-    /// Refuses a message in Lamport packets that takes more than a part of an inbox.
-    fn check_part(&self, bytes: u64, taken: u64, part: u32) -> CallResult<()> {
-        if self.group.world < 2 {
-            let why = "a group of one has no peers to send packets to; copy instead";
-            return Err(self.refuse(why.into()));
-        }
-        if bytes == 0 || taken > part.into() || !part.is_multiple_of(16) {
-            return Err(self.refuse(format!(
-                "{bytes} bytes take {taken} of a part of {part}: give at least one element, and a part of a multiple \
-                 of 16 bytes that holds them"
-            )));
-        }
-        Ok(())
-    }
-
     /// Refuses a grid with more pairs of warps than an inbox has channels, and a division that kernels cannot use.
     fn check_inbox<G: Gpu>(&self, channels: u32, slots: u32, piece: u32) -> CallResult<()> {
         let (threads, blocks) = (self.geometry.threads[0], self.geometry.blocks[0]);
@@ -401,7 +379,7 @@ fn packet_kernel<'a, K: Copy>(
     kernels.smallest(world, packets, threads, whole, world <= LL_PEERS)
 }
 
-/// Returns the smallest kernel for a reduction in Lamport packets; `None` if there is none for this type in two steps.
+/// Returns the smallest kernel for a reduction in Lamport packets; `None` if a two-shot one is asked for and this type has none.
 fn lamport_kernel<'a, K: Copy>(
     kernels: &'a LamportKernels<K>,
     arguments: &ReduceLamportArguments,

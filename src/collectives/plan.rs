@@ -589,6 +589,7 @@ impl Shape<'_> {
     pub fn reduce_lamport_arguments(
         &self,
         header: &Header<'_>,
+        algorithm: AlgorithmCode,
         element: ElementTypeCode,
         reduce: ReduceOpCode,
         inboxes: &LamportInboxes,
@@ -617,7 +618,12 @@ impl Shape<'_> {
             reduce,
             dependents: header.dependents.into(),
             pair: LamportPair::default(),
-            share_bytes: 0,
+            share_bytes: match algorithm {
+                AlgorithmCode::LAMPORT_TWO_SHOT => {
+                    length.div_ceil(self.world as u64).next_multiple_of(VECTOR)
+                }
+                _ => 0,
+            },
             receiver: match self.operation {
                 CollectiveOperationCode::REDUCE => self.root as u32,
                 _ => EVERY_MEMBER,
@@ -625,31 +631,17 @@ impl Shape<'_> {
             reserved: 0,
         };
         header.complete(&mut arguments.group);
+        let share = arguments.share_bytes;
         for peer in 0..self.world {
-            let start = choose(scatters, self.parts.offset(peer), 0);
-            arguments.sources[peer] = self.source.at(rank, start + offset);
+            let start = choose(scatters, self.parts.offset(peer), share * peer as u64);
+            // Of an empty share there is no address.
+            if share == 0 || arguments.share_of(peer as u32) != 0 {
+                arguments.sources[peer] = self.source.at(rank, start + offset);
+            }
         }
         inbox::fill_lamport(&mut arguments, inboxes);
         arguments.pair = arguments.pair_of();
         arguments
-    }
-
-    /// Divides an all-reduce in Lamport packets into shares.
-    pub fn divide_lamport(&self, arguments: &mut ReduceLamportArguments) {
-        let world = self.world as u64;
-        arguments.share_bytes = arguments.bytes().div_ceil(world).next_multiple_of(VECTOR);
-        for member in 0..world as u32 {
-            let (share, start) = (
-                arguments.share_of(member),
-                arguments.share_bytes * u64::from(member),
-            );
-            let source = &mut arguments.sources[member as usize];
-            match share {
-                0 => *source = DeviceAddress::NULL,
-                _ => source.0 += start,
-            }
-        }
-        arguments.pair = arguments.pair_of();
     }
 }
 

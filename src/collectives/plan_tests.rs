@@ -490,12 +490,12 @@ proptest! {
         with_shapes(CollectiveOperationCode::ALL_REDUCE, &members, 0, PartLayout::Equal(2 * count), false, |shape| {
             let header = header();
             let mut call = shape.reduce_lamport_arguments(
-                &header, ElementTypeCode::BF16, ReduceOpCode::SUM, &inboxes, (0, 2 * count),
+                &header, AlgorithmCode::LAMPORT_TWO_SHOT, ElementTypeCode::BF16, ReduceOpCode::SUM, &inboxes,
+                (0, 2 * count),
             );
             let first = call.sources[0].0;
-            shape.divide_lamport(&mut call);
             call.group.world = world as u32;
-            assert_eq!(call.check_members(), Ok(()));
+            assert_eq!(call.check(), Ok(()));
             let mut end = 0;
             for member in 0..world {
                 let share = call.share_of(member as u32);
@@ -598,7 +598,14 @@ fn the_kernels_of_every_family_are_told_when_dependents_may_start() {
             let algorithm = AlgorithmCode::PACKETS;
             let packets = shape.reduce_packet_arguments(&header, algorithm, element, sum);
             check("reduce_packets", &packets.group);
-            let reduced = shape.reduce_lamport_arguments(&header, element, sum, &lamport, (0, 64));
+            let reduced = shape.reduce_lamport_arguments(
+                &header,
+                AlgorithmCode::LAMPORT,
+                element,
+                sum,
+                &lamport,
+                (0, 64),
+            );
             check("reduce_lamport", &reduced.group);
             assert_eq!(reduced.dependents, code, "beside the pair");
             let algorithm = AlgorithmCode::MULTICAST;

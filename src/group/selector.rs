@@ -383,17 +383,15 @@ impl Selector {
                 own_memory_fallbacks(query.operation)[0]
             }
             // The same data with flags beside it, if it has no room or no word that cannot be data.
-            (_, AlgorithmCode::LAMPORT)
-                if algorithms(query.operation).contains(&AlgorithmCode::LAMPORT)
-                    && self.lacks(query, AlgorithmCode::LAMPORT) =>
+            (_, named)
+                if named.is_lamport()
+                    && algorithms(query.operation).contains(&named)
+                    && self.lacks(query, named) =>
             {
-                AlgorithmCode::PACKETS
-            }
-            (_, AlgorithmCode::LAMPORT_TWO_SHOT)
-                if algorithms(query.operation).contains(&AlgorithmCode::LAMPORT_TWO_SHOT)
-                    && self.lacks(query, AlgorithmCode::LAMPORT_TWO_SHOT) =>
-            {
-                AlgorithmCode::PACKETS_TWO_SHOT
+                match named {
+                    AlgorithmCode::LAMPORT_TWO_SHOT => AlgorithmCode::PACKETS_TWO_SHOT,
+                    _ => AlgorithmCode::PACKETS,
+                }
             }
             // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
             // of the call or the switch lacks the reduction.

@@ -34,6 +34,14 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
     }
 }
 
+/// Returns constraints that name an algorithm.
+fn named_only(algorithm: AlgorithmCode) -> Constraints {
+    Constraints {
+        algorithm,
+        ..Constraints::default()
+    }
+}
+
 fn query(operation: CollectiveOperationCode, bytes: u64) -> Query {
     Query {
         own_memory: false,
@@ -215,10 +223,7 @@ fn packets_have_as_many_blocks_as_regions() {
 #[test]
 fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let selector = selector(&[]);
-    let named = |algorithm| Constraints {
-        algorithm,
-        ..Constraints::default()
-    };
+    let named = |algorithm| named_only(algorithm);
     let refuse = |query: &Query, algorithm| selector.choose(query, &named(algorithm)).unwrap_err();
     let all_to_all = Query {
         in_place: true,
@@ -316,10 +321,7 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
         row(operation, 8, u64::MAX, A::COPY_ENGINE),
     ]);
     let choose = |selector: &Selector, query: &Query, algorithm| {
-        let wish = Constraints {
-            algorithm,
-            ..Constraints::default()
-        };
+        let wish = named_only(algorithm);
         selector.choose(query, &wish).unwrap()
     };
     let here = query(operation, 1 << 20);
@@ -482,10 +484,7 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
     use CollectiveOperationCode as O;
     let mut selector = selector(&[]);
     let by = |selector: &Selector, query, algorithm| {
-        let wish = Constraints {
-            algorithm,
-            ..Constraints::default()
-        };
+        let wish = named_only(algorithm);
         selector
             .choose(&query, &wish)
             .map(|choice| choice.algorithm)
@@ -540,10 +539,7 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
             element,
             ..query(operation, 1000)
         };
-        let wish = Constraints {
-            algorithm,
-            ..Constraints::default()
-        };
+        let wish = named_only(algorithm);
         selector.choose(&query, &wish).unwrap().algorithm
     };
     for element in [ElementTypeCode::F8_E4M3, ElementTypeCode::F8_E5M2] {
@@ -626,10 +622,7 @@ fn lamport_packets_carry_sums_of_floats_that_fit_and_ll_packets_the_rest() {
         row(operation, 8, 2 << 20, A::LAMPORT),
         row(operation, 8, u64::MAX, A::TWO_SHOT),
     ]);
-    let named = Constraints {
-        algorithm: A::LAMPORT,
-        ..Constraints::default()
-    };
+    let named = named_only(A::LAMPORT);
     let chosen =
         |query: &Query, constraints| selector.choose(query, constraints).unwrap().algorithm;
     let free = Constraints::default();
@@ -684,10 +677,7 @@ fn a_named_algorithm_takes_its_largest_row_of_the_groups_size_for_a_call_larger_
         of(8, 1 << 10, 2),
         of(8, 1 << 16, 50),
     ];
-    let named = Constraints {
-        algorithm: A::LAMPORT,
-        ..Constraints::default()
-    };
+    let named = named_only(A::LAMPORT);
     let blocks = |world| {
         let query = Query {
             world,
@@ -702,10 +692,7 @@ fn a_named_algorithm_takes_its_largest_row_of_the_groups_size_for_a_call_larger_
 fn two_shot_lamport_packets_carry_as_many_shares_as_there_are_members_and_ll_packets_the_rest() {
     use AlgorithmCode as A;
     let selector = selector(&[]);
-    let named = Constraints {
-        algorithm: A::LAMPORT_TWO_SHOT,
-        ..Constraints::default()
-    };
+    let named = named_only(A::LAMPORT_TWO_SHOT);
     let operation = CollectiveOperationCode::ALL_REDUCE;
     let chosen = |query: &Query| selector.choose(query, &named).unwrap().algorithm;
     // Each of four members sends a share and a result.
@@ -726,10 +713,7 @@ fn two_shot_lamport_packets_carry_as_many_shares_as_there_are_members_and_ll_pac
 fn lamport_packets_move_any_type_as_far_as_the_channel_allows() {
     use AlgorithmCode as A;
     let selector = selector(&[]);
-    let named = Constraints {
-        algorithm: A::LAMPORT,
-        ..Constraints::default()
-    };
+    let named = named_only(A::LAMPORT);
     let chosen = |query: &Query| selector.choose(query, &named).unwrap().algorithm;
     use CollectiveOperationCode as O;
     for operation in [

@@ -1,5 +1,6 @@
 //! The options of a call.
 
+use symmem::backend::abi::AlgorithmCode;
 use symmem::{Algorithm, CollectiveOptions, Dependents, Provider};
 
 /// The options of a call; the default leaves every choice to the selector.
@@ -42,8 +43,5 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
 
 /// Whether an algorithm uses multicast addresses.
 pub(crate) fn is_multicast(algorithm: Algorithm) -> bool {
-    matches!(
-        algorithm,
-        Algorithm::Multicast | Algorithm::MulticastOneShot
-    )
+    AlgorithmCode::from(algorithm).is_multicast()
 }

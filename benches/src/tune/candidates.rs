@@ -2,7 +2,9 @@
 
 use crate::collectives::how::is_multicast;
 use crate::report::Collective;
-use symmem::backend::abi::{PACKET_BLOCKS, ReduceLamportArguments, ReduceOpCode, SLOT_BLOCKS};
+use symmem::backend::abi::{
+    AlgorithmCode, PACKET_BLOCKS, ReduceLamportArguments, ReduceOpCode, SLOT_BLOCKS,
+};
 use symmem::{Algorithm, ElementType};
 
 /// Size in bytes from which limited numbers of concurrent copies are tried; below, only all at once.
@@ -27,7 +29,7 @@ impl Candidate {
     pub fn serves_with(self, present: Features) -> bool {
         (present.vendor || !self.is_nccl())
             && (present.multicast || !is_multicast(self.algorithm))
-            && (present.lamport || !is_lamport(self.algorithm))
+            && (present.lamport || !AlgorithmCode::from(self.algorithm).is_lamport())
     }
 }
 
@@ -66,11 +68,6 @@ impl Features {
             })
         })
     }
-}
-
-/// Whether an algorithm sends Lamport packets.
-fn is_lamport(algorithm: Algorithm) -> bool {
-    matches!(algorithm, Algorithm::Lamport | Algorithm::LamportTwoShot)
 }
 
 /// Returns the algorithms of an operation, and the size in bytes up to which each is tried. LL packets move
@@ -164,7 +161,7 @@ pub(super) fn candidates(
     }));
     for &(algorithm, limit) in algorithms(collective) {
         let absent = is_multicast(algorithm) && !present.multicast
-            || is_lamport(algorithm) && !present.lamport;
+            || AlgorithmCode::from(algorithm).is_lamport() && !present.lamport;
         if bytes > limit || absent {
             continue;
         }
@@ -307,7 +304,9 @@ mod tests {
             assert!(grids(32 << 10).iter().all(|&(blocks, _)| blocks <= 128));
         }
         let all = candidates(C::AllReduce, 16 * MIB, false, LAMPORT);
-        let others = all.iter().filter(|one| !is_lamport(one.algorithm));
+        let others = all
+            .iter()
+            .filter(|one| !AlgorithmCode::from(one.algorithm).is_lamport());
         let mut others = others.filter_map(|one| one.grid);
         assert!(others.all(|(blocks, _)| blocks <= 128));
     }

@@ -129,7 +129,7 @@ class LamportInboxes {
       if (first + peer < peers()) missing |= valid << (peer * places);
     }
     while (true) {
-      // Only loads and compares here: see Waiter::until_reached.
+      // Only loads, compares and pauses here: see Waiter::until_reached.
       SYMMEM_ROLLED
       for (uint32 polls = polls_per_clock; polls != 0; --polls) {
         SYMMEM_UNROLL
@@ -153,16 +153,20 @@ class LamportInboxes {
           }
         }
         if (missing == 0) return true;
-        is_crowd<places>() ? arch::pause_in_crowd() : arch::pause();
+        if (is_crowd<places>()) {
+          arch::pause_in_crowd();
+        } else {
+          arch::pause();
+        }
       }
       if (gives_up(first + lowest_bit(missing) / places)) return false;
     }
   }
 
  private:
-  // Returns whether the packets of a group of two arrive at as many threads as a device has room for. Their polls take so
-  // much of the L2 that packets are late: with pauses of 0.1 us, an all-reduce of 1 MiB takes 4.76 us, without 4.90 (two
-  // H200s). Pauses gain nothing where a thread has several vectors, and take time where fewer threads poll.
+  // Returns whether a group of two has so many threads, with a vector for each, that their polls make packets late: with
+  // pauses of 0.1 us, an all-reduce of 1 MiB takes 4.76 us, without 4.90 (two H200s). Pauses gain nothing where a thread has
+  // several vectors, and take time where fewer threads poll.
   template <int places>
   SYMMEM_DEVICE bool is_crowd() const {
     return fixed_world == 2 && places == 1 && threads() >= 1u << 16;

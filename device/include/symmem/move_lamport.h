@@ -154,7 +154,7 @@ SYMMEM_DEVICE void copy_own(const Inboxes& inboxes, uint64 destination, uint64 s
 }
 
 // Moves messages of any length from any address to any address, in any group; if `rooted`, from the sender to the receiver
-// only. That one has a kernel of its own, since its tests would cost every other call up to 10 %.
+// only. Calls with a root have a kernel of their own: its tests would cost every other call up to 10 %.
 template <bool rooted>
 SYMMEM_DEVICE void move_any(const MoveLamportArguments& arguments) {
   Group group(arguments.group);

@@ -108,8 +108,8 @@ SYMMEM_DEVICE void sum_few_vectors(const ReduceLamportArguments& arguments) {
   }
 }
 
-// Sums or averages messages of any length at any address, in any group; if `rooted`, for the receiver only. That one has a
-// kernel of its own, since its tests would cost every other call up to 3 %.
+// Sums or averages messages of any length at any address, in any group; if `rooted`, for the receiver only. Calls
+// with a receiver have a kernel of their own: its tests would cost every other call up to 3 %.
 template <class Element, int most, bool rooted>
 SYMMEM_DEVICE void sum_any(const ReduceLamportArguments& arguments) {
   Group group(arguments.group);

@@ -47,7 +47,7 @@ SYMMEM_DEVICE void sum_few_shares(const ReduceLamportArguments& arguments) {
   const uint32 share = static_cast<uint32>(arguments.share_bytes / 16);
   const uint32 vectors = static_cast<uint32>(arguments.count * sizeof(typename Element::Bits) / 16);
   const bool used = place < share;
-  // The index of this thread's vector of a member's share. It may be none.
+  // Returns the index of this thread's vector of a member's share; behind the last vector if the share is short.
   const auto at = [&](uint32 member) { return member * share + place; };
   arch::wait_for_prerequisites();
   // The sources first: their loads wait for nothing.

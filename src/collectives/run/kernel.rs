@@ -102,11 +102,8 @@ pub unsafe fn submit(
         Some(CollectiveKernel::REDUCE_LAMPORT) => {
             let inboxes = lamport_of(paths, "collective_reduce_lamport")?;
             for range in shape.lamport_launches(algorithm, inboxes) {
-                let mut reduced =
-                    shape.reduce_lamport_arguments(header, element, reduce, inboxes, range);
-                if algorithm == AlgorithmCode::LAMPORT_TWO_SHOT {
-                    shape.divide_lamport(&mut reduced);
-                }
+                let reduced = shape
+                    .reduce_lamport_arguments(header, algorithm, element, reduce, inboxes, range);
                 // SAFETY: guaranteed by the caller.
                 unsafe { backend.collective_reduce_lamport(&reduced, &grid, stream) }?;
             }

@@ -574,6 +574,33 @@ pub struct MoveLamportPair {
     pub peer_inbox: DeviceAddress,
 }
 
+/// Checks a message in Lamport packets of `bytes` bytes, which take `taken` of a part.
+///
+/// # Errors
+/// The number that is out of range.
+fn check_message(
+    group: &CollectiveGroup,
+    bytes: u64,
+    taken: u64,
+    part_bytes: u32,
+) -> Result<(), String> {
+    if group.world < 2 {
+        return Err("a group of one has no peers to send packets to; copy instead".into());
+    }
+    if bytes == 0 || taken > part_bytes.into() || !part_bytes.is_multiple_of(16) {
+        return Err(format!(
+            "{bytes} bytes take {taken} of a part of {part_bytes}: give at least one element, and a part of a multiple \
+             of 16 bytes that holds them"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether a number names a member, or every member.
+fn is_named(named: u32, member: u32) -> bool {
+    named == EVERY_MEMBER || named == member
+}
+
 /// Checks a number that names a member of a group, or every member.
 ///
 /// # Errors
@@ -589,19 +616,20 @@ fn check_named(group: &CollectiveGroup, what: &str, named: u32) -> Result<(), St
 }
 
 impl MoveLamportArguments {
-    /// Checks the members that are named.
+    /// Checks that the messages fit into a part, and the members that are named.
     ///
     /// # Errors
     /// The number that is out of range.
-    pub fn check_members(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
+        let taken = Self::taken_bytes(self.bytes);
+        check_message(&self.group, self.bytes, taken, self.part_bytes)?;
         check_named(&self.group, "sender", self.sender)?;
         check_named(&self.group, "receiver", self.receiver)
     }
 
     /// Returns the bytes of a member's message to another.
     pub fn bytes_between(&self, sender: u32, receiver: u32) -> u64 {
-        let is = |named, member| named == EVERY_MEMBER || named == member;
-        match is(self.sender, sender) && is(self.receiver, receiver) {
+        match is_named(self.sender, sender) && is_named(self.receiver, receiver) {
             true => self.bytes,
             false => 0,
         }
@@ -637,11 +665,13 @@ impl MoveLamportArguments {
 }
 
 impl ReduceLamportArguments {
-    /// Checks the member that is named, and the shares.
+    /// Checks that the messages fit into a part, the member that is named, and the shares.
     ///
     /// # Errors
     /// The number that is out of range.
-    pub fn check_members(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
+        let taken = self.taken_bytes();
+        check_message(&self.group, self.bytes(), taken, self.part_bytes)?;
         check_named(&self.group, "receiver", self.receiver)?;
         let (share, world) = (self.share_bytes, self.group.world);
         if share == 0 {
@@ -668,7 +698,7 @@ impl ReduceLamportArguments {
 
     /// Returns whether a member reduces.
     pub fn receives(&self, member: u32) -> bool {
-        self.receiver == EVERY_MEMBER || self.receiver == member
+        is_named(self.receiver, member)
     }
 
     /// Returns the bytes of a member's share in a two-shot call; may be 0.

@@ -104,7 +104,7 @@ impl Collective<'_> {
                 Some((arguments.element, arguments.reduce))
             }
             Self::MoveLamport(arguments) => {
-                move_lamport::check(arguments).or_else(refuse)?;
+                arguments.check().or_else(refuse)?;
                 None
             }
             Self::Move(arguments) | Self::Swap(arguments)

@@ -24,29 +24,6 @@ const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 const BUFFER: u64 = 0;
 const GAVE_UP: u64 = 2;
 
-/// Checks a message's bytes, and what they take of a part.
-///
-/// # Errors
-/// The value that is out of range.
-pub(super) fn check(
-    group: &CollectiveGroup,
-    bytes: u64,
-    taken: u64,
-    part_bytes: u32,
-) -> Result<(), String> {
-    if group.world < 2 {
-        return Err("a group of one has no peers to send packets to; copy instead".into());
-    }
-    let part = u64::from(part_bytes);
-    if bytes == 0 || taken > part || !part.is_multiple_of(VECTOR) {
-        return Err(format!(
-            "{bytes} bytes take {taken} of a part of {part}: give at least one element, and a part of a multiple of \
-             {VECTOR} bytes that holds them"
-        ));
-    }
-    Ok(())
-}
-
 /// Returns a word of a message of `bytes` bytes. Bytes after its end are zero.
 ///
 /// # Safety
@@ -100,7 +77,7 @@ pub(super) struct Inboxes<'a> {
 
 impl<'a> Inboxes<'a> {
     /// # Safety
-    /// The group's memory, inboxes and counters are live while this is used, and [`check`] has passed.
+    /// The group's memory, inboxes and counters are live while this is used, and the arguments' `check` has passed.
     pub(super) unsafe fn new(
         group: &'a CollectiveGroup,
         addresses: &'a [DeviceAddress; MAX_RANKS],

@@ -11,17 +11,6 @@ const MARKED: u32 = u32::MAX;
 const LINE_VECTORS: u64 = LAMPORT_LINE_DATA_BYTES / VECTOR;
 const LINE_WORDS: u64 = LAMPORT_LINE_BYTES / 4;
 
-/// Checks that all numbers are in range.
-///
-/// # Errors
-/// The value that is out of range.
-pub(super) fn check(arguments: &MoveLamportArguments) -> Result<(), String> {
-    let taken = MoveLamportArguments::taken_bytes(arguments.bytes);
-    let group = &arguments.group;
-    lamport::check(group, arguments.bytes, taken, arguments.part_bytes)?;
-    arguments.check_members()
-}
-
 /// A call, as seen by this rank.
 struct Call<'a> {
     arguments: &'a MoveLamportArguments,
@@ -30,7 +19,7 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// # Safety
-    /// All memory in `arguments` is live while the call is used, and [`check`] has passed.
+    /// All memory in `arguments` is live while the call is used, and [`MoveLamportArguments::check`] has passed.
     unsafe fn new(arguments: &'a MoveLamportArguments) -> Self {
         Self {
             arguments,

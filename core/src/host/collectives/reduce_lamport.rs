@@ -26,13 +26,7 @@ pub(super) fn check(arguments: &ReduceLamportArguments) -> Result<(), String> {
             element.0
         ));
     }
-    lamport::check(
-        &arguments.group,
-        arguments.bytes(),
-        arguments.taken_bytes(),
-        arguments.part_bytes,
-    )?;
-    arguments.check_members()
+    arguments.check()
 }
 
 /// A call, as seen by this rank.
