@@ -59,13 +59,13 @@ pub const COLLECTIVES: SelectorTable = &[
 ];
 
 /// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
-/// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB. Above, the time of pieces was
-/// inversely proportional to the blocks from 16 to 64 (`2026-11-25-own-memory-2xh100.json`, with pieces of 2 KiB); twice as
-/// many were not measured, nor more ranks. The inbox has room for the last grid up to 63 ranks, and beyond for one that is
-/// almost as large.
+/// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB
+/// (`2026-11-25-own-memory-2xh100.json`). Of pieces, 128 blocks take 0.77 to 0.87 of the time of 64, between two and
+/// between four (`2026-11-26-pieces-4xh200.json`); more ranks were not measured. The inbox has room for the last grid up to
+/// 63 ranks, and beyond for one that is almost as large.
 const OWN_MEMORY: [WorldRows; 3] = [
     (2, &own_memory(AlgorithmCode::PACKETS, 2 * MIB, 128)),
-    (4, &own_memory(AlgorithmCode::PACKETS, MIB, 64)),
+    (4, &own_memory(AlgorithmCode::PACKETS, MIB, 128)),
     (ANY, &own_memory(AlgorithmCode::PACKETS, MIB, 32)),
 ];
 /// Launches of what a part holds, one after the other, take less time than pieces up to these sizes
@@ -95,7 +95,7 @@ const OWN_SUM: [WorldRows; 3] = [
         2,
         &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, 2 * MIB, 128),
     ),
-    (4, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 64)),
+    (4, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 128)),
     (ANY, &own_memory(AlgorithmCode::PACKETS_TWO_SHOT, MIB, 32)),
 ];
 
