@@ -69,6 +69,7 @@ symmem_gpu::symbol_table! {
             cuMemsetD8Async(address: CUdeviceptr, value: u8, bytes: usize, stream: CUstream) -> Code;
 
             cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: CUdeviceptr) -> Code;
+            cuPointerGetAttributes(count: c_uint, attributes: *const u32, values: *const *mut c_void, address: CUdeviceptr) -> Code;
             cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) -> Code;
 
             cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const AllocationProperties, option: u32) -> Code;

@@ -3,7 +3,7 @@
 use super::{legacy, vmm};
 use crate::driver::constants::result::INVALID_VALUE;
 use crate::driver::constants::{MEMORY_TYPE_DEVICE, pointer_attribute};
-use crate::driver::{Driver, call};
+use crate::driver::{Code, Driver, call};
 use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
 use rustix::fd::IntoRawFd;
 use std::ptr::with_exposed_provenance_mut;
@@ -100,16 +100,27 @@ impl Registration {
     }
 }
 
-/// Returns where an address is.
+/// Returns where an address is. One call of the driver, since every collective on memory of the caller asks.
 pub fn place(driver: &Driver, address: DeviceAddress) -> CallResult<Place> {
     use pointer_attribute::*;
-    if attribute::<u32>(driver, address, MEMORY_TYPE)? == MEMORY_TYPE_DEVICE {
-        let ordinal: CUdevice = attribute(driver, address, DEVICE_ORDINAL)?;
-        return Ok(Place::Device(ordinal.unsigned_abs()));
-    }
-    // Managed memory that is on the host just now counts as the host's.
-    Ok(match attribute::<u8>(driver, address, IS_MANAGED)? {
-        0 => Place::Elsewhere,
+    let asked = [MEMORY_TYPE, DEVICE_ORDINAL, IS_MANAGED];
+    let mut rooms = [NOTHING; 3];
+    let values = rooms.each_mut().map(|room| room.as_mut_ptr().cast());
+    // SAFETY: three attributes are asked, and each has a buffer, wider than any of them.
+    let code = unsafe {
+        (driver.table.cuPointerGetAttributes)(
+            asked.len() as u32,
+            asked.as_ptr(),
+            values.as_ptr(),
+            address.0,
+        )
+    };
+    known("cuPointerGetAttributes", driver, code)?;
+    let [kind, ordinal, managed] = rooms.map(|[low, _]| low);
+    Ok(match (kind as u32, managed) {
+        (MEMORY_TYPE_DEVICE, _) => Place::Device(ordinal as u32),
+        (_, 0) => Place::Elsewhere,
+        // Managed memory that is on the host just now counts as the host's.
         _ => Place::Managed,
     })
 }
@@ -117,7 +128,7 @@ pub fn place(driver: &Driver, address: DeviceAddress) -> CallResult<Place> {
 impl Pointer {
     fn inspect(driver: &Driver, address: DeviceAddress) -> CallResult<Self> {
         use pointer_attribute::*;
-        let memory_type = attribute::<u32>(driver, address, MEMORY_TYPE)?;
+        let memory_type = attribute(driver, address, MEMORY_TYPE)? as u32;
         if memory_type != MEMORY_TYPE_DEVICE {
             return Err(not_shareable(
                 address,
@@ -126,10 +137,10 @@ impl Pointer {
         }
         Ok(Self {
             memory_type,
-            managed: attribute::<u8>(driver, address, IS_MANAGED)? != 0,
-            device: attribute(driver, address, DEVICE_ORDINAL)?,
-            pooled: attribute::<u64>(driver, address, MEMPOOL_HANDLE)? != 0,
-            legacy: attribute::<u8>(driver, address, IS_LEGACY_CUDA_IPC_CAPABLE)? != 0,
+            managed: attribute(driver, address, IS_MANAGED)? != 0,
+            device: attribute(driver, address, DEVICE_ORDINAL)? as CUdevice,
+            pooled: attribute(driver, address, MEMPOOL_HANDLE)? != 0,
+            legacy: attribute(driver, address, IS_LEGACY_CUDA_IPC_CAPABLE)? != 0,
         })
     }
 
@@ -159,25 +170,26 @@ impl Pointer {
 }
 
 /// Reads an attribute of a pointer; zero if the attribute does not apply.
-fn attribute<T: Copy + Default>(
-    driver: &Driver,
-    address: DeviceAddress,
-    attribute: u32,
-) -> CallResult<T> {
-    // Some drivers write an attribute as a 32-bit number, others as one byte. The buffer has room for the
-    // widest, and the low bytes come first on all supported platforms.
-    let mut room = [0_u64; 2];
+fn attribute(driver: &Driver, address: DeviceAddress, attribute: u32) -> CallResult<u64> {
+    let mut room = NOTHING;
     // SAFETY: no attribute queried here is wider than the buffer.
     let code = unsafe {
         (driver.table.cuPointerGetAttribute)(room.as_mut_ptr().cast(), attribute, address.0)
     };
-    // For an unknown address or attribute the value stays zero.
-    if code != INVALID_VALUE {
-        driver.check("cuPointerGetAttribute", code)?;
+    known("cuPointerGetAttribute", driver, code)?;
+    Ok(room[0])
+}
+
+/// A buffer for an attribute. Some drivers write one as a 32-bit number, others as one byte. The buffer has room for the
+/// widest, and the low bytes come first on all supported platforms.
+const NOTHING: [u64; 2] = [0; 2];
+
+/// Checks the code of a call for attributes. For an unknown address or attribute, the value stays zero.
+fn known(call: &'static str, driver: &Driver, code: Code) -> CallResult<()> {
+    match code {
+        INVALID_VALUE => Ok(()),
+        _ => driver.check(call, code),
     }
-    const { assert!(size_of::<T>() <= 16) };
-    // SAFETY: `T` is a plain integer no larger than the buffer, for which every bit pattern is valid.
-    Ok(unsafe { room.as_ptr().cast::<T>().read() })
 }
 
 /// Adds to a refusal of the driver what it means for registering.

@@ -296,7 +296,10 @@ pub unsafe fn attributes(
     for index in 0..count as usize {
         // SAFETY: the caller promises `count` attributes and as many output pointers.
         let (attribute, out) = unsafe { (attributes.add(index).read(), out.add(index).read()) };
-        let value = pointer_attribute(&driver, attribute, address).ok_or(Code::INVALID_VALUE)?;
+        // As the driver has it, an address that it does not know is no error here.
+        let Some(value) = pointer_attribute(&driver, attribute, address) else {
+            continue;
+        };
         // SAFETY: the output has the attribute's type, which is as long as the value.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), out, value.len()) };
     }
