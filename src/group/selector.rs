@@ -38,6 +38,7 @@ const DEFAULT_THREADS: u32 = 512;
 
 /// The table and the device's limits, read once.
 pub struct Selector {
+    /// In the order of their operations; of each, the caller's come first.
     rows: Vec<CollectiveRow>,
     resident: Vec<[u32; ASKED]>,
     /// Whether kernels run as grids: the host backend has none.
@@ -87,6 +88,7 @@ impl Selector {
             Err(failure) if failure.status == Status::UNSUPPORTED => {}
             Err(failure) => return Err(failed(failure)),
         }
+        selector.rows.sort_by_key(|row| row.operation.0);
         for (family, (kernel, element)) in families::all().enumerate() {
             for step in 0..ASKED {
                 let threads = (step as u32 + 1) * ASKED_STEP;
@@ -103,7 +105,8 @@ impl Selector {
 
     /// Makes the selector of a device that is not open: with a copy engine, and large enough for every grid. It has no
     /// multicast.
-    pub fn unopened(rows: Vec<CollectiveRow>, grids: bool) -> Self {
+    pub fn unopened(mut rows: Vec<CollectiveRow>, grids: bool) -> Self {
+        rows.sort_by_key(|row| row.operation.0);
         Self {
             rows,
             resident: vec![[u32::MAX; ASKED]; FAMILIES],
@@ -343,6 +346,15 @@ impl Selector {
         self.residency.limit(resident).min(most_blocks(kernel))
     }
 
+    /// Returns the rows of an operation. Every call looks for one, and a table has hundreds.
+    fn rows_of_operation(&self, operation: CollectiveOperationCode) -> &[CollectiveRow] {
+        let begin = self
+            .rows
+            .partition_point(|row| row.operation.0 < operation.0);
+        let rows = &self.rows[begin..];
+        &rows[..rows.partition_point(|row| row.operation == operation)]
+    }
+
     /// Returns the row that applies to a call.
     fn row(
         &self,
@@ -409,9 +421,8 @@ impl Selector {
         if named != AlgorithmCode::AUTOMATIC {
             self.serves(query, named)?;
             let of_it = |operation| {
-                self.rows.iter().filter(move |row: &&CollectiveRow| {
-                    row.operation == operation && row.algorithm == named
-                })
+                let rows = self.rows_of_operation(operation).iter();
+                rows.filter(move |row| row.algorithm == named)
             };
             let found = tuning_sources(query.operation)
                 .iter()
@@ -433,15 +444,15 @@ impl Selector {
         let found = tuning_sources(query.operation)
             .iter()
             .find_map(|&operation| {
-                self.rows.iter().filter(fits).find(|row| {
-                    row.operation == operation
-                        && (nccl_allowed || row.algorithm != AlgorithmCode::VENDOR)
+                let rows = self.rows_of_operation(operation).iter();
+                rows.filter(fits).find(|row| {
+                    (nccl_allowed || row.algorithm != AlgorithmCode::VENDOR)
                         && (!row.algorithm.is_multicast() || by_itself)
-                        && self.serves(query, row.algorithm).is_ok()
+                        && self.obstacle(query, row.algorithm).is_none()
                 })
             });
         Ok(found.copied().unwrap_or_else(|| {
-            let first = |algorithm: &&AlgorithmCode| self.serves(query, **algorithm).is_ok();
+            let first = |algorithm: &&AlgorithmCode| self.obstacle(query, **algorithm).is_none();
             let list = match query.own_memory {
                 true => own_memory_fallbacks(query.operation),
                 false => fallbacks(query.operation),
@@ -461,37 +472,33 @@ impl Selector {
 
     /// Checks that an algorithm can serve a call; returns the reason and the possible algorithms if it cannot.
     fn serves(&self, query: &Query, algorithm: AlgorithmCode) -> std::result::Result<(), String> {
-        let possible = algorithms(query.operation);
-        let why = if !possible.contains(&algorithm) {
-            format!(
-                "{} has no algorithm {}",
-                query.operation.name(),
-                algorithm.name()
-            )
-        } else if algorithm == AlgorithmCode::VENDOR && !query.nccl {
-            "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
-        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
-            let reason = self.multicast.reason.as_deref();
-            format!(
-                "multicast is not available: {}",
-                reason.unwrap_or("it is not enabled")
-            )
-        } else if algorithm == AlgorithmCode::COPY_ENGINE && !self.copy_engine {
-            "this device has no copy engine".into()
-        } else if !fits_place(query.operation, algorithm, query.in_place) {
-            let place = if query.in_place { "in" } else { "out of" };
-            format!("{} does not run {place} place", algorithm.name())
-        } else if query.own_memory && !takes_own_memory(algorithm) {
-            format!(
-                "{} needs symmetric buffers as source and destination",
-                algorithm.name()
-            )
-        } else if self.lacks(query, algorithm) {
-            format!("this device has no kernel for {}", algorithm.name())
-        } else {
+        let Some(obstacle) = self.obstacle(query, algorithm) else {
             return Ok(());
         };
-        let names: Vec<&str> = possible
+        let name = algorithm.name();
+        let why = match obstacle {
+            Obstacle::Operation => format!("{} has no algorithm {name}", query.operation.name()),
+            Obstacle::Nccl => {
+                "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
+            }
+            Obstacle::Multicast => {
+                let reason = self.multicast.reason.as_deref();
+                format!(
+                    "multicast is not available: {}",
+                    reason.unwrap_or("it is not enabled")
+                )
+            }
+            Obstacle::CopyEngine => "this device has no copy engine".into(),
+            Obstacle::Place => {
+                let place = if query.in_place { "in" } else { "out of" };
+                format!("{name} does not run {place} place")
+            }
+            Obstacle::OwnMemory => {
+                format!("{name} needs symmetric buffers as source and destination")
+            }
+            Obstacle::Kernel => format!("this device has no kernel for {name}"),
+        };
+        let names: Vec<&str> = algorithms(query.operation)
             .iter()
             .filter(|&&other| {
                 fits_place(query.operation, other, query.in_place)
@@ -503,6 +510,31 @@ impl Selector {
             .map(|algorithm| algorithm.name())
             .collect();
         Err(format!("{why}; possible algorithms: {}", names.join(", ")))
+    }
+
+    /// Returns why an algorithm cannot serve a call; `None` if it can. Makes no text: most rows that a call passes cannot.
+    fn obstacle(&self, query: &Query, algorithm: AlgorithmCode) -> Option<Obstacle> {
+        let (operation, no_multicast) = (
+            query.operation,
+            self.multicast.support == MulticastSupport::None,
+        );
+        if !algorithms(operation).contains(&algorithm) {
+            Some(Obstacle::Operation)
+        } else if algorithm == AlgorithmCode::VENDOR && !query.nccl {
+            Some(Obstacle::Nccl)
+        } else if algorithm.is_multicast() && no_multicast {
+            Some(Obstacle::Multicast)
+        } else if algorithm == AlgorithmCode::COPY_ENGINE && !self.copy_engine {
+            Some(Obstacle::CopyEngine)
+        } else if !fits_place(operation, algorithm, query.in_place) {
+            Some(Obstacle::Place)
+        } else if query.own_memory && !takes_own_memory(algorithm) {
+            Some(Obstacle::OwnMemory)
+        } else if self.lacks(query, algorithm) {
+            Some(Obstacle::Kernel)
+        } else {
+            None
+        }
     }
 
     /// Returns whether the call lacks what an algorithm needs: its kernel, its inbox, or the reach of
@@ -533,6 +565,24 @@ impl Selector {
                 })
         })
     }
+}
+
+/// Why an algorithm cannot serve a call.
+enum Obstacle {
+    /// The operation has no such algorithm.
+    Operation,
+    /// No NCCL is open.
+    Nccl,
+    /// There is no multicast.
+    Multicast,
+    /// There is no copy engine.
+    CopyEngine,
+    /// It does not run in place, or only so.
+    Place,
+    /// It needs symmetric buffers.
+    OwnMemory,
+    /// The device lacks a kernel, or the call what the kernel needs.
+    Kernel,
 }
 
 /// Returns the kernels of an algorithm whose first is `kernel`: what was reduced in pieces may be gathered in pieces.
