@@ -512,7 +512,7 @@ impl Selector {
         Err(format!("{why}; possible algorithms: {}", names.join(", ")))
     }
 
-    /// Returns why an algorithm cannot serve a call; `None` if it can. Makes no text: most rows that a call passes cannot.
+    /// Returns why an algorithm cannot serve a call; `None` if it can. Makes no text, since a call passes rows that cannot.
     fn obstacle(&self, query: &Query, algorithm: AlgorithmCode) -> Option<Obstacle> {
         let (operation, no_multicast) = (
             query.operation,

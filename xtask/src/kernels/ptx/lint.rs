@@ -15,6 +15,7 @@
 //! - Warps come to the block's barriers whole: right after a barrier of the warp, and to the aligned form. Blocks whose
 //!   warps came in parts went on without a thread that still polled; see `arch_ptx.h`.
 //! - Bulk stores are complete, not only read, before a release and before the end.
+//! - A flag that covers stores stands right behind a fence of the system.
 //! - A flag that says only that a kernel has entered is stored without a fence, so the kernel has stored nothing before.
 //! - A multicast access is strong and at system scope. A release raises flags at all members, after an alias proxy
 //!   fence, since the members' own addresses access the same memory.
@@ -42,6 +43,9 @@ const ANSWERED: &str = "answered";
 /// The tag of flags raised at all members that cover only stores to this device's memory, for which a release at device
 /// scope is enough (arch::multicast_raise).
 const OWN_MEMORY: &str = "own_memory";
+
+/// The tag of flags that cover what was stored before (arch::publish_flag).
+const PUBLISHED: &str = "published";
 
 /// The tag of flags that cover only what earlier kernels stored (arch::publish_entered).
 const ENTERED: &str = "entered";
@@ -112,10 +116,11 @@ pub fn ptx(name: &str, text: &str) -> Vec<String> {
             let Item::Statement(statement) = item else {
                 continue;
             };
-            let before = index.checked_sub(1).map(|before| &function.items[before]);
+            let before = &function.items[..index];
             let complaints = [
                 scope(statement),
-                whole_warps(statement, before),
+                whole_warps(statement, before.last()),
+                published(statement, before),
                 facts.and_then(|facts| order(statement, facts)),
                 facts.and_then(|facts| dependents(statement, waits.at(index), facts)),
                 facts.and_then(|facts| answered(statement, waits.precede(index), facts)),
@@ -190,6 +195,46 @@ fn whole_warps(statement: &Statement, before: Option<&Item>) -> Option<&'static 
     Some(
         "a warp may come to the barrier in parts: use the aligned form, right after bar.warp.sync 0xffffffff",
     )
+}
+
+/// Checks a flag that covers stores by the items in front of it: up to a fence of the system, there may be only
+/// computations.
+fn published(statement: &Statement, before: &[Item]) -> Option<&'static str> {
+    if statement.tag.as_deref() != Some(PUBLISHED) {
+        return None;
+    }
+    let last = before.iter().rev().find(|item| match item {
+        Item::Label(_) => true,
+        Item::Statement(each) => !is_computation(each),
+    });
+    let fenced = matches!(last, Some(Item::Statement(each)) if each.operation() == "fence"
+        && each.has("acq_rel") && each.has("sys") && !each.predicated);
+    (!fenced)
+        .then_some("a flag that covers stores, and no fence of the system right in front of it")
+}
+
+/// Returns whether an instruction changes registers only, and goes to the next one.
+fn is_computation(statement: &Statement) -> bool {
+    let operation = statement.operation();
+    !matches!(
+        operation,
+        "ld" | "st"
+            | "atom"
+            | "red"
+            | "multimem"
+            | "fence"
+            | "membar"
+            | "barrier"
+            | "bar"
+            | "bra"
+            | "brx"
+            | "call"
+            | "ret"
+            | "exit"
+            | "trap"
+            | "griddepcontrol"
+            | "mbarrier"
+    ) && !operation.starts_with("cp")
 }
 
 /// Checks one access to a multicast address by itself.
@@ -508,6 +553,20 @@ mod tests {
         // Flags for several peers, and stores after them, are right.
         assert!(complaints(&format!("{flag}{flag}{store}")).is_empty());
         assert!(complaints(&format!("ld.global.b32 %r1, [%rd2];\n{flag}")).is_empty());
+    }
+
+    #[test]
+    fn catches_a_flag_of_stores_without_a_fence_right_in_front_of_it() {
+        let flag = "st.relaxed.sys.global.b32 [%rd1], %r1; /* published */\n";
+        let fence = "fence.acq_rel.sys;\n";
+        let why = "no fence of the system right in front";
+        catches(flag, why);
+        catches(&format!("{flag}{fence}"), why);
+        catches(&format!("@%p1 {fence}{flag}"), why);
+        catches(&format!("{fence}st.global.b32 [%rd2], %r1;\n{flag}"), why);
+        catches(&format!("{fence}$L1:\n{flag}@%p1 bra $L1;"), why);
+        assert!(complaints(&format!("{fence}{flag}")).is_empty());
+        assert!(complaints(&format!("{fence}add.s64 %rd1, %rd2, 4;\n{flag}")).is_empty());
     }
 
     #[test]
