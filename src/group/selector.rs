@@ -514,15 +514,12 @@ impl Selector {
 
     /// Returns why an algorithm cannot serve a call; `None` if it can. Makes no text, since a call passes rows that cannot.
     fn obstacle(&self, query: &Query, algorithm: AlgorithmCode) -> Option<Obstacle> {
-        let (operation, no_multicast) = (
-            query.operation,
-            self.multicast.support == MulticastSupport::None,
-        );
+        let operation = query.operation;
         if !algorithms(operation).contains(&algorithm) {
             Some(Obstacle::Operation)
         } else if algorithm == AlgorithmCode::VENDOR && !query.nccl {
             Some(Obstacle::Nccl)
-        } else if algorithm.is_multicast() && no_multicast {
+        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             Some(Obstacle::Multicast)
         } else if algorithm == AlgorithmCode::COPY_ENGINE && !self.copy_engine {
             Some(Obstacle::CopyEngine)

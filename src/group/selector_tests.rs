@@ -223,8 +223,8 @@ fn packets_have_as_many_blocks_as_regions() {
 #[test]
 fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let selector = selector(&[]);
-    let named = |algorithm| named_only(algorithm);
-    let refuse = |query: &Query, algorithm| selector.choose(query, &named(algorithm)).unwrap_err();
+    let refuse =
+        |query: &Query, algorithm| selector.choose(query, &named_only(algorithm)).unwrap_err();
     let all_to_all = Query {
         in_place: true,
         ..query(CollectiveOperationCode::ALL_TO_ALL, 64)
