@@ -279,6 +279,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
                 geometry.blocks[0]
             )));
         }
+        arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }

@@ -86,7 +86,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         ExchangeArguments {
             group, send_tokens, send_bytes, destinations, receive_bytes, table, table_ranks,
-            blocks_per_peer
+            blocks_per_peer, staging, chunk_bytes, reserved
         }
         WordOperation { word, result, operand, compare, update, bits }
         WordWait { words, stride, value, index, watch, count, condition, any, bits }

@@ -297,17 +297,20 @@ void reduces_by_pushing(World& world, Random& random) {
   }
 }
 
-// Sends and receives between random pairs, also from a rank to itself, in one or two parts per pair.
+// Sends and receives between random pairs, also from a rank to itself, in one or two parts per pair, of symmetric memory
+// and of memory that only the sender knows.
 void exchanges(World& world, Random& random) {
   const uint32 ranks = world.ranks;
   const uint32 parts = 1 + up_to(random, 1);
   if (ranks * parts + 1 > world.blocks) world.blocks = ranks * parts + 1;
   std::vector<uint64> bytes(ranks * ranks);
-  std::vector<bool> sends(ranks * ranks);
+  std::vector<bool> sends(ranks * ranks), own(ranks * ranks);
   for (uint32 pair = 0; pair < ranks * ranks; ++pair) {
     bytes[pair] = up_to(random, 120);
     sends[pair] = up_to(random, 2) != 0;
+    own[pair] = pair / ranks != pair % ranks && up_to(random, 1) != 0;
   }
+  const uint32 chunk_bytes = 16 * (1 + up_to(random, 2));
   const auto offset = [&] { return up_to(random, 17); };
   std::vector<Buffer> inputs = buffers(ranks, 128 * ranks, offset);
   std::vector<Buffer> outputs = buffers(ranks, 128 * ranks, offset);
@@ -323,7 +326,8 @@ void exchanges(World& world, Random& random) {
     arguments.group = world.group(rank);
     for (uint32 member = 0; member < ranks; ++member) {
       const uint32 out = rank * ranks + member, in = member * ranks + rank;
-      arguments.send_tokens[member] = sends[out] ? (1ull << 48) + member * 128 : no_token;
+      const uint64 token = own[out] ? own_row << 48 | inputs[rank].at(member * 128) : (1ull << 48) + member * 128;
+      arguments.send_tokens[member] = sends[out] ? token : no_token;
       arguments.send_bytes[member] = bytes[out];
       arguments.destinations[member] = sends[in] ? outputs[rank].at(member * 128) : no_token;
       arguments.receive_bytes[member] = bytes[in];
@@ -331,6 +335,8 @@ void exchanges(World& world, Random& random) {
     arguments.table = address(table.data());
     arguments.table_ranks = table_ranks;
     arguments.blocks_per_peer = parts;
+    arguments.staging = world.staging();
+    arguments.chunk_bytes = chunk_bytes;
     return arguments;
   });
   world.blocks = before;

@@ -26,6 +26,7 @@ struct Buffer {
 };
 
 constexpr uint32 operation = 7;  // arbitrary
+constexpr uint32 most_chunk_bytes = 48;
 
 struct World {
   uint32 ranks, blocks, threads;
@@ -51,7 +52,7 @@ struct World {
         const uint32 counters[2] = {first, first};
         std::memcpy(words + 2 * ranks * push_word_stride, counters, sizeof counters);
       }
-      slots.emplace_back((slot_blocks * slot_bytes + blocks * packet_bytes) / 16);
+      slots.emplace_back((staging() + blocks * most_chunk_bytes) / 16);
       for (uint32 block = 0; block < blocks; ++block) {
         uint8* slot = reinterpret_cast<uint8*>(slots[rank].data()) + block * slot_bytes;
         uint32 counters[4] = {first, first, first, first};
@@ -67,6 +68,9 @@ struct World {
       }
     }
   }
+
+  // Returns the offset of the chunks for sends, one for each block, from the slots.
+  uint64 staging() const { return slot_blocks * slot_bytes + blocks * packet_bytes; }
 
   CollectiveGroup group(uint32 rank) {
     CollectiveGroup group{};

@@ -144,7 +144,7 @@ const ADDRESSES: u32 = 576;
 const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
 const PIECE_ARGUMENTS: u32 = GROUP + 5 * ADDRESSES + 32;
-const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
+const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 32;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.

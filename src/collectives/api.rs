@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
 use crate::buffer::operand::Operand;
-use crate::buffer::slice::{Slice, UntypedSlice};
+use crate::buffer::slice::UntypedSlice;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
@@ -202,7 +202,7 @@ impl Collectives<'_> {
         destination: impl Into<Operand<'a, T>>,
         received: &[usize],
         received_at: &[usize],
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         sent: &[usize],
         sent_at: &[usize],
     ) -> Result<()> {
@@ -261,7 +261,11 @@ impl Collectives<'_> {
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
-    pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
+    pub fn send<'a, T: Element>(
+        &self,
+        peer: usize,
+        source: impl Into<Operand<'a, T>>,
+    ) -> Result<()> {
         let mut exchange = self.exchange();
         exchange.send(peer, source.into())?;
         exchange.enqueue()

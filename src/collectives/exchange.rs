@@ -9,7 +9,7 @@ use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::buffer::operand::Operand;
-use crate::buffer::slice::{Slice, UntypedSlice};
+use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
 use crate::collectives::options::CollectiveOptions;
@@ -27,10 +27,6 @@ use crate::stream::queue::Queue;
 const NAME: &str = "exchange";
 /// Number of sends and receives that need no allocation.
 const INLINE: usize = 32;
-/// Bits of a token's offset; the bits above are the allocation's row of the address table. Receivers do not
-/// check a token: only a peer of the same version writes one, and it can write to this rank's memory anyway.
-const TOKEN_OFFSET_BITS: u32 = 48;
-
 /// A send or a receive.
 #[derive(Clone, Copy)]
 struct Entry<'b> {
@@ -60,6 +56,9 @@ impl Entry<'_> {
 /// not overlap what arrives here in the same exchange: its bytes are undefined then. The receiver, too, must
 /// keep the sender's buffer until it has received: if it has dropped that buffer, it gets
 /// [`crate::Error::Mismatch`] at its next synchronization.
+///
+/// A source that is a [`DeviceSlice`](crate::DeviceSlice) goes in chunks by way of memory that the communicator has for it,
+/// which takes longer. The receiver need not know.
 ///
 /// ```no_run
 /// # use symmem::*;
@@ -100,7 +99,11 @@ impl<'b> Exchange<'b> {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another communicator's. The
     /// exchange is unchanged then.
-    pub fn send<T: Element>(&mut self, peer: usize, source: impl Into<Slice<'b, T>>) -> Result<()> {
+    pub fn send<T: Element>(
+        &mut self,
+        peer: usize,
+        source: impl Into<Operand<'b, T>>,
+    ) -> Result<()> {
         self.add("send", peer, source.into().untyped(), size_of::<T>())
     }
 
@@ -137,9 +140,13 @@ impl<'b> Exchange<'b> {
             return Err(self.queue.invalid(name, message));
         }
         self.queue.check_same(slice.world, name)?;
+        let sends = name == "send";
+        if sends {
+            check_sent(self.queue, name, &slice.memory)?;
+        }
         let entry = Entry {
             peer,
-            sends: name == "send",
+            sends,
             element_bytes: element_bytes.max(1) as u64,
             memory: slice.memory,
         };
@@ -236,6 +243,7 @@ impl<'q> Collectives<'q> {
         world.health.check()?;
         let membership = membership(world, NAME, options)?;
         let (to, from) = (self.memory(NAME, destination)?, self.memory(NAME, source)?);
+        check_sent(queue, NAME, &from)?;
         let members = membership.world();
         let element_bytes = element_bytes.max(1) as u64;
         let ranges = Ranges {
@@ -397,6 +405,7 @@ impl<'c> Call<'c> {
         );
         let everyone = &shared.collectives.everyone.slots;
         submit.hold(everyone.allocation());
+        let (staging, chunk_bytes) = slots.staging(self.options.channel, per_peer);
         let mut arguments = ExchangeArguments {
             group: *header.channel,
             send_tokens: [NO_TOKEN; MAX_RANKS],
@@ -406,6 +415,9 @@ impl<'c> Call<'c> {
             table: everyone.table(shared.rank),
             table_ranks: shared.world as u32,
             blocks_per_peer: per_peer,
+            staging,
+            chunk_bytes,
+            reserved: 0,
         };
         header.complete(&mut arguments.group);
         for Entry {
@@ -417,9 +429,8 @@ impl<'c> Call<'c> {
         {
             let address = submit.address(&memory, shared.rank);
             if sends {
-                // Sends are of symmetric buffers, which have a row in the address table.
-                let token = |row: u64| row << TOKEN_OFFSET_BITS | memory.offset();
-                arguments.send_tokens[peer] = memory.row().map_or(NO_TOKEN, token);
+                // `check_sent` has passed.
+                arguments.send_tokens[peer] = token(&memory, shared.rank).unwrap_or(NO_TOKEN);
                 arguments.send_bytes[peer] = memory.bytes();
             } else {
                 arguments.destinations[peer] = address.0;
@@ -437,6 +448,32 @@ impl<'c> Call<'c> {
         };
         submit.end(enqueued)
     }
+}
+
+/// Returns the token of memory that this rank, `rank` of the communicator, sends. Receivers do not check it: only a peer of
+/// the same version writes one, and it can write to this rank's memory anyway.
+fn token(memory: &MemoryRange<'_>, rank: usize) -> Option<u64> {
+    match memory.row() {
+        Some(row) => Some(row << TOKEN_OFFSET_BITS | memory.offset()),
+        None => ExchangeArguments::own_token(DeviceAddress(memory.start(rank))),
+    }
+}
+
+/// Checks that memory to be sent has a token wherever a part of it begins.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] if its addresses have too many bits.
+fn check_sent(queue: &Queue, name: &'static str, memory: &MemoryRange<'_>) -> Result<()> {
+    let rank = queue.world().rank;
+    if token(&memory.part(memory.bytes(), 0), rank).is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "memory at {:#x} cannot be sent, since its addresses have more than {TOKEN_OFFSET_BITS} bits; copy it to a \
+         symmetric buffer",
+        memory.start(rank)
+    );
+    Err(queue.invalid(name, message))
 }
 
 /// Returns what this rank sends itself in launch `number`, and where it receives it. This rank is member `rank`

@@ -5,7 +5,6 @@ use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
 use crate::buffer::operand::Operand;
-use crate::buffer::slice::Slice;
 use crate::collectives::options::CollectiveOptions;
 use crate::stream::queue::Queue;
 
@@ -180,7 +179,7 @@ impl Queue {
         destination: impl Into<Operand<'a, T>>,
         received: &[usize],
         received_at: &[usize],
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         sent: &[usize],
         sent_at: &[usize],
     ) -> Result<()> {
@@ -251,7 +250,11 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Collectives::send`](crate::Collectives::send).
-    pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
+    pub fn send<'a, T: Element>(
+        &self,
+        peer: usize,
+        source: impl Into<Operand<'a, T>>,
+    ) -> Result<()> {
         self.with(&CollectiveOptions::default()).send(peer, source)
     }
 

@@ -23,7 +23,7 @@ use crate::group::reserve;
 use crate::group::selector::Selector;
 use crate::health::control::MAX_ALLOCATIONS;
 use crate::rank::allocation::Allocation;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
@@ -34,6 +34,14 @@ const HOST_PACKET_BYTES: u64 = 1 << 20;
 const DEVICE_LAMPORT_BYTES: u64 = LAMPORT_BUFFERS * LamportInboxes::MOST_PART_BYTES;
 /// The same on the host backend, which uses them only when they are named.
 const HOST_LAMPORT_BYTES: u64 = 1 << 20;
+/// Bytes of the staging of all channels, through which a rank sends memory that only it can address. A block takes some 10
+/// us for a chunk (`benches/NOTES.md`), so chunks of all blocks should have what a link carries meanwhile, 3 MB. More ranks
+/// have half, within 64 MB of memory for a start.
+const DEVICE_STAGING_BYTES: u64 = 4 << 20;
+/// The same on the host backend.
+const HOST_STAGING_BYTES: u64 = 1 << 20;
+/// Parts of the staging, of which each channel but the first has one.
+const STAGING_PARTS: u64 = 16;
 /// Bytes from the counters for Lamport packets to the inbox.
 const LAMPORT_HEADER_BYTES: u64 = 128;
 const _: () = assert!(LAMPORT_COUNTER_BYTES <= LAMPORT_HEADER_BYTES);
@@ -56,6 +64,7 @@ pub struct Slots {
 pub struct Layout {
     world: u64,
     packet_bytes: u64,
+    staging_bytes: u64,
     table: bool,
     inbox: Division,
     lamport_bytes: u64,
@@ -86,11 +95,18 @@ impl Layout {
                 HOST_LAMPORT_BYTES,
             ),
         };
+        let staging_bytes = match (world, selector.has_grids()) {
+            (..2, _) => 0,
+            (2, true) => DEVICE_STAGING_BYTES,
+            (_, true) => DEVICE_STAGING_BYTES / 2,
+            (_, false) => HOST_STAGING_BYTES,
+        };
         let peers = (world as u64).saturating_sub(1);
         let needed = LAMPORT_BUFFERS * peers * LamportInboxes::MOST_PART_BYTES;
         Self {
             world: world as u64,
             packet_bytes,
+            staging_bytes,
             table: false,
             inbox: Division::default(),
             lamport_bytes: lamport_bytes.min(needed),
@@ -105,8 +121,24 @@ impl Layout {
         (self.steps_at() + Steps::bytes(self.world)).next_multiple_of(ALIGNMENT)
     }
 
-    fn table_at(&self) -> u64 {
+    /// Returns begin and end of a channel's staging. Channel 0, which most calls are on, has most of it.
+    fn staging(&self, channel: u32) -> Range<u64> {
+        let others = self.staging_bytes / STAGING_PARTS;
+        let first = self.staging_bytes - u64::from(COLLECTIVE_CHANNELS - 1) * others;
+        let begin = match channel {
+            0 => 0,
+            _ => first + u64::from(channel - 1) * others,
+        };
+        let bytes = if channel == 0 { first } else { others };
+        self.staging_at() + begin..self.staging_at() + begin + bytes
+    }
+
+    fn staging_at(&self) -> u64 {
         u64::from(COLLECTIVE_CHANNELS) * self.channel_bytes()
+    }
+
+    fn table_at(&self) -> u64 {
+        self.staging_at() + self.staging_bytes
     }
 
     fn inbox_at(&self) -> u64 {
@@ -123,7 +155,7 @@ impl Layout {
     }
 
     /// Returns name and bytes of each part of the allocation, in order, with the padding behind it.
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         let channels = u64::from(COLLECTIVE_CHANNELS);
         let slots = channels * u64::from(SLOT_BLOCKS) * SLOT_BYTES;
         let packets = channels * u64::from(PACKET_BLOCKS) * self.packet_bytes;
@@ -136,8 +168,9 @@ impl Layout {
             ("inboxes for LL packets", packets),
             (
                 "words of copy-engine steps",
-                self.table_at() - slots - packets,
+                self.staging_at() - slots - packets,
             ),
+            ("staging of sends", self.staging_bytes),
             ("address table", self.inbox_at() - self.table_at()),
             ("inbox for pieces", self.lamport_at() - self.inbox_at()),
             ("inbox for Lamport packets", lamport),
@@ -256,6 +289,20 @@ impl Slots {
     /// Returns the inboxes for Lamport packets on a channel, if it has any.
     pub fn lamport(&self, channel: u32) -> Option<&LamportInboxes> {
         self.lamport.as_ref().filter(|_| channel == 0)
+    }
+
+    /// Returns where a channel's staging of sends begins, in bytes from a member's slots on the channel, and the bytes of a
+    /// chunk if each of `blocks` blocks has one for each peer.
+    pub fn staging(&self, channel: u32, blocks: u32) -> (u64, u32) {
+        let staging = self.layout.staging(channel);
+        let peers = (self.headers[channel as usize].world - 1).max(1);
+        let chunk = (staging.end - staging.start) / u64::from(peers * blocks.max(1));
+        // The staging has at most 4 MiB.
+        let chunk = chunk as u32 / CHUNK_ALIGNMENT * CHUNK_ALIGNMENT;
+        (
+            staging.start - u64::from(channel) * self.layout.channel_bytes(),
+            chunk,
+        )
     }
 
     /// Returns this rank's address table; `rank` is its number in the communicator.

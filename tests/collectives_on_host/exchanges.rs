@@ -1,7 +1,7 @@
 //! Sends, receives, and collectives with parts of any size.
 
 use crate::world::{value, world};
-use symmem::{Algorithm as A, CollectiveOptions, Error, Result};
+use symmem::{Algorithm as A, CollectiveOptions, DeviceAddress, Error, Result};
 
 #[test]
 fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
@@ -110,6 +110,80 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
                     .flat_map(|peer| (0..counts[peer]).map(move |index| value(peer, index)))
                     .collect();
                 assert_eq!(seen, expected, "{algorithm:?} in place: {in_place}");
+            }
+        }
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn memory_that_only_its_rank_knows_is_sent_and_received_beside_symmetric_buffers() {
+    // More than the staging has for a peer.
+    const LENGTH: usize = 100_003;
+    for result in world(3, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let stream = communicator.stream()?;
+        let mut given: Vec<i32> = (0..LENGTH).map(|index| value(rank, index)).collect();
+        let mut seen = vec![0; 2 * LENGTH];
+        let at =
+            |elements: &mut [i32]| DeviceAddress(elements.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: the vectors outlive the stream's work, and nothing else uses them meanwhile.
+        let (from, to) = unsafe {
+            (
+                communicator.device_slice::<i32>(at(&mut given), LENGTH)?,
+                communicator.device_slice::<i32>(at(&mut seen), 2 * LENGTH)?,
+            )
+        };
+        let out = communicator.allocate::<i32>(&[LENGTH])?;
+        stream.write(&out, &given)?;
+        // A rank sends its own memory to those after it, and symmetric buffers to those before it. Twice, so that the
+        // counters go on.
+        let peers = (0..world).filter(|&peer| peer != rank);
+        for _ in 0..2 {
+            let mut exchange = stream.exchange();
+            for (place, peer) in peers.clone().enumerate() {
+                match rank < peer {
+                    true => exchange.send(peer, from)?,
+                    false => exchange.send(peer, &out)?,
+                }
+                exchange.recv(peer, to.slice(place * LENGTH..(place + 1) * LENGTH)?)?;
+            }
+            exchange.enqueue()?;
+        }
+        stream.synchronize()?;
+        for (place, peer) in peers.enumerate() {
+            for (index, seen) in seen[place * LENGTH..][..LENGTH].iter().enumerate() {
+                assert_eq!(*seen, value(peer, index), "from {peer} to {rank}");
+            }
+        }
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn parts_of_any_size_come_from_memory_that_only_its_rank_knows() {
+    for result in world(4, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let stream = communicator.stream()?;
+        let mut given: Vec<i32> = (0..400).map(|index| value(rank, index)).collect();
+        let start = DeviceAddress(given.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: the vector outlives the stream's work, and nothing else uses it meanwhile.
+        let from = unsafe { communicator.device_slice::<i32>(start, 400) }?;
+        let inbox = communicator.allocate::<i32>(&[400])?;
+        let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
+        let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
+        let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
+        stream.all_to_all_v(&inbox, &receives, &at, from, &sends, &at)?;
+        let mut seen = vec![0; 400];
+        inbox.read(&stream, 0, &mut seen)?;
+        for peer in 0..world {
+            for index in 0..receives[peer] {
+                let expected = value(peer, rank * 60 + peer + index);
+                assert_eq!(seen[at[peer] + index], expected);
             }
         }
         communicator.host_barrier()

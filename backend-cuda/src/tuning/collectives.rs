@@ -547,12 +547,12 @@ const ROOTED_LAMPORT: &[CollectiveRow] = &[
     row(8 * MIB, AlgorithmCode::LAMPORT, 264, 256),
 ];
 
-/// Blocks per peer, plus the one that announces. With 16 blocks a pair of devices is near the link's rate
+/// Blocks per peer, plus the one that announces. With 24 blocks a pair of devices is near the link's rate
 /// (`benches/NOTES.md`), and behind a switch the peers share that rate.
 const EXCHANGE: [WorldRows; 3] = [
     (
         2,
-        &[row(ALWAYS, AlgorithmCode::RENDEZVOUS, 2 * 16 + 1, 512)],
+        &[row(ALWAYS, AlgorithmCode::RENDEZVOUS, 2 * 24 + 1, 512)],
     ),
     (8, &[row(ALWAYS, AlgorithmCode::RENDEZVOUS, 8 * 8 + 1, 512)]),
     (

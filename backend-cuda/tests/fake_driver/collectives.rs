@@ -426,6 +426,9 @@ impl Ranks {
                 table: self.at(rank, rank, WORDS),
                 table_ranks: self.count as u32,
                 blocks_per_peer: 2,
+                staging: 0,
+                chunk_bytes: 0,
+                reserved: 0,
             };
             let right = (rank + 1) % self.count;
             arguments.send_tokens[right] = SOURCE;

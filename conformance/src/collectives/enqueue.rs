@@ -12,8 +12,7 @@ pub fn enqueue<T: Reducible>(
     (to, own_to): (Slice<'_, T>, bool),
     (from, own_from): (Slice<'_, T>, bool),
 ) -> Result<()> {
-    let receive =
-        |range: std::ops::Range<usize>| -> Result<_> { Ok(operand(to.slice(range)?, own_to)) };
+    let (inbox, outbox) = (to, from);
     let (to, source) = (operand(to, own_to), operand(from, own_from));
     let (root, reduction) = (call.root, call.reduction.into());
     match call.operation {
@@ -27,7 +26,7 @@ pub fn enqueue<T: Reducible>(
         Collective::AllToAllV => {
             let (received, received_at) = split(call.received(rank));
             let (sent, sent_at) = split(call.sent(rank));
-            calls.all_to_all_v(to, &received, &received_at, from, &sent, &sent_at)
+            calls.all_to_all_v(to, &received, &received_at, source, &sent, &sent_at)
         }
         Collective::Gather => calls.gather(root, to, source),
         Collective::Scatter => calls.scatter(root, to, source),
@@ -35,12 +34,12 @@ pub fn enqueue<T: Reducible>(
             let mut exchange = calls.exchange();
             for (peer, (count, at)) in call.sent(rank).into_iter().enumerate() {
                 if let Some(count) = count {
-                    exchange.send(peer, from.slice(at..at + count)?)?;
+                    exchange.send(peer, operand(outbox.slice(at..at + count)?, own_from))?;
                 }
             }
             for (peer, (count, at)) in call.received(rank).into_iter().enumerate() {
                 if let Some(count) = count {
-                    exchange.recv(peer, receive(at..at + count)?)?;
+                    exchange.recv(peer, operand(inbox.slice(at..at + count)?, own_to))?;
                 }
             }
             exchange.enqueue()

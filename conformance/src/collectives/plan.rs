@@ -378,11 +378,7 @@ pub(super) fn own_memory(variant: CollectiveVariant, wanted: OwnMemory) -> OwnMe
         Collective::AllToAllV | Collective::Ring | Collective::Exchange
     );
     match variant.algorithm {
-        // The receiver loads from the sender's memory.
-        By::Automatic | By::Rendezvous | By::Vendor if exchanges => match wanted {
-            OwnMemory::Destination | OwnMemory::Both => OwnMemory::Destination,
-            _ => OwnMemory::Neither,
-        },
+        By::Automatic | By::Rendezvous | By::Vendor if exchanges => wanted,
         // It may be in place at a member, which NCCL cannot do.
         By::Vendor if variant.operation == Collective::AllToAll => OwnMemory::Neither,
         By::Automatic

@@ -82,7 +82,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                     Collective::MoveLamport(arguments).advance(&mut pending)
                 }
                 Work::Exchange(arguments, resolve) => {
-                    exchange::advance(arguments, &mut pending, resolve)
+                    exchange::advance(arguments, &mut pending, *resolve)
                 }
                 Work::Multiply(shape, operands) => {
                     GemmCall::new(*shape, *operands)?.run();

@@ -293,9 +293,13 @@ struct MoveLamportArguments {
 };
 
 constexpr uint64 no_token = ~0ull;
+constexpr uint32 token_offset_bits = 48;
+constexpr uint64 own_row = 0xfffe;
 
 // Sends and receives, at most one of each per member. A token names memory: a row of `table` times 2^48, plus an offset
-// in bytes. The grid has world * blocks_per_peer + 1 blocks.
+// in bytes; or own_row times 2^48, plus the address of memory that only the sender knows. The latter goes to peers only, in
+// chunks through the sender's staging: a chunk for each block of each peer, `staging` bytes behind the sender's slots. The
+// grid has world * blocks_per_peer + 1 blocks.
 struct ExchangeArguments {
   CollectiveGroup group;
   uint64 send_tokens[max_ranks];    // no_token: nothing to send
@@ -305,6 +309,9 @@ struct ExchangeArguments {
   uint64 table;        // addresses, by [row][rank in the communicator]
   uint32 table_ranks;  // length of a row
   uint32 blocks_per_peer;
+  uint64 staging;
+  uint32 chunk_bytes;  // a multiple of 16; more than 0 if a member may send its own memory
+  uint32 reserved;
 };
 
 // The following types describe a GEMM: C[m, n] = A[m, k] B[k, n], plus bias[n] to each row.
@@ -543,7 +550,7 @@ SYMMEM_ASSERT_OFFSET(MulticastArguments, element, 1896);
 SYMMEM_ASSERT_OFFSET(MulticastArguments, reduce, 1900);
 SYMMEM_ASSERT_OFFSET(MulticastArguments, load, 1904);
 SYMMEM_ASSERT_OFFSET(MulticastArguments, store, 1908);
-static_assert(sizeof(ExchangeArguments) == 712 + 4 * 576 + 16, "ExchangeArguments changed size");
+static_assert(sizeof(ExchangeArguments) == 712 + 4 * 576 + 32, "ExchangeArguments changed size");
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, send_bytes, 1288);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, destinations, 1864);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, receive_bytes, 2440);

@@ -745,12 +745,26 @@ impl ReduceLamportArguments {
 /// Token or address of an absent send or receive in [`ExchangeArguments`].
 pub const NO_TOKEN: u64 = u64::MAX;
 
+/// Bits of a token's offset in [`ExchangeArguments`]; the bits above are a row.
+pub const TOKEN_OFFSET_BITS: u32 = 48;
+
+/// Row in the tokens of memory that only its sender can address.
+pub const OWN_ROW: u64 = 0xfffe;
+
+/// Smallest chunk of an exchange, and the unit of its size, in bytes.
+pub const CHUNK_ALIGNMENT: u32 = 16;
+
 /// Arguments of one rank's sends and receives, at most one of each per member, which run concurrently. The receiver
 /// loads from the sender once both have arrived.
 ///
 /// A token names what is sent: the row of the allocation in `table` times 2⁴⁸, plus the offset in bytes. A sender
 /// announces token and size to every block that receives. A receiver that expects another size gives up and fills the
 /// record.
+///
+/// What only the sender can address has the row [`OWN_ROW`] and its address in place of an offset; it is not for the sender
+/// itself. It goes through the sender's staging: each block copies its part there chunk by chunk, announces each chunk, and
+/// waits for its receipt. The chunk of part `part` for peer `p`, where peers are numbered from 0 without the sender, begins
+/// `staging + (part * (world - 1) + p) * chunk_bytes` behind the sender's slots. The host's backend has one part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeArguments {
@@ -771,6 +785,50 @@ pub struct ExchangeArguments {
     pub table_ranks: u32,
     /// Number of blocks that receive from each member; equal on all members.
     pub blocks_per_peer: u32,
+    /// Offset of the staging from a member's slots, in bytes; equal on all members.
+    pub staging: u64,
+    /// Bytes of a chunk, a multiple of [`CHUNK_ALIGNMENT`]; equal on all members, and more than 0 if any member may send
+    /// memory that only it can address.
+    pub chunk_bytes: u32,
+    /// 0
+    pub reserved: u32,
+}
+
+impl ExchangeArguments {
+    /// Returns the token of memory that only its sender can address; `None` for an address of more than
+    /// [`TOKEN_OFFSET_BITS`] bits.
+    pub fn own_token(address: DeviceAddress) -> Option<u64> {
+        (address.0 >> TOKEN_OFFSET_BITS == 0).then_some(OWN_ROW << TOKEN_OFFSET_BITS | address.0)
+    }
+
+    /// Returns the sender's address if a token names memory that only it can address.
+    pub fn own_address(token: u64) -> Option<DeviceAddress> {
+        let offset = token & ((1 << TOKEN_OFFSET_BITS) - 1);
+        (token >> TOKEN_OFFSET_BITS == OWN_ROW).then_some(DeviceAddress(offset))
+    }
+
+    /// Checks the size of a chunk, and that this rank sends itself nothing that goes in chunks.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn check(&self) -> Result<(), String> {
+        let world = (self.group.world as usize).min(MAX_RANKS);
+        let own = |token: &u64| Self::own_address(*token).is_some();
+        let tokens = &self.send_tokens[..world];
+        if tokens.get(self.group.rank as usize).is_some_and(own) {
+            return Err(
+                "a rank copies what it sends itself of memory that only it can address".into(),
+            );
+        }
+        let bytes = self.chunk_bytes;
+        if bytes.is_multiple_of(CHUNK_ALIGNMENT) && (bytes != 0 || !tokens.iter().any(own)) {
+            return Ok(());
+        }
+        Err(format!(
+            "a chunk of {bytes} bytes; give a multiple of {CHUNK_ALIGNMENT}, more than 0 if a member sends memory that \
+             only it can address"
+        ))
+    }
 }
 
 /// A row of the selector's table: the choice for calls of at most `bytes` in groups of at most `world` ranks.

@@ -40,7 +40,7 @@ impl Collective<'_> {
                 Self::MoveLamport(arguments) => move_lamport::advance(arguments, pending),
                 Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
                 Self::Exchange(arguments) => {
-                    exchange::advance(arguments, pending, |address, _| Some(address))
+                    exchange::advance(arguments, pending, &mut |address, _| Some(address))
                 }
             }
         }
@@ -127,7 +127,11 @@ impl Collective<'_> {
                     ));
                 }
             },
-            Self::Move(_) | Self::Swap(_) | Self::Packets(_) | Self::Exchange(_) => None,
+            Self::Exchange(arguments) => {
+                arguments.check().or_else(refuse)?;
+                None
+            }
+            Self::Move(_) | Self::Swap(_) | Self::Packets(_) => None,
         };
         if let Some((element, reduce)) = reduction
             && arithmetic::reduction(element, reduce).is_none()

@@ -7,9 +7,9 @@
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, look, wake, word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, long_at, look, wake, word_at,
 };
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Offset of the words that members raise: one array for each of [`Words`].
 const WORDS: u64 = SLOT_BYTES;
@@ -19,9 +19,12 @@ const ARRAY: u64 = MAX_RANKS as u64 * SIGNAL_STRIDE;
 const INBOXES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES;
 /// Offset of the owner's counters, one of each per peer: sends, receives.
 const PAIR_COUNTERS: u64 = 512;
+/// Offset of what is done of the owner's exchange with each peer, in bytes: sent, received.
+const DONE: u64 = 2048;
 
 const _: () = assert!(WORDS + 5 * ARRAY <= INBOXES);
-const _: () = assert!(PAIR_COUNTERS + 2 * 4 * MAX_RANKS as u64 <= WORDS);
+const _: () = assert!(PAIR_COUNTERS + 2 * 4 * MAX_RANKS as u64 <= DONE);
+const _: () = assert!(DONE + 2 * 8 * MAX_RANKS as u64 <= WORDS);
 
 /// Bytes of a packet that fit beside its flag, in the same two cache lines.
 pub(crate) const BESIDE_FLAG: u64 = SIGNAL_STRIDE - size_of::<SignalWord>() as u64;
@@ -45,6 +48,13 @@ pub(crate) enum Counter {
     Packets,
     SendsTo(u32),
     ReceiptsFrom(u32),
+}
+
+/// A direction of an exchange with a peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Send,
+    Receive,
 }
 
 /// The outcome of a look at a wait.
@@ -165,6 +175,24 @@ impl<'a> Members<'a> {
         let address = self.address(self.rank(), offset);
         // SAFETY: the address is within this rank's slots, which `new` requires to be live.
         unsafe { word_at(address) }
+    }
+
+    /// What is done of this rank's exchange with a member, in bytes; only this rank uses it, during one call.
+    pub(crate) fn done(self, direction: Direction, member: u32) -> &'a AtomicU64 {
+        let first = match direction {
+            Direction::Send => 0,
+            Direction::Receive => MAX_RANKS as u64,
+        };
+        let address = self.address(self.rank(), DONE + 8 * (first + u64::from(member)));
+        // SAFETY: the address is within this rank's slots, which `new` requires to be live.
+        unsafe { long_at(address) }
+    }
+
+    /// The staging at member `at` for what it sends to another member `to`.
+    pub(crate) fn staged(self, arguments: &ExchangeArguments, at: u32, to: u32) -> DeviceAddress {
+        let number = if to < at { to } else { to - 1 };
+        let offset = u64::from(number) * u64::from(arguments.chunk_bytes);
+        self.address(at, arguments.staging + offset)
     }
 
     /// Raises this rank's word at one member.

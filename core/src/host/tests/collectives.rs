@@ -17,9 +17,12 @@ pub(super) const INPUT: u64 = SLOTS + CHANNELS * GROUP_BYTES;
 const BUFFER: u64 = 256 * 1024;
 pub(super) const OUTPUT: u64 = INPUT + BUFFER;
 const BYTES: u64 = OUTPUT + BUFFER;
+/// Bytes of a chunk of an exchange, and its staging behind the rest, counted from the slots of channel 1.
+pub(super) const CHUNK_BYTES: u32 = 1024;
+pub(super) const STAGING: u64 = BYTES - (SLOTS + GROUP_BYTES);
 
 pub(super) fn ranks(count: u32) -> Vec<Rank> {
-    world_with(count, BYTES)
+    world_with(count, BYTES + u64::from(count * CHUNK_BYTES))
 }
 
 /// Runs each rank in a thread; the test fails if a rank does not end in time.

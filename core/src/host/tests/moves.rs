@@ -126,6 +126,9 @@ fn exchange(rank: &Rank, table: &[u64]) -> ExchangeArguments {
         table: DeviceAddress(table.as_ptr().expose_provenance() as u64),
         table_ranks: rank.bases.len() as u32,
         blocks_per_peer: 1,
+        staging: STAGING,
+        chunk_bytes: CHUNK_BYTES,
+        reserved: 0,
     }
 }
 
@@ -140,7 +143,9 @@ const ROW: u64 = 1 << 48;
 #[rstest]
 fn sends_meet_receives_in_a_ring_with_oneself_and_with_all(
     #[values(1, 2, 3, 8)] world: u32,
-    #[values(0, 1, 5000)] bytes: u64,
+    #[values(0, 1, 1024, 5000)] bytes: u64,
+    // Of how many sends one is of memory that only the sender can address.
+    #[values(0, 1, 2)] own: u32,
 ) {
     let ranks = ranks(world);
     for rank in &ranks {
@@ -163,7 +168,13 @@ fn sends_meet_receives_in_a_ring_with_oneself_and_with_all(
                 let index = peer as usize;
                 let at = u64::from(peer) * STRIDE;
                 if sends(rank.rank, peer) {
-                    arguments.send_tokens[index] = ROW + INPUT + at;
+                    let is_own =
+                        peer != rank.rank && (rank.rank + peer).checked_rem(own) == Some(0);
+                    let address = rank.at(rank.rank, INPUT + at);
+                    arguments.send_tokens[index] = match is_own {
+                        true => ExchangeArguments::own_token(address).unwrap(),
+                        false => ROW + INPUT + at,
+                    };
                     arguments.send_bytes[index] = bytes;
                 }
                 if sends(peer, rank.rank) {
@@ -188,6 +199,71 @@ fn sends_meet_receives_in_a_ring_with_oneself_and_with_all(
             }
         }
     }
+}
+
+#[test]
+fn a_message_in_chunks_goes_on_while_its_sender_waits_for_what_depends_on_it() {
+    const BYTES: u64 = 5000;
+    let ranks = ranks(3);
+    put_bytes(ranks[0].at(0, INPUT), &message(0, 1, BYTES));
+    on_each(&ranks, |rank, stream| {
+        let table = table(rank);
+        let next = (rank.rank + 1) % 3;
+        let before = (rank.rank + 2) % 3;
+        let mut sending = exchange(rank, &table);
+        // What ranks 1 and 2 pass on arrived at OUTPUT.
+        let at = if rank.rank == 0 { INPUT } else { OUTPUT };
+        let own = ExchangeArguments::own_token(rank.at(rank.rank, at)).unwrap();
+        sending.send_tokens[next as usize] = own;
+        sending.send_bytes[next as usize] = BYTES;
+        let mut receiving = exchange(rank, &table);
+        let calls = match rank.rank {
+            // One call sends to rank 1 and receives what comes round by way of ranks 1 and 2.
+            0 => {
+                sending.destinations[before as usize] = rank.at(0, OUTPUT).0;
+                sending.receive_bytes[before as usize] = BYTES;
+                vec![sending]
+            }
+            _ => {
+                receiving.destinations[before as usize] = rank.at(rank.rank, OUTPUT).0;
+                receiving.receive_bytes[before as usize] = BYTES;
+                vec![receiving, sending]
+            }
+        };
+        for arguments in calls {
+            // SAFETY: all memory outlives the stream, which is idle before the table is dropped.
+            unsafe {
+                rank.backend
+                    .collective_exchange(&arguments, &GEOMETRY, stream)
+                    .unwrap();
+            }
+        }
+        rank.synchronize(stream);
+    });
+    assert_eq!(
+        contents(ranks[0].at(0, OUTPUT), BYTES),
+        message(0, 1, BYTES)
+    );
+}
+
+#[test]
+fn a_send_of_own_memory_to_itself_or_without_room_for_a_chunk_is_refused() {
+    let ranks = ranks(2);
+    let (rank, stream) = (&ranks[0], ranks[0].stream());
+    let table = table(rank);
+    let mut arguments = exchange(rank, &table);
+    arguments.send_tokens[1] = ExchangeArguments::own_token(rank.at(0, INPUT)).unwrap();
+    for (peer, chunk_bytes) in [(1, 0), (1, 24), (0, 1024)] {
+        arguments.send_tokens.swap(peer, 1);
+        arguments.chunk_bytes = chunk_bytes;
+        // SAFETY: the call is refused.
+        let refused = unsafe {
+            rank.backend
+                .collective_exchange(&arguments, &GEOMETRY, stream)
+        };
+        assert_eq!(refused.unwrap_err().status, Status::INVALID_ARGUMENT);
+    }
+    assert_eq!(ExchangeArguments::own_token(DeviceAddress(1 << 48)), None);
 }
 
 #[test]

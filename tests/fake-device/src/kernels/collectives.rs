@@ -87,8 +87,13 @@ impl<'a> Translation<'a> {
     }
 
     pub(super) fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
-        self.watch(&mut group.watch)?;
         let bytes = slots_bytes(group, packets);
+        self.group_of(group, bytes)
+    }
+
+    /// Translates a group's addresses, each member's slots with `bytes`.
+    fn group_of(&self, group: &mut CollectiveGroup, bytes: u64) -> Result {
+        self.watch(&mut group.watch)?;
         let world = members(group)?;
         // Peers write into this rank's slots, which it polls.
         if world > 1 {
@@ -527,9 +532,24 @@ pub(super) fn exchange(launch: &Launch, runner: &Runner) -> Result {
             arguments.blocks_per_peer, launch.blocks[0]
         ));
     }
+    if let Err(why) = arguments.check() {
+        violation(format!("symmem_exchange takes {why}"));
+    }
     let translation = Translation::new(runner);
-    translation.group(&mut arguments.group, false)?;
+    let bytes = staged_bytes(&arguments).max(slots_bytes(&arguments.group, false));
+    translation.group_of(&mut arguments.group, bytes)?;
     for member in 0..members(&arguments.group)? {
+        let token = &mut arguments.send_tokens[member];
+        if let Some(own) = ExchangeArguments::own_address(*token) {
+            let found = translation.find(own, arguments.send_bytes[member])?;
+            let Some(translated) = ExchangeArguments::own_token(found) else {
+                violation(format!(
+                    "{found:?} of this process has too many bits for a token"
+                ));
+                return Err(Code::ILLEGAL_ADDRESS);
+            };
+            *token = translated;
+        }
         let destination = &mut arguments.destinations[member];
         if *destination != NO_TOKEN {
             let bytes = arguments.receive_bytes[member];
@@ -545,11 +565,24 @@ pub(super) fn exchange(launch: &Launch, runner: &Runner) -> Result {
     end
 }
 
+/// Returns the bytes of a member's slots up to the end of its staging.
+fn staged_bytes(arguments: &ExchangeArguments) -> u64 {
+    let peers = u64::from(arguments.group.world).saturating_sub(1);
+    let chunks = peers * u64::from(arguments.blocks_per_peer);
+    match arguments.chunk_bytes {
+        0 => 0,
+        bytes => arguments.staging + chunks * u64::from(bytes),
+    }
+}
+
 pub(super) fn exchange_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     let arguments: ExchangeArguments = launch.arguments();
     let world = (arguments.group.world as usize).min(MAX_RANKS);
     let mut ranges = group_ranges(&arguments.group, false);
     for member in 0..world {
+        if let Some(own) = ExchangeArguments::own_address(arguments.send_tokens[member]) {
+            ranges.push((own.0, arguments.send_bytes[member]));
+        }
         let destination = arguments.destinations[member];
         if destination != NO_TOKEN && arguments.receive_bytes[member] != 0 {
             ranges.push((destination, arguments.receive_bytes[member]));

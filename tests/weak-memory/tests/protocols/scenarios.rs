@@ -440,11 +440,16 @@ fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory.
+/// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory; in each round one of the
+/// ranks sends it as memory that only it can address, in more chunks than its staging holds.
 fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const BLOCKS_PER_PEER: usize = 1;
+    const STAGING: u64 = SLOT_BLOCKS * SLOT_BYTES;
+    const CHUNK_BYTES: u32 = 1536;
+    const OWN_ROW: u64 = 0xfffe << 48;
     let mut world = World::new(kernels, seed);
-    let slots = world.slots(0);
+    // What other kernels use for packets has room for the chunks.
+    let slots = world.slots(CHUNK_BYTES.into());
     let data = world.each("data", BYTES as u64, false);
     let tables = world.each("table", 64, false);
     for table in &tables {
@@ -462,14 +467,20 @@ fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     .collect()
             };
             world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
+            let token = match (rank + round) % RANKS {
+                0 => 0,
+                _ => OWN_ROW | data[rank],
+            };
             let arguments = Arguments::default()
                 .group(world.abort, &slots, 0, rank)
-                .table(&to_peer(0, NO_TOKEN), NO_TOKEN)
+                .table(&to_peer(token, NO_TOKEN), NO_TOKEN)
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .longs(&[tables[rank]])
-                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32]);
+                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32])
+                .longs(&[STAGING])
+                .words(&[CHUNK_BYTES, 0]);
             world.launch(
                 rank,
                 "symmem_exchange",
