@@ -11,8 +11,8 @@ pub fn is_asked() -> bool {
     *ASKED.get_or_init(|| std::env::var(VARIABLE).is_ok_and(|value| value == "1"))
 }
 
-/// Prints a line on stderr. A closed stderr loses it.
+/// Prints a line on stderr, in one write, since all ranks may share a terminal. A closed stderr loses it.
 pub fn line(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "symmem-nccl: {text}");
+    let _ = std::io::stderr().write_all(format!("symmem-nccl: {text}\n").as_bytes());
 }

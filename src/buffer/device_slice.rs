@@ -21,7 +21,8 @@ use std::sync::Arc;
 ///
 /// A collective with a `DeviceSlice` as source, destination or both sends its data through inboxes: in LL or Lamport
 /// packets or in pieces, or by NCCL. Every member must make it with a `DeviceSlice`, but each may have any memory, symmetric or not,
-/// at any address, in place or not.
+/// at any address, in place or not. In sends, receives and [`Collectives::all_to_all_v`](crate::Collectives::all_to_all_v),
+/// each member chooses for itself.
 pub struct DeviceSlice<'a, T: Element> {
     world: &'a Arc<World>,
     memory: MemoryRange<'a>,
