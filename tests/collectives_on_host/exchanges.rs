@@ -1,7 +1,10 @@
 //! Sends, receives, and collectives with parts of any size.
 
 use crate::world::{value, world};
-use symmem::{Algorithm as A, CollectiveOptions, DeviceAddress, Error, Result};
+use symmem::{
+    Algorithm as A, CollectiveOptions, Communicator, DeviceAddress, Error, Operand, Result, Stream,
+    SymmetricBuffer,
+};
 
 #[test]
 fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
@@ -60,6 +63,31 @@ fn sent(from: usize, to: usize) -> usize {
     (from * 7 + to * 3) % 5 * 11
 }
 
+/// Makes an all-to-all of unequal parts of `source`, which has 400 values of this rank, and checks what arrives.
+fn exchange_parts<'a>(
+    communicator: &Communicator,
+    stream: &Stream,
+    inbox: &'a SymmetricBuffer<i32>,
+    source: impl Into<Operand<'a, i32>>,
+) -> Result<()> {
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    // Offsets that leave gaps, and that only the rank itself knows.
+    let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
+    let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
+    let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
+    stream.all_to_all_v(inbox, &receives, &at, source, &sends, &at)?;
+    let mut seen = vec![0; 400];
+    inbox.read(stream, 0, &mut seen)?;
+    for peer in 0..world {
+        for index in 0..receives[peer] {
+            // The sender's offset differs from the receiver's.
+            let expected = value(peer, rank * 60 + peer + index);
+            assert_eq!(seen[at[peer] + index], expected);
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn parts_of_any_size_arrive_where_the_offsets_say() {
     for result in world(4, |communicator| {
@@ -69,21 +97,7 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
         let inbox = communicator.allocate::<i32>(&[400])?;
         let given: Vec<i32> = (0..400).map(|index| value(rank, index)).collect();
         out.write(&stream, 0, &given)?;
-        // Offsets that leave gaps, and that only the rank itself knows.
-        let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
-        let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
-        let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
-        let (to, from) = (inbox.all(), out.all());
-        stream.all_to_all_v(to, &receives, &at, from, &sends, &at)?;
-        let mut seen = vec![0; 400];
-        inbox.read(&stream, 0, &mut seen)?;
-        for peer in 0..world {
-            for index in 0..receives[peer] {
-                // The sender's offset differs from the receiver's.
-                let expected = value(peer, rank * 60 + peer + index);
-                assert_eq!(seen[at[peer] + index], expected);
-            }
-        }
+        exchange_parts(&communicator, &stream, &inbox, &out)?;
         let counts = [3, 0, 50, 1];
         let total = counts.iter().sum();
         for algorithm in [None, Some(A::Ll), Some(A::Push), Some(A::Pull)] {
@@ -167,25 +181,14 @@ fn memory_that_only_its_rank_knows_is_sent_and_received_beside_symmetric_buffers
 #[test]
 fn parts_of_any_size_come_from_memory_that_only_its_rank_knows() {
     for result in world(4, |communicator| {
-        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let rank = communicator.rank();
         let stream = communicator.stream()?;
         let mut given: Vec<i32> = (0..400).map(|index| value(rank, index)).collect();
         let start = DeviceAddress(given.as_mut_ptr().expose_provenance() as u64);
         // SAFETY: the vector outlives the stream's work, and nothing else uses it meanwhile.
         let from = unsafe { communicator.device_slice::<i32>(start, 400) }?;
         let inbox = communicator.allocate::<i32>(&[400])?;
-        let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
-        let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
-        let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
-        stream.all_to_all_v(&inbox, &receives, &at, from, &sends, &at)?;
-        let mut seen = vec![0; 400];
-        inbox.read(&stream, 0, &mut seen)?;
-        for peer in 0..world {
-            for index in 0..receives[peer] {
-                let expected = value(peer, rank * 60 + peer + index);
-                assert_eq!(seen[at[peer] + index], expected);
-            }
-        }
+        exchange_parts(&communicator, &stream, &inbox, from)?;
         communicator.host_barrier()
     }) {
         result.expect("every call succeeds");

@@ -61,8 +61,8 @@ pub const COLLECTIVES: SelectorTable = &[
 /// For memory that only its rank knows, above the sizes at which packets serve symmetric buffers, too: every call of those
 /// has an earlier row. With 64 blocks, LL packets took less time than pieces up to 2 MiB
 /// (`2026-11-25-own-memory-2xh100.json`). Of pieces, 128 blocks take 0.81 to 0.86 of the time of 64 at 64 MiB, and 0.87 to
-/// 0.93 at 16 MiB, between two and between four (`2026-11-26-pieces-4xh200.json`); more ranks were not measured. The inbox has room for the last grid up to
-/// 63 ranks, and beyond for one that is almost as large.
+/// 0.93 at 16 MiB, between two and between four (`2026-11-26-pieces-4xh200.json`); more ranks were not measured. The inbox
+/// has room for the last grid up to 63 ranks, and beyond for one that is almost as large.
 const OWN_MEMORY: [WorldRows; 3] = [
     (2, &own_memory(AlgorithmCode::PACKETS, 2 * MIB, 128)),
     (4, &own_memory(AlgorithmCode::PACKETS, MIB, 128)),

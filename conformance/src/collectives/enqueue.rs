@@ -12,34 +12,40 @@ pub fn enqueue<T: Reducible>(
     (to, own_to): (Slice<'_, T>, bool),
     (from, own_from): (Slice<'_, T>, bool),
 ) -> Result<()> {
-    let (inbox, outbox) = (to, from);
-    let (to, source) = (operand(to, own_to), operand(from, own_from));
+    let (destination, source) = (operand(to, own_to), operand(from, own_from));
     let (root, reduction) = (call.root, call.reduction.into());
     match call.operation {
-        Collective::AllReduce => calls.all_reduce(to, source, reduction),
-        Collective::Reduce => calls.reduce(root, to, source, reduction),
-        Collective::ReduceScatter => calls.reduce_scatter(to, source, reduction),
-        Collective::AllGather => calls.all_gather(to, source),
-        Collective::AllGatherV => calls.all_gather_v(to, source, &call.counts()),
-        Collective::Broadcast => calls.broadcast(root, to, source),
-        Collective::AllToAll => calls.all_to_all(to, source),
+        Collective::AllReduce => calls.all_reduce(destination, source, reduction),
+        Collective::Reduce => calls.reduce(root, destination, source, reduction),
+        Collective::ReduceScatter => calls.reduce_scatter(destination, source, reduction),
+        Collective::AllGather => calls.all_gather(destination, source),
+        Collective::AllGatherV => calls.all_gather_v(destination, source, &call.counts()),
+        Collective::Broadcast => calls.broadcast(root, destination, source),
+        Collective::AllToAll => calls.all_to_all(destination, source),
         Collective::AllToAllV => {
             let (received, received_at) = split(call.received(rank));
             let (sent, sent_at) = split(call.sent(rank));
-            calls.all_to_all_v(to, &received, &received_at, source, &sent, &sent_at)
+            calls.all_to_all_v(
+                destination,
+                &received,
+                &received_at,
+                source,
+                &sent,
+                &sent_at,
+            )
         }
-        Collective::Gather => calls.gather(root, to, source),
-        Collective::Scatter => calls.scatter(root, to, source),
+        Collective::Gather => calls.gather(root, destination, source),
+        Collective::Scatter => calls.scatter(root, destination, source),
         Collective::Ring | Collective::Exchange => {
             let mut exchange = calls.exchange();
             for (peer, (count, at)) in call.sent(rank).into_iter().enumerate() {
                 if let Some(count) = count {
-                    exchange.send(peer, operand(outbox.slice(at..at + count)?, own_from))?;
+                    exchange.send(peer, operand(from.slice(at..at + count)?, own_from))?;
                 }
             }
             for (peer, (count, at)) in call.received(rank).into_iter().enumerate() {
                 if let Some(count) = count {
-                    exchange.recv(peer, operand(inbox.slice(at..at + count)?, own_to))?;
+                    exchange.recv(peer, operand(to.slice(at..at + count)?, own_to))?;
                 }
             }
             exchange.enqueue()

@@ -8,8 +8,7 @@ use super::words;
 use crate::backend::CallResult;
 use crate::backend::abi::*;
 
-/// Maps an address in a table of allocations to an address of this process, for a number of bytes; `None` gives up.
-pub type Resolve<'a> = dyn FnMut(DeviceAddress, u64) -> Option<DeviceAddress> + 'a;
+pub use super::collectives::exchange::Resolve;
 
 /// A kernel with its arguments, whose addresses this process can use.
 pub enum Work<'a> {

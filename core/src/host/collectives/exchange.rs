@@ -27,7 +27,7 @@ const _: () = assert!(BESIDE_FLAG >= 16);
 
 /// Maps an address in the table, or one read from it, to an address of this process for a number of bytes; `None` makes
 /// the receive give up.
-type Resolve<'a> = dyn FnMut(DeviceAddress, u64) -> Option<DeviceAddress> + 'a;
+pub type Resolve<'a> = dyn FnMut(DeviceAddress, u64) -> Option<DeviceAddress> + 'a;
 
 /// Advances sends and receives.
 ///
@@ -63,16 +63,16 @@ pub(crate) unsafe fn advance(
                 }
             }
         }
-        match sleep {
-            Some(mut sleep) if !went_on => {
-                if unfinished > 1 {
-                    sleep.limit = sleep.limit.min(SLEEP_AMONG_SEVERAL);
-                }
-                return Step::Blocked(sleep);
-            }
-            None if !went_on => return Step::Done,
-            _ => {}
+        if went_on {
+            continue;
         }
+        let Some(mut sleep) = sleep else {
+            return Step::Done;
+        };
+        if unfinished > 1 {
+            sleep.limit = sleep.limit.min(SLEEP_AMONG_SEVERAL);
+        }
+        return Step::Blocked(sleep);
     }
 }
 

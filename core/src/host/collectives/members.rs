@@ -51,7 +51,7 @@ pub(crate) enum Counter {
 }
 
 /// A direction of an exchange with a peer.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Direction {
     Send,
     Receive,
