@@ -466,12 +466,14 @@ enum symmem_status symmem_get(struct symmem_stream *stream,
                               size_t source_offset,
                               size_t bytes);
 
-// Sends `bytes` bytes of a buffer to `peer`, which must receive them. They may be overwritten once the stream has passed the
-// call.
+// Sends `bytes` bytes of a buffer, or of any memory of this rank's device, to `peer`, which must receive them. They may be
+// overwritten once the stream has passed the call.
+//
+// # Safety
+// An address is of memory on this rank's device, with as many bytes, until the stream has passed the work.
 enum symmem_status symmem_send(struct symmem_stream *stream,
                                uint32_t peer,
-                               struct symmem_buffer *source,
-                               size_t source_offset,
+                               struct symmem_operand source,
                                size_t bytes);
 
 // Receives `bytes` bytes that `peer` sends, into a buffer or any memory of this rank's device.

@@ -59,20 +59,24 @@ pub extern "C" fn symmem_get(
     })
 }
 
-/// Sends `bytes` bytes of a buffer to `peer`, which must receive them. They may be overwritten once the stream has passed the
-/// call.
+/// Sends `bytes` bytes of a buffer, or of any memory of this rank's device, to `peer`, which must receive them. They may be
+/// overwritten once the stream has passed the call.
+///
+/// # Safety
+/// An address is of memory on this rank's device, with as many bytes, until the stream has passed the work.
 #[unsafe(no_mangle)]
-pub extern "C" fn symmem_send(
+pub unsafe extern "C" fn symmem_send(
     stream: *mut symmem_stream,
     peer: u32,
-    source: *mut symmem_buffer,
-    source_offset: usize,
+    source: symmem_operand,
     bytes: usize,
 ) -> symmem_status {
     run("symmem_send", || {
-        let source = buffer_of(source)?;
-        let from = source.slice(source_offset, bytes)?;
-        Ok(stream_of(stream)?.lock().send(peer as usize, from)?)
+        let stream = stream_of(stream)?;
+        let (rank, buffer) = (stream.rank()?, source.buffer()?);
+        // SAFETY: guaranteed by the caller.
+        let from = unsafe { source.elements::<u8>(&rank, buffer.as_deref(), bytes, "source")? };
+        Ok(stream.lock().send(peer as usize, from)?)
     })
 }
 

@@ -75,11 +75,12 @@ int main(void) {
   check(symmem_stream_synchronize(stream, 10000));
   check(symmem_buffer_write(stream, result, 0, c, sizeof c));
   if (rank == 0) {
-    check(symmem_send(stream, 1, result, 0, sizeof c));
+    check(symmem_send(stream, 1, symmem_in(result, 0), sizeof c));
     check(symmem_recv(stream, 1, symmem_at(theirs), sizeof theirs));
   } else {
     check(symmem_recv(stream, 0, symmem_at(theirs), sizeof theirs));
-    check(symmem_send(stream, 0, result, 0, sizeof c));
+    // From memory that only this rank knows.
+    check(symmem_send(stream, 0, symmem_at(c), sizeof c));
   }
   check(symmem_stream_synchronize(stream, 10000));
   for (int of = 0; of < 2; ++of) {

@@ -46,7 +46,7 @@ static void all(struct symmem_communicator *c, struct symmem_stream *s, struct s
   REFUSED(symmem_stream_destroy(s), word);
   REFUSED(symmem_put(s, 0, b, 0, b, 0, 8), word);
   REFUSED(symmem_get(s, 0, b, 0, b, 0, 8), word);
-  REFUSED(symmem_send(s, 0, b, 0, 8), word);
+  REFUSED(symmem_send(s, 0, at, 8), word);
   REFUSED(symmem_recv(s, 0, at, 8), word);
   REFUSED(symmem_gemm_create(c, NULL, &g2, NULL), word);
   REFUSED(symmem_all_gather_gemm(s, g, at, data, data, NULL), word);
@@ -112,6 +112,7 @@ int main(void) {
   REFUSED(symmem_all_reduce(stream, at, at, SIZE_MAX, SYMMEM_F32, SYMMEM_SUM), "elements");
   if (symmem_all_reduce(stream, in, in, 400, SYMMEM_F32, SYMMEM_SUM) == SYMMEM_OK) ++failures;
   if (symmem_broadcast(stream, 7, in, in, 8) == SYMMEM_OK) ++failures;
+  REFUSED(symmem_send(stream, 0, symmem_at(NULL), 8), "neither a buffer nor an address");
   DONE(symmem_all_reduce(stream, at, at, 4, SYMMEM_F32, SYMMEM_SUM));
   DONE(symmem_stream_synchronize(stream, 1000));
   // A handle of another kind is refused.
