@@ -109,6 +109,9 @@ pub use stream::queue::{Queue, Stream};
 pub use stream::transfers::Transfers;
 pub use stream::words::Word;
 pub use symmem_core::backend::abi::{DeviceAddress, Geometry, Handle, TransferRow};
+/// For [`with_element!`].
+#[doc(hidden)]
+pub use half;
 pub use symmem_core::{backend, host};
 pub use world::communicator::{Communicator, Leaks};
 pub use world::configuration::{BackendSource, Configuration, DeviceChoice};

@@ -4,7 +4,7 @@ use crate::handles::{Buffer, Rank, buffer_of, stream_of, symmem_buffer, symmem_s
 use crate::status::{Failure, invalid, run, symmem_status};
 use std::ffi::c_void;
 use std::sync::Arc;
-use symmem::{DeviceAddress, F8E4M3, F8E5M2, Operand, Queue, ReduceOp, Reducible};
+use symmem::{DeviceAddress, ElementType, Operand, Queue, ReduceOp, Reducible, with_element};
 
 /// An element type.
 #[repr(C)]
@@ -70,23 +70,27 @@ pub struct symmem_operand {
     pub offset: usize,
 }
 
-/// Calls `$body` with `$T` as the element type of a number.
-macro_rules! with_element {
-    ($number:expr, $T:ident => $body:expr) => {
-        with_element!($number, $T => $body;
-            SYMMEM_I8 = i8, SYMMEM_U8 = u8, SYMMEM_I16 = i16, SYMMEM_U16 = u16, SYMMEM_I32 = i32, SYMMEM_U32 = u32,
-            SYMMEM_I64 = i64, SYMMEM_U64 = u64, SYMMEM_F16 = half::f16, SYMMEM_BF16 = half::bf16, SYMMEM_F32 = f32,
-            SYMMEM_F64 = f64, SYMMEM_F8_E4M3 = F8E4M3, SYMMEM_F8_E5M2 = F8E5M2)
-    };
-    ($number:expr, $T:ident => $body:expr; $($name:ident = $type:ty),*) => {
-        match $number {
-            $(number if number == symmem_type::$name as u32 => {
-                type $T = $type;
-                $body
-            })*
-            other => Err(invalid(format!("there is no element type {other}"))),
-        }
-    };
+fn element_of(number: u32) -> Result<ElementType, Failure> {
+    use symmem_type as Type;
+    let all = [
+        (Type::SYMMEM_I8, ElementType::I8),
+        (Type::SYMMEM_U8, ElementType::U8),
+        (Type::SYMMEM_I16, ElementType::I16),
+        (Type::SYMMEM_U16, ElementType::U16),
+        (Type::SYMMEM_I32, ElementType::I32),
+        (Type::SYMMEM_U32, ElementType::U32),
+        (Type::SYMMEM_I64, ElementType::I64),
+        (Type::SYMMEM_U64, ElementType::U64),
+        (Type::SYMMEM_F16, ElementType::F16),
+        (Type::SYMMEM_BF16, ElementType::Bf16),
+        (Type::SYMMEM_F32, ElementType::F32),
+        (Type::SYMMEM_F64, ElementType::F64),
+        (Type::SYMMEM_F8_E4M3, ElementType::F8E4M3),
+        (Type::SYMMEM_F8_E5M2, ElementType::F8E5M2),
+    ];
+    let found = all.iter().find(|(element, _)| *element as u32 == number);
+    let found = found.map(|(_, element)| *element);
+    found.ok_or_else(|| invalid(format!("there is no element type {number}")))
 }
 
 fn operator_of(number: u32) -> Result<ReduceOp, Failure> {
@@ -160,7 +164,7 @@ impl Call {
         reduction: Reduction,
     ) -> Result<(), Failure> {
         let operator = operator_of(operation)?;
-        with_element!(element, T => {
+        with_element!(element_of(element)?, T => {
             // SAFETY: guaranteed by the caller.
             unsafe {
                 self.enqueue::<T>(|queue, to, from| match reduction {

@@ -28,25 +28,6 @@ pub fn is_integer(element: ElementType) -> bool {
     matches!(element, E::I8 | E::U8 | E::I32 | E::U32 | E::I64 | E::U64)
 }
 
-/// Calls `$body` with `$T` as the Rust type of an element type.
-macro_rules! with_type {
-    ($element:expr, $T:ident => $body:expr) => {
-        with_type!($element, $T => $body; I8 = i8, U8 = u8, I32 = i32, U32 = u32, I64 = i64, U64 = u64, F16 = half::f16,
-            F32 = f32, F64 = f64, Bf16 = half::bf16, F8E4M3 = symmem::F8E4M3, F8E5M2 = symmem::F8E5M2)
-    };
-    ($element:expr, $T:ident => $body:expr; $($name:ident = $type:ty),*) => {
-        match $element {
-            $(symmem::ElementType::$name => {
-                type $T = $type;
-                $body
-            })*
-            // NCCL has no other.
-            other => unreachable!("{other:?} is not an element type of NCCL's"),
-        }
-    };
-}
-pub(crate) use with_type;
-
 /// Returns a reduction. Those that a program made, which multiply first, are NCCL's own.
 pub fn operator_of(number: c_int) -> Option<ReduceOp> {
     Some(match number {

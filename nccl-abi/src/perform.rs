@@ -2,10 +2,11 @@
 
 use crate::abi;
 use crate::call::{Call, Kind};
-use crate::element::with_type;
 use crate::failure::Failure;
 use crate::member::Member;
-use symmem::{CollectiveOptions, Communicator, DeviceAddress, DeviceSlice, Provider};
+use symmem::{
+    CollectiveOptions, Communicator, DeviceAddress, DeviceSlice, Provider, with_element,
+};
 
 impl Member {
     /// Enqueues a call.
@@ -55,7 +56,7 @@ impl Member {
         unsafe {
             match call.kind {
                 Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
-                    with_type!(element, T => {
+                    with_element!(element, T => {
                         let (to, from) = operands.of::<T>(call.count)?;
                         self.enqueue(call.stream, |queue| {
                             let on = queue.with(&options);
