@@ -100,6 +100,9 @@ pub use group::choice::Choice;
 pub use group::dependents::Dependents;
 pub use group::nccl::NcclLibrary;
 pub use group::provider::Provider;
+/// For [`with_element!`].
+#[doc(hidden)]
+pub use half;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
 pub use stream::call_options::CallOptions;
@@ -109,9 +112,6 @@ pub use stream::queue::{Queue, Stream};
 pub use stream::transfers::Transfers;
 pub use stream::words::Word;
 pub use symmem_core::backend::abi::{DeviceAddress, Geometry, Handle, TransferRow};
-/// For [`with_element!`].
-#[doc(hidden)]
-pub use half;
 pub use symmem_core::{backend, host};
 pub use world::communicator::{Communicator, Leaks};
 pub use world::configuration::{BackendSource, Configuration, DeviceChoice};

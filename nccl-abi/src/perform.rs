@@ -4,9 +4,7 @@ use crate::abi;
 use crate::call::{Call, Kind};
 use crate::failure::Failure;
 use crate::member::Member;
-use symmem::{
-    CollectiveOptions, Communicator, DeviceAddress, DeviceSlice, Provider, with_element,
-};
+use symmem::{CollectiveOptions, Communicator, DeviceAddress, DeviceSlice, Provider, with_element};
 
 impl Member {
     /// Enqueues a call.

@@ -1,1 +1,29 @@
+//! The native module of the Python package `symmem`.
+//!
+//! A call from Python finds its operands ([`memory`]), its stream ([`stream`]) and enqueues ([`calls`]). What Python can say
+//! better than Rust is in `symmem/*.py`.
 
+mod buffer;
+mod calls;
+mod command;
+mod communicator;
+mod dlpack;
+mod element;
+mod failure;
+mod memory;
+mod rank;
+mod stream;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<communicator::Communicator>()?;
+    module.add_class::<buffer::Buffer>()?;
+    module.add_class::<buffer::PeerBuffer>()?;
+    module.add_class::<memory::At>()?;
+    module.add_class::<stream::Stream>()?;
+    module.add_function(wrap_pyfunction!(communicator::join, module)?)?;
+    module.add_function(wrap_pyfunction!(command::main, module)?)
+}

@@ -122,6 +122,11 @@ impl Communicator {
             .any(|peer| peer.rank != own && peer.same_device)
     }
 
+    /// Returns the name of the backend: `host`, `cuda`, `hip` or a plugin's.
+    pub fn backend_name(&self) -> &str {
+        &self.backend_name
+    }
+
     /// Returns the description of this rank's device.
     pub fn device(&self) -> &DeviceDescription {
         &self.world.description

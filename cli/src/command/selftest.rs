@@ -3,6 +3,7 @@
 use super::common::{Backend, Force, RANKS, RESULTS, ranks};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
+use super::start::this_program;
 use crate::output::{self, Stream, color_argument};
 use indicatif::ProgressBar;
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
     let json = asked.force.checked(asked.json.clone())?;
     let selection = asked.backend.selection()?;
     Backend::check(&selection)?;
+    let program = this_program(&[symmem_conformance::RANK_ARGUMENT.into(), color_argument()])?;
     let options = SelftestOptions {
         backend: selection,
         ranks: asked.ranks.into_iter().collect(),
@@ -83,7 +85,8 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
         share: asked.share,
         soak: asked.soak.map(Duration::from_secs),
         crowded: asked.crowded,
-        arguments: vec![symmem_conformance::RANK_ARGUMENT.into(), color_argument()],
+        program: Some(program.file),
+        arguments: program.arguments,
         ..SelftestOptions::default()
     };
     let report = with_bar(&options).map_err(|error| match error {

@@ -7,6 +7,7 @@ use super::task::Task;
 use super::task::{DEADLINE, Kind};
 use crate::launch::RunOptions;
 use crate::output::color_argument;
+use crate::program::{self, Program};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -20,6 +21,16 @@ pub fn command_line() -> String {
     words.join(" ")
 }
 
+/// Returns this program with these arguments behind its own.
+pub fn this_program(arguments: &[OsString]) -> Result<Program> {
+    let mut program = program::this().map_err(|error| CommandError::System {
+        what: "finding this program's file".into(),
+        error,
+    })?;
+    program.arguments.extend_from_slice(arguments);
+    Ok(program)
+}
+
 /// Starts this program once per rank, with these additional variables; blocks until all ranks have ended.
 pub fn start_ranks(
     task: &Task,
@@ -28,12 +39,9 @@ pub fn start_ranks(
 ) -> Result<ExitCode> {
     let text = serde_json::to_string(task)
         .map_err(|error| CommandError::Said(format!("a file name is not valid UTF-8: {error}")))?;
-    let program = std::env::current_exe().map_err(|error| CommandError::System {
-        what: "finding this program's file".into(),
-        error,
-    })?;
-    let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), color_argument(), text.into()];
+    let program = this_program(&["rank".into(), color_argument(), text.into()])?;
+    let mut options = RunOptions::new(ranks, program.file);
+    options.arguments = program.arguments;
     options.environment = environment;
     // Only rank 0 prints, and its progress bar needs the terminal.
     options.prefix = false;

@@ -6,12 +6,13 @@ use super::options::RunOptions;
 use super::processes::{self, Process};
 use super::signals::SignalWatch;
 use crate::output;
+use crate::program;
 use rustix::process::{Pid, Signal};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver};
 use symmem::bootstrap::Secret;
 
@@ -85,8 +86,8 @@ fn run_supervised(options: RunOptions, signals: Receiver<Signal>) -> io::Result<
 /// Starts the supervisor in a session of its own: a terminal's signals reach it by this process only, and no terminal
 /// stops it when it writes (`stty tostop`).
 fn start(options: &RunOptions, link: UnixStream) -> io::Result<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new(&program);
+    let program = program::this()?;
+    let mut command = program.command();
     command.args(&options.supervisor);
     command.stdin(OwnedFd::from(link));
     let leave_session = || Ok(rustix::process::setsid().map(drop)?);
@@ -94,7 +95,7 @@ fn start(options: &RunOptions, link: UnixStream) -> io::Result<Child> {
     // one system call, allocates nothing and takes no lock.
     unsafe { command.pre_exec(leave_session) };
     command.spawn().map_err(|error| {
-        let program = program.display();
+        let program = program.file.display();
         let message = format!("could not start the ranks' supervisor ({program}): {error}");
         io::Error::new(error.kind(), message)
     })

@@ -1,0 +1,540 @@
+//! Symmetric buffers.
+
+use crate::dlpack::{self, Device, Showing};
+use crate::element;
+use crate::failure::{Failure, Result, invalid};
+use crate::memory::{self, Kind, Memory};
+use crate::rank::{Rank, Where};
+use crate::stream;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyTuple};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use symmem::{ElementType, SymmetricBuffer};
+
+/// Bytes of a signal pad: words for kernels of the program's, as many as PyTorch's pads have by default.
+pub const PAD_BYTES: usize = 4096;
+/// What begins in an allocation at a multiple of this many bytes may be used by any kernel.
+const ALIGNMENT: usize = 256;
+
+/// The memory of a buffer, at every rank.
+pub struct Shared {
+    rank: Weak<Rank>,
+    /// The elements, and behind them what `tail` describes; or the elements alone, if `pad` has the rest.
+    elements: Arc<SymmetricBuffer<u8>>,
+    /// Memory of the program's has no room for a pad, so that it has one of its own.
+    pad: Option<Arc<SymmetricBuffer<u8>>>,
+    tail: Tail,
+    device: Device,
+    /// The tensor whose memory it is.
+    _keeper: Option<Py<PyAny>>,
+}
+
+/// Where the signal pad and the tables of addresses are: bytes from the begin of the elements, or of their own buffer.
+#[derive(Clone, Copy)]
+struct Tail {
+    pad: usize,
+    /// The addresses of all ranks' elements, then those of their pads.
+    tables: usize,
+    end: usize,
+}
+
+impl Tail {
+    fn after(bytes: usize, world: usize) -> Option<Self> {
+        let pad = bytes.checked_next_multiple_of(ALIGNMENT)?;
+        let tables = pad.checked_add(PAD_BYTES)?;
+        let end = tables.checked_add(2 * world * size_of::<u64>())?;
+        Some(Self { pad, tables, end })
+    }
+}
+
+impl Shared {
+    /// Allocates a buffer of `bytes` bytes, zeroed, at every rank. Collective; blocks.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn allocate(rank: &Arc<Rank>, bytes: usize) -> Result<Self> {
+        let world = rank.communicator.world_size();
+        let too_large = || invalid(format!("{bytes} bytes are too many"));
+        let tail = Tail::after(bytes, world).ok_or_else(too_large)?;
+        let elements = rank.communicator.allocate::<u8>(&[tail.end])?;
+        Self::new(rank, (elements, None), tail, None)
+    }
+
+    /// Makes a buffer of memory of the program's, which `keeper` keeps. Collective; blocks.
+    ///
+    /// # Errors
+    /// The library's.
+    ///
+    /// # Safety
+    /// The memory stays as long as `keeper`, which is kept until this rank has given the buffer up; the program keeps it until
+    /// all ranks have.
+    pub unsafe fn register(
+        rank: &Arc<Rank>,
+        (address, bytes): (u64, usize),
+        keeper: Py<PyAny>,
+    ) -> Result<Self> {
+        let communicator = &rank.communicator;
+        let address = symmem::DeviceAddress(address);
+        // SAFETY: guaranteed by the caller.
+        let elements = unsafe { communicator.register::<u8>(address, &[bytes]) }?;
+        let too_large = || invalid("the world is too large");
+        let tail = Tail::after(0, communicator.world_size()).ok_or_else(too_large)?;
+        let pad = communicator.allocate::<u8>(&[tail.end])?;
+        Self::new(rank, (elements, Some(pad)), tail, Some(keeper))
+    }
+
+    fn new(
+        rank: &Arc<Rank>,
+        (elements, pad): (SymmetricBuffer<u8>, Option<SymmetricBuffer<u8>>),
+        tail: Tail,
+        keeper: Option<Py<PyAny>>,
+    ) -> Result<Self> {
+        let kind = match (rank.is_host(), rank.communicator.backend_name()) {
+            (true, _) => Device::CPU,
+            (false, "hip") => Device::ROCM,
+            _ => Device::CUDA,
+        };
+        let shared = Self {
+            rank: Arc::downgrade(rank),
+            elements: Arc::new(elements),
+            pad: pad.map(Arc::new),
+            tail,
+            device: Device {
+                kind,
+                ordinal: match rank.is_host() {
+                    true => 0,
+                    false => rank.communicator.device().ordinal as i32,
+                },
+            },
+            _keeper: keeper,
+        };
+        let mut tables = shared.addresses(rank)?;
+        tables.extend(shared.pads(rank)?);
+        let tables: Vec<u8> = tables.iter().flat_map(|one| one.to_ne_bytes()).collect();
+        let stream = rank.communicator.stream()?;
+        let holder = shared.holder();
+        stream.write(holder.slice(tail.tables..tail.end)?, &tables)?;
+        Ok(shared)
+    }
+
+    /// Returns the buffer that has the pad and the tables.
+    fn holder(&self) -> &Arc<SymmetricBuffer<u8>> {
+        self.pad.as_ref().unwrap_or(&self.elements)
+    }
+
+    /// Returns the addresses of all ranks' elements.
+    fn addresses(&self, rank: &Rank) -> Result<Vec<u64>> {
+        let world = 0..rank.communicator.world_size();
+        let address = |peer| Ok(self.elements.peer(peer)?.address().0);
+        world.map(address).collect()
+    }
+
+    /// Returns the addresses of all ranks' pads.
+    fn pads(&self, rank: &Rank) -> Result<Vec<u64>> {
+        let world = 0..rank.communicator.world_size();
+        let address = |peer| Ok(self.holder().peer(peer)?.address().0 + self.tail.pad as u64);
+        world.map(address).collect()
+    }
+
+    fn rank(&self) -> Result<Arc<Rank>> {
+        let gone = || invalid("the buffer's communicator was finalized");
+        self.rank.upgrade().ok_or_else(gone)
+    }
+}
+
+/// Memory that every rank has, and can reach at every other: a buffer, or a part of one.
+#[pyclass(frozen, weakref, module = "symmem")]
+pub struct Buffer {
+    /// `None` once it was freed.
+    shared: Mutex<Option<Arc<Shared>>>,
+    /// Bytes from the begin of the buffer.
+    begin: usize,
+    shape: Vec<usize>,
+    element: ElementType,
+    is_whole: bool,
+}
+
+impl Buffer {
+    /// Returns a whole buffer.
+    pub fn whole(shared: Shared, shape: Vec<usize>, element: ElementType) -> Self {
+        Self {
+            shared: Mutex::new(Some(Arc::new(shared))),
+            begin: 0,
+            shape,
+            element,
+            is_whole: true,
+        }
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared
+            .clone()
+            .ok_or_else(|| invalid("the buffer was freed"))
+    }
+
+    fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Returns it as an operand.
+    ///
+    /// # Errors
+    /// If it was freed, or is of another communicator.
+    pub fn memory(&self, rank: &Rank) -> Result<Memory> {
+        let shared = self.shared()?;
+        if !std::ptr::eq(shared.rank.as_ptr(), rank) {
+            return Err(invalid("the buffer is of another communicator"));
+        }
+        let elements = Arc::clone(&shared.elements);
+        Ok(Memory::part(
+            elements,
+            self.begin,
+            self.elements(),
+            self.element,
+        ))
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    #[getter]
+    fn shape<'py>(&self, python: Python<'py>) -> Result<Bound<'py, PyTuple>> {
+        Ok(PyTuple::new(python, &self.shape)?)
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        element::name_of(self.element)
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.elements() * element::bytes_of(self.element)
+    }
+
+    #[getter]
+    fn address(&self) -> Result<u64> {
+        let shared = self.shared()?;
+        Ok(shared.elements.local().address().0 + self.begin as u64)
+    }
+
+    #[getter]
+    fn rank(&self) -> Result<usize> {
+        Ok(self.shared()?.rank()?.communicator.rank())
+    }
+
+    #[getter]
+    fn world_size(&self) -> Result<usize> {
+        Ok(self.shared()?.rank()?.communicator.world_size())
+    }
+
+    fn __len__(&self) -> Result<usize> {
+        let first = self.shape.first().copied();
+        first.ok_or_else(|| invalid("a buffer of no dimension has no length"))
+    }
+
+    fn __repr__(&self) -> String {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = if shared.is_some() { "" } else { ", freed" };
+        format!(
+            "symmem.Buffer(shape={:?}, dtype={}{freed})",
+            self.shape,
+            self.dtype()
+        )
+    }
+
+    /// Returns the part of some rows: of elements, of a buffer of one dimension.
+    fn __getitem__(&self, rows: &Bound<'_, PySlice>) -> Result<Self> {
+        let length = self.__len__()?;
+        let rows = rows.indices(length as isize)?;
+        if rows.step != 1 {
+            return Err(invalid("a part of a buffer has a step of 1"));
+        }
+        let (begin, count) = (rows.start as usize, rows.slicelength);
+        let row: usize = self.shape[1..].iter().product();
+        let mut shape = self.shape.clone();
+        shape[0] = count;
+        Ok(Self {
+            shared: Mutex::new(Some(self.shared()?)),
+            begin: self.begin + begin * row * element::bytes_of(self.element),
+            shape,
+            element: self.element,
+            is_whole: false,
+        })
+    }
+
+    fn __dlpack_device__(&self) -> Result<(i32, i32)> {
+        let device = self.shared()?.device;
+        Ok((device.kind, device.ordinal))
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        python: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyTuple>>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        // Work on symmetric memory is ordered by the program, by streams and signals.
+        let _ = stream;
+        let shared = self.shared()?;
+        refuse_copies(shared.device, dl_device, copy)?;
+        let showing = Showing {
+            address: self.address()?,
+            device: shared.device,
+            element: element::dlpack_of(self.element),
+            shape: self.shape.iter().map(|length| *length as i64).collect(),
+            keeps: shared,
+        };
+        dlpack::capsule(python, showing, dlpack::understands_versions(max_version))
+    }
+
+    /// NumPy's array of the same memory, over the host backend.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let array = slf
+            .py()
+            .import("numpy")?
+            .call_method1("from_dlpack", (slf,))?;
+        let array = match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,))?,
+            None => array,
+        };
+        Ok(match copy {
+            Some(true) => array.call_method0("copy")?,
+            _ => array,
+        })
+    }
+
+    /// Copies an array of the host's into this rank's copy. Blocks until the bytes are there.
+    #[pyo3(signature = (array, stream=None))]
+    fn write(&self, array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
+        self.copy(array, stream, true)
+    }
+
+    /// Copies this rank's copy into an array of the host's. Blocks until the bytes are there.
+    #[pyo3(signature = (array, stream=None))]
+    fn read(&self, array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
+        self.copy(array, stream, false)
+    }
+
+    /// Frees the buffer at all ranks. Collective; blocks until all ranks have called it.
+    fn free(&self, python: Python<'_>) -> Result<()> {
+        if !self.is_whole {
+            return Err(invalid(
+                "this is a part of a buffer: free the buffer itself",
+            ));
+        }
+        let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().take();
+        let shared = taken.ok_or_else(|| invalid("the buffer was freed"))?;
+        let shared = Arc::try_unwrap(shared).map_err(|shared| {
+            *lock() = Some(shared);
+            let message = "arrays or parts of the buffer still exist: delete them first";
+            Failure::Python(PyBufferError::new_err(message))
+        })?;
+        python.detach(|| {
+            let pad = shared.pad.and_then(Arc::into_inner);
+            // A call that holds it ends with the buffer given up, as if dropped.
+            let elements = Arc::into_inner(shared.elements);
+            let freed = [elements, pad].into_iter().flatten();
+            freed
+                .map(SymmetricBuffer::free)
+                .collect::<symmem::Result<()>>()
+        })?;
+        Ok(())
+    }
+
+    /// The addresses of all ranks' copies, as this rank's device reaches them.
+    #[getter]
+    fn buffer_ptrs(&self) -> Result<Vec<u64>> {
+        let shared = self.shared()?;
+        let rank = shared.rank()?;
+        let addresses = shared.addresses(&rank)?.into_iter();
+        Ok(addresses.map(|one| one + self.begin as u64).collect())
+    }
+
+    /// The addresses of all ranks' signal pads.
+    #[getter]
+    fn signal_pad_ptrs(&self) -> Result<Vec<u64>> {
+        let shared = self.shared()?;
+        shared.pads(&*shared.rank()?)
+    }
+
+    /// The address, in device memory, of the addresses of all ranks' whole buffers.
+    #[getter]
+    fn buffer_ptrs_dev(&self) -> Result<u64> {
+        let shared = self.shared()?;
+        Ok(shared.holder().local().address().0 + shared.tail.tables as u64)
+    }
+
+    /// The address, in device memory, of the addresses of all ranks' signal pads.
+    #[getter]
+    fn signal_pad_ptrs_dev(&self) -> Result<u64> {
+        let table = 8 * self.world_size()? as u64;
+        Ok(self.buffer_ptrs_dev()? + table)
+    }
+
+    #[getter]
+    fn signal_pad_size(&self) -> usize {
+        PAD_BYTES
+    }
+
+    /// Returns a rank's copy, or a part of it, as something that array libraries take by DLPack.
+    #[pyo3(signature = (rank, sizes=None, dtype=None, storage_offset=0))]
+    fn get_buffer(
+        &self,
+        rank: usize,
+        sizes: Option<Vec<usize>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        storage_offset: usize,
+    ) -> Result<PeerBuffer> {
+        let shared = self.shared()?;
+        let element = dtype.map_or(Ok(self.element), element::of_object)?;
+        let shape = sizes.unwrap_or_else(|| self.shape.clone());
+        let bytes = element::bytes_of(element);
+        let elements = shape
+            .iter()
+            .try_fold(1_usize, |all, one| all.checked_mul(*one));
+        let end = elements.and_then(|elements| elements.checked_add(storage_offset));
+        let end = end.and_then(|end| end.checked_mul(bytes));
+        if end.is_none_or(|end| end > self.nbytes()) {
+            return Err(invalid(format!(
+                "{shape:?} elements of {bytes} bytes from element {storage_offset} on do not fit into {} bytes",
+                self.nbytes()
+            )));
+        }
+        let begin = self.begin + storage_offset * bytes;
+        Ok(PeerBuffer {
+            address: shared.elements.peer(rank)?.address().0 + begin as u64,
+            shape,
+            element,
+            shared,
+        })
+    }
+
+    /// Returns a rank's signal pad as 32-bit words.
+    fn get_signal_pad(&self, rank: usize) -> Result<PeerBuffer> {
+        let shared = self.shared()?;
+        Ok(PeerBuffer {
+            address: shared.holder().peer(rank)?.address().0 + shared.tail.pad as u64,
+            shape: vec![PAD_BYTES / 4],
+            element: ElementType::U32,
+            shared,
+        })
+    }
+}
+
+impl Buffer {
+    fn copy(
+        &self,
+        array: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        writes: bool,
+    ) -> Result<()> {
+        let shared = self.shared()?;
+        let rank = shared.rank()?;
+        let host = memory::on_the_host(array, "array", !writes)?;
+        let bytes = self.nbytes();
+        if host.bytes != bytes || host.element != self.element {
+            return Err(invalid(format!(
+                "the array has {} bytes of {}, the buffer {bytes} of {}",
+                host.bytes,
+                element::name_of(host.element),
+                self.dtype()
+            )));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        let python = array.py();
+        let place = stream::place(&rank, stream, Kind::Other(python))?;
+        let part = shared.elements.slice(self.begin..self.begin + bytes)?;
+        python.detach(|| {
+            let pointer = std::ptr::with_exposed_provenance_mut::<u8>(host.address as usize);
+            let copy = |stream: &symmem::Stream| {
+                // SAFETY: the array has as many bytes, which its object keeps during the call; a program that writes them on
+                // another thread meanwhile gets some of both, as with any copy of NumPy's.
+                unsafe {
+                    match writes {
+                        true => stream.write(part, std::slice::from_raw_parts(pointer, bytes)),
+                        false => stream.read(part, std::slice::from_raw_parts_mut(pointer, bytes)),
+                    }
+                }
+            };
+            match place {
+                // SAFETY: the program's stream, of this rank's device.
+                Where::On(raw, _) => unsafe { rank.with_stream(raw, copy) },
+                Where::AtOnce => Ok(copy(&rank.communicator.stream()?)?),
+            }
+        })
+    }
+}
+
+/// A rank's copy of a buffer, or a part of it, for array libraries.
+#[pyclass(frozen, module = "symmem")]
+pub struct PeerBuffer {
+    shared: Arc<Shared>,
+    #[pyo3(get)]
+    address: u64,
+    shape: Vec<usize>,
+    element: ElementType,
+}
+
+#[pymethods]
+impl PeerBuffer {
+    #[getter]
+    fn shape<'py>(&self, python: Python<'py>) -> Result<Bound<'py, PyTuple>> {
+        Ok(PyTuple::new(python, &self.shape)?)
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        element::name_of(self.element)
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (self.shared.device.kind, self.shared.device.ordinal)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        python: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyTuple>>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let _ = stream;
+        refuse_copies(self.shared.device, dl_device, copy)?;
+        let showing = Showing {
+            address: self.address,
+            device: self.shared.device,
+            element: element::dlpack_of(self.element),
+            shape: self.shape.iter().map(|length| *length as i64).collect(),
+            keeps: Arc::clone(&self.shared),
+        };
+        dlpack::capsule(python, showing, dlpack::understands_versions(max_version))
+    }
+}
+
+/// Refuses what DLPack lets a consumer ask for: another device, or a copy.
+fn refuse_copies(device: Device, asked: Option<(i32, i32)>, copy: Option<bool>) -> Result<()> {
+    let is_other = asked.is_some_and(|asked| asked != (device.kind, device.ordinal));
+    match is_other || copy == Some(true) {
+        false => Ok(()),
+        true => {
+            let message = "symmetric memory is shown where it is, without a copy";
+            Err(Failure::Python(PyBufferError::new_err(message)))
+        }
+    }
+}

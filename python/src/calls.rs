@@ -1,0 +1,122 @@
+//! How a call of Python's becomes one of the library's.
+
+use crate::element;
+use crate::failure::{Result, invalid};
+use crate::memory::{self, Memory};
+use crate::rank::{Rank, Where};
+use crate::stream;
+use pyo3::prelude::*;
+use symmem::{Element, Operand, Queue, ReduceOp, Reducible, with_element};
+
+/// A collective.
+#[derive(Clone, Copy)]
+pub enum Collective {
+    AllReduce(ReduceOp),
+    Reduce(usize, ReduceOp),
+    ReduceScatter(ReduceOp),
+    AllGather,
+    AllToAll,
+    Broadcast(usize),
+    Gather(usize),
+    Scatter(usize),
+}
+
+/// Source, destination and stream of a call, as Python passes them.
+pub struct Arguments<'a, 'py> {
+    pub destination: &'a Bound<'py, PyAny>,
+    /// `None`: in place.
+    pub source: Option<&'a Bound<'py, PyAny>>,
+    pub stream: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// Finds the operands of a collective, and enqueues it.
+///
+/// # Errors
+/// What is wrong with the arguments, or failed.
+pub fn collective(rank: &Rank, call: Collective, arguments: &Arguments<'_, '_>) -> Result<()> {
+    let python = arguments.destination.py();
+    let (destination, kind) = memory::find(rank, arguments.destination, "the destination", true)?;
+    let found = arguments
+        .source
+        .map(|source| memory::find(rank, source, "the source", false));
+    let (source, kind) = match found.transpose()? {
+        Some((source, memory::Kind::Other(_))) => (Some(source), kind),
+        Some((source, kind)) => (Some(source), kind),
+        None => (None, kind),
+    };
+    let source = source.as_ref().unwrap_or(&destination);
+    let place = stream::place(rank, arguments.stream, kind)?;
+    python.detach(|| {
+        // SAFETY: the array libraries keep memory and streams until their streams have passed the work, as they do for their
+        // own kernels; for `At`, its documentation asks the program to.
+        unsafe { enqueue(rank, call, (&destination, source), place) }
+    })
+}
+
+/// Enqueues a collective.
+///
+/// # Errors
+/// What is wrong with the arguments, or failed.
+///
+/// # Safety
+/// The memory is on the rank's device, until the stream has passed the work; the stream is one of the device.
+pub unsafe fn enqueue(
+    rank: &Rank,
+    call: Collective,
+    (destination, source): (&Memory, &Memory),
+    place: Where,
+) -> Result<()> {
+    if destination.element != source.element {
+        return Err(invalid(format!(
+            "the destination has elements of {}, the source of {}",
+            element::name_of(destination.element),
+            element::name_of(source.element)
+        )));
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match call {
+            Collective::AllReduce(_) | Collective::Reduce(..) | Collective::ReduceScatter(_) => {
+                with_element!(source.element, T => {
+                    let to = destination.operand::<T>(rank)?;
+                    let from = source.operand::<T>(rank)?;
+                    rank.enqueue(place, |queue| reduce(queue, call, to, from))
+                })
+            }
+            _ => {
+                let to = destination.operand::<u8>(rank)?;
+                let from = source.operand::<u8>(rank)?;
+                rank.enqueue(place, |queue| move_bytes(queue, call, to, from))
+            }
+        }
+    }
+}
+
+fn reduce<T: Reducible>(
+    queue: &Queue,
+    call: Collective,
+    to: Operand<'_, T>,
+    from: Operand<'_, T>,
+) -> symmem::Result<()> {
+    match call {
+        Collective::Reduce(root, operator) => queue.reduce(root, to, from, operator),
+        Collective::ReduceScatter(operator) => queue.reduce_scatter(to, from, operator),
+        Collective::AllReduce(operator) => queue.all_reduce(to, from, operator),
+        _ => move_bytes(queue, call, to, from),
+    }
+}
+
+fn move_bytes<T: Element>(
+    queue: &Queue,
+    call: Collective,
+    to: Operand<'_, T>,
+    from: Operand<'_, T>,
+) -> symmem::Result<()> {
+    match call {
+        Collective::AllToAll => queue.all_to_all(to, from),
+        Collective::Broadcast(root) => queue.broadcast(root, to, from),
+        Collective::Gather(root) => queue.gather(root, to, from),
+        Collective::Scatter(root) => queue.scatter(root, to, from),
+        _ => queue.all_gather(to, from),
+    }
+}

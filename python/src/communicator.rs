@@ -1,0 +1,525 @@
+//! Communicators.
+
+use crate::buffer::{Buffer, Shared};
+use crate::calls::{self, Arguments, Collective};
+use crate::element;
+use crate::failure::{Failure, Result, invalid};
+use crate::memory::{self, Kind};
+use crate::rank::{self, Rank, Where};
+use crate::stream::{self, Stream};
+use pyo3::exceptions::PyResourceWarning;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use symmem::backends::Selection;
+use symmem::{Builder, DeviceChoice, LaunchEnvironment, Queue, Slice};
+
+/// This rank's membership in a world of ranks.
+#[pyclass(frozen, weakref, module = "symmem")]
+pub struct Communicator {
+    /// `None` once it was left.
+    rank: Mutex<Option<Arc<Rank>>>,
+}
+
+/// Joins a world: that of the launcher's variables, or rank `rank` of `world_size` under the name `job`.
+///
+/// Blocks until all ranks have joined.
+#[pyfunction]
+#[pyo3(signature = (rank, world_size, job, backend, device, deadline, setup_deadline, check_calls))]
+#[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+pub fn join(
+    python: Python<'_>,
+    rank: Option<u32>,
+    world_size: Option<u32>,
+    job: Option<String>,
+    backend: Option<String>,
+    device: Option<u32>,
+    deadline: Option<f64>,
+    setup_deadline: Option<f64>,
+    check_calls: Option<bool>,
+) -> Result<Communicator> {
+    let mut builder = Builder::new();
+    builder = match (rank, world_size, job) {
+        (None, None, None) => builder,
+        (Some(0), Some(1), None) => {
+            builder.launch(LaunchEnvironment::alone().map_err(symmem::Error::from)?)
+        }
+        (Some(rank), Some(world), Some(job)) => {
+            let launch = LaunchEnvironment::local(rank, world, job);
+            builder.launch(launch.map_err(symmem::Error::from)?)
+        }
+        _ => {
+            return Err(invalid(
+                "pass rank, world_size and job, a name that the ranks share, or none of them",
+            ));
+        }
+    };
+    if let Some(backend) = backend {
+        builder = builder.backend(Selection::parse(&backend)?);
+    }
+    if let Some(ordinal) = device {
+        builder = builder.device(DeviceChoice::Ordinal(ordinal));
+    }
+    if let Some(deadline) = deadline {
+        builder = builder.deadline(stream::seconds(deadline)?);
+    }
+    if let Some(deadline) = setup_deadline {
+        builder = builder.setup_deadline(stream::seconds(deadline)?);
+    }
+    if let Some(check) = check_calls {
+        builder = builder.check_calls(check);
+    }
+    let communicator = python.detach(|| builder.build())?;
+    Ok(Communicator {
+        rank: Mutex::new(Some(Rank::enter(communicator))),
+    })
+}
+
+impl Communicator {
+    fn rank_of(&self) -> Result<Arc<Rank>> {
+        let rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
+        rank.clone()
+            .ok_or_else(|| invalid("the communicator was finalized"))
+    }
+
+    /// Takes the communicator out.
+    fn take(&self) -> Result<symmem::Communicator> {
+        let lock = || self.rank.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().take();
+        let rank = taken.ok_or_else(|| invalid("the communicator was finalized"))?;
+        Rank::leave(rank).map_err(|rank| {
+            *lock() = Some(rank);
+            invalid("another thread is in a call on the communicator")
+        })
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let rank = self.rank.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rank) = rank.take() {
+            // What is in a call drops it.
+            let left = Rank::leave(rank);
+            Python::attach(|python| python.detach(|| drop(left)));
+        }
+    }
+}
+
+#[pymethods]
+impl Communicator {
+    #[getter]
+    fn rank(&self) -> Result<usize> {
+        Ok(self.rank_of()?.communicator.rank())
+    }
+
+    #[getter]
+    fn world_size(&self) -> Result<usize> {
+        Ok(self.rank_of()?.communicator.world_size())
+    }
+
+    #[getter]
+    fn backend(&self) -> Result<String> {
+        Ok(self.rank_of()?.communicator.backend_name().into())
+    }
+
+    #[getter]
+    fn device(&self) -> Result<u32> {
+        Ok(self.rank_of()?.communicator.device().ordinal)
+    }
+
+    /// The number by which operators of PyTorch know the communicator.
+    #[getter]
+    fn number(&self) -> Result<u64> {
+        Ok(self.rank_of()?.number)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.rank_of() {
+            Ok(rank) => {
+                let communicator = &rank.communicator;
+                format!(
+                    "symmem.Communicator(rank={}, world_size={}, backend={:?}, device={})",
+                    communicator.rank(),
+                    communicator.world_size(),
+                    communicator.backend_name(),
+                    communicator.device().ordinal
+                )
+            }
+            Err(_) => "symmem.Communicator(finalized)".into(),
+        }
+    }
+
+    /// Allocates a zeroed buffer at every rank. Collective.
+    fn allocate(
+        &self,
+        python: Python<'_>,
+        shape: &Bound<'_, PyAny>,
+        dtype: &Bound<'_, PyAny>,
+    ) -> Result<Buffer> {
+        let rank = self.rank_of()?;
+        let shape: Vec<usize> = match shape.extract::<usize>() {
+            Ok(length) => vec![length],
+            Err(_) => shape.extract()?,
+        };
+        let element = element::of_object(dtype)?;
+        let size = element::bytes_of(element);
+        let bytes = shape
+            .iter()
+            .try_fold(size, |all, one| all.checked_mul(*one));
+        let bytes =
+            bytes.ok_or_else(|| invalid(format!("there is no buffer of shape {shape:?}")))?;
+        let shared = python.detach(|| {
+            agree(
+                &rank,
+                &format!("allocate: {} of shape {shape:?}", element::name_of(element)),
+            )?;
+            Shared::allocate(&rank, bytes)
+        })?;
+        Ok(Buffer::whole(shared, shape, element))
+    }
+
+    /// Makes memory that a tensor has symmetric. Collective. The tensor must stay until the buffer was freed.
+    fn register(&self, tensor: &Bound<'_, PyAny>) -> Result<Buffer> {
+        let rank = self.rank_of()?;
+        let (memory, _) = memory::find(&rank, tensor, "the tensor", true)?;
+        let (address, element) = (memory.address()?, memory.element);
+        let shape: Vec<usize> = tensor.getattr("shape")?.extract()?;
+        let bytes = memory.elements * element::bytes_of(element);
+        let keeper = tensor.clone().unbind();
+        let shared = tensor.py().detach(|| {
+            agree(
+                &rank,
+                &format!("register: {} of shape {shape:?}", element::name_of(element)),
+            )?;
+            // SAFETY: the tensor keeps its memory.
+            unsafe { Shared::register(&rank, (address, bytes), keeper) }
+        })?;
+        Ok(Buffer::whole(shared, shape, element))
+    }
+
+    /// Makes a stream.
+    fn stream(&self) -> Result<Stream> {
+        Stream::new(&self.rank_of()?)
+    }
+
+    #[pyo3(signature = (destination, source=None, *, op="sum", stream=None))]
+    fn all_reduce(
+        &self,
+        destination: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let call = Collective::AllReduce(element::reduction(op)?);
+        self.collective(call, destination, source, stream)
+    }
+
+    #[pyo3(signature = (root, destination, source=None, *, op="sum", stream=None))]
+    fn reduce(
+        &self,
+        root: usize,
+        destination: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let call = Collective::Reduce(root, element::reduction(op)?);
+        self.collective(call, destination, source, stream)
+    }
+
+    #[pyo3(signature = (destination, source, *, op="sum", stream=None))]
+    fn reduce_scatter(
+        &self,
+        destination: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+        op: &str,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let call = Collective::ReduceScatter(element::reduction(op)?);
+        self.collective(call, destination, Some(source), stream)
+    }
+
+    #[pyo3(signature = (destination, source, *, stream=None))]
+    fn all_gather(
+        &self,
+        destination: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.collective(Collective::AllGather, destination, Some(source), stream)
+    }
+
+    #[pyo3(signature = (destination, source, *, stream=None))]
+    fn all_to_all(
+        &self,
+        destination: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.collective(Collective::AllToAll, destination, Some(source), stream)
+    }
+
+    #[pyo3(signature = (root, destination, source=None, *, stream=None))]
+    fn broadcast(
+        &self,
+        root: usize,
+        destination: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.collective(Collective::Broadcast(root), destination, source, stream)
+    }
+
+    #[pyo3(signature = (root, destination, source, *, stream=None))]
+    fn gather(
+        &self,
+        root: usize,
+        destination: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.collective(Collective::Gather(root), destination, Some(source), stream)
+    }
+
+    #[pyo3(signature = (root, destination, source, *, stream=None))]
+    fn scatter(
+        &self,
+        root: usize,
+        destination: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.collective(Collective::Scatter(root), destination, Some(source), stream)
+    }
+
+    #[pyo3(signature = (peer, source, *, stream=None))]
+    fn send(
+        &self,
+        peer: usize,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let rank = self.rank_of()?;
+        let (memory, kind) = memory::find(&rank, source, "the source", false)?;
+        let place = stream::place(&rank, stream, kind)?;
+        source.py().detach(|| {
+            // SAFETY: as in `calls::collective`.
+            unsafe {
+                let from = memory.operand::<u8>(&rank)?;
+                rank.enqueue(place, |queue| queue.send(peer, from))
+            }
+        })
+    }
+
+    #[pyo3(signature = (peer, destination, *, stream=None))]
+    fn recv(
+        &self,
+        peer: usize,
+        destination: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let rank = self.rank_of()?;
+        let (memory, kind) = memory::find(&rank, destination, "the destination", true)?;
+        let place = stream::place(&rank, stream, kind)?;
+        destination.py().detach(|| {
+            // SAFETY: as in `calls::collective`.
+            unsafe {
+                let to = memory.operand::<u8>(&rank)?;
+                rank.enqueue(place, |queue| queue.recv(peer, to))
+            }
+        })
+    }
+
+    #[pyo3(signature = (peer, destination, source, *, stream=None))]
+    fn put(
+        &self,
+        python: Python<'_>,
+        peer: usize,
+        destination: &Buffer,
+        source: &Buffer,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let place = (python, stream);
+        self.transfer(place, (destination, source), |queue, to, from| {
+            queue.put(peer, to, from)
+        })
+    }
+
+    #[pyo3(signature = (peer, destination, source, *, stream=None))]
+    fn get(
+        &self,
+        python: Python<'_>,
+        peer: usize,
+        destination: &Buffer,
+        source: &Buffer,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let place = (python, stream);
+        self.transfer(place, (destination, source), |queue, to, from| {
+            queue.get(peer, to, from)
+        })
+    }
+
+    #[pyo3(signature = (peer, destination, source, channel=0, *, stream=None))]
+    fn put_signal(
+        &self,
+        python: Python<'_>,
+        peer: usize,
+        destination: &Buffer,
+        source: &Buffer,
+        channel: u32,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let place = (python, stream);
+        self.transfer(place, (destination, source), |queue, to, from| {
+            queue.put_signal(peer, to, from, channel)
+        })
+    }
+
+    #[pyo3(signature = (peer, channel=0, *, stream=None))]
+    fn wait_signal(
+        &self,
+        python: Python<'_>,
+        peer: usize,
+        channel: u32,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        self.enqueue((python, stream), |queue| queue.wait_signal(peer, channel))
+    }
+
+    #[pyo3(signature = (channel=0, *, stream=None))]
+    fn barrier(
+        &self,
+        python: Python<'_>,
+        channel: u32,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let deadline = self.rank_of()?.communicator.deadline();
+        self.enqueue((python, stream), |queue| {
+            queue.barrier_within(channel, deadline)
+        })
+    }
+
+    /// Blocks until every rank has called it. Does not wait for work of the device.
+    fn host_barrier(&self, python: Python<'_>) -> Result<()> {
+        let rank = self.rank_of()?;
+        Ok(python.detach(|| rank.communicator.host_barrier())?)
+    }
+
+    /// Raises the error that ended the communicator, if one has. Does not block.
+    fn check(&self) -> Result<()> {
+        Ok(self.rank_of()?.communicator.check()?)
+    }
+
+    /// Ends all waits of all ranks.
+    fn abort(&self) -> Result<()> {
+        self.rank_of()?.communicator.abort();
+        Ok(())
+    }
+
+    /// Leaves in good order. Blocks until every rank has called it.
+    fn finalize(&self, python: Python<'_>) -> Result<()> {
+        let communicator = self.take()?;
+        let leaks = python.detach(|| communicator.finalize())?;
+        if leaks.buffers > 0 {
+            let warning = python.get_type::<PyResourceWarning>();
+            let text = format!(
+                "finalized with {} buffers that were not freed",
+                leaks.buffers
+            );
+            let text = std::ffi::CString::new(text).unwrap_or_default();
+            PyErr::warn(python, &warning, &text, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves at once, without waiting for the other ranks.
+    fn leave(&self, python: Python<'_>) -> Result<()> {
+        let communicator = self.take()?;
+        python.detach(|| drop(communicator));
+        Ok(())
+    }
+
+    /// Makes this a communicator of the ranks that are left. Collective over those.
+    fn rebuild(&self, python: Python<'_>) -> Result<()> {
+        let communicator = self.take()?;
+        let rebuilt = python.detach(|| communicator.rebuild())?;
+        let mut rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
+        *rank = Some(Rank::enter(rebuilt));
+        Ok(())
+    }
+
+    /// Raises the error of any live communicator of this process, if one has ended one.
+    #[staticmethod]
+    fn check_all() -> Result<()> {
+        for rank in rank::all() {
+            rank.communicator.check()?;
+        }
+        Ok(())
+    }
+}
+
+impl Communicator {
+    fn collective(
+        &self,
+        call: Collective,
+        destination: &Bound<'_, PyAny>,
+        source: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let arguments = Arguments {
+            destination,
+            source,
+            stream,
+        };
+        calls::collective(&*self.rank_of()?, call, &arguments)
+    }
+
+    /// Enqueues what has no operand.
+    fn enqueue(
+        &self,
+        (python, stream): (Python<'_>, Option<&Bound<'_, PyAny>>),
+        call: impl FnOnce(&Queue) -> symmem::Result<()> + Send,
+    ) -> Result<()> {
+        let rank = self.rank_of()?;
+        let place = stream::place(&rank, stream, Kind::Other(python))?;
+        // SAFETY: the program's stream, or this rank's own.
+        python.detach(|| unsafe { rank.enqueue(place, call) })
+    }
+
+    /// Enqueues a transfer between two buffers.
+    fn transfer(
+        &self,
+        (python, stream): (Python<'_>, Option<&Bound<'_, PyAny>>),
+        (destination, source): (&Buffer, &Buffer),
+        call: impl FnOnce(&Queue, Slice<'_, u8>, Slice<'_, u8>) -> symmem::Result<()> + Send,
+    ) -> Result<()> {
+        let rank = self.rank_of()?;
+        let (to, from) = (destination.memory(&rank)?, source.memory(&rank)?);
+        let place: Where = stream::place(&rank, stream, Kind::Other(python))?;
+        python.detach(|| {
+            let (to, from) = (to.slice()?, from.slice()?);
+            // SAFETY: the program's stream, or this rank's own.
+            unsafe { rank.enqueue(place, |queue| call(queue, to, from)) }
+        })
+    }
+}
+
+/// Checks that all ranks make the same call. Collective; blocks.
+///
+/// # Errors
+/// [`Failure::Mismatch`] at all ranks if they differ.
+fn agree(rank: &Rank, call: &str) -> Result<()> {
+    let calls = rank.communicator.host_all_gather(call.as_bytes())?;
+    match calls.iter().position(|other| other != call.as_bytes()) {
+        None => Ok(()),
+        Some(peer) => Err(Failure::Mismatch {
+            rank: rank.communicator.rank(),
+            peer,
+            message: format!(
+                "rank {} called {call}, and rank {peer} {}",
+                rank.communicator.rank(),
+                String::from_utf8_lossy(&calls[peer])
+            ),
+        }),
+    }
+}

@@ -1,0 +1,256 @@
+//! A rank of a communicator, and the streams that its calls were made on.
+
+use crate::failure::{Result, invalid};
+use pyo3::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use symmem::backend::abi::{RawEvent, RawStream};
+use symmem::backend::{CallResult, Device as _};
+use symmem::{Communicator, Queue, Stream};
+
+/// A rank of a communicator.
+pub struct Rank {
+    pub communicator: Communicator,
+    /// Its name for code that holds no object, such as PyTorch's operators.
+    pub number: u64,
+    streams: Mutex<Streams>,
+}
+
+/// A communicator's streams. Calls follow one another on all of them, as PyTorch's and NCCL's do, so that programs may change
+/// the current stream between two calls.
+#[derive(Default)]
+struct Streams {
+    /// The stream of calls that name none, over the host backend.
+    own: Option<u64>,
+    known: HashMap<u64, Known>,
+    /// The stream of the last call that was not captured.
+    last: Option<u64>,
+    event: Option<RawEvent>,
+}
+
+/// A stream, and the Python object that keeps it, if there is one.
+struct Known {
+    stream: Stream,
+    _keeper: Option<Py<PyAny>>,
+}
+
+/// Where a call is enqueued.
+pub enum Where {
+    /// On a stream of the program's, which this object keeps alive.
+    On(u64, Option<Py<PyAny>>),
+    /// Over the host backend, where nobody has streams: the call returns when it is done.
+    AtOnce,
+}
+
+/// Ranks by their numbers.
+static RANKS: RwLock<BTreeMap<u64, Arc<Rank>>> = RwLock::new(BTreeMap::new());
+
+impl Rank {
+    /// Enters a rank under a number of its own, which is never used again.
+    pub fn enter(communicator: Communicator) -> Arc<Self> {
+        static NEXT: Mutex<u64> = Mutex::new(0);
+        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        let rank = Arc::new(Self {
+            communicator,
+            number: *next,
+            streams: Mutex::default(),
+        });
+        *next += 1;
+        let mut ranks = RANKS.write().unwrap_or_else(PoisonError::into_inner);
+        ranks.insert(rank.number, Arc::clone(&rank));
+        rank
+    }
+
+    /// Takes the communicator out, for its end. Its streams are given up before.
+    ///
+    /// # Errors
+    /// If another thread is in a call on it; the rank stays as it was then.
+    pub fn leave(rank: Arc<Self>) -> std::result::Result<Communicator, Arc<Self>> {
+        let mut ranks = RANKS.write().unwrap_or_else(PoisonError::into_inner);
+        ranks.remove(&rank.number);
+        match Arc::try_unwrap(rank) {
+            Ok(rank) => {
+                let streams = rank.streams.into_inner();
+                let streams = streams.unwrap_or_else(PoisonError::into_inner);
+                if let Some(event) = streams.event {
+                    // SAFETY: made by `follow`, and nothing else knows it. A failure cannot be handled here.
+                    let _ = unsafe { rank.communicator.backend().event_destroy(event) };
+                }
+                Ok(rank.communicator)
+            }
+            Err(rank) => {
+                ranks.insert(rank.number, Arc::clone(&rank));
+                Err(rank)
+            }
+        }
+    }
+
+    /// Returns whether it runs on the host backend.
+    pub fn is_host(&self) -> bool {
+        // Only the host has no architecture.
+        self.communicator.device().architecture == 0
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        // Each change of it is one assignment or insertion.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enqueues a call, behind those that were enqueued before on any stream. Does not block, except for [`Where::AtOnce`]. The
+    /// thread must not hold Python's lock: another may wait for it with the streams locked.
+    ///
+    /// # Errors
+    /// The call's.
+    ///
+    /// # Safety
+    /// The stream is one of this rank's device.
+    pub unsafe fn enqueue(
+        &self,
+        place: Where,
+        call: impl FnOnce(&Queue) -> symmem::Result<()>,
+    ) -> Result<()> {
+        let mut streams = self.streams();
+        match place {
+            Where::On(raw, keeper) => {
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.follow(&mut streams, raw, keeper) }?;
+                let known = streams.known.get(&raw);
+                let known = known.ok_or_else(|| invalid("the stream is gone"))?;
+                Ok(call(&known.stream)?)
+            }
+            Where::AtOnce => {
+                let raw = match streams.own {
+                    Some(raw) => raw,
+                    None => {
+                        let stream = self.communicator.stream()?;
+                        let raw = stream.raw();
+                        streams.keep(stream, None);
+                        *streams.own.insert(raw)
+                    }
+                };
+                let known = streams.known.get(&raw);
+                let known = known.ok_or_else(|| invalid("the stream is gone"))?;
+                call(&known.stream)?;
+                Ok(known.stream.synchronize()?)
+            }
+        }
+    }
+
+    /// Makes a stream, which lives until [`Rank::forget`].
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn make_stream(&self) -> Result<u64> {
+        let stream = self.communicator.stream()?;
+        let raw = stream.raw();
+        self.streams().keep(stream, None);
+        Ok(raw)
+    }
+
+    /// Gives up a stream that [`Rank::make_stream`] made. Its work goes on.
+    pub fn forget(&self, raw: u64) {
+        let mut streams = self.streams();
+        if streams.last == Some(raw) {
+            streams.last = None;
+        }
+        let known = streams.known.remove(&raw);
+        drop(streams);
+        drop(known);
+    }
+
+    /// Does what needs a stream rather than a queue, and may block: copies from and to the host.
+    ///
+    /// # Errors
+    /// The call's.
+    ///
+    /// # Safety
+    /// As [`Rank::enqueue`].
+    pub unsafe fn with_stream<T>(
+        &self,
+        raw: u64,
+        call: impl FnOnce(&Stream) -> symmem::Result<T>,
+    ) -> Result<T> {
+        let mut streams = self.streams();
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.follow(&mut streams, raw, None) }?;
+        let known = streams.known.get(&raw);
+        let known = known.ok_or_else(|| invalid("the stream is gone"))?;
+        Ok(call(&known.stream)?)
+    }
+
+    /// Makes a stream known, and what is enqueued next on it wait for the last call. In a capture the program orders its
+    /// streams: an event of outside would invalidate it.
+    ///
+    /// # Safety
+    /// As [`Rank::enqueue`].
+    unsafe fn follow(
+        &self,
+        streams: &mut Streams,
+        raw: u64,
+        keeper: Option<Py<PyAny>>,
+    ) -> Result<()> {
+        if !streams.known.contains_key(&raw) {
+            // SAFETY: guaranteed by the caller.
+            let stream = unsafe { self.communicator.stream_from_raw(raw) };
+            streams.keep(stream, keeper);
+        }
+        if streams.last == Some(raw) {
+            return Ok(());
+        }
+        // SAFETY: the streams are known, so they live; nothing of the communicator's is destroyed here.
+        let ordered = unsafe { self.order(streams, raw) };
+        ordered.map_err(|failure| invalid(format!("ordering two streams: {}", failure.message)))
+    }
+
+    /// Makes a stream wait for the last call, if neither stream is captured.
+    ///
+    /// # Safety
+    /// Both streams live.
+    unsafe fn order(&self, streams: &mut Streams, raw: u64) -> CallResult<()> {
+        // SAFETY: guaranteed by the caller; the event is made and used here only.
+        unsafe {
+            let backend = self.communicator.backend();
+            if backend.stream_capturing(RawStream(raw))? {
+                return Ok(());
+            }
+            let Some(last) = streams.last.replace(raw).map(RawStream) else {
+                return Ok(());
+            };
+            // The driver does not tell it of the default stream while another stream captures.
+            if !backend
+                .stream_capturing(last)
+                .is_ok_and(|captures| !captures)
+            {
+                return Ok(());
+            }
+            let event = match streams.event {
+                Some(event) => event,
+                None => *streams.event.insert(backend.event_create()?),
+            };
+            backend.event_record(event, last)?;
+            backend.stream_wait_event(RawStream(raw), event)
+        }
+    }
+}
+
+impl Streams {
+    fn keep(&mut self, stream: Stream, keeper: Option<Py<PyAny>>) {
+        let known = Known {
+            stream,
+            _keeper: keeper,
+        };
+        self.known.insert(known.stream.raw(), known);
+    }
+}
+
+/// Returns the rank of this number.
+pub fn find(number: u64) -> Option<Arc<Rank>> {
+    let ranks = RANKS.read().unwrap_or_else(PoisonError::into_inner);
+    ranks.get(&number).cloned()
+}
+
+/// Returns the live ranks.
+pub fn all() -> Vec<Arc<Rank>> {
+    let ranks = RANKS.read().unwrap_or_else(PoisonError::into_inner);
+    ranks.values().cloned().collect()
+}

@@ -1,0 +1,147 @@
+//! Streams: those of the program's array library, and symmem's own.
+
+use crate::failure::{Failure, Result, invalid};
+use crate::memory::Kind;
+use crate::rank::{Rank, Where};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A stream of symmem's: work that runs in order.
+#[pyclass(frozen, module = "symmem")]
+pub struct Stream {
+    rank: Weak<Rank>,
+    raw: u64,
+}
+
+impl Stream {
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn new(rank: &Arc<Rank>) -> Result<Self> {
+        Ok(Self {
+            raw: rank.make_stream()?,
+            rank: Arc::downgrade(rank),
+        })
+    }
+
+    fn rank(&self) -> Result<Arc<Rank>> {
+        let gone = || invalid("the stream's communicator was finalized");
+        self.rank.upgrade().ok_or_else(gone)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(rank) = self.rank.upgrade() {
+            rank.forget(self.raw);
+        }
+    }
+}
+
+#[pymethods]
+impl Stream {
+    /// The stream's number in the driver's API, under the name that PyTorch's streams have.
+    #[getter]
+    fn cuda_stream(&self) -> u64 {
+        self.raw
+    }
+
+    fn __cuda_stream__(&self) -> (u32, u64) {
+        (0, self.raw)
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn synchronize(&self, python: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let rank = self.rank()?;
+        let timeout = timeout.map(seconds).transpose()?;
+        python.detach(|| {
+            // SAFETY: the stream was made by this rank, and lives.
+            unsafe {
+                rank.with_stream(self.raw, |stream| match timeout {
+                    Some(timeout) => stream.synchronize_within(timeout),
+                    None => stream.synchronize(),
+                })
+            }
+        })
+    }
+}
+
+/// Returns a duration of this many seconds.
+///
+/// # Errors
+/// If it is none.
+pub fn seconds(seconds: f64) -> Result<Duration> {
+    let duration = Duration::try_from_secs_f64(seconds);
+    duration.map_err(|_| invalid(format!("{seconds} seconds are no duration")))
+}
+
+/// Returns where a call is enqueued: on the stream that the program passes, else on the current one of the array library
+/// that the operands are of.
+///
+/// # Errors
+/// If an argument is not a stream.
+pub fn place(
+    rank: &Rank,
+    stream: Option<&Bound<'_, PyAny>>,
+    operands: Kind<'_, '_>,
+) -> Result<Where> {
+    if let Some(stream) = stream {
+        return number(stream).map(|raw| Where::On(raw, Some(stream.clone().unbind())));
+    }
+    if rank.is_host() {
+        return Ok(Where::AtOnce);
+    }
+    let ordinal = rank.communicator.device().ordinal;
+    match operands {
+        Kind::Torch(python) => Ok(Where::On(of_torch(python, ordinal)?, None)),
+        Kind::Cupy(array) => {
+            let cupy = array.py().import("cupy")?;
+            let current = cupy.getattr("cuda")?.call_method0("get_current_stream")?;
+            let raw = number(&current)?;
+            Ok(Where::On(raw, Some(current.unbind())))
+        }
+        Kind::Other(python) => {
+            let modules = python.import("sys")?.getattr("modules")?;
+            match modules.contains("torch")? {
+                true => Ok(Where::On(of_torch(python, ordinal)?, None)),
+                false => Ok(Where::On(0, None)),
+            }
+        }
+    }
+}
+
+/// Returns a stream's number in the driver's API.
+fn number(stream: &Bound<'_, PyAny>) -> Result<u64> {
+    let python = stream.py();
+    if let Ok(raw) = stream.extract::<u64>() {
+        return Ok(raw);
+    }
+    // PyTorch's and symmem's, CuPy's, and the protocol of cuda.core.
+    for name in [intern!(python, "cuda_stream"), intern!(python, "ptr")] {
+        if let Ok(raw) = stream.getattr(name) {
+            return raw.extract().map_err(Failure::from);
+        }
+    }
+    if let Ok(pair) = stream.call_method0(intern!(python, "__cuda_stream__")) {
+        return Ok(pair.extract::<(u32, u64)>()?.1);
+    }
+    Err(invalid(
+        "stream: pass a stream of PyTorch, CuPy or symmem, or its number",
+    ))
+}
+
+/// Returns PyTorch's current stream.
+fn of_torch(python: Python<'_>, ordinal: u32) -> Result<u64> {
+    static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let current = CURRENT.get_or_try_init(python, || {
+        // What Triton's launcher calls, too: `torch.cuda.current_stream` makes an object of Python's each time.
+        let native = python.import("torch._C")?;
+        let current = native.getattr("_cuda_getCurrentRawStream")?;
+        Ok::<_, PyErr>(current.unbind())
+    })?;
+    Ok(current.call1(python, (ordinal,))?.extract(python)?)
+}
