@@ -1,11 +1,12 @@
 //! Symmetric buffers.
 
+use crate::arrays;
 use crate::dlpack::{self, Device, Showing};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
-use crate::memory::{self, Kind, Memory};
+use crate::operand::Memory;
 use crate::rank::{Rank, Where};
-use crate::stream;
+use crate::stream::{self, Library};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
@@ -442,7 +443,7 @@ impl Buffer {
     ) -> Result<()> {
         let shared = self.shared()?;
         let rank = shared.rank()?;
-        let host = memory::on_the_host(array, "array", !writes)?;
+        let host = arrays::on_the_host(array, "array", !writes)?;
         let bytes = self.nbytes();
         if host.bytes != bytes || host.element != self.element {
             return Err(invalid(format!(
@@ -456,7 +457,7 @@ impl Buffer {
             return Ok(());
         }
         let python = array.py();
-        let place = stream::place(&rank, stream, Kind::Other(python))?;
+        let place = stream::place(&rank, stream, Library::Other(python), &[])?;
         let part = shared.elements.slice(self.begin..self.begin + bytes)?;
         python.detach(|| {
             let pointer = std::ptr::with_exposed_provenance_mut::<u8>(host.address as usize);
@@ -473,7 +474,7 @@ impl Buffer {
             match place {
                 // SAFETY: the program's stream, of this rank's device.
                 Where::On(raw, _) => unsafe { rank.with_stream(raw, copy) },
-                Where::AtOnce => Ok(copy(&rank.communicator.stream()?)?),
+                Where::AtOnce(_) => Ok(copy(&rank.communicator.stream()?)?),
             }
         })
     }

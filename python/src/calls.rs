@@ -2,9 +2,10 @@
 
 use crate::element;
 use crate::failure::{Result, invalid};
-use crate::memory::{self, Memory};
+use crate::memory;
+use crate::operand::Memory;
 use crate::rank::{Rank, Where};
-use crate::stream;
+use crate::stream::{self, Library};
 use pyo3::prelude::*;
 use symmem::{Element, Operand, Queue, ReduceOp, Reducible, with_element};
 
@@ -35,17 +36,20 @@ pub struct Arguments<'a, 'py> {
 /// What is wrong with the arguments, or failed.
 pub fn collective(rank: &Rank, call: Collective, arguments: &Arguments<'_, '_>) -> Result<()> {
     let python = arguments.destination.py();
-    let (destination, kind) = memory::find(rank, arguments.destination, "the destination", true)?;
+    let (destination, library) =
+        memory::find(rank, arguments.destination, "the destination", true)?;
     let found = arguments
         .source
         .map(|source| memory::find(rank, source, "the source", false));
-    let (source, kind) = match found.transpose()? {
-        Some((source, memory::Kind::Other(_))) => (Some(source), kind),
-        Some((source, kind)) => (Some(source), kind),
-        None => (None, kind),
+    let (source, library) = match found.transpose()? {
+        Some((source, Library::Other(_))) => (Some(source), library),
+        Some((source, library)) => (Some(source), library),
+        None => (None, library),
     };
     let source = source.as_ref().unwrap_or(&destination);
-    let place = stream::place(rank, arguments.stream, kind)?;
+    let operands = [Some(arguments.destination), arguments.source];
+    let operands: Vec<_> = operands.into_iter().flatten().collect();
+    let place = stream::place(rank, arguments.stream, library, &operands)?;
     python.detach(|| {
         // SAFETY: the array libraries keep memory and streams until their streams have passed the work, as they do for their
         // own kernels; for `At`, its documentation asks the program to.

@@ -4,9 +4,9 @@ use crate::buffer::{Buffer, Shared};
 use crate::calls::{self, Arguments, Collective};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
-use crate::memory::{self, Kind};
-use crate::rank::{self, Rank, Where};
-use crate::stream::{self, Stream};
+use crate::memory;
+use crate::rank::{self, Left, Rank, Where};
+use crate::stream::{self, Library, Stream};
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,7 +82,7 @@ impl Communicator {
     }
 
     /// Takes the communicator out.
-    fn take(&self) -> Result<symmem::Communicator> {
+    fn take(&self) -> Result<Left> {
         let lock = || self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = lock().take();
         let rank = taken.ok_or_else(|| invalid("the communicator was finalized"))?;
@@ -98,8 +98,9 @@ impl Drop for Communicator {
         let rank = self.rank.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(rank) = rank.take() {
             // What is in a call drops it.
-            let left = Rank::leave(rank);
-            Python::attach(|python| python.detach(|| drop(left)));
+            if let Ok(left) = Rank::leave(rank) {
+                Python::attach(|python| python.detach(|| left.end(drop)));
+            }
         }
     }
 }
@@ -299,8 +300,8 @@ impl Communicator {
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         let rank = self.rank_of()?;
-        let (memory, kind) = memory::find(&rank, source, "the source", false)?;
-        let place = stream::place(&rank, stream, kind)?;
+        let (memory, library) = memory::find(&rank, source, "the source", false)?;
+        let place = stream::place(&rank, stream, library, &[source])?;
         source.py().detach(|| {
             // SAFETY: as in `calls::collective`.
             unsafe {
@@ -318,8 +319,8 @@ impl Communicator {
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         let rank = self.rank_of()?;
-        let (memory, kind) = memory::find(&rank, destination, "the destination", true)?;
-        let place = stream::place(&rank, stream, kind)?;
+        let (memory, library) = memory::find(&rank, destination, "the destination", true)?;
+        let place = stream::place(&rank, stream, library, &[destination])?;
         destination.py().detach(|| {
             // SAFETY: as in `calls::collective`.
             unsafe {
@@ -418,8 +419,8 @@ impl Communicator {
 
     /// Leaves in good order. Blocks until every rank has called it.
     fn finalize(&self, python: Python<'_>) -> Result<()> {
-        let communicator = self.take()?;
-        let leaks = python.detach(|| communicator.finalize())?;
+        let left = self.take()?;
+        let leaks = python.detach(|| left.end(symmem::Communicator::finalize))?;
         if leaks.buffers > 0 {
             let warning = python.get_type::<PyResourceWarning>();
             let text = format!(
@@ -434,15 +435,15 @@ impl Communicator {
 
     /// Leaves at once, without waiting for the other ranks.
     fn leave(&self, python: Python<'_>) -> Result<()> {
-        let communicator = self.take()?;
-        python.detach(|| drop(communicator));
+        let left = self.take()?;
+        python.detach(|| left.end(drop));
         Ok(())
     }
 
     /// Makes this a communicator of the ranks that are left. Collective over those.
     fn rebuild(&self, python: Python<'_>) -> Result<()> {
-        let communicator = self.take()?;
-        let rebuilt = python.detach(|| communicator.rebuild())?;
+        let left = self.take()?;
+        let rebuilt = python.detach(|| left.end(symmem::Communicator::rebuild))?;
         let mut rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         *rank = Some(Rank::enter(rebuilt));
         Ok(())
@@ -481,7 +482,7 @@ impl Communicator {
         call: impl FnOnce(&Queue) -> symmem::Result<()> + Send,
     ) -> Result<()> {
         let rank = self.rank_of()?;
-        let place = stream::place(&rank, stream, Kind::Other(python))?;
+        let place = stream::place(&rank, stream, Library::Other(python), &[])?;
         // SAFETY: the program's stream, or this rank's own.
         python.detach(|| unsafe { rank.enqueue(place, call) })
     }
@@ -495,7 +496,7 @@ impl Communicator {
     ) -> Result<()> {
         let rank = self.rank_of()?;
         let (to, from) = (destination.memory(&rank)?, source.memory(&rank)?);
-        let place: Where = stream::place(&rank, stream, Kind::Other(python))?;
+        let place: Where = stream::place(&rank, stream, Library::Other(python), &[])?;
         python.detach(|| {
             let (to, from) = (to.slice()?, from.slice()?);
             // SAFETY: the program's stream, or this rank's own.

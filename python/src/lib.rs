@@ -3,6 +3,7 @@
 //! A call from Python finds its operands ([`memory`]), its stream ([`stream`]) and enqueues ([`calls`]). What Python can say
 //! better than Rust is in `symmem/*.py`.
 
+mod arrays;
 mod buffer;
 mod calls;
 mod command;
@@ -11,6 +12,7 @@ mod dlpack;
 mod element;
 mod failure;
 mod memory;
+mod operand;
 mod rank;
 mod stream;
 

@@ -1,15 +1,14 @@
-//! Operands: what a program passes as source or destination.
+//! What a program passes as source or destination.
 
+use crate::arrays;
 use crate::buffer::{Buffer, PeerBuffer};
-use crate::dlpack::{self, Device};
 use crate::element;
 use crate::failure::{Result, invalid};
+use crate::operand::Memory;
 use crate::rank::Rank;
-use pyo3::intern;
+use crate::stream::Library;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use std::sync::{Arc, Mutex, PoisonError};
-use symmem::{DeviceAddress, Element, ElementType, Operand, Slice, SymmetricBuffer};
+use symmem::ElementType;
 
 /// Memory of this rank's device at an address, with as many elements, for calls that cost as little as they can.
 ///
@@ -33,92 +32,6 @@ impl At {
     }
 }
 
-/// An operand.
-pub struct Memory {
-    place: Place,
-    pub elements: usize,
-    pub element: ElementType,
-}
-
-enum Place {
-    /// Part of a symmetric buffer, from this byte on.
-    Part(Arc<SymmetricBuffer<u8>>, usize),
-    /// Memory that no peer knows.
-    At(u64),
-}
-
-/// The array library that an operand is of.
-pub enum Kind<'a, 'py> {
-    Torch(Python<'py>),
-    Cupy(&'a Bound<'py, PyAny>),
-    Other(Python<'py>),
-}
-
-impl Memory {
-    /// Returns the memory of part of a symmetric buffer.
-    pub fn part(
-        buffer: Arc<SymmetricBuffer<u8>>,
-        begin: usize,
-        elements: usize,
-        element: ElementType,
-    ) -> Self {
-        Self {
-            place: Place::Part(buffer, begin),
-            elements,
-            element,
-        }
-    }
-
-    /// Returns it as an operand of elements of `T`: the element type, or bytes.
-    ///
-    /// # Errors
-    /// If the buffer has no such part, or the device no such memory.
-    ///
-    /// # Safety
-    /// The memory has as many elements, until the stream has passed the work.
-    pub unsafe fn operand<'a, T: Element>(&'a self, rank: &'a Rank) -> Result<Operand<'a, T>> {
-        let bytes = self.elements * element::bytes_of(self.element);
-        match &self.place {
-            Place::Part(buffer, begin) => {
-                let part = buffer.slice(*begin..*begin + bytes)?;
-                Ok(part.cast::<T>()?.into())
-            }
-            Place::At(address) => {
-                let address = DeviceAddress(*address);
-                let length = bytes / size_of::<T>();
-                // SAFETY: guaranteed by the caller.
-                let slice = unsafe { rank.communicator.device_slice::<T>(address, length) };
-                Ok(slice?.into())
-            }
-        }
-    }
-
-    /// Returns it as bytes of a symmetric buffer.
-    ///
-    /// # Errors
-    /// If it is memory at an address.
-    pub fn slice(&self) -> Result<Slice<'_, u8>> {
-        match &self.place {
-            Place::Part(buffer, begin) => {
-                let bytes = self.elements * element::bytes_of(self.element);
-                Ok(buffer.slice(*begin..*begin + bytes)?)
-            }
-            Place::At(_) => Err(invalid("transfers take symmetric buffers")),
-        }
-    }
-
-    /// Returns it as memory at an address.
-    ///
-    /// # Errors
-    /// If it is part of a symmetric buffer.
-    pub fn address(&self) -> Result<u64> {
-        match &self.place {
-            Place::At(address) => Ok(*address),
-            Place::Part(..) => Err(invalid("pass a tensor; this is a symmetric buffer already")),
-        }
-    }
-}
-
 /// Finds the memory of what a program passes as `name`.
 ///
 /// # Errors
@@ -128,271 +41,26 @@ pub fn find<'a, 'py>(
     object: &'a Bound<'py, PyAny>,
     name: &str,
     is_written: bool,
-) -> Result<(Memory, Kind<'a, 'py>)> {
+) -> Result<(Memory, Library<'a, 'py>)> {
     let python = object.py();
     if let Ok(buffer) = object.cast::<Buffer>() {
-        return Ok((buffer.get().memory(rank)?, Kind::Other(python)));
+        return Ok((buffer.get().memory(rank)?, Library::Other(python)));
     }
     if let Ok(at) = object.cast::<At>() {
         let at = at.get();
-        let memory = Memory {
-            place: Place::At(at.address),
-            elements: at.count,
-            element: at.element,
-        };
-        return Ok((memory, Kind::Other(python)));
+        let memory = Memory::at(at.address, at.count, at.element);
+        return Ok((memory, Library::Other(python)));
     }
     if object.cast::<PeerBuffer>().is_ok() {
         return Err(invalid(format!(
             "{name} is a peer's memory: collectives take this rank's; put and get transfer between ranks"
         )));
     }
-    if let Ok(pointer) = object.getattr(intern!(python, "data_ptr")) {
-        return Ok((tensor(rank, object, &pointer, name)?, Kind::Torch(python)));
-    }
-    if let Ok(interface) = object.getattr(intern!(python, "__cuda_array_interface__")) {
-        on_device(rank, name)?;
-        let memory = interface_of(object, &interface, name, is_written)?;
-        return Ok((memory, Kind::Cupy(object)));
-    }
-    if let Ok(interface) = object.getattr(intern!(python, "__array_interface__")) {
-        on_host(rank, name)?;
-        let memory = interface_of(object, &interface, name, is_written)?;
-        return Ok((memory, Kind::Other(python)));
-    }
-    if object.hasattr(intern!(python, "__dlpack__"))? {
-        return Ok((shown(rank, object, name, is_written)?, Kind::Other(python)));
+    if let Some(found) = arrays::find(rank, object, name, is_written)? {
+        return Ok(found);
     }
     let of = object.get_type().name()?;
     Err(invalid(format!(
         "{name} is a {of}; pass a symmem.Buffer, a tensor of PyTorch, CuPy, JAX or NumPy, or symmem.At"
     )))
-}
-
-fn on_device(rank: &Rank, name: &str) -> Result<()> {
-    match rank.is_host() {
-        false => Ok(()),
-        true => Err(invalid(format!(
-            "{name} is on a GPU, and the communicator on the host: it was joined with backend=\"host\", or found no GPU"
-        ))),
-    }
-}
-
-fn on_host(rank: &Rank, name: &str) -> Result<()> {
-    match rank.is_host() {
-        true => Ok(()),
-        false => {
-            let ordinal = rank.communicator.device().ordinal;
-            Err(invalid(format!(
-                "{name} is in the host's memory, and the communicator on device {ordinal}: move it there first"
-            )))
-        }
-    }
-}
-
-fn on_ordinal(rank: &Rank, name: &str, ordinal: i64) -> Result<()> {
-    on_device(rank, name)?;
-    let own = rank.communicator.device().ordinal;
-    match i64::from(own) == ordinal {
-        true => Ok(()),
-        false => Err(invalid(format!(
-            "{name} is on device {ordinal}, and the communicator on device {own}: move it there first"
-        ))),
-    }
-}
-
-fn contiguous(name: &str, is_contiguous: bool) -> Result<()> {
-    match is_contiguous {
-        true => Ok(()),
-        false => Err(invalid(format!(
-            "{name} is not contiguous: make a contiguous copy first"
-        ))),
-    }
-}
-
-fn writable(name: &str, is_read_only: bool) -> Result<()> {
-    match is_read_only {
-        false => Ok(()),
-        true => Err(invalid(format!("{name} is read-only"))),
-    }
-}
-
-/// Returns the memory of a tensor of PyTorch's.
-fn tensor(
-    rank: &Rank,
-    object: &Bound<'_, PyAny>,
-    pointer: &Bound<'_, PyAny>,
-    name: &str,
-) -> Result<Memory> {
-    let python = object.py();
-    let ordinal: i64 = object
-        .call_method0(intern!(python, "get_device"))?
-        .extract()?;
-    match ordinal {
-        // Tensors of no GPU: the host's.
-        ..0 => on_host(rank, name)?,
-        _ => on_ordinal(rank, name, ordinal)?,
-    }
-    let is_contiguous = object.call_method0(intern!(python, "is_contiguous"))?;
-    contiguous(name, is_contiguous.is_truthy()?)?;
-    let elements = object.call_method0(intern!(python, "numel"))?.extract()?;
-    let dtype = object.getattr(intern!(python, "dtype"))?;
-    Ok(Memory {
-        place: Place::At(pointer.call0()?.extract()?),
-        elements,
-        element: torch_type(&dtype)?,
-    })
-}
-
-/// Returns the element type of a type of PyTorch's, of which there is one object each.
-fn torch_type(dtype: &Bound<'_, PyAny>) -> Result<ElementType> {
-    /// The objects that were seen. They are kept, so that no other gets the address of one.
-    static KNOWN: Mutex<Vec<(Py<PyAny>, ElementType)>> = Mutex::new(Vec::new());
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seen = known()
-        .iter()
-        .find(|(seen, _)| seen.is(dtype))
-        .map(|(_, element)| *element);
-    if let Some(element) = seen {
-        return Ok(element);
-    }
-    let element = element::of_object(dtype)?;
-    known().push((dtype.clone().unbind(), element));
-    Ok(element)
-}
-
-/// Reads an array interface of NumPy's, version 3, or CUDA's, which is the same for what is read here:
-/// <https://numpy.org/doc/stable/reference/arrays.interface.html>.
-fn interface_of(
-    object: &Bound<'_, PyAny>,
-    interface: &Bound<'_, PyAny>,
-    name: &str,
-    is_written: bool,
-) -> Result<Memory> {
-    let interface = interface.cast::<PyDict>().map_err(PyErr::from)?;
-    let item = |key: &str| -> Result<Bound<'_, PyAny>> {
-        let missing = || invalid(format!("the array interface of {name} has no {key:?}"));
-        interface.get_item(key)?.ok_or_else(missing)
-    };
-    let shape: Vec<i64> = item("shape")?.extract()?;
-    let (address, is_read_only): (u64, bool) = item("data")?.extract()?;
-    let element = match object.getattr(intern!(object.py(), "dtype")) {
-        Ok(dtype) => element::of_object(&dtype)?,
-        Err(_) => of_typestr(&item("typestr")?.extract::<String>()?)?,
-    };
-    let elements = dlpack::count(&shape)?;
-    let bytes = element::bytes_of(element) as i64;
-    if let Some(strides) = interface.get_item("strides")?
-        && !strides.is_none()
-        && elements > 0
-    {
-        let strides: Vec<i64> = strides.extract()?;
-        let strides: Vec<i64> = strides.iter().map(|stride| stride / bytes).collect();
-        contiguous(name, dlpack::is_contiguous(&shape, &strides))?;
-    }
-    if is_written {
-        writable(name, is_read_only)?;
-    }
-    Ok(Memory {
-        place: Place::At(address),
-        elements,
-        element,
-    })
-}
-
-/// Returns the element type of a type's text in array interfaces, such as `<f4`.
-fn of_typestr(text: &str) -> Result<ElementType> {
-    let is_big = text.starts_with('>');
-    let of = match text.get(1..) {
-        Some("i1") => "int8",
-        Some("u1") => "uint8",
-        Some("i2") => "int16",
-        Some("u2") => "uint16",
-        Some("i4") => "int32",
-        Some("u4") => "uint32",
-        Some("i8") => "int64",
-        Some("u8") => "uint64",
-        Some("f2") => "float16",
-        Some("f4") => "float32",
-        Some("f8") => "float64",
-        _ => text,
-    };
-    let found = element::of_name(of).filter(|_| !is_big);
-    found.ok_or_else(|| element::unknown(text))
-}
-
-/// Returns the memory of a tensor that an object shows by DLPack.
-fn shown(rank: &Rank, object: &Bound<'_, PyAny>, name: &str, is_written: bool) -> Result<Memory> {
-    let shown = dlpack::show(object)?;
-    match shown.device.kind {
-        Device::CPU | Device::CUDA_HOST | Device::ROCM_HOST => on_host(rank, name)?,
-        Device::CUDA | Device::ROCM | Device::CUDA_MANAGED => {
-            on_ordinal(rank, name, i64::from(shown.device.ordinal))?;
-        }
-        kind => {
-            let message = format!(
-                "{name} is on a device of DLPack's kind {kind}, which is no GPU of symmem's"
-            );
-            return Err(invalid(message));
-        }
-    }
-    read(&shown, name, is_written)
-}
-
-/// Returns the memory of a tensor of DLPack's.
-fn read(shown: &dlpack::Shown, name: &str, is_written: bool) -> Result<Memory> {
-    contiguous(name, shown.is_contiguous)?;
-    if is_written {
-        writable(name, shown.is_read_only)?;
-    }
-    let element = element::of_dlpack(shown.element).ok_or_else(|| {
-        let (code, bits) = (shown.element.code, shown.element.bits);
-        element::unknown(&format!("of DLPack's code {code} with {bits} bits"))
-    })?;
-    Ok(Memory {
-        place: Place::At(shown.address),
-        elements: shown.elements,
-        element,
-    })
-}
-
-/// An array in the host's memory.
-pub struct HostArray {
-    pub address: u64,
-    pub bytes: usize,
-    pub element: ElementType,
-}
-
-/// Finds an array in the host's memory.
-///
-/// # Errors
-/// For anything but a contiguous array there, of a type that symmem has.
-pub fn on_the_host(object: &Bound<'_, PyAny>, name: &str, is_written: bool) -> Result<HostArray> {
-    let python = object.py();
-    let (address, elements, element) = match object.getattr(intern!(python, "__array_interface__"))
-    {
-        Ok(interface) => {
-            let memory = interface_of(object, &interface, name, is_written)?;
-            (memory.address()?, memory.elements, memory.element)
-        }
-        Err(_) if object.hasattr(intern!(python, "__dlpack__"))? => {
-            let shown = dlpack::show(object)?;
-            if !matches!(
-                shown.device.kind,
-                Device::CPU | Device::CUDA_HOST | Device::ROCM_HOST
-            ) {
-                return Err(invalid(format!("{name} is not in the host's memory")));
-            }
-            let memory = read(&shown, name, is_written)?;
-            (shown.address, memory.elements, memory.element)
-        }
-        Err(_) => {
-            return Err(invalid(format!("{name} is no array in the host's memory")));
-        }
-    };
-    Ok(HostArray {
-        address,
-        bytes: elements * element::bytes_of(element),
-        element,
-    })
 }

@@ -4,6 +4,7 @@ use crate::failure::{Result, invalid};
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::backend::{CallResult, Device as _};
 use symmem::{Communicator, Queue, Stream};
@@ -26,20 +27,54 @@ struct Streams {
     /// The stream of the last call that was not captured.
     last: Option<u64>,
     event: Option<RawEvent>,
+    /// Operands of streams that are gone, whose work may not be done.
+    left: Vec<Py<PyAny>>,
 }
 
-/// A stream, and the Python object that keeps it, if there is one.
+/// A stream, and what it needs.
 struct Known {
     stream: Stream,
+    /// The Python object that keeps it, if there is one.
     _keeper: Option<Py<PyAny>>,
+    /// What its work on the host may still use.
+    operands: Vec<Py<PyAny>>,
+}
+
+/// How many operands a stream keeps before it is asked whether its work is done.
+const MANY_OPERANDS: usize = 64;
+
+/// A communicator that was taken out, with what its work may use until it has ended.
+pub struct Left {
+    pub communicator: Communicator,
+    _kept: Vec<Py<PyAny>>,
+}
+
+impl Left {
+    /// Ends the communicator by `end`, which waits for its work, or drops it.
+    pub fn end<T>(self, end: impl FnOnce(Communicator) -> T) -> T {
+        let Self {
+            communicator,
+            _kept,
+        } = self;
+        end(communicator)
+    }
 }
 
 /// Where a call is enqueued.
 pub enum Where {
-    /// On a stream of the program's, which this object keeps alive.
-    On(u64, Option<Py<PyAny>>),
-    /// Over the host backend, where nobody has streams: the call returns when it is done.
-    AtOnce,
+    /// On a stream of the program's.
+    On(u64, Keeps),
+    /// Over the host backend, where nobody has streams: the call returns when it is done. The operands are kept if it fails.
+    AtOnce(Vec<Py<PyAny>>),
+}
+
+/// What a call keeps.
+#[derive(Default)]
+pub struct Keeps {
+    /// The stream's object.
+    pub stream: Option<Py<PyAny>>,
+    /// Arrays of the host's, whose library does not know of the stream. Those of GPUs' are freed in the order of streams.
+    pub operands: Vec<Py<PyAny>>,
 }
 
 /// Ranks by their numbers.
@@ -65,18 +100,25 @@ impl Rank {
     ///
     /// # Errors
     /// If another thread is in a call on it; the rank stays as it was then.
-    pub fn leave(rank: Arc<Self>) -> std::result::Result<Communicator, Arc<Self>> {
+    pub fn leave(rank: Arc<Self>) -> std::result::Result<Left, Arc<Self>> {
         let mut ranks = RANKS.write().unwrap_or_else(PoisonError::into_inner);
         ranks.remove(&rank.number);
         match Arc::try_unwrap(rank) {
             Ok(rank) => {
                 let streams = rank.streams.into_inner();
-                let streams = streams.unwrap_or_else(PoisonError::into_inner);
+                let mut streams = streams.unwrap_or_else(PoisonError::into_inner);
                 if let Some(event) = streams.event {
                     // SAFETY: made by `follow`, and nothing else knows it. A failure cannot be handled here.
                     let _ = unsafe { rank.communicator.backend().event_destroy(event) };
                 }
-                Ok(rank.communicator)
+                let mut kept = std::mem::take(&mut streams.left);
+                for known in streams.known.values_mut() {
+                    kept.append(&mut known.operands);
+                }
+                Ok(Left {
+                    communicator: rank.communicator,
+                    _kept: kept,
+                })
             }
             Err(rank) => {
                 ranks.insert(rank.number, Arc::clone(&rank));
@@ -111,14 +153,18 @@ impl Rank {
     ) -> Result<()> {
         let mut streams = self.streams();
         match place {
-            Where::On(raw, keeper) => {
+            Where::On(raw, keeps) => {
                 // SAFETY: guaranteed by the caller.
-                unsafe { self.follow(&mut streams, raw, keeper) }?;
-                let known = streams.known.get(&raw);
+                unsafe { self.follow(&mut streams, raw, keeps.stream) }?;
+                let known = streams.known.get_mut(&raw);
                 let known = known.ok_or_else(|| invalid("the stream is gone"))?;
+                if known.operands.len() >= MANY_OPERANDS && known.stream.is_idle()? {
+                    known.operands.clear();
+                }
+                known.operands.extend(keeps.operands);
                 Ok(call(&known.stream)?)
             }
-            Where::AtOnce => {
+            Where::AtOnce(operands) => {
                 let raw = match streams.own {
                     Some(raw) => raw,
                     None => {
@@ -130,8 +176,12 @@ impl Rank {
                 };
                 let known = streams.known.get(&raw);
                 let known = known.ok_or_else(|| invalid("the stream is gone"))?;
-                call(&known.stream)?;
-                Ok(known.stream.synchronize()?)
+                let done = call(&known.stream).and_then(|()| known.stream.synchronize());
+                if done.is_err() {
+                    // A thread of the backend may not have noticed yet.
+                    streams.left.extend(operands);
+                }
+                Ok(done?)
             }
         }
     }
@@ -154,8 +204,33 @@ impl Rank {
             streams.last = None;
         }
         let known = streams.known.remove(&raw);
-        drop(streams);
-        drop(known);
+        if let Some(known) = known
+            && !known.stream.is_idle().unwrap_or(false)
+        {
+            streams.left.extend(known.operands);
+        }
+    }
+
+    /// Blocks until a stream's work is done, for at most `timeout` or the communicator's deadline.
+    ///
+    /// # Errors
+    /// The library's.
+    ///
+    /// # Safety
+    /// As [`Rank::enqueue`].
+    pub unsafe fn synchronize(&self, raw: u64, timeout: Option<Duration>) -> Result<()> {
+        let wait = |stream: &Stream| match timeout {
+            Some(timeout) => stream.synchronize_within(timeout),
+            None => stream.synchronize(),
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.with_stream(raw, wait) }?;
+        if let Some(known) = self.streams().known.get_mut(&raw)
+            && known.stream.is_idle()?
+        {
+            known.operands.clear();
+        }
+        Ok(())
     }
 
     /// Does what needs a stream rather than a queue, and may block: copies from and to the host.
@@ -238,6 +313,7 @@ impl Streams {
         let known = Known {
             stream,
             _keeper: keeper,
+            operands: Vec::new(),
         };
         self.known.insert(known.stream.raw(), known);
     }

@@ -1,13 +1,19 @@
 //! Streams: those of the program's array library, and symmem's own.
 
 use crate::failure::{Failure, Result, invalid};
-use crate::memory::Kind;
-use crate::rank::{Rank, Where};
+use crate::rank::{Keeps, Rank, Where};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// The array library that a call's operands are of.
+pub enum Library<'a, 'py> {
+    Torch(Python<'py>),
+    Cupy(&'a Bound<'py, PyAny>),
+    Other(Python<'py>),
+}
 
 /// A stream of symmem's: work that runs in order.
 #[pyclass(frozen, module = "symmem")]
@@ -58,15 +64,8 @@ impl Stream {
     fn synchronize(&self, python: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let rank = self.rank()?;
         let timeout = timeout.map(seconds).transpose()?;
-        python.detach(|| {
-            // SAFETY: the stream was made by this rank, and lives.
-            unsafe {
-                rank.with_stream(self.raw, |stream| match timeout {
-                    Some(timeout) => stream.synchronize_within(timeout),
-                    None => stream.synchronize(),
-                })
-            }
-        })
+        // SAFETY: the stream was made by this rank, and lives.
+        python.detach(|| unsafe { rank.synchronize(self.raw, timeout) })
     }
 }
 
@@ -79,36 +78,50 @@ pub fn seconds(seconds: f64) -> Result<Duration> {
     duration.map_err(|_| invalid(format!("{seconds} seconds are no duration")))
 }
 
-/// Returns where a call is enqueued: on the stream that the program passes, else on the current one of the array library
-/// that the operands are of.
+/// Returns where a call on these operands is enqueued: on the stream that the program passes, else on the current one of the
+/// array library that the operands are of.
 ///
 /// # Errors
 /// If an argument is not a stream.
 pub fn place(
     rank: &Rank,
     stream: Option<&Bound<'_, PyAny>>,
-    operands: Kind<'_, '_>,
+    library: Library<'_, '_>,
+    operands: &[&Bound<'_, PyAny>],
 ) -> Result<Where> {
+    let operands = match rank.is_host() {
+        true => operands.iter().map(|one| (*one).clone().unbind()).collect(),
+        false => Vec::new(),
+    };
     if let Some(stream) = stream {
-        return number(stream).map(|raw| Where::On(raw, Some(stream.clone().unbind())));
+        let keeps = Keeps {
+            stream: Some(stream.clone().unbind()),
+            operands,
+        };
+        return Ok(Where::On(number(stream)?, keeps));
     }
     if rank.is_host() {
-        return Ok(Where::AtOnce);
+        return Ok(Where::AtOnce(operands));
     }
     let ordinal = rank.communicator.device().ordinal;
-    match operands {
-        Kind::Torch(python) => Ok(Where::On(of_torch(python, ordinal)?, None)),
-        Kind::Cupy(array) => {
-            let cupy = array.py().import("cupy")?;
-            let current = cupy.getattr("cuda")?.call_method0("get_current_stream")?;
+    let on = |raw| Where::On(raw, Keeps::default());
+    match library {
+        Library::Torch(python) => of_torch(python, ordinal).map(on),
+        Library::Cupy(array) => {
+            let cuda = array.py().import("cupy")?.getattr("cuda")?;
+            let current = cuda.call_method0("get_current_stream")?;
             let raw = number(&current)?;
-            Ok(Where::On(raw, Some(current.unbind())))
+            let keeps = Keeps {
+                stream: Some(current.unbind()),
+                operands: Vec::new(),
+            };
+            Ok(Where::On(raw, keeps))
         }
-        Kind::Other(python) => {
+        Library::Other(python) => {
             let modules = python.import("sys")?.getattr("modules")?;
             match modules.contains("torch")? {
-                true => Ok(Where::On(of_torch(python, ordinal)?, None)),
-                false => Ok(Where::On(0, None)),
+                true => of_torch(python, ordinal).map(on),
+                false => Ok(on(0)),
             }
         }
     }

@@ -1,0 +1,95 @@
+//! Operands: the memory that a call reads or writes.
+
+use crate::element;
+use crate::failure::{Result, invalid};
+use crate::rank::Rank;
+use std::sync::Arc;
+use symmem::{DeviceAddress, Element, ElementType, Operand, Slice, SymmetricBuffer};
+
+/// An operand.
+pub struct Memory {
+    place: Place,
+    pub elements: usize,
+    pub element: ElementType,
+}
+
+enum Place {
+    /// Part of a symmetric buffer, from this byte on.
+    Part(Arc<SymmetricBuffer<u8>>, usize),
+    /// Memory that no peer knows.
+    At(u64),
+}
+
+impl Memory {
+    /// Returns the memory of part of a symmetric buffer.
+    pub fn part(
+        buffer: Arc<SymmetricBuffer<u8>>,
+        begin: usize,
+        elements: usize,
+        element: ElementType,
+    ) -> Self {
+        Self {
+            place: Place::Part(buffer, begin),
+            elements,
+            element,
+        }
+    }
+
+    /// Returns the memory at an address.
+    pub fn at(address: u64, elements: usize, element: ElementType) -> Self {
+        Self {
+            place: Place::At(address),
+            elements,
+            element,
+        }
+    }
+
+    /// Returns it as an operand of elements of `T`: the element type, or bytes.
+    ///
+    /// # Errors
+    /// If the buffer has no such part, or the device no such memory.
+    ///
+    /// # Safety
+    /// The memory has as many elements, until the stream has passed the work.
+    pub unsafe fn operand<'a, T: Element>(&'a self, rank: &'a Rank) -> Result<Operand<'a, T>> {
+        let bytes = self.elements * element::bytes_of(self.element);
+        match &self.place {
+            Place::Part(buffer, begin) => {
+                let part = buffer.slice(*begin..*begin + bytes)?;
+                Ok(part.cast::<T>()?.into())
+            }
+            Place::At(address) => {
+                let address = DeviceAddress(*address);
+                let length = bytes / size_of::<T>();
+                // SAFETY: guaranteed by the caller.
+                let slice = unsafe { rank.communicator.device_slice::<T>(address, length) };
+                Ok(slice?.into())
+            }
+        }
+    }
+
+    /// Returns it as bytes of a symmetric buffer.
+    ///
+    /// # Errors
+    /// If it is memory at an address.
+    pub fn slice(&self) -> Result<Slice<'_, u8>> {
+        match &self.place {
+            Place::Part(buffer, begin) => {
+                let bytes = self.elements * element::bytes_of(self.element);
+                Ok(buffer.slice(*begin..*begin + bytes)?)
+            }
+            Place::At(_) => Err(invalid("transfers take symmetric buffers")),
+        }
+    }
+
+    /// Returns it as memory at an address.
+    ///
+    /// # Errors
+    /// If it is part of a symmetric buffer.
+    pub fn address(&self) -> Result<u64> {
+        match &self.place {
+            Place::At(address) => Ok(*address),
+            Place::Part(..) => Err(invalid("pass a tensor; this is a symmetric buffer already")),
+        }
+    }
+}
