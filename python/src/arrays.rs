@@ -57,7 +57,11 @@ fn on_device(rank: &Rank, name: &str) -> Result<()> {
     }
 }
 
-fn on_host(rank: &Rank, name: &str) -> Result<()> {
+/// Checks that the communicator takes memory of the host.
+///
+/// # Errors
+/// If it is on a GPU.
+pub fn on_host(rank: &Rank, name: &str) -> Result<()> {
     match rank.is_host() {
         true => Ok(()),
         false => {
@@ -69,7 +73,11 @@ fn on_host(rank: &Rank, name: &str) -> Result<()> {
     }
 }
 
-fn on_ordinal(rank: &Rank, name: &str, ordinal: i64) -> Result<()> {
+/// Checks that the communicator takes memory of this GPU.
+///
+/// # Errors
+/// If it is on another one, or on the host.
+pub fn on_ordinal(rank: &Rank, name: &str, ordinal: i64) -> Result<()> {
     on_device(rank, name)?;
     let own = rank.communicator.device().ordinal;
     match i64::from(own) == ordinal {

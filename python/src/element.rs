@@ -95,21 +95,45 @@ pub fn unknown(name: &str) -> Failure {
     ))
 }
 
+/// Reductions, each by its place here for operators, and by its names.
+const REDUCTIONS: [(ReduceOp, &[&str]); 5] = [
+    (ReduceOp::Sum, &["sum"]),
+    (ReduceOp::Average, &["average", "avg", "mean"]),
+    (ReduceOp::Minimum, &["minimum", "min"]),
+    (ReduceOp::Maximum, &["maximum", "max"]),
+    (ReduceOp::Product, &["product", "prod"]),
+];
+
+/// Returns the numbers of reductions by all their names.
+pub fn reductions() -> Vec<(&'static str, usize)> {
+    let all = REDUCTIONS.iter().enumerate();
+    all.flat_map(|(number, (_, names))| names.iter().map(move |name| (*name, number)))
+        .collect()
+}
+
 /// Returns the reduction of a name.
 ///
 /// # Errors
 /// If there is none.
 pub fn reduction(name: &str) -> Result<ReduceOp> {
-    Ok(match name {
-        "sum" => ReduceOp::Sum,
-        "avg" | "average" | "mean" => ReduceOp::Average,
-        "min" | "minimum" => ReduceOp::Minimum,
-        "max" | "maximum" => ReduceOp::Maximum,
-        "prod" | "product" => ReduceOp::Product,
-        _ => {
-            return Err(invalid(format!(
-                "there is no reduction {name:?}; use sum, average, minimum, maximum or product"
-            )));
-        }
+    let found = REDUCTIONS.iter().find(|(_, names)| names.contains(&name));
+    found.map(|(operator, _)| *operator).ok_or_else(|| {
+        let names: Vec<&str> = REDUCTIONS.iter().map(|(_, names)| names[0]).collect();
+        invalid(format!(
+            "there is no reduction {name:?}; use one of {}",
+            names.join(", ")
+        ))
     })
+}
+
+/// Returns the reduction of a number.
+///
+/// # Errors
+/// If there is none.
+pub fn reduction_of(number: i64) -> Result<ReduceOp> {
+    let found = usize::try_from(number)
+        .ok()
+        .and_then(|number| REDUCTIONS.get(number));
+    let found = found.map(|(operator, _)| *operator);
+    found.ok_or_else(|| invalid(format!("there is no reduction {number}")))
 }

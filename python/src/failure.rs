@@ -19,6 +19,17 @@ pub enum Failure {
     Python(PyErr),
 }
 
+impl Failure {
+    /// Returns the message.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Library(error) => message(error),
+            Self::Argument(message) | Self::Mismatch { message, .. } => message.clone(),
+            Self::Python(error) => error.to_string(),
+        }
+    }
+}
+
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Failure>;
 

@@ -15,6 +15,7 @@ mod memory;
 mod operand;
 mod rank;
 mod stream;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -27,5 +28,8 @@ fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::At>()?;
     module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(communicator::join, module)?)?;
+    module.add("reductions", element::reductions())?;
+    module.add_function(wrap_pyfunction!(torch::register_operators, module)?)?;
+    module.add_function(wrap_pyfunction!(torch::take_exception, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)
 }

@@ -34,6 +34,15 @@ def test_the_command_starts_ranks_of_itself() -> None:
     assert " 0 failed" in output(sys.executable, "-m", "symmem", *words)
 
 
+def test_the_script_works_in_a_folder_with_the_packages_name(tmp_path: Path) -> None:
+    (tmp_path / "symmem").mkdir()
+    (tmp_path / "symmem" / "__init__.py").write_text("raise ImportError('not this one')")
+    script = Path(sysconfig.get_path("scripts")) / "symmem"
+    command = [str(script), "run", "-n", "2", "--", "true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_world_of_one_needs_no_launcher() -> None:
     communicator = symmem.init(backend="host")
     x = np.ones(4, "float32")

@@ -1,0 +1,167 @@
+"""symmem's collectives as operators of PyTorch.
+
+>>> import torch, symmem, symmem.torch
+>>> communicator = symmem.init()
+>>> group = symmem.torch.Group(communicator)
+>>> y = group.all_reduce(torch.ones(1024, dtype=torch.bfloat16, device="cuda"))
+
+They take any contiguous tensor and run on the current stream, also inside ``torch.compile`` and CUDA graphs. They have no
+gradient. The operators are ``torch.ops.symmem.*``; a call goes from PyTorch's dispatcher to the library without Python.
+"""
+
+import os
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from ._symmem import Communicator, reductions, register_operators, take_exception
+
+__all__ = ["Group"]
+
+
+def _file(name: str) -> str | None:
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", name)
+    return path if os.path.exists(path) else None
+
+
+register_operators(
+    _file("libtorch_cpu.so") or "libtorch_cpu.so",
+    _file("libtorch_hip.so" if torch.version.hip else "libtorch_cuda.so"),
+)
+
+_NUMBERS = dict(reductions)
+
+
+# What the compiler needs to know: the shapes of results. It sees symbolic sizes, so nothing is checked here.
+
+
+@torch.library.register_fake("symmem::all_reduce")
+def _(input: Tensor, op: int, communicator: int) -> Tensor:
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+@torch.library.register_fake("symmem::all_gather")
+def _(input: Tensor, world: int, communicator: int) -> Tensor:
+    if input.dim() == 0:
+        return input.new_empty((world,))
+    return input.new_empty((input.shape[0] * world, *input.shape[1:]))
+
+
+@torch.library.register_fake("symmem::reduce_scatter")
+def _(input: Tensor, op: int, world: int, communicator: int) -> Tensor:
+    return input.new_empty((input.shape[0] // world, *input.shape[1:]))
+
+
+@torch.library.register_fake("symmem::all_to_all_single")
+def _(input: Tensor, world: int, communicator: int) -> Tensor:
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+for _name in ("all_reduce_", "all_gather_out", "reduce_scatter_out", "all_to_all_single_out"):
+    torch.library.register_fake(f"symmem::{_name}")(_nothing)
+
+# One overload each: that saves the search for it in every call.
+_all_reduce = torch.ops.symmem.all_reduce.default
+_all_reduce_ = torch.ops.symmem.all_reduce_.default
+_all_gather = torch.ops.symmem.all_gather.default
+_reduce_scatter = torch.ops.symmem.reduce_scatter.default
+_all_to_all_single = torch.ops.symmem.all_to_all_single.default
+_all_gather_out = torch.ops.symmem.all_gather_out.default
+_reduce_scatter_out = torch.ops.symmem.reduce_scatter_out.default
+_all_to_all_single_out = torch.ops.symmem.all_to_all_single_out.default
+
+
+def _number(op: str) -> int:
+    number = _NUMBERS.get(op)
+    if number is None:
+        # Not an operator's number, which it refuses with the names that there are.
+        raise ValueError(f"there is no reduction {op!r}; use one of {', '.join(_NUMBERS)}")
+    return number
+
+
+def _raise(error: RuntimeError) -> NoReturn:
+    """Raise symmem's exception for what an operator raised on this thread, if it has one."""
+    exception = take_exception()
+    if exception is None:
+        raise error
+    raise exception from None
+
+
+class Group:
+    """The operators on a communicator.
+
+    ``world`` is the number of ranks. All ranks make the same calls in the same order. Outside of ``torch.compile`` failures are
+    the exceptions of :mod:`symmem.errors`; compiled code raises RuntimeError with the same message.
+    """
+
+    def __init__(self, communicator: Communicator) -> None:
+        # The compiler takes numbers for constants, and knows nothing of a communicator.
+        self.communicator = communicator
+        self.number = communicator.number
+        self.rank = communicator.rank
+        self.world = communicator.world_size
+
+    def all_reduce(self, input: Tensor, op: str = "sum") -> Tensor:
+        """Return the reduction of the inputs of all ranks: sum, average, minimum, maximum or product."""
+        try:
+            return _all_reduce(input, _number(op), self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def all_reduce_(self, tensor: Tensor, op: str = "sum") -> Tensor:
+        """Reduce the tensors of all ranks in place, and return the tensor."""
+        try:
+            _all_reduce_(tensor, _number(op), self.number)
+        except RuntimeError as error:
+            _raise(error)
+        return tensor
+
+    def all_gather(self, input: Tensor) -> Tensor:
+        """Return the inputs of all ranks, in rank order along the first dimension."""
+        try:
+            return _all_gather(input, self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def reduce_scatter(self, input: Tensor, op: str = "sum") -> Tensor:
+        """Return this rank's part of the reduction of the inputs of all ranks, along the first dimension."""
+        try:
+            return _reduce_scatter(input, _number(op), self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def all_to_all(self, input: Tensor) -> Tensor:
+        """Return part r of the inputs of all ranks, in rank order along the first dimension; r is this rank."""
+        try:
+            return _all_to_all_single(input, self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def all_gather_into(self, output: Tensor, input: Tensor) -> Tensor:
+        """:meth:`all_gather` into a tensor, which is returned."""
+        try:
+            _all_gather_out(input, output, self.number)
+        except RuntimeError as error:
+            _raise(error)
+        return output
+
+    def reduce_scatter_into(self, output: Tensor, input: Tensor, op: str = "sum") -> Tensor:
+        """:meth:`reduce_scatter` into a tensor, which is returned."""
+        try:
+            _reduce_scatter_out(input, output, _number(op), self.number)
+        except RuntimeError as error:
+            _raise(error)
+        return output
+
+    def all_to_all_into(self, output: Tensor, input: Tensor) -> Tensor:
+        """:meth:`all_to_all` into a tensor, which is returned."""
+        try:
+            _all_to_all_single_out(input, output, self.number)
+        except RuntimeError as error:
+            _raise(error)
+        return output

@@ -1,0 +1,168 @@
+"""What a rank does with tensors of PyTorch, by name: python torch_programs.py NAME. On this rank's GPU, or on the host."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import symmem
+import symmem.torch
+
+PROGRAMS: dict[str, Callable[[symmem.torch.Group], None]] = {}
+TYPES = [
+    torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+]  # fmt: skip
+
+
+def program(body: Callable[[symmem.torch.Group], None]) -> Callable[[symmem.torch.Group], None]:
+    PROGRAMS[body.__name__] = body
+    return body
+
+
+def on_gpu() -> bool:
+    return torch.get_default_device().type == "cuda"
+
+
+@program
+def operators_give_what_all_ranks_have(g: symmem.torch.Group) -> None:
+    rank, world = g.rank, g.world
+    for dtype in TYPES:
+        x = torch.full((6, 4), rank + 1, dtype=dtype)
+        total = world * (world + 1) // 2
+        assert (g.all_reduce(x) == total).all() and (x == rank + 1).all()
+        assert g.all_reduce_(x) is x and (x == total).all()
+        assert (g.all_reduce(torch.full((3,), rank, dtype=dtype), "max") == world - 1).all()
+        mine = torch.full((2, 3), rank, dtype=dtype)
+        rows = torch.arange(world).repeat_interleave(2)[:, None].to(dtype)
+        assert (g.all_gather(mine) == rows).all() and g.all_gather(mine).shape == (2 * world, 3)
+        parts = rows.expand(-1, 3).contiguous()
+        assert (g.reduce_scatter(parts) == rank * world).all()
+        assert (g.all_to_all(torch.full((2 * world, 3), rank, dtype=dtype)) == rows).all()
+        out = torch.empty(2 * world, 3, dtype=dtype)
+        assert (g.all_gather_into(out, mine) == rows).all()
+        assert (g.reduce_scatter_into(mine, parts) == rank * world).all()
+        assert (g.all_to_all_into(out, torch.full((2 * world, 3), rank, dtype=dtype)) == rows).all()
+    assert (g.all_gather(torch.tensor(rank)) == torch.arange(world)).all()
+    assert g.all_reduce(torch.empty(0, 5)).shape == (0, 5)
+
+
+@program
+def the_communicator_takes_tensors(g: symmem.torch.Group) -> None:
+    c = g.communicator
+    x = torch.full((1000,), float(g.rank + 1), dtype=torch.bfloat16)
+    c.all_reduce(x)
+    assert (x == g.world * (g.world + 1) / 2).all()
+    buffer = c.allocate((16, 8), torch.bfloat16)
+    tensor = torch.from_dlpack(buffer)
+    assert tensor.dtype == torch.bfloat16 and tensor.shape == (16, 8) and tensor.device.type == x.device.type
+    tensor.fill_(g.rank)
+    c.barrier()
+    theirs = torch.from_dlpack(buffer.get_buffer((g.rank + 1) % g.world))
+    assert (theirs == (g.rank + 1) % g.world).all()
+    c.barrier()
+    at = symmem.At(tensor.data_ptr(), tensor.numel(), tensor.dtype)
+    c.all_reduce(at)
+    assert (tensor == g.world * (g.world - 1) / 2).all()
+    del tensor, theirs
+    buffer.free()
+
+
+@program
+def wrong_tensors_raise_before_anything_is_enqueued(g: symmem.torch.Group) -> None:
+    x = torch.zeros(8, 8)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: g.all_reduce(x.t()), "contiguous"),
+        (lambda: g.all_reduce_(x[:, 0]), "contiguous"),
+        (lambda: g.all_reduce(x.to(torch.complex64)), "element type"),
+        (lambda: g.all_reduce(x.to(torch.bool)), "element type"),
+        (lambda: g.all_gather_into(torch.zeros(8 * g.world, 8, dtype=torch.float64), x), ""),
+        (lambda: g.all_gather_into(torch.zeros(8 * g.world + 1, 8), x), ""),
+        (lambda: g.all_to_all_into(torch.zeros(9), torch.zeros(8)), "8"),
+        (lambda: g.communicator.all_reduce(x.t()), "contiguous"),
+        (lambda: g.communicator.all_reduce(x[:, 0]), "contiguous"),
+        (lambda: g.communicator.all_reduce(x.to(torch.complex64)), "element type"),
+    ]
+    if g.world > 1:
+        wrong += [
+            (lambda: g.reduce_scatter(torch.zeros(g.world + 1)), "split"),
+            (lambda: g.all_to_all(torch.zeros(g.world + 1)), "split"),
+        ]
+    if on_gpu():
+        wrong += [
+            (lambda: g.all_reduce(torch.zeros(8, device="cpu")), "host's memory"),
+            (lambda: g.communicator.all_reduce(torch.zeros(8, device="cpu")), "host's memory"),
+        ]
+        others = [i for i in range(torch.cuda.device_count()) if i != g.communicator.device]
+        for other in others[:1]:
+            there = torch.zeros(8, device=f"cuda:{other}")
+            wrong.append((lambda: g.all_reduce(there), "is on device"))
+            wrong.append((lambda: g.communicator.all_reduce(there), "is on device"))
+    for call, message in wrong:
+        with pytest.raises(symmem.InvalidArgument, match=message or None):
+            call()
+    with pytest.raises(ValueError, match="reduction"):
+        g.all_reduce(x, "xor")
+    assert (g.all_reduce(torch.ones(8)) == g.world).all()
+
+
+@program
+def compiled_code_has_no_graph_break(g: symmem.torch.Group) -> None:
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = g.all_reduce(x @ w)
+        y = g.all_gather(torch.relu(y))
+        y = g.reduce_scatter(y * 2)
+        y = g.all_to_all(y)
+        z = y + 1
+        g.all_reduce_(z, "average")
+        return z.sin()
+
+    torch.manual_seed(0)
+    x, w = torch.randn(4 * g.world, 16), torch.randn(16, 16)
+    expected = layer(x, w)
+    backends = ["aot_eager", "inductor"] if on_gpu() else ["aot_eager"]
+    for backend in backends:
+        compiled = torch.compile(layer, fullgraph=True, backend=backend)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x, w), expected)
+
+
+@program
+def memory_does_not_grow(g: symmem.torch.Group) -> None:
+    x = torch.zeros(1024)
+    wrong = torch.zeros(8, 8).t()
+    before = 0
+    for turn in range(3000):
+        g.all_reduce_(x)
+        g.all_reduce(x)
+        with pytest.raises(symmem.InvalidArgument):
+            g.all_reduce(wrong)
+        if turn == 1000:
+            before = resident()
+    assert resident() - before < 4 << 20
+    assert not on_gpu() or torch.cuda.memory_allocated() < 1 << 20
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+@program
+def a_finalized_communicator_is_refused(g: symmem.torch.Group) -> None:
+    g.communicator.finalize()
+    with pytest.raises(symmem.InvalidArgument, match="finalized"):
+        g.all_reduce(torch.zeros(8))
+
+
+def main(name: str) -> None:
+    communicator = symmem.init()
+    if communicator.backend != "host":
+        torch.cuda.set_device(communicator.device)
+        torch.set_default_device(f"cuda:{communicator.device}")
+    PROGRAMS[name](symmem.torch.Group(communicator))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
