@@ -83,6 +83,7 @@ pub use bootstrap::{BootstrapError, LaunchEnvironment};
 pub use buffer::device_slice::DeviceSlice;
 pub use buffer::local::LocalMemory;
 pub use buffer::operand::Operand;
+pub use buffer::segments::Segments;
 pub use buffer::slice::Slice;
 pub use buffer::symmetric::SymmetricBuffer;
 pub use buffer::views::{MulticastView, RawView};

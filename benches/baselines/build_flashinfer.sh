@@ -61,8 +61,14 @@ case $nvcc in
 esac
 
 mkdir -p "$out"
-"$nvcc" -std=c++17 -O3 --expt-relaxed-constexpr -gencode "arch=compute_$arch,code=sm_$arch" \
-    -DFLASHINFER_VERSION="\"$version\"" -I"$data/include" -I"$data/spdlog/include" \
-    -I"$here/../../device/include" \
-    "$here/flashinfer_collectives.cu" -o "$out/flashinfer_collectives" "$@"
-echo "$out/flashinfer_collectives"
+# The program, and a library with the same kernels for benches/python/decode.py.
+for kind in '' '-shared -Xcompiler -fPIC'; do
+    file=$out/flashinfer_collectives
+    [ -z "$kind" ] || file=$out/libflashinfer_collectives.so
+    # shellcheck disable=SC2086 # Flags are words.
+    "$nvcc" $kind -std=c++17 -O3 --expt-relaxed-constexpr -gencode "arch=compute_$arch,code=sm_$arch" \
+        -DFLASHINFER_VERSION="\"$version\"" -I"$data/include" -I"$data/spdlog/include" \
+        -I"$here/../../device/include" \
+        "$here/flashinfer_collectives.cu" -o "$file" "$@"
+    echo "$file"
+done

@@ -449,6 +449,41 @@ class Rank {
         CHECK(cudaDeviceSynchronize());
     }
 
+    // Enqueues an all-reduce on another program's stream. vLLM's reads what is in `registered`.
+    void enqueue(const std::string &library, const void *from, void *to, size_t bytes, cudaStream_t on) {
+        Task task;
+        task.library = library;
+        task.bytes = bytes;
+        refuse(task);
+        stream_ = on;
+        if (library == "vllm") {
+            if (from != source()) {
+                throw Absent("vLLM's kernel was given other memory than it has registered");
+            }
+            const int count = static_cast<int>(bytes / sizeof(T));
+            vllm_->allreduce<T>(on, source(), static_cast<T *>(to), count, vllm::kMaxBlocks);
+        } else {
+            fused(library, from, to, bytes);
+        }
+    }
+
+    // Writes the addresses that the calls of vLLM's read in a graph that was captured since.
+    void register_captured(long calls) {
+        std::vector<std::string> handles;
+        for (const std::string &handle : peers_) {
+            std::string repeated;
+            for (long each = 0; each < calls; ++each) {
+                repeated += handle;
+            }
+            handles.push_back(repeated);
+        }
+        const std::vector<int64_t> places(calls, static_cast<int64_t>(layout_.source));
+        vllm_->register_graph_buffers(handles, std::vector<std::vector<int64_t>>(world_, places));
+        CHECK(cudaDeviceSynchronize());
+    }
+
+    void *registered() const { return source(); }
+
     std::string obey(const Task &task) {
         if (task.verb == "between" && task.rest.size() == 3) {
             return timed_between(task);
@@ -688,17 +723,7 @@ class Rank {
         graph_of_ = name;
         if (task.library == "vllm") {
             // A captured call reads the sources' addresses from a table, which is written after the capture.
-            std::vector<std::string> handles;
-            for (const std::string &handle : peers_) {
-                std::string repeated;
-                for (long each = 0; each < calls; ++each) {
-                    repeated += handle;
-                }
-                handles.push_back(repeated);
-            }
-            const std::vector<int64_t> places(calls, static_cast<int64_t>(layout_.source));
-            vllm_->register_graph_buffers(handles, std::vector<std::vector<int64_t>>(world_, places));
-            CHECK(cudaDeviceSynchronize());
+            register_captured(calls);
         }
     }
 
@@ -840,7 +865,63 @@ Arguments arguments(const std::vector<std::string> &words) {
     return given;
 }
 
+using Bf16 = Rank<__nv_bfloat16>;
+std::string failure; // of the last call below
+
+// Does what a call below asks for; returns whether it did, and keeps the failure if not.
+template <class Work>
+int done(Work work) {
+    try {
+        work();
+        return 1;
+    } catch (const std::exception &thrown) {
+        failure = thrown.what();
+        return 0;
+    }
+}
+
 } // namespace
+
+// The kernels for bf16 tensors on another program's streams: benches/python/decode.py loads this file as a library. Calls
+// that return int return 0 after a failure.
+#define LIBRARY_CALL extern "C" __attribute__((visibility("default")))
+
+LIBRARY_CALL const char *flashinfer_version() { return FLASHINFER_VERSION; }
+LIBRARY_CALL const char *flashinfer_failure() { return failure.c_str(); }
+
+// Returns a rank on GPU `ordinal` for calls of at most `largest` bytes; null after a failure.
+LIBRARY_CALL void *flashinfer_open(int rank, int world, int ordinal, size_t largest) {
+    Arguments given{};
+    given.rank = rank;
+    given.world = world;
+    given.ordinal = ordinal;
+    given.largest = largest;
+    Bf16 *opened = nullptr;
+    done([&] { opened = new Bf16(given); });
+    return opened;
+}
+
+// Copies the rank's handle, of 128 letters and a zero.
+LIBRARY_CALL int flashinfer_handle(void *rank, char *to) {
+    return done([&] { std::strcpy(to, static_cast<Bf16 *>(rank)->handle().c_str()); });
+}
+
+// `line`: `shared`, then the handles of all ranks, in their order, each after a space.
+LIBRARY_CALL int flashinfer_connect(void *rank, const char *line) {
+    return done([&] { static_cast<Bf16 *>(rank)->connect(handles(line)); });
+}
+
+LIBRARY_CALL int flashinfer_all_reduce(void *rank, const char *library, const void *from, void *to, size_t bytes,
+                                       cudaStream_t on) {
+    return done([&] { static_cast<Bf16 *>(rank)->enqueue(library, from, to, bytes, on); });
+}
+
+// The memory that vLLM's kernel reads.
+LIBRARY_CALL void *flashinfer_registered(void *rank) { return static_cast<Bf16 *>(rank)->registered(); }
+
+LIBRARY_CALL int flashinfer_register_captured(void *rank, long calls) {
+    return done([&] { static_cast<Bf16 *>(rank)->register_captured(calls); });
+}
 
 int main(int count, char **words) {
     Arguments given;

@@ -4,7 +4,7 @@ use crate::handles::{
     Buffer, buffer_of, optional, out, rank_of, symmem_buffer, symmem_communicator,
 };
 use crate::handles::{stream_of, symmem_stream, take_buffer};
-use crate::segments::segment_of;
+use crate::segments::SEGMENTS;
 use crate::status::{invalid, run, symmem_status};
 use std::ffi::c_void;
 use symmem::DeviceAddress;
@@ -48,13 +48,11 @@ pub unsafe extern "C" fn symmem_buffer_register(
         // SAFETY: guaranteed by the caller.
         let place = unsafe { out(buffer, "buffer") }?;
         let rank = rank_of(communicator)?;
-        let bytes = match segment_of(address.addr()) {
+        let address = DeviceAddress(address.addr() as u64);
+        let bytes = match SEGMENTS.find(address) {
             Some((segment, offset)) => rank.communicator.rendezvous(&segment, offset, &[bytes])?,
-            None => {
-                let address = DeviceAddress(address.addr() as u64);
-                // SAFETY: guaranteed by the caller.
-                unsafe { rank.communicator.register(address, &[bytes]) }?
-            }
+            // SAFETY: guaranteed by the caller.
+            None => unsafe { rank.communicator.register(address, &[bytes]) }?,
         };
         place.write(Buffer { bytes }.into());
         Ok(())

@@ -3,29 +3,12 @@
 
 use crate::handles::{Rank, rank_on};
 use crate::status::{invalid, run, symmem_status};
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
-use symmem::LocalMemory;
+use symmem::{DeviceAddress, Segments};
 
-/// Memory, and the communicator by which it was allocated, until that is finalized.
-struct Segment {
-    memory: Arc<LocalMemory>,
-    rank: Weak<Rank>,
-}
-
-/// What was allocated and not freed, by its first address.
-static SEGMENTS: RwLock<BTreeMap<usize, Segment>> = RwLock::new(BTreeMap::new());
-
-/// Returns the memory in which an address is, and how many bytes from its begin.
-pub fn segment_of(address: usize) -> Option<(Arc<LocalMemory>, usize)> {
-    let segments = SEGMENTS.read().unwrap_or_else(PoisonError::into_inner);
-    let (begin, segment) = segments.range(..=address).next_back()?;
-    let offset = address - begin;
-    let memory = &segment.memory;
-    (offset < memory.bytes()).then(|| (Arc::clone(memory), offset))
-}
+/// What was allocated and not freed.
+pub static SEGMENTS: Segments<Rank> = Segments::new();
 
 /// Allocates `bytes` zeroed bytes on the device with this number, by a communicator that this process has there: of several by
 /// one that has not failed, of a GPU rather than of the host. For allocators that take a C function, such as
@@ -43,13 +26,7 @@ pub extern "C" fn symmem_alloc(bytes: isize, device: c_int, _stream: *mut c_void
             ))
         })?;
         let memory = rank.communicator.allocate_local(bytes)?;
-        address = memory.address().0 as usize;
-        let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
-        let segment = Segment {
-            memory: Arc::new(memory),
-            rank: Arc::downgrade(&rank),
-        };
-        segments.insert(address, segment);
+        address = SEGMENTS.add(memory, &rank).0 as usize;
         Ok(())
     });
     match status {
@@ -75,20 +52,17 @@ pub unsafe extern "C" fn symmem_free(
         if address.is_null() {
             return Ok(());
         }
-        let mut segments = SEGMENTS.write().unwrap_or_else(PoisonError::into_inner);
-        let freed = segments.remove(&address.addr());
-        // What follows may call the driver.
-        drop(segments);
-        let freed = freed.ok_or_else(|| {
+        let freed = SEGMENTS.take(DeviceAddress(address.addr() as u64));
+        let (memory, rank) = freed.ok_or_else(|| {
             invalid(format!(
                 "{address:p} was not returned by symmem_alloc, or is freed"
             ))
         })?;
-        if let Some(rank) = freed.rank.upgrade() {
+        if let Some(rank) = rank {
             // A framework frees what its kernels may still use. The communicator asks this stream, too, until it is idle.
             // SAFETY: guaranteed by the caller.
             let stream = unsafe { rank.communicator.stream_from_raw(stream.addr() as u64) };
-            drop(freed.memory);
+            drop(memory);
             drop(stream);
         }
         Ok(())

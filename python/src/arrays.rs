@@ -124,7 +124,7 @@ fn tensor(
     contiguous(name, is_contiguous.is_truthy()?)?;
     let elements = object.call_method0(intern!(python, "numel"))?.extract()?;
     let dtype = object.getattr(intern!(python, "dtype"))?;
-    Ok(Memory::at(
+    Ok(Memory::known(
         pointer.call0()?.extract()?,
         elements,
         torch_type(&dtype)?,

@@ -6,6 +6,7 @@ use crate::element;
 use crate::failure::{Failure, Result, invalid};
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
+use crate::segments::SEGMENTS;
 use crate::stream::{self, Library};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -77,8 +78,11 @@ impl Shared {
     ) -> Result<Self> {
         let communicator = &rank.communicator;
         let address = symmem::DeviceAddress(address);
-        // SAFETY: guaranteed by the caller.
-        let elements = unsafe { communicator.register::<u8>(address, &[bytes]) }?;
+        let elements = match SEGMENTS.find(address) {
+            Some((segment, offset)) => communicator.rendezvous(&segment, offset, &[bytes])?,
+            // SAFETY: guaranteed by the caller.
+            None => unsafe { communicator.register::<u8>(address, &[bytes]) }?,
+        };
         let too_large = || invalid("the world is too large");
         let tail = Tail::after(0, communicator.world_size()).ok_or_else(too_large)?;
         let pad = communicator.allocate::<u8>(&[tail.end])?;

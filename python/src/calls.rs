@@ -7,7 +7,7 @@ use crate::operand::Memory;
 use crate::rank::{Rank, Where};
 use crate::stream::{self, Library};
 use pyo3::prelude::*;
-use symmem::{Element, Operand, Queue, ReduceOp, Reducible, with_element};
+use symmem::{CollectiveOptions, Element, Operand, Queue, ReduceOp, Reducible, with_element};
 
 /// A collective.
 #[derive(Clone, Copy)]
@@ -123,4 +123,76 @@ fn move_bytes<T: Element>(
         Collective::Scatter(root) => queue.scatter(root, to, from),
         _ => queue.all_gather(to, from),
     }
+}
+
+/// Tensors, each with the rank that it goes to or comes from.
+type Parts<'py> = [(usize, Bound<'py, PyAny>)];
+
+/// Finds tensors to send and to receive, and enqueues them as one call.
+///
+/// # Errors
+/// What is wrong with the arguments, or failed.
+pub fn exchange<'py>(
+    python: Python<'py>,
+    rank: &Rank,
+    (sends, recvs): (&Parts<'py>, &Parts<'py>),
+    stream: Option<&Bound<'py, PyAny>>,
+) -> Result<()> {
+    let mut is_torch = false;
+    let mut find = |parts: &Parts<'py>, name, is_written| {
+        let mut found = Vec::with_capacity(parts.len());
+        for (peer, object) in parts {
+            let (memory, library) = memory::find(rank, object, name, is_written)?;
+            is_torch |= matches!(library, Library::Torch(_));
+            found.push((*peer, memory));
+        }
+        Result::Ok(found)
+    };
+    let (from, to) = (
+        find(sends, "a source", false)?,
+        find(recvs, "a destination", true)?,
+    );
+    let library = match is_torch {
+        true => Library::Torch(python),
+        false => Library::Other(python),
+    };
+    let operands: Vec<_> = sends
+        .iter()
+        .chain(recvs)
+        .map(|(_, object)| object)
+        .collect();
+    let place = stream::place(rank, stream, library, &operands)?;
+    python.detach(|| {
+        let options = CollectiveOptions::new();
+        // SAFETY: as in `collective`.
+        unsafe {
+            let (from, to) = (operands_of(rank, &from)?, operands_of(rank, &to)?);
+            rank.enqueue(place, |queue| {
+                let on = queue.with(&options);
+                let mut exchange = on.exchange();
+                for (peer, part) in from {
+                    exchange.send(peer, part)?;
+                }
+                for (peer, part) in to {
+                    exchange.recv(peer, part)?;
+                }
+                exchange.enqueue()
+            })
+        }
+    })
+}
+
+/// Returns memory as operands of bytes, each with its rank.
+///
+/// # Safety
+/// As [`Memory::operand`].
+unsafe fn operands_of<'a>(
+    rank: &'a Rank,
+    parts: &'a [(usize, Memory)],
+) -> Result<Vec<(usize, Operand<'a, u8>)>> {
+    let operand = |(peer, memory): &'a (usize, Memory)| {
+        // SAFETY: guaranteed by the caller.
+        Ok((*peer, unsafe { memory.operand::<u8>(rank) }?))
+    };
+    parts.iter().map(operand).collect()
 }

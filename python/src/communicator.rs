@@ -330,6 +330,18 @@ impl Communicator {
         })
     }
 
+    /// Sends and receives several tensors at once, each with the rank that it goes to or comes from.
+    #[pyo3(signature = (sends, recvs, *, stream=None))]
+    fn exchange(
+        &self,
+        python: Python<'_>,
+        sends: Vec<(usize, Bound<'_, PyAny>)>,
+        recvs: Vec<(usize, Bound<'_, PyAny>)>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        calls::exchange(python, &*self.rank_of()?, (&sends, &recvs), stream)
+    }
+
     #[pyo3(signature = (peer, destination, source, *, stream=None))]
     fn put(
         &self,

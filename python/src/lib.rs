@@ -14,6 +14,7 @@ mod failure;
 mod memory;
 mod operand;
 mod rank;
+mod segments;
 mod stream;
 mod torch;
 
@@ -31,5 +32,6 @@ fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("reductions", element::reductions())?;
     module.add_function(wrap_pyfunction!(torch::register_operators, module)?)?;
     module.add_function(wrap_pyfunction!(torch::take_exception, module)?)?;
+    module.add_function(wrap_pyfunction!(segments::take_allocation_failure, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)
 }

@@ -8,6 +8,7 @@ use crate::operand::Memory;
 use crate::rank::Rank;
 use crate::stream::Library;
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use symmem::ElementType;
 
 /// Memory of this rank's device at an address, with as many elements, for calls that cost as little as they can.
@@ -18,6 +19,21 @@ pub struct At {
     address: u64,
     count: usize,
     element: ElementType,
+    /// 1 more than the number of the rank that has asked the driver about the memory; 0 before.
+    asked: AtomicU64,
+}
+
+impl At {
+    /// Returns the memory. The driver is asked once whether it is there, which takes as long as a tenth of a call.
+    fn memory(&self, rank: &Rank) -> Result<Memory> {
+        if self.asked.load(Ordering::Relaxed) != rank.number + 1 {
+            let memory = Memory::at(self.address, self.count, self.element);
+            // SAFETY: the slice is not used.
+            unsafe { memory.operand::<u8>(rank) }?;
+            self.asked.store(rank.number + 1, Ordering::Relaxed);
+        }
+        Ok(Memory::known(self.address, self.count, self.element))
+    }
 }
 
 #[pymethods]
@@ -28,6 +44,7 @@ impl At {
             address,
             count,
             element: element::of_object(dtype)?,
+            asked: AtomicU64::new(0),
         })
     }
 }
@@ -47,9 +64,7 @@ pub fn find<'a, 'py>(
         return Ok((buffer.get().memory(rank)?, Library::Other(python)));
     }
     if let Ok(at) = object.cast::<At>() {
-        let at = at.get();
-        let memory = Memory::at(at.address, at.count, at.element);
-        return Ok((memory, Library::Other(python)));
+        return Ok((at.get().memory(rank)?, Library::Other(python)));
     }
     if object.cast::<PeerBuffer>().is_ok() {
         return Err(invalid(format!(

@@ -18,6 +18,8 @@ enum Place {
     Part(Arc<SymmetricBuffer<u8>>, usize),
     /// Memory that no peer knows.
     At(u64),
+    /// The same, which is known to be on the rank's device.
+    Known(u64),
 }
 
 impl Memory {
@@ -44,6 +46,20 @@ impl Memory {
         }
     }
 
+    /// Returns the memory at an address that is known to be on the rank's device.
+    pub fn known(address: u64, elements: usize, element: ElementType) -> Self {
+        Self {
+            place: Place::Known(address),
+            elements,
+            element,
+        }
+    }
+
+    fn bytes(&self) -> Result<usize> {
+        let bytes = self.elements.checked_mul(element::bytes_of(self.element));
+        bytes.ok_or_else(|| invalid(format!("there is no memory of {} elements", self.elements)))
+    }
+
     /// Returns it as an operand of elements of `T`: the element type, or bytes.
     ///
     /// # Errors
@@ -52,10 +68,10 @@ impl Memory {
     /// # Safety
     /// The memory has as many elements, until the stream has passed the work.
     pub unsafe fn operand<'a, T: Element>(&'a self, rank: &'a Rank) -> Result<Operand<'a, T>> {
-        let bytes = self.elements * element::bytes_of(self.element);
+        let bytes = self.bytes()?;
         match &self.place {
             Place::Part(buffer, begin) => {
-                let part = buffer.slice(*begin..*begin + bytes)?;
+                let part = buffer.slice(*begin..begin.saturating_add(bytes))?;
                 Ok(part.cast::<T>()?.into())
             }
             Place::At(address) => {
@@ -63,6 +79,13 @@ impl Memory {
                 let length = bytes / size_of::<T>();
                 // SAFETY: guaranteed by the caller.
                 let slice = unsafe { rank.communicator.device_slice::<T>(address, length) };
+                Ok(slice?.into())
+            }
+            Place::Known(address) => {
+                let address = DeviceAddress(*address);
+                let length = bytes / size_of::<T>();
+                // SAFETY: guaranteed by the caller.
+                let slice = unsafe { rank.communicator.known_slice::<T>(address, length) };
                 Ok(slice?.into())
             }
         }
@@ -75,10 +98,10 @@ impl Memory {
     pub fn slice(&self) -> Result<Slice<'_, u8>> {
         match &self.place {
             Place::Part(buffer, begin) => {
-                let bytes = self.elements * element::bytes_of(self.element);
-                Ok(buffer.slice(*begin..*begin + bytes)?)
+                let bytes = self.bytes()?;
+                Ok(buffer.slice(*begin..begin.saturating_add(bytes))?)
             }
-            Place::At(_) => Err(invalid("transfers take symmetric buffers")),
+            Place::At(_) | Place::Known(_) => Err(invalid("transfers take symmetric buffers")),
         }
     }
 
@@ -88,7 +111,7 @@ impl Memory {
     /// If it is part of a symmetric buffer.
     pub fn address(&self) -> Result<u64> {
         match &self.place {
-            Place::At(address) => Ok(*address),
+            Place::At(address) | Place::Known(address) => Ok(*address),
             Place::Part(..) => Err(invalid("pass a tensor; this is a symmetric buffer already")),
         }
     }

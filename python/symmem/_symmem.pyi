@@ -217,6 +217,14 @@ class Communicator:
         """Send a tensor to a rank that receives it."""
     def recv(self, peer: int, destination: _Operand, *, stream: _Stream | None = None) -> None:
         """Receive a tensor that a rank sends."""
+    def exchange(
+        self,
+        sends: Sequence[tuple[int, _Operand]],
+        recvs: Sequence[tuple[int, _Operand]],
+        *,
+        stream: _Stream | None = None,
+    ) -> None:
+        """Send and receive several tensors at once, each with the rank that it goes to or comes from."""
     def put(
         self, peer: int, destination: Buffer, source: Buffer, *, stream: _Stream | None = None
     ) -> None:
@@ -267,6 +275,7 @@ def join(
 ) -> Communicator: ...
 def main(words: Sequence[str], file: str, arguments: Sequence[str]) -> int: ...
 def register_operators(cpu: str, gpu: str | None) -> None: ...
+def take_allocation_failure() -> str | None: ...
 def take_exception() -> Exception | None: ...
 
 reductions: Sequence[tuple[str, int]]

@@ -1,8 +1,10 @@
 """The exceptions of symmem."""
 
 
-class Error(Exception):
-    """A failure. ``rank`` is the rank that reports it, ``peer`` the rank that it concerns; either may be None."""
+class Error(RuntimeError):
+    """A failure, and a RuntimeError, which is what compiled code of PyTorch's raises instead. ``rank`` is the rank that reports
+    it, ``peer`` the rank that it concerns; either may be None.
+    """
 
     rank: int | None = None
     peer: int | None = None

@@ -6,7 +6,7 @@
 >>> y = group.all_reduce(torch.ones(1024, dtype=torch.bfloat16, device="cuda"))
 
 They take any contiguous tensor and run on the current stream, also inside ``torch.compile`` and CUDA graphs. They have no
-gradient. The operators are ``torch.ops.symmem.*``; a call goes from PyTorch's dispatcher to the library without Python.
+gradient: a result that needs one warns in the backward pass, and gives none. The operators are ``torch.ops.symmem.*``; a call goes from PyTorch's dispatcher to the library without Python.
 """
 
 import os
@@ -15,9 +15,10 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from . import _symmem
 from ._symmem import Communicator, reductions, register_operators, take_exception
 
-__all__ = ["Group"]
+__all__ = ["Group", "allocation_failure", "allocator"]
 
 
 def _file(name: str) -> str | None:
@@ -84,6 +85,12 @@ def _number(op: str) -> int:
     return number
 
 
+def _changed(tensor: Tensor) -> None:
+    """Tell autograd that a tensor has other elements than those that it may have saved."""
+    if torch.is_grad_enabled():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def _raise(error: RuntimeError) -> NoReturn:
     """Raise symmem's exception for what an operator raised on this thread, if it has one."""
     exception = take_exception()
@@ -119,6 +126,7 @@ class Group:
             _all_reduce_(tensor, _number(op), self.number)
         except RuntimeError as error:
             _raise(error)
+        _changed(tensor)
         return tensor
 
     def all_gather(self, input: Tensor) -> Tensor:
@@ -148,6 +156,7 @@ class Group:
             _all_gather_out(input, output, self.number)
         except RuntimeError as error:
             _raise(error)
+        _changed(output)
         return output
 
     def reduce_scatter_into(self, output: Tensor, input: Tensor, op: str = "sum") -> Tensor:
@@ -156,6 +165,7 @@ class Group:
             _reduce_scatter_out(input, output, _number(op), self.number)
         except RuntimeError as error:
             _raise(error)
+        _changed(output)
         return output
 
     def all_to_all_into(self, output: Tensor, input: Tensor) -> Tensor:
@@ -164,4 +174,23 @@ class Group:
             _all_to_all_single_out(input, output, self.number)
         except RuntimeError as error:
             _raise(error)
+        _changed(output)
         return output
+
+
+def allocator() -> "torch.cuda.memory.CUDAPluggableAllocator":
+    """Return an allocator for ``torch.cuda.MemPool``, whose tensors can be made symmetric later by ``Communicator.register``.
+
+    >>> pool = torch.cuda.MemPool(symmem.torch.allocator().allocator())
+    >>> with torch.cuda.use_mem_pool(pool):
+    ...     tensor = torch.empty(1024, device="cuda")  # this rank alone
+    >>> buffer = communicator.register(tensor)  # all ranks, each with a tensor at any place of its pool
+
+    The process has a communicator on the device first, and the pool ends before the communicator does.
+    """
+    return torch.cuda.memory.CUDAPluggableAllocator(_symmem.__file__, "symmem_alloc", "symmem_free")
+
+
+def allocation_failure() -> str | None:
+    """Return why this thread's last allocation by :func:`allocator` failed, once."""
+    return _symmem.take_allocation_failure()

@@ -190,6 +190,7 @@ def wrong_arguments_raise_and_the_communicator_lives(c: symmem.Communicator) -> 
         (lambda: c.broadcast(c.world_size, x), "rank"),
         (lambda: c.broadcast(2**40, x), "rank"),
         (lambda: c.all_reduce(symmem.At(0, 8, "float32")), "no such memory"),
+        (lambda: c.all_reduce(symmem.At(8, 2**62, "float64")), "no memory"),
         (lambda: symmem.At(8, 8, "float3"), "element type"),
         (lambda: c.allocate((1 << 40, 1 << 40), "float32"), "shape"),
         (lambda: c.all_reduce(x, stream="now"), "stream"),

@@ -1,6 +1,8 @@
 """What a rank does with tensors of PyTorch, by name: python torch_programs.py NAME. On this rank's GPU, or on the host."""
 
+import os
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -129,6 +131,16 @@ def compiled_code_has_no_graph_break(g: symmem.torch.Group) -> None:
 
 
 @program
+def autograd_notices_what_changes_in_place(g: symmem.torch.Group) -> None:
+    x = torch.ones(8, requires_grad=True)
+    y = x * 2
+    z = (y * y).sum()
+    g.all_reduce_(y.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.backward()
+
+
+@program
 def memory_does_not_grow(g: symmem.torch.Group) -> None:
     x = torch.zeros(1024)
     wrong = torch.zeros(8, 8).t()
@@ -147,6 +159,38 @@ def memory_does_not_grow(g: symmem.torch.Group) -> None:
 def resident() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+@program
+def a_death_ends_operators_graphs_and_waits(g: symmem.torch.Group) -> None:
+    if g.world == 1:
+        return
+    x = torch.ones(1024)
+    g.all_reduce_(x)
+    graph = torch.cuda.CUDAGraph() if on_gpu() else None
+    if graph is not None:
+        with torch.cuda.graph(graph):
+            g.all_reduce_(x)
+        graph.replay()
+        torch.cuda.synchronize()
+    g.communicator.host_barrier()
+    if g.rank == g.world - 1:
+        os._exit(0)
+    began = time.monotonic()
+    with pytest.raises(symmem.PeerDied) as raised, symmem.guard():
+        for _ in range(3):
+            if graph is not None:
+                graph.replay()
+                torch.cuda.synchronize()
+            else:
+                g.all_reduce_(x)
+    took = time.monotonic() - began
+    print(f"PeerDied after {took:.3f} s")
+    assert raised.value.peer == g.world - 1 and took < 30
+    with pytest.raises(symmem.PeerDied):
+        g.all_reduce(x)
+    with pytest.raises(symmem.PeerDied):
+        symmem.check()
 
 
 @program

@@ -6,6 +6,7 @@ pub(crate) mod local;
 mod making;
 mod nccl;
 pub(crate) mod operand;
+pub(crate) mod segments;
 pub(crate) mod slice;
 pub(crate) mod symmetric;
 pub(crate) mod views;

@@ -93,8 +93,9 @@ pub unsafe fn enqueue(call: &Call) -> Result<()> {
         Kind::AllGather => (Collective::AllGather, all, count),
         Kind::AllToAll => (Collective::AllToAll, count, count),
     };
-    let destination = Memory::at(call.destination, to, call.element);
-    let source = Memory::at(call.source, from, call.element);
+    // PyTorch knows on which device a tensor is.
+    let destination = Memory::known(call.destination, to, call.element);
+    let source = Memory::known(call.source, from, call.element);
     // SAFETY: guaranteed by the caller; the stream is PyTorch's, of the rank's device.
     unsafe { calls::enqueue(&rank, collective, (&destination, &source), place) }
 }
