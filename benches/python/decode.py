@@ -227,6 +227,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--replays", type=int, default=50)
     parser.add_argument("--port", type=int, default=29541)
+    parser.add_argument("--batches", type=lambda text: [int(one) for one in text.split(",")], default=BATCHES)
+    parser.add_argument("--contenders", type=lambda text: text.split(","), help="by default all; none and nccl always")
     asked = parser.parse_args()
     communicator = symmem.init()
     rank, world = communicator.rank, communicator.world_size
@@ -249,10 +251,12 @@ def main() -> None:
         versions["flashinfer-python"] = package.library.flashinfer_version().decode()
         for kernel in ["one-shot", "one-shot-late", "one-shot-plain", "two-shot", "vllm"]:
             contenders[f"flashinfer {kernel}"] = FlashInferKernel(package, kernel)
+    if asked.contenders:
+        contenders = {name: by for name, by in contenders.items() if name in ["none", "nccl", *asked.contenders]}
     rows = []
     for name, (hidden, ffn) in MODELS.items():
         model = Model(hidden, ffn, world, rank)
-        for batch in BATCHES:
+        for batch in asked.batches:
             generator = torch.Generator("cuda").manual_seed(7)
             x = torch.randn(batch, hidden, device="cuda", generator=generator).bfloat16()
             graphs = {}

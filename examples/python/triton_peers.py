@@ -21,24 +21,31 @@ def sum_of_peers(pointers, out, count, world: tl.constexpr, block: tl.constexpr)
     tl.store(out + at, total, mask=at < count)
 
 
-communicator = symmem.init()
-rank, world = communicator.rank, communicator.world_size
-torch.cuda.set_device(communicator.device)
-
 COUNT = 100_000
-buffer = communicator.allocate(COUNT, "float32")
-mine = torch.from_dlpack(buffer)
-mine.copy_(torch.arange(COUNT, device="cuda") * (rank + 1))
-out = torch.empty(COUNT, device="cuda")
 
-communicator.barrier()  # all ranks have written, on the current stream of each
-sum_of_peers[(triton.cdiv(COUNT, 1024),)](buffer.buffer_ptrs_dev, out, COUNT, world, 1024)
-communicator.barrier()  # all ranks have read
 
-expected = torch.arange(COUNT, device="cuda") * (world * (world + 1) / 2)
-torch.testing.assert_close(out, expected)
-print(f"rank {rank} of {world}: right")
+def main() -> None:
+    communicator = symmem.init()
+    rank, world = communicator.rank, communicator.world_size
+    torch.cuda.set_device(communicator.device)
 
-del mine
-buffer.free()
-communicator.finalize()
+    buffer = communicator.allocate(COUNT, "float32")
+    mine = torch.from_dlpack(buffer)
+    mine.copy_(torch.arange(COUNT, device="cuda") * (rank + 1))
+    out = torch.empty(COUNT, device="cuda")
+
+    communicator.barrier()  # all ranks have written, on the current stream of each
+    sum_of_peers[(triton.cdiv(COUNT, 1024),)](buffer.buffer_ptrs_dev, out, COUNT, world, 1024)
+    communicator.barrier()  # all ranks have read
+
+    expected = torch.arange(COUNT, device="cuda") * (world * (world + 1) / 2)
+    torch.testing.assert_close(out, expected)
+    print(f"rank {rank} of {world}: right")
+
+    del mine
+    buffer.free()
+    communicator.finalize()
+
+
+# A function, since Triton keeps a copy of the module's globals, and with it the tensors there.
+main()

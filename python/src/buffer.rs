@@ -350,10 +350,8 @@ impl Buffer {
             let pad = shared.pad.and_then(Arc::into_inner);
             // A call that holds it ends with the buffer given up, as if dropped.
             let elements = Arc::into_inner(shared.elements);
-            let freed = [elements, pad].into_iter().flatten();
-            freed
-                .map(SymmetricBuffer::free)
-                .collect::<symmem::Result<()>>()
+            let mut freed = [elements, pad].into_iter().flatten();
+            freed.try_for_each(SymmetricBuffer::free)
         })?;
         Ok(())
     }

@@ -47,6 +47,11 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(torch.uint8) if tensor.dim() > 0 else tensor.reshape(1).view(torch.uint8)
 
 
+def _each(tensors: Sequence[Tensor], call: Callable[[Tensor], None]) -> None:
+    for tensor in tensors:
+        call(tensor)
+
+
 class ProcessGroup(dist.ProcessGroup):
     """A process group on a communicator, and on a group of Gloo's for what that does not do."""
 
@@ -115,7 +120,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not self._does(*tensors):
             return self._gloo.allreduce(tensors, opts or dist.AllreduceOptions())
         op = "sum" if opts is None else _reduction(opts.reduceOp)
-        return self._work(tensors, opts, lambda: [self._reduce_in_place(tensor, op) for tensor in tensors])
+        return self._work(tensors, opts, lambda: _each(tensors, lambda tensor: self._reduce_in_place(tensor, op)))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Reduce tensors in place."""
@@ -128,7 +133,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._gloo.broadcast(tensors, opts)
         root = opts.rootRank
         return self._work(
-            tensors, opts, lambda: [self.communicator.broadcast(root, _bytes(tensor)) for tensor in tensors]
+            tensors, opts, lambda: _each(tensors, lambda tensor: self.communicator.broadcast(root, _bytes(tensor)))
         )
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
@@ -137,7 +142,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._gloo.reduce(tensors, opts)
         op = _reduction(opts.reduceOp)
         return self._work(
-            tensors, opts, lambda: [self.communicator.reduce(opts.rootRank, tensor, op=op) for tensor in tensors]
+            tensors, opts, lambda: _each(tensors, lambda tensor: self.communicator.reduce(opts.rootRank, tensor, op=op))
         )
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
@@ -277,7 +282,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not self._does(*tensors) or tag != 0:
             return self._gloo.send(tensors, peer, tag)
         return self._work(
-            tensors, None, lambda: [self.communicator.send(peer, _bytes(tensor)) for tensor in tensors]
+            tensors, None, lambda: _each(tensors, lambda tensor: self.communicator.send(peer, _bytes(tensor)))
         )
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int = 0) -> Any:
@@ -285,7 +290,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not self._does(*tensors) or tag != 0:
             return self._gloo.recv(tensors, peer, tag)
         return self._work(
-            tensors, None, lambda: [self.communicator.recv(peer, _bytes(tensor)) for tensor in tensors]
+            tensors, None, lambda: _each(tensors, lambda tensor: self.communicator.recv(peer, _bytes(tensor)))
         )
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:

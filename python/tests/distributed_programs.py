@@ -87,6 +87,17 @@ def groups_of_some_ranks_work() -> None:
 
 
 @program
+def a_communicator_of_a_groups_ranks() -> None:
+    on_gpu = torch.cuda.is_available() and os.environ.get("SYMMEM_BACKEND") != "host"
+    communicator = symmem.from_group(backend=None if on_gpu else "host")
+    assert (communicator.rank, communicator.world_size) == (dist.get_rank(), dist.get_world_size())
+    x = torch.ones(8)
+    communicator.all_reduce(x)
+    assert (x == dist.get_world_size()).all()
+    communicator.finalize()
+
+
+@program
 def a_training_with_ddp_gives_what_one_process_gives() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
 

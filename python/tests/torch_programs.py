@@ -24,7 +24,7 @@ def program(body: Callable[[symmem.torch.Group], None]) -> Callable[[symmem.torc
 
 
 def on_gpu() -> bool:
-    return torch.get_default_device().type == "cuda"
+    return str(torch.get_default_device()).startswith("cuda")
 
 
 @program
@@ -159,6 +159,43 @@ def memory_does_not_grow(g: symmem.torch.Group) -> None:
 def resident() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+@program
+def tensors_of_a_pool_become_symmetric(g: symmem.torch.Group) -> None:
+    if not on_gpu():
+        return
+    c, pool = g.communicator, torch.cuda.MemPool(symmem.torch.allocator().allocator())
+    with torch.cuda.use_mem_pool(pool):
+        # Not the same at all ranks: segments and offsets differ.
+        spare = [torch.empty(1 << 20, device="cuda") for _ in range(1 + 2 * g.rank)]
+        tensor = torch.full((1 << 18,), float(g.rank), device="cuda")
+    buffer = c.register(tensor)
+    assert buffer.address == tensor.data_ptr() and buffer.buffer_ptrs[g.rank] == tensor.data_ptr()
+    c.barrier()
+    theirs = torch.from_dlpack(buffer.get_buffer((g.rank + 1) % g.world))
+    assert (theirs == (g.rank + 1) % g.world).all()
+    c.barrier()
+    c.all_reduce(buffer)
+    assert (tensor == g.world * (g.world - 1) / 2).all()
+    torch.cuda.synchronize()
+    c.host_barrier()
+    del theirs
+    buffer.free()
+    del spare, tensor
+    before = 0
+    for turn in range(1100):
+        with torch.cuda.use_mem_pool(pool):
+            one = torch.empty(1 << 18, device="cuda")
+        buffer = c.register(one)
+        buffer.free()
+        del one, buffer
+        if turn == 100:
+            torch.cuda.synchronize()
+            before = torch.cuda.mem_get_info()[0]
+    torch.cuda.synchronize()
+    assert before - torch.cuda.mem_get_info()[0] < 8 << 20
+    del pool
 
 
 @program

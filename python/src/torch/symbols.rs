@@ -173,12 +173,12 @@ impl Symbols {
         let reason = self.reason.and_then(|reason| {
             // SAFETY: the function takes nothing.
             let text = unsafe { reason() };
+            if text.is_null() {
+                return None;
+            }
             // SAFETY: PyTorch gives null or a string that lives until the next exception on this thread.
-            (!text.is_null()).then(|| {
-                unsafe { CStr::from_ptr(text) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            let text = unsafe { CStr::from_ptr(text) };
+            Some(text.to_string_lossy().into_owned())
         });
         CallError::Torch { function, reason }
     }
