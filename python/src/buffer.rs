@@ -1,152 +1,19 @@
 //! Symmetric buffers.
 
 use crate::arrays;
-use crate::dlpack::{self, Device, Showing};
+use crate::dlpack::{self, Showing};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
 use crate::operand::Memory;
+use crate::peer_buffer::{PeerBuffer, refuse_copies};
 use crate::rank::{Rank, Where};
-use crate::segments::SEGMENTS;
+use crate::shared::{PAD_BYTES, Shared};
 use crate::stream::{self, Library};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use symmem::{ElementType, SymmetricBuffer};
-
-/// Bytes of a signal pad: words for kernels of the program's, as many as PyTorch's pads have by default.
-pub const PAD_BYTES: usize = 4096;
-/// What begins in an allocation at a multiple of this many bytes may be used by any kernel.
-const ALIGNMENT: usize = 256;
-
-/// The memory of a buffer, at every rank.
-pub struct Shared {
-    rank: Weak<Rank>,
-    /// The elements, and behind them what `tail` describes; or the elements alone, if `pad` has the rest.
-    elements: Arc<SymmetricBuffer<u8>>,
-    /// Memory of the program's has no room for a pad, so that it has one of its own.
-    pad: Option<Arc<SymmetricBuffer<u8>>>,
-    tail: Tail,
-    device: Device,
-    /// The tensor whose memory it is.
-    _keeper: Option<Py<PyAny>>,
-}
-
-/// Where the signal pad and the tables of addresses are: bytes from the begin of the elements, or of their own buffer.
-#[derive(Clone, Copy)]
-struct Tail {
-    pad: usize,
-    /// The addresses of all ranks' elements, then those of their pads.
-    tables: usize,
-    end: usize,
-}
-
-impl Tail {
-    fn after(bytes: usize, world: usize) -> Option<Self> {
-        let pad = bytes.checked_next_multiple_of(ALIGNMENT)?;
-        let tables = pad.checked_add(PAD_BYTES)?;
-        let end = tables.checked_add(2 * world * size_of::<u64>())?;
-        Some(Self { pad, tables, end })
-    }
-}
-
-impl Shared {
-    /// Allocates a buffer of `bytes` bytes, zeroed, at every rank. Collective; blocks.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn allocate(rank: &Arc<Rank>, bytes: usize) -> Result<Self> {
-        let world = rank.communicator.world_size();
-        let too_large = || invalid(format!("{bytes} bytes are too many"));
-        let tail = Tail::after(bytes, world).ok_or_else(too_large)?;
-        let elements = rank.communicator.allocate::<u8>(&[tail.end])?;
-        Self::new(rank, (elements, None), tail, None)
-    }
-
-    /// Makes a buffer of memory of the program's, which `keeper` keeps. Collective; blocks.
-    ///
-    /// # Errors
-    /// The library's.
-    ///
-    /// # Safety
-    /// The memory stays as long as `keeper`, which is kept until this rank has given the buffer up; the program keeps it until
-    /// all ranks have.
-    pub unsafe fn register(
-        rank: &Arc<Rank>,
-        (address, bytes): (u64, usize),
-        keeper: Py<PyAny>,
-    ) -> Result<Self> {
-        let communicator = &rank.communicator;
-        let address = symmem::DeviceAddress(address);
-        let elements = match SEGMENTS.find(address) {
-            Some((segment, offset)) => communicator.rendezvous(&segment, offset, &[bytes])?,
-            // SAFETY: guaranteed by the caller.
-            None => unsafe { communicator.register::<u8>(address, &[bytes]) }?,
-        };
-        let too_large = || invalid("the world is too large");
-        let tail = Tail::after(0, communicator.world_size()).ok_or_else(too_large)?;
-        let pad = communicator.allocate::<u8>(&[tail.end])?;
-        Self::new(rank, (elements, Some(pad)), tail, Some(keeper))
-    }
-
-    fn new(
-        rank: &Arc<Rank>,
-        (elements, pad): (SymmetricBuffer<u8>, Option<SymmetricBuffer<u8>>),
-        tail: Tail,
-        keeper: Option<Py<PyAny>>,
-    ) -> Result<Self> {
-        let kind = match (rank.is_host(), rank.communicator.backend_name()) {
-            (true, _) => Device::CPU,
-            (false, "hip") => Device::ROCM,
-            _ => Device::CUDA,
-        };
-        let shared = Self {
-            rank: Arc::downgrade(rank),
-            elements: Arc::new(elements),
-            pad: pad.map(Arc::new),
-            tail,
-            device: Device {
-                kind,
-                ordinal: match rank.is_host() {
-                    true => 0,
-                    false => rank.communicator.device().ordinal as i32,
-                },
-            },
-            _keeper: keeper,
-        };
-        let mut tables = shared.addresses(rank)?;
-        tables.extend(shared.pads(rank)?);
-        let tables: Vec<u8> = tables.iter().flat_map(|one| one.to_ne_bytes()).collect();
-        let stream = rank.communicator.stream()?;
-        let holder = shared.holder();
-        stream.write(holder.slice(tail.tables..tail.end)?, &tables)?;
-        Ok(shared)
-    }
-
-    /// Returns the buffer that has the pad and the tables.
-    fn holder(&self) -> &Arc<SymmetricBuffer<u8>> {
-        self.pad.as_ref().unwrap_or(&self.elements)
-    }
-
-    /// Returns the addresses of all ranks' elements.
-    fn addresses(&self, rank: &Rank) -> Result<Vec<u64>> {
-        let world = 0..rank.communicator.world_size();
-        let address = |peer| Ok(self.elements.peer(peer)?.address().0);
-        world.map(address).collect()
-    }
-
-    /// Returns the addresses of all ranks' pads.
-    fn pads(&self, rank: &Rank) -> Result<Vec<u64>> {
-        let world = 0..rank.communicator.world_size();
-        let address = |peer| Ok(self.holder().peer(peer)?.address().0 + self.tail.pad as u64);
-        world.map(address).collect()
-    }
-
-    fn rank(&self) -> Result<Arc<Rank>> {
-        let gone = || invalid("the buffer's communicator was finalized");
-        self.rank.upgrade().ok_or_else(gone)
-    }
-}
 
 /// Memory that every rank has, and can reach at every other: a buffer, or a part of one.
 #[pyclass(frozen, weakref, module = "symmem")]
@@ -479,65 +346,5 @@ impl Buffer {
                 Where::AtOnce(_) => Ok(copy(&rank.communicator.stream()?)?),
             }
         })
-    }
-}
-
-/// A rank's copy of a buffer, or a part of it, for array libraries.
-#[pyclass(frozen, module = "symmem")]
-pub struct PeerBuffer {
-    shared: Arc<Shared>,
-    #[pyo3(get)]
-    address: u64,
-    shape: Vec<usize>,
-    element: ElementType,
-}
-
-#[pymethods]
-impl PeerBuffer {
-    #[getter]
-    fn shape<'py>(&self, python: Python<'py>) -> Result<Bound<'py, PyTuple>> {
-        Ok(PyTuple::new(python, &self.shape)?)
-    }
-
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        element::name_of(self.element)
-    }
-
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        (self.shared.device.kind, self.shared.device.ordinal)
-    }
-
-    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
-    fn __dlpack__<'py>(
-        &self,
-        python: Python<'py>,
-        stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<&Bound<'py, PyTuple>>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
-    ) -> Result<Bound<'py, PyAny>> {
-        let _ = stream;
-        refuse_copies(self.shared.device, dl_device, copy)?;
-        let showing = Showing {
-            address: self.address,
-            device: self.shared.device,
-            element: element::dlpack_of(self.element),
-            shape: self.shape.iter().map(|length| *length as i64).collect(),
-            keeps: Arc::clone(&self.shared),
-        };
-        dlpack::capsule(python, showing, dlpack::understands_versions(max_version))
-    }
-}
-
-/// Refuses what DLPack lets a consumer ask for: another device, or a copy.
-fn refuse_copies(device: Device, asked: Option<(i32, i32)>, copy: Option<bool>) -> Result<()> {
-    let is_other = asked.is_some_and(|asked| asked != (device.kind, device.ordinal));
-    match is_other || copy == Some(true) {
-        false => Ok(()),
-        true => {
-            let message = "symmetric memory is shown where it is, without a copy";
-            Err(Failure::Python(PyBufferError::new_err(message)))
-        }
     }
 }

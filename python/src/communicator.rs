@@ -1,11 +1,12 @@
 //! Communicators.
 
-use crate::buffer::{Buffer, Shared};
+use crate::buffer::Buffer;
 use crate::calls::{self, Arguments, Collective};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
 use crate::memory;
 use crate::rank::{self, Left, Rank, Where};
+use crate::shared::Shared;
 use crate::stream::{self, Library, Stream};
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;

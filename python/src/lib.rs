@@ -13,8 +13,10 @@ mod element;
 mod failure;
 mod memory;
 mod operand;
+mod peer_buffer;
 mod rank;
 mod segments;
+mod shared;
 mod stream;
 mod torch;
 
@@ -25,7 +27,7 @@ fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<buffer::Buffer>()?;
-    module.add_class::<buffer::PeerBuffer>()?;
+    module.add_class::<peer_buffer::PeerBuffer>()?;
     module.add_class::<memory::At>()?;
     module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(communicator::join, module)?)?;

@@ -1,10 +1,11 @@
 //! What a program passes as source or destination.
 
 use crate::arrays;
-use crate::buffer::{Buffer, PeerBuffer};
+use crate::buffer::Buffer;
 use crate::element;
 use crate::failure::{Result, invalid};
 use crate::operand::Memory;
+use crate::peer_buffer::PeerBuffer;
 use crate::rank::Rank;
 use crate::stream::Library;
 use pyo3::prelude::*;

@@ -33,7 +33,7 @@ struct Streams {
 
 /// A stream, and what it needs.
 struct Known {
-    stream: Stream,
+    stream: Arc<Stream>,
     /// The Python object that keeps it, if there is one.
     _keeper: Option<Py<PyAny>>,
     /// What its work on the host may still use.
@@ -138,8 +138,8 @@ impl Rank {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues a call, behind those that were enqueued before on any stream. Does not block, except for [`Where::AtOnce`]. The
-    /// thread must not hold Python's lock: another may wait for it with the streams locked.
+    /// Enqueues a call, behind those that were enqueued before on any stream. Does not block, except for [`Where::AtOnce`] and
+    /// for calls that are compared, with the streams locked. So the thread must not hold the GIL.
     ///
     /// # Errors
     /// The call's.
@@ -155,9 +155,7 @@ impl Rank {
         match place {
             Where::On(raw, keeps) => {
                 // SAFETY: guaranteed by the caller.
-                unsafe { self.follow(&mut streams, raw, keeps.stream) }?;
-                let known = streams.known.get_mut(&raw);
-                let known = known.ok_or_else(|| invalid("the stream is gone"))?;
+                let known = unsafe { self.follow(&mut streams, raw, keeps.stream) }?;
                 if known.operands.len() >= MANY_OPERANDS && known.stream.is_idle()? {
                     known.operands.clear();
                 }
@@ -168,18 +166,19 @@ impl Rank {
                 let raw = match streams.own {
                     Some(raw) => raw,
                     None => {
-                        let stream = self.communicator.stream()?;
-                        let raw = stream.raw();
-                        streams.keep(stream, None);
+                        let raw = streams.keep(self.communicator.stream()?, None);
                         *streams.own.insert(raw)
                     }
                 };
-                let known = streams.known.get(&raw);
-                let known = known.ok_or_else(|| invalid("the stream is gone"))?;
-                let done = call(&known.stream).and_then(|()| known.stream.synchronize());
+                // SAFETY: a stream of this rank's.
+                let stream = Arc::clone(&unsafe { self.follow(&mut streams, raw, None) }?.stream);
+                let enqueued = call(&stream);
+                // Other threads may have to enqueue what this call's peers wait for.
+                drop(streams);
+                let done = enqueued.and_then(|()| stream.synchronize());
                 if done.is_err() {
                     // A thread of the backend may not have noticed yet.
-                    streams.left.extend(operands);
+                    self.streams().left.extend(operands);
                 }
                 Ok(done?)
             }
@@ -192,9 +191,7 @@ impl Rank {
     /// The backend's.
     pub fn make_stream(&self) -> Result<u64> {
         let stream = self.communicator.stream()?;
-        let raw = stream.raw();
-        self.streams().keep(stream, None);
-        Ok(raw)
+        Ok(self.streams().keep(stream, None))
     }
 
     /// Gives up a stream that [`Rank::make_stream`] made. Its work goes on.
@@ -245,12 +242,12 @@ impl Rank {
         raw: u64,
         call: impl FnOnce(&Stream) -> symmem::Result<T>,
     ) -> Result<T> {
-        let mut streams = self.streams();
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.follow(&mut streams, raw, None) }?;
-        let known = streams.known.get(&raw);
-        let known = known.ok_or_else(|| invalid("the stream is gone"))?;
-        Ok(call(&known.stream)?)
+        let stream = {
+            let mut streams = self.streams();
+            // SAFETY: guaranteed by the caller.
+            Arc::clone(&unsafe { self.follow(&mut streams, raw, None) }?.stream)
+        };
+        Ok(call(&stream)?)
     }
 
     /// Makes a stream known, and what is enqueued next on it wait for the last call. In a capture the program orders its
@@ -258,23 +255,25 @@ impl Rank {
     ///
     /// # Safety
     /// As [`Rank::enqueue`].
-    unsafe fn follow(
+    unsafe fn follow<'s>(
         &self,
-        streams: &mut Streams,
+        streams: &'s mut Streams,
         raw: u64,
         keeper: Option<Py<PyAny>>,
-    ) -> Result<()> {
+    ) -> Result<&'s mut Known> {
         if !streams.known.contains_key(&raw) {
             // SAFETY: guaranteed by the caller.
             let stream = unsafe { self.communicator.stream_from_raw(raw) };
             streams.keep(stream, keeper);
         }
-        if streams.last == Some(raw) {
-            return Ok(());
+        if streams.last != Some(raw) {
+            // SAFETY: the streams are known, so they live; nothing of the communicator's is destroyed here.
+            let ordered = unsafe { self.order(streams, raw) };
+            ordered
+                .map_err(|failure| invalid(format!("ordering two streams: {}", failure.message)))?;
         }
-        // SAFETY: the streams are known, so they live; nothing of the communicator's is destroyed here.
-        let ordered = unsafe { self.order(streams, raw) };
-        ordered.map_err(|failure| invalid(format!("ordering two streams: {}", failure.message)))
+        let known = streams.known.get_mut(&raw);
+        known.ok_or_else(|| invalid("the stream is gone"))
     }
 
     /// Makes a stream wait for the last call, if neither stream is captured.
@@ -309,13 +308,16 @@ impl Rank {
 }
 
 impl Streams {
-    fn keep(&mut self, stream: Stream, keeper: Option<Py<PyAny>>) {
+    /// Makes a stream known, and returns its number.
+    fn keep(&mut self, stream: Stream, keeper: Option<Py<PyAny>>) -> u64 {
+        let raw = stream.raw();
         let known = Known {
-            stream,
+            stream: Arc::new(stream),
             _keeper: keeper,
             operands: Vec::new(),
         };
-        self.known.insert(known.stream.raw(), known);
+        self.known.insert(raw, known);
+        raw
     }
 }
 

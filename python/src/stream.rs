@@ -43,7 +43,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(rank) = self.rank.upgrade() {
-            rank.forget(self.raw);
+            // Another thread may be in a call, with the streams locked.
+            Python::attach(|python| python.detach(|| rank.forget(self.raw)));
         }
     }
 }

@@ -52,7 +52,7 @@ impl<T: Element> DeviceSlice<'_, T> {
     /// Returns the subslice `range`, counted from this slice's first element.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the range exceeds this slice.
+    /// [`crate::Error::OutOfRange`] if the range exceeds this slice.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, length) = within(self.world.rank, self.length, range)?;
         let size = size_of::<T>();
