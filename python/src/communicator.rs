@@ -4,6 +4,7 @@ use crate::buffer::Buffer;
 use crate::calls::{self, Arguments, Collective};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
+use crate::gemm::{AllGatherGemm, Request};
 use crate::memory;
 use crate::rank::{self, Left, Rank, Where};
 use crate::shared::Shared;
@@ -148,6 +149,30 @@ impl Communicator {
             unsafe { Shared::register(&rank, (address, bytes), keeper) }
         })?;
         Ok(Buffer::whole(shared, shape, element))
+    }
+
+    /// Prepares an all-gather + GEMM. Collective.
+    #[pyo3(signature = (m, n, k, dtype, *, b_columns=false, bias=false))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn all_gather_gemm(
+        &self,
+        python: Python<'_>,
+        m: usize,
+        n: usize,
+        k: usize,
+        dtype: &Bound<'_, PyAny>,
+        b_columns: bool,
+        bias: bool,
+    ) -> Result<AllGatherGemm> {
+        let asked = Request {
+            m,
+            n,
+            k,
+            element: element::of_object(dtype)?,
+            b_columns,
+            bias,
+        };
+        AllGatherGemm::new(python, &self.rank_of()?, &asked)
     }
 
     /// Makes a stream.

@@ -11,6 +11,7 @@ mod communicator;
 mod dlpack;
 mod element;
 mod failure;
+mod gemm;
 mod join;
 mod memory;
 mod operand;
@@ -31,6 +32,7 @@ fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<peer_buffer::PeerBuffer>()?;
     module.add_class::<memory::At>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<gemm::AllGatherGemm>()?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add("reductions", element::reductions())?;
     module.add_function(wrap_pyfunction!(torch::register_operators, module)?)?;

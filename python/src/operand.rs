@@ -105,6 +105,17 @@ impl Memory {
         }
     }
 
+    /// Returns the address of its first element.
+    ///
+    /// # Errors
+    /// If the buffer has no such part.
+    pub fn first(&self) -> Result<u64> {
+        match &self.place {
+            Place::Part(buffer, begin) => Ok(buffer.local().address().0 + *begin as u64),
+            Place::At(address) | Place::Known(address) => Ok(*address),
+        }
+    }
+
     /// Returns it as memory at an address.
     ///
     /// # Errors

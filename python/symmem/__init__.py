@@ -13,7 +13,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ._symmem import At, Buffer, Communicator, PeerBuffer, Stream, __version__, join
+from ._symmem import (
+    AllGatherGemm,
+    At,
+    Buffer,
+    Communicator,
+    PeerBuffer,
+    Stream,
+    __version__,
+    join,
+)
 from .errors import (
     Aborted,
     BackendError,
@@ -38,6 +47,7 @@ from .errors import (
 
 __all__ = [
     "Aborted",
+    "AllGatherGemm",
     "At",
     "BackendError",
     "BadEnvironment",

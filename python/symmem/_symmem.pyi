@@ -119,6 +119,28 @@ class Buffer:
     def get_signal_pad(self, rank: int) -> PeerBuffer:
         """Return the signal pad of a rank, as 32-bit words."""
 
+class AllGatherGemm:
+    """An all-gather + GEMM of one shape, from ``Communicator.all_gather_gemm``: C[m, n] = A[m, k] * B[k, n] (+ bias).
+
+    Each rank has a shard of A's rows, in ``shard``, its own B and its own C. Calls of one operation are ordered, by one stream
+    or by events.
+    """
+
+    @property
+    def shard(self) -> Buffer:
+        """The buffer of this rank's rows of A: ceil(m / world_size) rows, of which the last rank may use fewer."""
+    def explain(self) -> str:
+        """Return how the operation works."""
+    def __call__(
+        self,
+        b: _Operand,
+        c: _Operand,
+        bias: _Operand | None = None,
+        *,
+        stream: _Stream | None = None,
+    ) -> None:
+        """Enqueue the operation. ``b`` is stored by rows, or by columns if it was prepared so; ``c`` by rows."""
+
 class Communicator:
     """This rank's membership in a world of ranks. :func:`symmem.init` makes it.
 
@@ -145,6 +167,20 @@ class Communicator:
         """Make the memory of a tensor symmetric, which may be at another address at each rank. Collective; blocks.
 
         The tensor is kept until this rank frees the buffer.
+        """
+    def all_gather_gemm(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: _Dtype,
+        *,
+        b_columns: bool = False,
+        bias: bool = False,
+    ) -> AllGatherGemm:
+        """Prepare an all-gather + GEMM of float16 or bfloat16. Collective; blocks, and tries candidates.
+
+        ``b_columns``: B is stored by columns, as the transpose of a contiguous weight is. ``bias``: a row is added.
         """
     def stream(self) -> Stream: ...
     def all_reduce(

@@ -156,6 +156,30 @@ def kernels_find_all_ranks_memory(c: symmem.Communicator) -> None:
 
 
 @program
+def a_product_gathers_its_rows(c: symmem.Communicator) -> None:
+    rank, world = c.rank, c.world_size
+    m, n, k = 4 * world, 6, 8
+    a = np.arange(m * k).reshape(m, k).astype("float16") % 5
+    b = (np.arange(k * n).reshape(k, n) % 3 + rank).astype("float16")
+    bias = np.arange(n).astype("float16")
+    for b_columns in [False, True]:
+        gemm = c.all_gather_gemm(m, n, k, "float16", b_columns=b_columns, bias=True)
+        assert gemm.shard.shape == (4, k) and gemm.explain()
+        np.asarray(gemm.shard)[:] = a[4 * rank : 4 * rank + 4]
+        result = np.zeros((m, n), "float16")
+        gemm(np.ascontiguousarray(b.T) if b_columns else b, result, bias)
+        assert (result == a @ b + bias).all()
+        with pytest.raises(symmem.InvalidArgument, match="takes"):
+            gemm(b[:-1], result, bias)
+        with pytest.raises(symmem.InvalidArgument, match="bias"):
+            gemm(b, result)
+    with pytest.raises(symmem.InvalidArgument, match="float32"):
+        c.all_gather_gemm(m, n, k, "float32")
+    with pytest.raises(symmem.InvalidArgument):
+        c.all_gather_gemm(0, n, k, "float16")
+
+
+@program
 def private_memory_of_the_host_is_not_shareable(c: symmem.Communicator) -> None:
     with pytest.raises(symmem.NotShareable, match="private memory"):
         c.register(np.full(1 << 16, c.rank, "float32"))

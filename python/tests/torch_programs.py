@@ -131,6 +131,20 @@ def compiled_code_has_no_graph_break(g: symmem.torch.Group) -> None:
 
 
 @program
+def a_product_gathers_its_rows(g: symmem.torch.Group) -> None:
+    torch.manual_seed(3)
+    a = torch.randn(16 * g.world, 64).bfloat16()
+    weight = torch.randn(32, 64).bfloat16()
+    mine = a[16 * g.rank : 16 * g.rank + 16]
+    for b in [weight.t(), weight.t().contiguous()]:
+        torch.testing.assert_close(g.all_gather_matmul(mine, b), a @ b, rtol=2e-2, atol=2e-1)
+    compiled = torch.compile(lambda x: g.all_gather_matmul(x * 2, weight.t()) + 1, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(mine), (a * 2) @ weight.t() + 1, rtol=2e-2, atol=4e-1)
+    with pytest.raises(ValueError, match="columns"):
+        g.all_gather_matmul(mine, weight)
+
+
+@program
 def autograd_notices_what_changes_in_place(g: symmem.torch.Group) -> None:
     x = torch.ones(8, requires_grad=True)
     y = x * 2

@@ -1,0 +1,194 @@
+//! All-gather + GEMM.
+
+use crate::buffer::Buffer;
+use crate::element;
+use crate::failure::{Result, invalid};
+use crate::memory;
+use crate::operand::Memory;
+use crate::rank::Rank;
+use crate::shared::Shared;
+use crate::stream;
+use pyo3::prelude::*;
+use std::sync::{Arc, Weak};
+use symmem::{
+    DeviceAddress, ElementType, GemmElement, GemmOptions, GemmShape, Matrix, MatrixOrder, Operands,
+    Queue, Slice,
+};
+
+/// An all-gather + GEMM of one shape: C[m, n] = A[m, k] * B[k, n] (+ bias), where each rank has a shard of A's rows, its own B
+/// and its own C.
+#[pyclass(frozen, module = "symmem")]
+pub struct AllGatherGemm {
+    rank: Weak<Rank>,
+    gemm: Gemm,
+    shard: Py<Buffer>,
+}
+
+/// The operation, by its element type.
+enum Gemm {
+    F16(symmem::AllGatherGemm<half::f16>),
+    Bf16(symmem::AllGatherGemm<half::bf16>),
+}
+
+/// What a communicator prepares.
+pub struct Request {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub element: ElementType,
+    /// Whether B is column-major.
+    pub b_columns: bool,
+    pub bias: bool,
+}
+
+impl AllGatherGemm {
+    /// Prepares an operation, and allocates the buffer for the shards of A. Collective; blocks.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(python: Python<'_>, rank: &Arc<Rank>, asked: &Request) -> Result<Self> {
+        let shape = GemmShape {
+            b_order: match asked.b_columns {
+                true => MatrixOrder::Columns,
+                false => MatrixOrder::Rows,
+            },
+            bias: asked.bias,
+            ..GemmShape::new(asked.m, asked.n, asked.k)
+        };
+        let options = GemmOptions::default();
+        let rows = asked.m.div_ceil(rank.communicator.world_size());
+        let (gemm, shard) = python.detach(|| {
+            let communicator = &rank.communicator;
+            let gemm = match asked.element {
+                ElementType::F16 => Gemm::F16(communicator.all_gather_gemm(&shape, &options)?),
+                ElementType::Bf16 => Gemm::Bf16(communicator.all_gather_gemm(&shape, &options)?),
+                other => {
+                    let name = element::name_of(other);
+                    return Err(invalid(format!(
+                        "all-gather + GEMM takes float16 and bfloat16, not {name}"
+                    )));
+                }
+            };
+            // The operation has checked the shape, so that its bytes can be counted.
+            Ok((gemm, Shared::allocate(rank, rows * asked.k * 2)?))
+        })?;
+        let shard = Buffer::whole(shard, vec![rows, asked.k], asked.element);
+        Ok(Self {
+            rank: Arc::downgrade(rank),
+            gemm,
+            shard: Py::new(python, shard)?,
+        })
+    }
+
+    fn shape(&self) -> &GemmShape {
+        match &self.gemm {
+            Gemm::F16(gemm) => gemm.shape(),
+            Gemm::Bf16(gemm) => gemm.shape(),
+        }
+    }
+}
+
+#[pymethods]
+impl AllGatherGemm {
+    /// The buffer of this rank's rows of A: those from rank * ceil(m / world) on.
+    #[getter]
+    fn shard(&self, python: Python<'_>) -> Py<Buffer> {
+        self.shard.clone_ref(python)
+    }
+
+    /// How the operation works, as text.
+    fn explain(&self) -> String {
+        match &self.gemm {
+            Gemm::F16(gemm) => gemm.explain(),
+            Gemm::Bf16(gemm) => gemm.explain(),
+        }
+    }
+
+    /// Enqueues the operation.
+    #[pyo3(signature = (b, c, bias=None, *, stream=None))]
+    fn __call__(
+        &self,
+        b: &Bound<'_, PyAny>,
+        c: &Bound<'_, PyAny>,
+        bias: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let gone = || invalid("the communicator was finalized");
+        let rank = self.rank.upgrade().ok_or_else(gone)?;
+        let python = b.py();
+        let shape = self.shape();
+        let elements = self.shard.get().memory(&rank)?;
+        let find = |object, name, is_written, expected: usize| {
+            let (memory, library) = memory::find(&rank, object, name, is_written)?;
+            match (
+                memory.element == elements.element,
+                memory.elements == expected,
+            ) {
+                (true, true) => Ok((memory, library)),
+                _ => Err(invalid(format!(
+                    "{name} has {} elements of {}, and the operation takes {expected} of {}",
+                    memory.elements,
+                    element::name_of(memory.element),
+                    element::name_of(elements.element)
+                ))),
+            }
+        };
+        if shape.bias != bias.is_some() {
+            return Err(invalid(match shape.bias {
+                true => "the operation was prepared with a bias: pass one",
+                false => "the operation was prepared without a bias",
+            }));
+        }
+        let (b_memory, _) = find(b, "b", false, shape.k * shape.n)?;
+        let (c_memory, library) = find(c, "c", true, shape.m * shape.n)?;
+        let bias_memory = bias.map(|bias| find(bias, "the bias", false, shape.n));
+        let bias_memory = bias_memory.transpose()?.map(|(memory, _)| memory);
+        let operands: Vec<_> = [Some(b), Some(c), bias].into_iter().flatten().collect();
+        let place = stream::place(&rank, stream, library, &operands)?;
+        let others = (&b_memory, &c_memory, bias_memory.as_ref());
+        python.detach(|| {
+            // SAFETY: as in `calls::collective`.
+            unsafe {
+                match &self.gemm {
+                    Gemm::F16(gemm) => rank.enqueue(place, call(gemm, elements.slice()?, others)?),
+                    Gemm::Bf16(gemm) => rank.enqueue(place, call(gemm, elements.slice()?, others)?),
+                }
+            }
+        })
+    }
+}
+
+/// Returns what enqueues a call on these matrices: the shard, B, C and the bias.
+///
+/// # Safety
+/// The matrices are on the rank's device, until the stream has passed the work.
+unsafe fn call<'a, T: GemmElement>(
+    gemm: &'a symmem::AllGatherGemm<T>,
+    shard: Slice<'a, u8>,
+    (b, c, bias): (&'a Memory, &'a Memory, Option<&'a Memory>),
+) -> Result<impl FnOnce(&Queue) -> symmem::Result<()> + 'a> {
+    let shape = gemm.shape();
+    let matrix = |memory: &Memory, name: &str, rows, columns, order| {
+        let address = memory.first()?;
+        if !address.is_multiple_of(align_of::<T>() as u64) {
+            return Err(invalid(format!(
+                "{name} is at {address:#x}, which is no multiple of an element's size"
+            )));
+        }
+        let stride = match order {
+            MatrixOrder::Columns => rows,
+            _ => columns,
+        };
+        // SAFETY: guaranteed by the caller.
+        Ok(unsafe { Matrix::from_raw(DeviceAddress(address), rows, columns, stride, order) })
+    };
+    let bias = bias.map(|bias| matrix(bias, "the bias", 1, shape.n, MatrixOrder::Rows));
+    let operands = Operands {
+        a: shard.cast::<T>()?,
+        b: matrix(b, "b", shape.k, shape.n, shape.b_order)?,
+        c: matrix(c, "c", shape.m, shape.n, MatrixOrder::Rows)?,
+        bias: bias.transpose()?,
+        gathered: None,
+    };
+    Ok(move |queue: &Queue| queue.all_gather_gemm(gemm, &operands))
+}
