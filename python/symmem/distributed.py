@@ -52,6 +52,33 @@ def _each(tensors: Sequence[Tensor], call: Callable[[Tensor], None]) -> None:
         call(tensor)
 
 
+class _Message(dist.Work):
+    """A send or receive, which is enqueued together with others before somebody waits for it.
+
+    So two ranks may each send first and receive then: neither's receive waits behind its send.
+    """
+
+    def __init__(self, group: "ProcessGroup") -> None:
+        super().__init__()
+        self._group = group
+        self.work: Any = None
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Let the current stream wait for the message."""
+        self._group.enqueue_messages()
+        return bool(self.work.wait())
+
+    def is_completed(self) -> bool:
+        """Return whether the message was sent or received."""
+        self._group.enqueue_messages()
+        return bool(self.work.is_completed())
+
+    def get_future(self) -> Any:
+        """Return the message's future."""
+        self._group.enqueue_messages()
+        return self.work.get_future()
+
+
 class ProcessGroup(dist.ProcessGroup):
     """A process group on a communicator, and on a group of Gloo's for what that does not do."""
 
@@ -73,6 +100,9 @@ class ProcessGroup(dist.ProcessGroup):
         )
         self._on_gpu = on_gpu
         self._stream = torch.cuda.Stream() if on_gpu else None
+        self._sends: list[tuple[int, Tensor]] = []
+        self._recvs: list[tuple[int, Tensor]] = []
+        self._messages: list[_Message] = []
 
     def name(self) -> str:
         """Return the name of the backend."""
@@ -92,6 +122,7 @@ class ProcessGroup(dist.ProcessGroup):
         They are enqueued on the current stream if the program waits for them at once, else beside it, so that a backward pass
         goes on meanwhile.
         """
+        self.enqueue_messages()
         future: Future[list[Tensor]]
         if self._stream is None:
             call()
@@ -277,21 +308,33 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._work([tensor, *(inputs[0] if inputs else [])], opts, call)
 
+    def enqueue_messages(self) -> None:
+        """Enqueue the sends and receives of before, as one call."""
+        sends, recvs, messages = self._sends, self._recvs, self._messages
+        if messages:
+            self._sends, self._recvs, self._messages = [], [], []
+            tensors = [tensor for _, tensor in sends + recvs]
+            work = self._work(tensors, None, lambda: self.communicator.exchange(sends, recvs))
+            for message in messages:
+                message.work = work
+
+    def _message(self, messages: list[tuple[int, Tensor]], peer: int, tensors: list[Tensor]) -> _Message:
+        message = _Message(self)
+        messages.extend((peer, _bytes(tensor)) for tensor in tensors)
+        self._messages.append(message)
+        return message
+
     def send(self, tensors: list[Tensor], peer: int, tag: int = 0) -> Any:
-        """Send a tensor. Tags other than 0 are Gloo's, which has them."""
+        """Send tensors. Tags other than 0 are Gloo's, which has them for tensors of the host."""
         if not self._does(*tensors) or tag != 0:
             return self._gloo.send(tensors, peer, tag)
-        return self._work(
-            tensors, None, lambda: _each(tensors, lambda tensor: self.communicator.send(peer, _bytes(tensor)))
-        )
+        return self._message(self._sends, peer, tensors)
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int = 0) -> Any:
-        """Receive a tensor."""
+        """Receive tensors."""
         if not self._does(*tensors) or tag != 0:
             return self._gloo.recv(tensors, peer, tag)
-        return self._work(
-            tensors, None, lambda: _each(tensors, lambda tensor: self.communicator.recv(peer, _bytes(tensor)))
-        )
+        return self._message(self._recvs, peer, tensors)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
         """Receive a tensor of any rank: Gloo's, of the host's memory only."""
@@ -299,6 +342,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Any:
         """Return once all ranks have called it, and the device has done this rank's work."""
+        self.enqueue_messages()
         if self._on_gpu:
             torch.cuda.synchronize()
         self.communicator.host_barrier()
@@ -308,6 +352,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave: the other ranks need not come."""
+        self.enqueue_messages()
         self.communicator.leave()
 
     def abort(self) -> None:

@@ -78,6 +78,30 @@ def every_collective_gives_what_all_ranks_have() -> None:
 
 
 @program
+def ranks_that_send_first_receive_all_the_same() -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if world == 1:
+        return
+    to, source = (rank + 1) % world, (rank - 1) % world
+    seen, large = torch.zeros(1000), torch.zeros(1 << 20)
+    batch = [
+        dist.P2POp(dist.isend, torch.full((1000,), float(rank)), to),
+        dist.P2POp(dist.irecv, seen, source),
+        dist.P2POp(dist.isend, torch.full((1 << 20,), float(rank)), to),
+        dist.P2POp(dist.irecv, large, source),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert (seen == source).all() and (large == source).all()
+    works = [dist.isend(torch.full((1000,), rank + 1.0), to), dist.irecv(seen, source)]
+    dist.barrier()
+    for work in works:
+        assert work is not None
+        work.wait()
+    assert (seen == source + 1).all()
+
+
+@program
 def groups_of_some_ranks_work() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group([peer for peer in range(world) if peer % 2 == odd]) for odd in range(min(2, world))]
