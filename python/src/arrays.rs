@@ -248,12 +248,8 @@ pub struct HostArray {
 /// For anything but a contiguous array there, of a type that symmem has.
 pub fn on_the_host(object: &Bound<'_, PyAny>, name: &str, is_written: bool) -> Result<HostArray> {
     let python = object.py();
-    let (address, elements, element) = match object.getattr(intern!(python, "__array_interface__"))
-    {
-        Ok(interface) => {
-            let memory = interface_of(object, &interface, name, is_written)?;
-            (memory.address()?, memory.elements, memory.element)
-        }
+    let memory = match object.getattr(intern!(python, "__array_interface__")) {
+        Ok(interface) => interface_of(object, &interface, name, is_written)?,
         Err(_) if object.hasattr(intern!(python, "__dlpack__"))? => {
             let shown = dlpack::show(object)?;
             if !matches!(
@@ -262,16 +258,15 @@ pub fn on_the_host(object: &Bound<'_, PyAny>, name: &str, is_written: bool) -> R
             ) {
                 return Err(invalid(format!("{name} is not in the host's memory")));
             }
-            let memory = read(&shown, name, is_written)?;
-            (shown.address, memory.elements, memory.element)
+            read(&shown, name, is_written)?
         }
         Err(_) => {
             return Err(invalid(format!("{name} is no array in the host's memory")));
         }
     };
     Ok(HostArray {
-        address,
-        bytes: elements * element::bytes_of(element),
-        element,
+        address: memory.address()?,
+        bytes: memory.bytes()?,
+        element: memory.element,
     })
 }

@@ -138,7 +138,7 @@ impl Communicator {
         let (memory, _) = memory::find(&rank, tensor, "the tensor", true)?;
         let (address, element) = (memory.address()?, memory.element);
         let shape: Vec<usize> = tensor.getattr("shape")?.extract()?;
-        let bytes = memory.elements * element::bytes_of(element);
+        let bytes = memory.bytes()?;
         let keeper = tensor.clone().unbind();
         let shared = tensor.py().detach(|| {
             agree(

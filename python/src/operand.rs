@@ -55,7 +55,11 @@ impl Memory {
         }
     }
 
-    fn bytes(&self) -> Result<usize> {
+    /// Returns its bytes.
+    ///
+    /// # Errors
+    /// If there are more than can be counted.
+    pub fn bytes(&self) -> Result<usize> {
         let bytes = self.elements.checked_mul(element::bytes_of(self.element));
         bytes.ok_or_else(|| invalid(format!("there is no memory of {} elements", self.elements)))
     }
