@@ -166,7 +166,37 @@ fn unregistered<T: Reducible>(
             "memory that no peer knows, broadcast twice: {found:?}"
         ));
     }
-    Ok(())
+    put_and_got(context, buffers, own, findings)
+}
+
+/// Gets the next rank's source into memory that no peer knows, and puts it from there to that rank's destination.
+fn put_and_got<T: Reducible>(
+    context: &Context<'_>,
+    buffers: &Buffers<T>,
+    own: DeviceSlice<'_, T>,
+    findings: &mut Findings,
+) -> Result<()> {
+    let communicator = context.communicator;
+    let rank = communicator.rank();
+    let next = (rank + 1) % communicator.world_size();
+    let stream = &context.streams[0];
+    let (source, destination) = (
+        buffers.source.slice(..LENGTH)?,
+        buffers.destination.slice(..LENGTH)?,
+    );
+    // Everybody has read what came before, and `unregistered` has written the source.
+    stream.barrier()?;
+    stream.get(next, own, source)?;
+    stream.put(next, destination, own)?;
+    stream.barrier()?;
+    let mut seen = vec![T::new_zeroed(); LENGTH];
+    buffers.destination.read(stream, 0, &mut seen)?;
+    if let Some(found) = difference(&seen, &elements(tag(context, rank, 2), LENGTH)) {
+        findings.push(format!(
+            "memory that no peer knows, got from rank {next} and put back: {found:?}"
+        ));
+    }
+    communicator.host_barrier()
 }
 
 fn tag(context: &Context<'_>, rank: usize, round: u32) -> Tag {

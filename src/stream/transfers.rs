@@ -7,6 +7,7 @@ use crate::base::error::Result;
 use crate::base::limits::CHANNELS;
 use crate::base::names::Direction;
 use crate::base::planner::{TransferOptions, plan};
+use crate::buffer::operand::Operand;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::rank::memory_range::MemoryRange;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
@@ -33,7 +34,8 @@ impl CallOptions for TransferOptions {
 }
 
 impl Transfers<'_> {
-    /// Enqueues a copy of `source`, elements of this rank's copy, to `destination` in `peer`'s copy.
+    /// Enqueues a copy of `source`, elements of this rank's copy or a [`DeviceSlice`](crate::DeviceSlice), to `destination` in
+    /// `peer`'s copy.
     ///
     /// The elements have arrived, and are visible to the peer, once this stream has passed this point. The peer
     /// learns of it by a signal or a barrier.
@@ -45,20 +47,21 @@ impl Transfers<'_> {
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
         self.transfer(("put", Direction::Put), peer, slices, None)
     }
 
-    /// Enqueues a copy of `source`, elements of `peer`'s copy, to `destination` in this rank's copy.
+    /// Enqueues a copy of `source`, elements of `peer`'s copy, to `destination` in this rank's copy or in a
+    /// [`DeviceSlice`](crate::DeviceSlice).
     ///
     /// # Errors
     /// As [`Transfers::put`].
     pub fn get<'a, T: Element>(
         &self,
         peer: usize,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
@@ -78,7 +81,7 @@ impl Transfers<'_> {
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         channel: u32,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
@@ -145,7 +148,7 @@ impl Queue {
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
     ) -> Result<()> {
         self.with(&TransferOptions::default())
             .put(peer, destination, source)
@@ -166,7 +169,7 @@ impl Queue {
     pub fn get<'a, T: Element>(
         &self,
         peer: usize,
-        destination: impl Into<Slice<'a, T>>,
+        destination: impl Into<Operand<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
         self.with(&TransferOptions::default())
@@ -190,14 +193,14 @@ impl Queue {
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
+        source: impl Into<Operand<'a, T>>,
         channel: u32,
     ) -> Result<()> {
         self.with(&TransferOptions::default())
             .put_signal(peer, destination, source, channel)
     }
 
-    /// Enqueues a copy between two ranks' parts of symmetric memory.
+    /// Enqueues a copy between two ranks' memory.
     pub(crate) fn copy(
         &self,
         operation: &'static str,
