@@ -6,13 +6,13 @@ use crate::element;
 use crate::failure::{Failure, Result, invalid};
 use crate::gemm::{AllGatherGemm, Request};
 use crate::memory;
-use crate::rank::{self, Left, Rank, Where};
+use crate::rank::{self, Left, Rank};
 use crate::shared::Shared;
 use crate::stream::{self, Library, Stream};
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
-use symmem::{Queue, Slice};
+use symmem::{Operand, Queue, Slice};
 
 /// This rank's membership in a world of ranks.
 #[pyclass(frozen, weakref, module = "symmem")]
@@ -323,47 +323,50 @@ impl Communicator {
     #[pyo3(signature = (peer, destination, source, *, stream=None))]
     fn put(
         &self,
-        python: Python<'_>,
         peer: usize,
         destination: &Buffer,
-        source: &Buffer,
+        source: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let place = (python, stream);
-        self.transfer(place, (destination, source), |queue, to, from| {
-            queue.put(peer, to, from)
-        })
+        self.transfer(
+            (source, "the source", false),
+            destination,
+            stream,
+            |queue, from, to| queue.put(peer, to, from),
+        )
     }
 
     #[pyo3(signature = (peer, destination, source, *, stream=None))]
     fn get(
         &self,
-        python: Python<'_>,
         peer: usize,
-        destination: &Buffer,
+        destination: &Bound<'_, PyAny>,
         source: &Buffer,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let place = (python, stream);
-        self.transfer(place, (destination, source), |queue, to, from| {
-            queue.get(peer, to, from)
-        })
+        self.transfer(
+            (destination, "the destination", true),
+            source,
+            stream,
+            |queue, to, from| queue.get(peer, to, from),
+        )
     }
 
     #[pyo3(signature = (peer, destination, source, channel=0, *, stream=None))]
     fn put_signal(
         &self,
-        python: Python<'_>,
         peer: usize,
         destination: &Buffer,
-        source: &Buffer,
+        source: &Bound<'_, PyAny>,
         channel: u32,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let place = (python, stream);
-        self.transfer(place, (destination, source), |queue, to, from| {
-            queue.put_signal(peer, to, from, channel)
-        })
+        self.transfer(
+            (source, "the source", false),
+            destination,
+            stream,
+            |queue, from, to| queue.put_signal(peer, to, from, channel),
+        )
     }
 
     #[pyo3(signature = (peer, channel=0, *, stream=None))]
@@ -477,20 +480,32 @@ impl Communicator {
         python.detach(|| unsafe { rank.enqueue(place, call) })
     }
 
-    /// Enqueues a transfer between two buffers.
+    /// Enqueues a transfer between memory of this rank's, by its name and whether it is written, and a buffer at a peer.
     fn transfer(
         &self,
-        (python, stream): (Python<'_>, Option<&Bound<'_, PyAny>>),
-        (destination, source): (&Buffer, &Buffer),
-        call: impl FnOnce(&Queue, Slice<'_, u8>, Slice<'_, u8>) -> symmem::Result<()> + Send,
+        (own, name, is_written): (&Bound<'_, PyAny>, &str, bool),
+        buffer: &Buffer,
+        stream: Option<&Bound<'_, PyAny>>,
+        call: impl FnOnce(&Queue, Operand<'_, u8>, Slice<'_, u8>) -> symmem::Result<()> + Send,
     ) -> Result<()> {
         let rank = self.rank_of()?;
-        let (to, from) = (destination.memory(&rank)?, source.memory(&rank)?);
-        let place: Where = stream::place(&rank, stream, Library::Other(python), &[])?;
-        python.detach(|| {
-            let (to, from) = (to.slice()?, from.slice()?);
-            // SAFETY: the program's stream, or this rank's own.
-            unsafe { rank.enqueue(place, |queue| call(queue, to, from)) }
+        let (memory, library) = memory::find(&rank, own, name, is_written)?;
+        let at_peer = buffer.memory(&rank)?;
+        if memory.element != at_peer.element {
+            return Err(invalid(format!(
+                "{name} has elements of {}, the buffer at the peer of {}",
+                element::name_of(memory.element),
+                element::name_of(at_peer.element)
+            )));
+        }
+        let place = stream::place(&rank, stream, library, &[own])?;
+        own.py().detach(|| {
+            // SAFETY: as in `calls::collective`.
+            unsafe {
+                let own = memory.operand::<u8>(&rank)?;
+                let at_peer = at_peer.slice()?;
+                rank.enqueue(place, |queue| call(queue, own, at_peer))
+            }
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::element;
 use crate::failure::{Result, invalid};
 use crate::memory;
 use crate::operand::Memory;
-use crate::rank::Rank;
+use crate::rank::{Rank, Where};
 use crate::shared::Shared;
 use crate::stream;
 use pyo3::prelude::*;
@@ -25,12 +25,13 @@ pub struct AllGatherGemm {
 }
 
 /// The operation, by its element type.
-enum Gemm {
+pub enum Gemm {
     F16(symmem::AllGatherGemm<half::f16>),
     Bf16(symmem::AllGatherGemm<half::bf16>),
 }
 
 /// What a communicator prepares.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
     pub m: usize,
     pub n: usize,
@@ -41,12 +42,15 @@ pub struct Request {
     pub bias: bool,
 }
 
-impl AllGatherGemm {
-    /// Prepares an operation, and allocates the buffer for the shards of A. Collective; blocks.
+/// Memory of B, C and the bias.
+pub type Matrices<'a> = (&'a Memory, &'a Memory, Option<&'a Memory>);
+
+impl Gemm {
+    /// Prepares an operation, and allocates the memory of this rank's rows of A. Collective; blocks.
     ///
     /// # Errors
     /// The library's.
-    pub fn new(python: Python<'_>, rank: &Arc<Rank>, asked: &Request) -> Result<Self> {
+    pub fn prepare(rank: &Arc<Rank>, asked: &Request) -> Result<(Self, Shared)> {
         let shape = GemmShape {
             b_order: match asked.b_columns {
                 true => MatrixOrder::Columns,
@@ -56,35 +60,75 @@ impl AllGatherGemm {
             ..GemmShape::new(asked.m, asked.n, asked.k)
         };
         let options = GemmOptions::default();
-        let rows = asked.m.div_ceil(rank.communicator.world_size());
-        let (gemm, shard) = python.detach(|| {
-            let communicator = &rank.communicator;
-            let gemm = match asked.element {
-                ElementType::F16 => Gemm::F16(communicator.all_gather_gemm(&shape, &options)?),
-                ElementType::Bf16 => Gemm::Bf16(communicator.all_gather_gemm(&shape, &options)?),
-                other => {
-                    let name = element::name_of(other);
-                    return Err(invalid(format!(
-                        "all-gather + GEMM takes float16 and bfloat16, not {name}"
-                    )));
+        let communicator = &rank.communicator;
+        let gemm = match asked.element {
+            ElementType::F16 => Self::F16(communicator.all_gather_gemm(&shape, &options)?),
+            ElementType::Bf16 => Self::Bf16(communicator.all_gather_gemm(&shape, &options)?),
+            other => {
+                let name = element::name_of(other);
+                return Err(invalid(format!(
+                    "all-gather + GEMM takes float16 and bfloat16, not {name}"
+                )));
+            }
+        };
+        let rows = asked.m.div_ceil(communicator.world_size());
+        // The operation has checked the shape, so that its bytes can be counted.
+        Ok((gemm, Shared::allocate(rank, rows * asked.k * 2)?))
+    }
+
+    /// Enqueues `before`, and then the operation on the rows of A in `shard`.
+    ///
+    /// # Errors
+    /// What is wrong with the matrices, or failed.
+    ///
+    /// # Safety
+    /// The matrices have the operation's shape and are on the rank's device, until the stream has passed the work; the stream is
+    /// one of the device.
+    pub unsafe fn enqueue(
+        &self,
+        rank: &Rank,
+        place: Where,
+        before: impl FnOnce(&Queue) -> symmem::Result<()>,
+        shard: Slice<'_, u8>,
+        matrices: Matrices<'_>,
+    ) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self {
+                Self::F16(gemm) => {
+                    let then = call(gemm, shard, matrices)?;
+                    rank.enqueue(place, |queue| before(queue).and_then(|()| then(queue)))
                 }
-            };
-            // The operation has checked the shape, so that its bytes can be counted.
-            Ok((gemm, Shared::allocate(rank, rows * asked.k * 2)?))
-        })?;
+                Self::Bf16(gemm) => {
+                    let then = call(gemm, shard, matrices)?;
+                    rank.enqueue(place, |queue| before(queue).and_then(|()| then(queue)))
+                }
+            }
+        }
+    }
+
+    fn shape(&self) -> &GemmShape {
+        match self {
+            Self::F16(gemm) => gemm.shape(),
+            Self::Bf16(gemm) => gemm.shape(),
+        }
+    }
+}
+
+impl AllGatherGemm {
+    /// Prepares an operation, and makes a buffer of the memory of this rank's rows of A. Collective; blocks.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(python: Python<'_>, rank: &Arc<Rank>, asked: &Request) -> Result<Self> {
+        let (gemm, shard) = python.detach(|| Gemm::prepare(rank, asked))?;
+        let rows = asked.m.div_ceil(rank.communicator.world_size());
         let shard = Buffer::whole(shard, vec![rows, asked.k], asked.element);
         Ok(Self {
             rank: Arc::downgrade(rank),
             gemm,
             shard: Py::new(python, shard)?,
         })
-    }
-
-    fn shape(&self) -> &GemmShape {
-        match &self.gemm {
-            Gemm::F16(gemm) => gemm.shape(),
-            Gemm::Bf16(gemm) => gemm.shape(),
-        }
     }
 }
 
@@ -116,7 +160,7 @@ impl AllGatherGemm {
         let gone = || invalid("the communicator was finalized");
         let rank = self.rank.upgrade().ok_or_else(gone)?;
         let python = b.py();
-        let shape = self.shape();
+        let shape = self.gemm.shape();
         let elements = self.shard.get().memory(&rank)?;
         let find = |object, name, is_written, expected: usize| {
             let (memory, library) = memory::find(&rank, object, name, is_written)?;
@@ -147,12 +191,11 @@ impl AllGatherGemm {
         let place = stream::place(&rank, stream, library, &operands)?;
         let others = (&b_memory, &c_memory, bias_memory.as_ref());
         python.detach(|| {
+            let shard = elements.slice()?;
             // SAFETY: as in `calls::collective`.
             unsafe {
-                match &self.gemm {
-                    Gemm::F16(gemm) => rank.enqueue(place, call(gemm, elements.slice()?, others)?),
-                    Gemm::Bf16(gemm) => rank.enqueue(place, call(gemm, elements.slice()?, others)?),
-                }
+                let nothing = |_: &Queue| Ok(());
+                self.gemm.enqueue(&rank, place, nothing, shard, others)
             }
         })
     }
@@ -165,7 +208,7 @@ impl AllGatherGemm {
 unsafe fn call<'a, T: GemmElement>(
     gemm: &'a symmem::AllGatherGemm<T>,
     shard: Slice<'a, u8>,
-    (b, c, bias): (&'a Memory, &'a Memory, Option<&'a Memory>),
+    (b, c, bias): Matrices<'a>,
 ) -> Result<impl FnOnce(&Queue) -> symmem::Result<()> + 'a> {
     let shape = gemm.shape();
     let matrix = |memory: &Memory, name: &str, rows, columns, order| {

@@ -141,6 +141,11 @@ class AllGatherGemm:
     ) -> None:
         """Enqueue the operation. ``b`` is stored by rows, or by columns if it was prepared so; ``c`` by rows."""
 
+class Products:
+    """The all-gather + GEMMs that operators have prepared, as long as an object of a communicator's number lives."""
+
+    def __new__(cls, communicator: int) -> Products: ...
+
 class Communicator:
     """This rank's membership in a world of ranks. :func:`symmem.init` makes it.
 
@@ -262,18 +267,18 @@ class Communicator:
     ) -> None:
         """Send and receive several tensors at once, each with the rank that it goes to or comes from."""
     def put(
-        self, peer: int, destination: Buffer, source: Buffer, *, stream: _Stream | None = None
+        self, peer: int, destination: Buffer, source: _Operand, *, stream: _Stream | None = None
     ) -> None:
         """Copy this rank's ``source`` to ``destination`` at ``peer``."""
     def get(
-        self, peer: int, destination: Buffer, source: Buffer, *, stream: _Stream | None = None
+        self, peer: int, destination: _Operand, source: Buffer, *, stream: _Stream | None = None
     ) -> None:
         """Copy ``source`` at ``peer`` to this rank's ``destination``."""
     def put_signal(
         self,
         peer: int,
         destination: Buffer,
-        source: Buffer,
+        source: _Operand,
         channel: int = 0,
         *,
         stream: _Stream | None = None,

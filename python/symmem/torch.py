@@ -10,7 +10,6 @@ gradient: a result that needs one warns in the backward pass, and gives none. Th
 """
 
 import os
-import weakref
 from typing import NoReturn
 
 import torch
@@ -18,8 +17,8 @@ from torch import Tensor
 
 from . import _symmem
 from ._symmem import (
-    AllGatherGemm,
     Communicator,
+    Products,
     reductions,
     register_operators,
     take_exception,
@@ -66,6 +65,11 @@ def _(input: Tensor, world: int, communicator: int) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
+@torch.library.register_fake("symmem::all_gather_matmul")
+def _(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
+    return a.new_empty((a.shape[0] * world, b.shape[1]))
+
+
 def _nothing(*_: object) -> None:
     return None
 
@@ -79,45 +83,10 @@ _all_reduce_ = torch.ops.symmem.all_reduce_.default
 _all_gather = torch.ops.symmem.all_gather.default
 _reduce_scatter = torch.ops.symmem.reduce_scatter.default
 _all_to_all_single = torch.ops.symmem.all_to_all_single.default
+_all_gather_matmul = torch.ops.symmem.all_gather_matmul.default
 _all_gather_out = torch.ops.symmem.all_gather_out.default
 _reduce_scatter_out = torch.ops.symmem.reduce_scatter_out.default
 _all_to_all_single_out = torch.ops.symmem.all_to_all_single_out.default
-
-
-_GEMMS: "weakref.WeakValueDictionary[int, _Gemms]" = weakref.WeakValueDictionary()
-
-
-class _Gemms:
-    """The prepared all-gather + GEMMs of a communicator, by shape."""
-
-    def __init__(self, communicator: Communicator) -> None:
-        self.communicator = communicator
-        self.known: dict[tuple[object, ...], tuple[AllGatherGemm, Tensor]] = {}
-
-    def of(self, a: Tensor, b: Tensor) -> tuple[AllGatherGemm, Tensor]:
-        m, (k, n) = a.shape[0] * self.communicator.world_size, b.shape
-        b_columns = not b.is_contiguous()
-        key = (m, n, k, a.dtype, b_columns)
-        found = self.known.get(key)
-        if found is None:
-            gemm = self.communicator.all_gather_gemm(m, n, k, a.dtype, b_columns=b_columns)
-            found = gemm, torch.from_dlpack(gemm.shard)
-            self.known[key] = found
-        return found
-
-
-@torch.library.custom_op("symmem::all_gather_matmul", mutates_args=())
-def _all_gather_matmul(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
-    gemm, shard = _GEMMS[communicator].of(a, b)
-    shard.copy_(a)
-    c = a.new_empty((a.shape[0] * world, b.shape[1]))
-    gemm(b if b.is_contiguous() else b.t(), c)
-    return c
-
-
-@_all_gather_matmul.register_fake
-def _(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
-    return a.new_empty((a.shape[0] * world, b.shape[1]))
 
 
 def _number(op: str) -> int:
@@ -155,8 +124,7 @@ class Group:
         self.number = communicator.number
         self.rank = communicator.rank
         self.world = communicator.world_size
-        self._gemms = _Gemms(communicator)
-        _GEMMS[self.number] = self._gemms
+        self._products = Products(self.number)
 
     def all_reduce(self, input: Tensor, op: str = "sum") -> Tensor:
         """Return the reduction of the inputs of all ranks: sum, average, minimum, maximum or product."""
@@ -199,14 +167,12 @@ class Group:
         """Return the product of the rows ``a`` of all ranks, in rank order, with this rank's ``b``: float16 or bfloat16.
 
         ``b`` is contiguous, or the transpose of a contiguous tensor. The first call of a shape is collective and blocks, so it
-        comes before any capture. This operator goes through Python; ``Communicator.all_gather_gemm`` saves that, and the copy
-        of ``a``.
+        comes before any capture. ``a`` is copied; ``Communicator.all_gather_gemm`` saves that.
         """
-        if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
-            raise ValueError(f"a is {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b rows")
-        if not b.is_contiguous() and not b.t().is_contiguous():
-            raise ValueError("b is neither contiguous nor the transpose of a contiguous tensor")
-        return _all_gather_matmul(a, b, self.world, self.number)
+        try:
+            return _all_gather_matmul(a, b, self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
 
     def all_gather_into(self, output: Tensor, input: Tensor) -> Tensor:
         """:meth:`all_gather` into a tensor, which is returned."""

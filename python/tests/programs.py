@@ -116,6 +116,20 @@ def puts_and_signals_go_around_a_ring(c: symmem.Communicator) -> None:
     assert theirs.shape == (2, 2) and (theirs == (rank + 1) % world).all()
     del theirs
     c.host_barrier()
+    # This rank's side may be any array.
+    own = np.arange(16.0) + 100 * rank
+    c.put((rank + 1) % world, inbox, own)
+    c.barrier()
+    back = np.zeros(16)
+    c.get((rank + 1) % world, back, inbox)
+    assert (back == own).all()
+    with pytest.raises(symmem.InvalidArgument, match="float32"):
+        c.put(rank, inbox, own.astype("float32"))
+    with pytest.raises(symmem.InvalidArgument, match="contiguous"):
+        c.put(rank, inbox[:8], own[::2])
+    with pytest.raises(TypeError):
+        c.put(rank, own, inbox)  # type: ignore[arg-type]
+    c.host_barrier()
     inbox.free()
     outbox.free()
 

@@ -140,8 +140,32 @@ def a_product_gathers_its_rows(g: symmem.torch.Group) -> None:
         torch.testing.assert_close(g.all_gather_matmul(mine, b), a @ b, rtol=2e-2, atol=2e-1)
     compiled = torch.compile(lambda x: g.all_gather_matmul(x * 2, weight.t()) + 1, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(mine), (a * 2) @ weight.t() + 1, rtol=2e-2, atol=4e-1)
-    with pytest.raises(ValueError, match="columns"):
-        g.all_gather_matmul(mine, weight)
+    a_32, b = mine.float(), weight.t()
+    wrong: list[tuple[str, torch.Tensor, torch.Tensor]] = [
+        ("columns", mine, weight),
+        ("dimensions", mine[0], b),
+        ("a is not contiguous", a.t()[:, :16].t()[:, ::2], b),
+        ("neither", mine, torch.zeros(64, 64, dtype=torch.bfloat16)[:, ::2]),
+        ("Bf16", a_32, b),
+        ("float32", a_32, b.float()),
+    ]
+    for text, one, other in wrong:
+        with pytest.raises(ValueError, match=text):
+            g.all_gather_matmul(one, other)
+    assert g.all_gather_matmul(mine[:0], b).shape == (0, 32)
+    torch.testing.assert_close(g.all_gather_matmul(mine, b), a @ b, rtol=2e-2, atol=2e-1)
+    if on_gpu():
+        graph, c = torch.cuda.CUDAGraph(), torch.empty(0)
+        with torch.cuda.graph(graph):
+            c = g.all_gather_matmul(mine, b)
+        for _ in range(3):
+            c.zero_()
+            graph.replay()
+            torch.testing.assert_close(c, a @ b, rtol=2e-2, atol=2e-1)
+        with pytest.raises(ValueError, match="capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            g.all_gather_matmul(mine[:8], b)
+        torch.cuda.synchronize()
+        g.all_reduce(torch.ones(8))
 
 
 @program
@@ -242,6 +266,36 @@ def a_death_ends_operators_graphs_and_waits(g: symmem.torch.Group) -> None:
         g.all_reduce(x)
     with pytest.raises(symmem.PeerDied):
         symmem.check()
+
+
+@program
+def sizes_that_differ_end_in_a_timeout(g: symmem.torch.Group) -> None:
+    c = symmem.init(
+        rank=g.rank,
+        world_size=g.world,
+        job=f"sizes of {os.environ['SYMMEM_JOB']}",
+        backend=g.communicator.backend,
+        device=g.communicator.device if on_gpu() else None,
+        deadline=1,
+    )
+    other = symmem.torch.Group(c)
+    if g.world == 1:
+        other.all_reduce(torch.ones(8))
+        return
+    with pytest.raises(symmem.Error) as raised:
+        # A rank that has all it needs may be through at once, and hears of it later.
+        other.all_reduce(torch.ones(8 if g.rank == 0 else 8192))
+        for _ in range(600):
+            c.check()
+            time.sleep(0.1)
+    error = raised.value
+    if g.rank == 1:
+        assert isinstance(error, symmem.Timeout) and isinstance(error, TimeoutError)
+        assert error.rank == 1 and error.peer == 0 and "all_reduce" in str(error)
+    else:
+        assert isinstance(error, symmem.Timeout | symmem.PeerFailed)
+    # The other communicator lives.
+    torch.testing.assert_close(g.all_reduce(torch.ones(8)), torch.full((8,), float(g.world)))
 
 
 @program

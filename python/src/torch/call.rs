@@ -3,8 +3,9 @@
 use crate::calls::{self, Collective};
 use crate::failure::{Result, invalid};
 use crate::operand::Memory;
-use crate::rank::{self, Keeps, Where};
+use crate::rank::{self, Keeps, Rank, Where};
 use crate::{arrays, element};
+use std::sync::Arc;
 use symmem::ElementType;
 
 /// A collective.
@@ -55,29 +56,10 @@ pub struct Call {
 /// # Safety
 /// The addresses are valid until the stream has passed the work: PyTorch's allocator frees memory in the order of streams.
 pub unsafe fn enqueue(call: &Call) -> Result<()> {
-    let number = u64::try_from(call.communicator).ok();
-    let rank = number.and_then(rank::find).ok_or_else(|| {
-        let number = call.communicator;
-        invalid(format!(
-            "there is no communicator {number}, or it was finalized"
-        ))
-    })?;
-    let place = match call.device_type {
-        DeviceType::Cpu => {
-            arrays::on_host(&rank, "the tensor")?;
-            Where::AtOnce(Vec::new())
-        }
-        DeviceType::Cuda => {
-            arrays::on_ordinal(&rank, "the tensor", i64::from(call.device_index))?;
-            Where::On(call.stream, Keeps::default())
-        }
-    };
+    let rank = rank_of(call.communicator)?;
+    let place = place(&rank, call.device_type, call.device_index, call.stream)?;
+    same_world(&rank, call.world)?;
     let world = rank.communicator.world_size();
-    if let Some(theirs) = call.world.filter(|theirs| *theirs != world) {
-        return Err(invalid(format!(
-            "the tensors are sized for {theirs} ranks, and the communicator has {world}"
-        )));
-    }
     let count = call.count;
     let all = count.checked_mul(world);
     let all = all.ok_or_else(|| invalid(format!("{count} elements for each of {world} ranks")))?;
@@ -98,4 +80,48 @@ pub unsafe fn enqueue(call: &Call) -> Result<()> {
     let source = Memory::known(call.source, from, call.element);
     // SAFETY: guaranteed by the caller; the stream is PyTorch's, of the rank's device.
     unsafe { calls::enqueue(&rank, collective, (&destination, &source), place) }
+}
+
+/// Returns the rank with this number.
+///
+/// # Errors
+/// If there is none.
+pub fn rank_of(communicator: i64) -> Result<Arc<Rank>> {
+    let number = u64::try_from(communicator).ok();
+    number.and_then(rank::find).ok_or_else(|| {
+        invalid(format!(
+            "there is no communicator {communicator}, or it was finalized"
+        ))
+    })
+}
+
+/// Returns where a call on tensors of this device is enqueued.
+///
+/// # Errors
+/// If the rank has another device.
+pub fn place(rank: &Rank, device: DeviceType, index: i32, stream: u64) -> Result<Where> {
+    match device {
+        DeviceType::Cpu => {
+            arrays::on_host(rank, "the tensor")?;
+            Ok(Where::AtOnce(Vec::new()))
+        }
+        DeviceType::Cuda => {
+            arrays::on_ordinal(rank, "the tensor", i64::from(index))?;
+            Ok(Where::On(stream, Keeps::default()))
+        }
+    }
+}
+
+/// Checks the number of ranks that tensors were sized for.
+///
+/// # Errors
+/// If the communicator has another.
+pub fn same_world(rank: &Rank, theirs: Option<usize>) -> Result<()> {
+    let world = rank.communicator.world_size();
+    match theirs.filter(|theirs| *theirs != world) {
+        None => Ok(()),
+        Some(theirs) => Err(invalid(format!(
+            "the tensors are sized for {theirs} ranks, and the communicator has {world}"
+        ))),
+    }
 }

@@ -6,10 +6,13 @@
 mod call;
 mod error;
 mod operators;
+mod products;
 mod raise;
 mod registration;
 mod symbols;
 mod tensor;
+
+pub use products::Products;
 
 use crate::failure::Failure;
 use pyo3::exceptions::PyImportError;

@@ -10,6 +10,7 @@ use std::ptr;
 
 use super::call::{Call, DeviceType, Kind, enqueue};
 use super::error::CallError;
+use super::products;
 use super::raise;
 use super::symbols::{self, SUCCESS, Symbols};
 use super::tensor::{Layout, Tensor};
@@ -49,6 +50,8 @@ kernels! {
     reduce_scatter_kernel = "reduce_scatter", 1 results, reduce_scatter;
     /// `all_to_all_single(Tensor input, int world, int communicator) -> Tensor`
     all_to_all_kernel = "all_to_all_single", 1 results, all_to_all;
+    /// `all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor`
+    all_gather_matmul_kernel = "all_gather_matmul", 1 results, all_gather_matmul;
     /// `all_gather_out(Tensor input, Tensor(a!) output, int communicator) -> ()`
     all_gather_out_kernel = "all_gather_out", 0 results, all_gather_out;
     /// `reduce_scatter_out(Tensor input, Tensor(a!) output, int op, int communicator) -> ()`
@@ -210,6 +213,42 @@ fn all_to_all(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {
     Ok(())
 }
 
+fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome {
+    // SAFETY: the schema's first two arguments are tensors.
+    let (a, b) = unsafe { pair(symbols, stack[0], stack[1])? };
+    let layout = a.layout("a")?;
+    let (_, [rows, k], _) = a.matrix("a")?;
+    let (of_b, [b_rows, n], b_columns) = b.matrix("b")?;
+    alike(("a", layout), ("b", of_b))?;
+    if k != b_rows {
+        return Err(CallError::Argument(format!(
+            "a is {rows} x {k} and b {b_rows} x {n}; a has as many columns as b has rows"
+        )));
+    }
+    let world = ranks(stack[2])?;
+    let sizes = [rows.saturating_mul(world) as i64, n as i64];
+    let c = a.empty_like(&sizes)?;
+    let call = products::Call {
+        c: c.destination()?,
+        a: a.source()?,
+        b: b.source()?,
+        rows,
+        n,
+        k,
+        b_columns,
+        element: layout.element,
+        world,
+        communicator: stack[3] as i64,
+        device_type: layout.device_type,
+        device_index: layout.device_index,
+        stream: stream_of(symbols, layout)?,
+    };
+    // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
+    unsafe { products::enqueue(&call) }.map_err(CallError::Enqueue)?;
+    stack[0] = c.into_stack();
+    Ok(())
+}
+
 fn all_gather_out(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {
     // SAFETY: the schema's first two arguments are tensors.
     let (input, output) = unsafe { pair(symbols, stack[0], stack[1])? };
@@ -295,10 +334,7 @@ fn submit(
     } else {
         input.source()?
     };
-    let stream = match layout.device_type {
-        DeviceType::Cpu => 0,
-        DeviceType::Cuda => current_stream(symbols, layout.device_index)?,
-    };
+    let stream = stream_of(symbols, layout)?;
     let call = Call {
         kind,
         destination,
@@ -314,6 +350,14 @@ fn submit(
     };
     // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
     unsafe { enqueue(&call) }.map_err(CallError::Enqueue)
+}
+
+/// PyTorch's current stream for a tensor's device; 0 for the host's memory.
+fn stream_of(symbols: &Symbols, layout: Layout) -> Result<u64, CallError> {
+    match layout.device_type {
+        DeviceType::Cpu => Ok(0),
+        DeviceType::Cuda => current_stream(symbols, layout.device_index),
+    }
 }
 
 /// PyTorch's current stream for a GPU, on this thread.
@@ -353,9 +397,15 @@ unsafe fn pair(
 /// The layouts of two tensors that must have the same element type and device.
 fn layouts(input: &Tensor, output: &Tensor) -> Result<(Layout, Layout), CallError> {
     let (source, destination) = (input.layout("input")?, output.layout("output")?);
+    alike(("input", source), ("output", destination))?;
+    Ok((source, destination))
+}
+
+/// Checks that two tensors, by their names, have the same element type and device.
+fn alike((one, source): (&str, Layout), (other, destination): (&str, Layout)) -> Outcome {
     if source.element != destination.element {
         let message = format!(
-            "input has elements of {:?}, but output of {:?}",
+            "{one} has elements of {:?}, but {other} of {:?}",
             source.element, destination.element
         );
         return Err(CallError::ElementType(message));
@@ -363,11 +413,11 @@ fn layouts(input: &Tensor, output: &Tensor) -> Result<(Layout, Layout), CallErro
     if (source.device_type, source.device_index)
         != (destination.device_type, destination.device_index)
     {
-        return Err(CallError::Argument(
-            "input and output are on different devices".to_owned(),
-        ));
+        return Err(CallError::Argument(format!(
+            "{one} and {other} are on different devices"
+        )));
     }
-    Ok((source, destination))
+    Ok(())
 }
 
 /// The number of ranks that an argument gives.

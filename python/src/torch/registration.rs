@@ -18,7 +18,7 @@ const KEYS: [&CStr; 2] = [c"CPU", c"CUDA"];
 
 /// Name, schema and implementation. What changes its argument returns nothing: PyTorch's compiler refuses an operator
 /// whose result is one of its arguments.
-const OPERATORS: [(&CStr, &CStr, Kernel); 8] = [
+const OPERATORS: [(&CStr, &CStr, Kernel); 9] = [
     (
         c"all_reduce",
         c"all_reduce(Tensor input, int op, int communicator) -> Tensor",
@@ -43,6 +43,11 @@ const OPERATORS: [(&CStr, &CStr, Kernel); 8] = [
         c"all_to_all_single",
         c"all_to_all_single(Tensor input, int world, int communicator) -> Tensor",
         op::all_to_all_kernel,
+    ),
+    (
+        c"all_gather_matmul",
+        c"all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor",
+        op::all_gather_matmul_kernel,
     ),
     (
         c"all_gather_out",

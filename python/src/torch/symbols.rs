@@ -122,6 +122,8 @@ symbols! {
     dimensions: Read<i64> = "aoti_torch_get_dim" since "2.6";
     /// Sizes; they belong to the tensor.
     sizes: Read<*const i64> = "aoti_torch_get_sizes" since "2.6";
+    /// Strides, in elements; they belong to the tensor.
+    strides: Read<*const i64> = "aoti_torch_get_strides" since "2.6";
     /// Number of elements.
     elements_of: Read<i64> = "aoti_torch_get_numel" since "2.6";
     /// Code of the element type.

@@ -48,14 +48,41 @@ impl Tensor {
         value
     }
 
-    /// Reads what a collective needs. `name` is the argument's name, for errors.
+    /// Reads what a collective needs of a contiguous tensor. `name` is the argument's name, for errors.
     pub fn layout(&self, name: &str) -> Result<Layout, CallError> {
-        let symbols = self.symbols;
-        if !self.read("aoti_torch_is_contiguous", symbols.is_contiguous, false)? {
+        if !self.is_contiguous()? {
             return Err(CallError::Argument(format!(
                 "{name} is not contiguous; pass {name}.contiguous()"
             )));
         }
+        self.layout_of_any(name)
+    }
+
+    /// Reads what a collective needs, and whether a matrix is stored by columns: the transpose of a contiguous tensor.
+    pub fn matrix(&self, name: &str) -> Result<(Layout, [usize; 2], bool), CallError> {
+        let &[rows, columns] = self.sizes()? else {
+            let dimensions = self.sizes()?.len();
+            return Err(CallError::Argument(format!(
+                "{name} has {dimensions} dimensions; pass a matrix"
+            )));
+        };
+        let by_rows = self.is_contiguous()?;
+        if !by_rows && self.strides()? != [1, rows] {
+            return Err(CallError::Argument(format!(
+                "{name} is neither contiguous nor the transpose of a contiguous tensor"
+            )));
+        }
+        let sizes = [unsigned(rows)?, unsigned(columns)?];
+        Ok((self.layout_of_any(name)?, sizes, !by_rows))
+    }
+
+    fn is_contiguous(&self) -> Result<bool, CallError> {
+        let function = self.symbols.is_contiguous;
+        self.read("aoti_torch_is_contiguous", function, false)
+    }
+
+    fn layout_of_any(&self, name: &str) -> Result<Layout, CallError> {
+        let symbols = self.symbols;
         let code = self.read("aoti_torch_get_dtype", symbols.element_type, 0)?;
         let Some(element) = symbols.element(code) else {
             return Err(CallError::ElementType(format!(
@@ -89,14 +116,28 @@ impl Tensor {
 
     /// The sizes of all dimensions.
     pub fn sizes(&self) -> Result<&[i64], CallError> {
+        self.of_dimensions("aoti_torch_get_sizes", self.symbols.sizes)
+    }
+
+    /// The strides of all dimensions, in elements.
+    fn strides(&self) -> Result<&[i64], CallError> {
+        self.of_dimensions("aoti_torch_get_strides", self.symbols.strides)
+    }
+
+    /// What a function gives for each dimension: sizes or strides.
+    fn of_dimensions(
+        &self,
+        name: &'static str,
+        function: unsafe extern "C" fn(NonNull<AtenTensor>, *mut *const i64) -> i32,
+    ) -> Result<&[i64], CallError> {
         let count = unsigned(self.read("aoti_torch_get_dim", self.symbols.dimensions, 0)?)?;
-        let sizes = self.read("aoti_torch_get_sizes", self.symbols.sizes, ptr::null())?;
-        if count == 0 || sizes.is_null() {
+        let first = self.read(name, function, ptr::null())?;
+        if count == 0 || first.is_null() {
             return Ok(&[]);
         }
-        // SAFETY: PyTorch keeps this many sizes at that address while the tensor lives and is not resized; only the
+        // SAFETY: PyTorch keeps as many numbers at that address while the tensor lives and is not resized; only the
         // thread that runs the operator may resize it, and that thread is here.
-        Ok(unsafe { std::slice::from_raw_parts(sizes, count) })
+        Ok(unsafe { std::slice::from_raw_parts(first, count) })
     }
 
     /// Address of the first element, to read; null where there is none.
