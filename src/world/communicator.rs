@@ -9,7 +9,7 @@ use crate::memory::multicast::object::MulticastStatus;
 use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::peer::Peer;
 use crate::world::rebuild;
-use crate::world::setup::{self, Established};
+use crate::world::setup::{self, BackendBuild, Established};
 use crate::world::start_memory::StartMemory;
 use crate::world::world::World;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Communicator {
     pub(crate) peers: Vec<Peer>,
     /// The input of a rebuild.
     pub(crate) configuration: Configuration,
-    pub(crate) backend_name: String,
+    pub(crate) backend: BackendBuild,
     pub(crate) device_open_time: Duration,
 }
 
@@ -92,14 +92,14 @@ impl Communicator {
             world,
             peers,
             configuration,
-            backend_name,
+            backend,
             device_open_time,
         } = established;
         Self {
             world,
             peers,
             configuration,
-            backend_name,
+            backend,
             device_open_time,
         }
     }
@@ -122,9 +122,9 @@ impl Communicator {
             .any(|peer| peer.rank != own && peer.same_device)
     }
 
-    /// Returns the name of the backend: `host`, `cuda`, `hip` or a plugin's.
+    /// Returns the name of the backend, as `SYMMEM_BACKEND` takes it: `host`, `cuda`, `hip` or a plugin's.
     pub fn backend_name(&self) -> &str {
-        &self.backend_name
+        &self.backend.name
     }
 
     /// Returns the description of this rank's device.
@@ -327,7 +327,7 @@ impl Communicator {
         rebuild::Previous {
             world: &self.world,
             configuration: &self.configuration,
-            backend_name: &self.backend_name,
+            backend: &self.backend,
             device_open_time: self.device_open_time,
         }
     }

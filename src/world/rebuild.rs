@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
 use crate::health::control::RankSet;
 use crate::world::configuration::{Configuration, DeviceChoice};
-use crate::world::setup::{self, Established, OpenDevice};
+use crate::world::setup::{self, BackendBuild, Established, OpenDevice};
 use crate::world::world::World;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Previous<'a> {
     pub world: &'a Arc<World>,
     pub configuration: &'a Configuration,
-    pub backend_name: &'a str,
+    pub backend: &'a BackendBuild,
     pub device_open_time: Duration,
 }
 
@@ -191,7 +191,7 @@ fn attempt(old: &Previous<'_>, gone: RankSet) -> Result<Established> {
     let bootstrap = Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, &wanted)?;
     let device = OpenDevice {
         backend: (*shared.backend).clone(),
-        name: old.backend_name.to_owned(),
+        build: old.backend.clone(),
         capabilities: shared.capabilities,
         description: shared.description,
         open_time: old.device_open_time,

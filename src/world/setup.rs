@@ -40,7 +40,7 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     let device_open_time = opening.elapsed();
     let opened = opened.map(|(backend, capabilities, description)| OpenDevice {
         backend: Arc::new(backend),
-        name: backend_name(source),
+        build: BackendBuild::of(source),
         capabilities,
         description,
         open_time: device_open_time,
@@ -53,15 +53,43 @@ pub(crate) struct Established {
     pub world: Arc<World>,
     pub peers: Vec<Peer>,
     pub configuration: Configuration,
-    pub backend_name: String,
+    pub backend: BackendBuild,
     pub device_open_time: Duration,
+}
+
+/// A backend's name and build.
+#[derive(Clone)]
+pub(crate) struct BackendBuild {
+    /// `host`, `cuda`, `hip` or a plugin's.
+    pub name: String,
+    /// Empty for the host backend.
+    build: String,
+}
+
+impl BackendBuild {
+    fn of(source: &BackendSource) -> Self {
+        match source {
+            BackendSource::Host => Self {
+                name: "host".into(),
+                build: String::new(),
+            },
+            BackendSource::Tables(tables) => Self {
+                name: tables.name(),
+                build: tables.build(),
+            },
+        }
+    }
+
+    /// Returns both, as ranks compare them.
+    fn text(&self) -> String {
+        format!("{} {}", self.name, self.build).trim_end().into()
+    }
 }
 
 /// An open device. A rebuilt communicator takes it over.
 pub(crate) struct OpenDevice {
     pub backend: Arc<Backend>,
-    /// The backend's name and build.
-    pub name: String,
+    pub build: BackendBuild,
     pub capabilities: Capabilities,
     pub description: DeviceDescription,
     /// Time that the backend took to open it.
@@ -90,7 +118,7 @@ pub(crate) fn establish(
     );
     let mut selector = round.vote(selector)?;
     round.compare(&fields(
-        &device.name,
+        &device.build.text(),
         &configuration,
         &capabilities,
         &selector,
@@ -144,7 +172,7 @@ pub(crate) fn establish(
         world: Arc::new(world),
         peers,
         configuration,
-        backend_name: device.name,
+        backend: device.build,
         device_open_time: device.open_time,
     })
 }
@@ -236,13 +264,6 @@ fn host_pad(shared: &Context, round: &mut Round<'_>) -> (Option<HostPad>, Result
     };
     let outcome = round.vote(made.as_ref().map(drop).map_err(Error::clone));
     (made.ok(), outcome)
-}
-
-fn backend_name(source: &BackendSource) -> String {
-    match source {
-        BackendSource::Host => "host".into(),
-        BackendSource::Tables(tables) => format!("{} {}", tables.name(), tables.build()),
-    }
 }
 
 /// Returns the values that must be the same on all ranks for their kernels to work together.
