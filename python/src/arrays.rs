@@ -29,10 +29,20 @@ pub fn find<'a, 'py>(
             Library::Torch(python),
         )));
     }
+    if is_of(object, "jax")? {
+        return Ok(Some((
+            immutable(rank, object, name, is_written)?,
+            Library::Other(python),
+        )));
+    }
     if let Ok(interface) = object.getattr(intern!(python, "__cuda_array_interface__")) {
         on_device(rank, name)?;
         let memory = interface_of(object, &interface, name, is_written)?;
-        return Ok(Some((memory, Library::Cupy(object))));
+        let library = match is_of(object, "cupy")? {
+            true => Library::Cupy(object),
+            false => Library::Interface(python, stream_of(&interface)?),
+        };
+        return Ok(Some((memory, library)));
     }
     if let Ok(interface) = object.getattr(intern!(python, "__array_interface__")) {
         on_host(rank, name)?;
@@ -46,6 +56,43 @@ pub fn find<'a, 'py>(
         )));
     }
     Ok(None)
+}
+
+/// Returns whether an object's type is of a library.
+fn is_of(object: &Bound<'_, PyAny>, library: &str) -> Result<bool> {
+    let module = object.get_type().module()?;
+    let module = module.to_str()?;
+    Ok(module.strip_prefix(library).is_some_and(|rest| {
+        // JAX's arrays are of jaxlib.
+        rest.is_empty() || rest.starts_with('.') || rest.starts_with("lib.")
+    }))
+}
+
+/// Returns the memory of an array of JAX's, once it has its elements. JAX tells nobody its streams, and writes no array.
+fn immutable(
+    rank: &Rank,
+    object: &Bound<'_, PyAny>,
+    name: &str,
+    is_written: bool,
+) -> Result<Memory> {
+    if is_written {
+        return Err(invalid(format!(
+            "{name} is an array of JAX's, which are immutable: pass a buffer, which jax.dlpack.from_dlpack shows as an array"
+        )));
+    }
+    object.call_method0(intern!(object.py(), "block_until_ready"))?;
+    shown(rank, object, name, is_written)
+}
+
+/// Returns the stream on which an array of CUDA's array interface is ready, if it names one:
+/// <https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html>. 1 and 2 are the driver's numbers of its default
+/// streams.
+fn stream_of(interface: &Bound<'_, PyAny>) -> Result<Option<u64>> {
+    let interface = interface.cast::<PyDict>().map_err(PyErr::from)?;
+    match interface.get_item("stream")? {
+        Some(stream) => Ok(stream.extract()?),
+        None => Ok(None),
+    }
 }
 
 fn on_device(rank: &Rank, name: &str) -> Result<()> {

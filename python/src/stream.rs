@@ -12,6 +12,8 @@ use std::time::Duration;
 pub enum Library<'a, 'py> {
     Torch(Python<'py>),
     Cupy(&'a Bound<'py, PyAny>),
+    /// One that shows arrays by CUDA's array interface, which may name a stream.
+    Interface(Python<'py>, Option<u64>),
     Other(Python<'py>),
 }
 
@@ -118,7 +120,8 @@ pub fn place(
             };
             Ok(Where::On(raw, keeps))
         }
-        Library::Other(python) => {
+        Library::Interface(_, Some(raw)) => Ok(on(raw)),
+        Library::Interface(python, None) | Library::Other(python) => {
             let modules = python.import("sys")?.getattr("modules")?;
             match modules.contains("torch")? {
                 true => of_torch(python, ordinal).map(on),
