@@ -91,6 +91,7 @@ pub use builder::{Builder, init};
 pub use collectives::api::Collectives;
 pub use collectives::exchange::Exchange;
 pub use collectives::explain::multicast_reduces;
+pub use collectives::norm::{NormElement, RowNorm, Scales};
 pub use collectives::options::CollectiveOptions;
 pub use collectives::select::CollectiveCall;
 pub use gemm::matrix::{GemmElement, Matrix, Operands};

@@ -5,7 +5,7 @@
 //! refuses every grid that cannot be co-resident, no matter who planned it.
 
 use crate::gpu::{Gpu, Grid, launch};
-use crate::kernels::{KernelsBySize, LamportKernels, WaitingKernel};
+use crate::kernels::{KernelsBySize, LamportKernels, NormKernels, WaitingKernel};
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
@@ -86,6 +86,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
+            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -105,6 +106,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -130,6 +132,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
+            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -153,6 +156,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -172,6 +176,34 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
+        };
+        arguments.check().map_err(|why| call.refuse(why))?;
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
+    }
+
+    unsafe fn collective_reduce_norm(
+        &self,
+        arguments: &ReduceNormArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let name = "collective_reduce_norm";
+        let (element, reduce) = (arguments.reduce.element, arguments.reduce.reduce);
+        let kernels = self.state().kernels.norm(element);
+        let call = WaitingLaunch {
+            call: name,
+            kernel: norm_kernel(
+                kernels.ok_or_else(|| no_kernel(name, element, reduce))?,
+                arguments,
+                geometry,
+            ),
+            group: &arguments.reduce.group,
+            geometry,
+            // A row has a block.
+            most: SLOT_BLOCKS.min(arguments.rows),
+            shared_memory: bytes_of_sums(geometry.threads[0]),
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -208,6 +240,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -233,6 +266,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.reduce.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -251,6 +285,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -269,6 +304,7 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
+            shared_memory: 0,
         };
         let (world, each) = (arguments.group.world, arguments.blocks_per_peer);
         // Plus the block that announces this rank's sends.
@@ -293,6 +329,14 @@ struct WaitingLaunch<'a, K> {
     geometry: &'a Geometry,
     /// Most blocks that the members' slots have room for.
     most: u32,
+    /// Bytes of dynamic shared memory that the kernel needs.
+    shared_memory: u32,
+}
+
+/// Returns the bytes of shared memory in which a block's threads sum over a row: two numbers for each 32 threads
+/// (`device/include/symmem/block_sums.h`). They are too few to bound the blocks of a unit.
+fn bytes_of_sums(threads: u32) -> u32 {
+    threads.div_ceil(32) * 2 * size_of::<f32>() as u32
 }
 
 impl<K> WaitingLaunch<'_, K> {
@@ -340,6 +384,7 @@ unsafe fn launch_moves<G: Gpu>(
         group: &arguments.group,
         geometry,
         most: SLOT_BLOCKS,
+        shared_memory: 0,
     };
     if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
         return Err(call.refuse(format!(
@@ -432,6 +477,28 @@ fn move_lamport_kernel<'a, K: Copy>(
     kernels.equal.smallest(world, packets, threads, whole, few)
 }
 
+/// Returns the smallest kernel for rows with a norm.
+fn norm_kernel<'a, K: Copy>(
+    kernels: &'a NormKernels<K>,
+    arguments: &ReduceNormArguments,
+    geometry: &Geometry,
+) -> &'a WaitingKernel<K> {
+    let reduce = &arguments.reduce;
+    let own = reduce.sources.get(reduce.group.rank as usize);
+    let matrices = [
+        arguments.residual,
+        arguments.residual_out,
+        arguments.weight,
+        arguments.bias,
+        reduce.destination,
+    ];
+    let bytes = u64::from(arguments.hidden) * reduce.element.bytes();
+    let all = matrices.iter().chain(own);
+    let whole = all.fold(bytes, |all, address| all | address.0);
+    let whole = whole.is_multiple_of(16) && bytes / 16 <= geometry.threads[0].into();
+    kernels.smallest(reduce.group.world as usize, whole, arguments.is_plain())
+}
+
 /// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.
 fn reduction<'a, G: Gpu>(
     gpu: &'a G,
@@ -504,7 +571,10 @@ unsafe fn launch_waiting<G: Gpu, T>(
              them wait for peers at once ({resident} are co-resident on this device)"
         )));
     }
-    let grid = Grid::new(blocks, threads);
+    let grid = Grid {
+        shared_memory: call.shared_memory,
+        ..Grid::new(blocks, threads)
+    };
     let kernel = match call.group.dependents {
         DependentsCode::NEVER => G::launched_plainly(call.kernel.kernel),
         _ => call.kernel.kernel,

@@ -184,6 +184,55 @@ impl<K: Copy> LamportKernels<K> {
     }
 }
 
+/// The kernels that sum rows of an element type in Lamport packets, with a residual and a norm.
+pub struct NormKernels<K> {
+    /// For rows of any length at any address.
+    any: WaitingKernel<K>,
+    /// `None` for types without small kernels.
+    small: Option<SmallNormKernels<K>>,
+}
+
+/// Kernels for norms of rows of whole vectors, one a thread.
+struct SmallNormKernels<K> {
+    /// In a group of two: for all calls, and for plain ones.
+    pair: [WaitingKernel<K>; 2],
+    /// In any group of more than one, likewise.
+    few: [WaitingKernel<K>; 2],
+}
+
+impl<K: Copy> NormKernels<K> {
+    /// Finds the kernels by what their names say of the call.
+    fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
+        let small = || {
+            Some(SmallNormKernels {
+                pair: [named("_pair").ok()?, named("_pair_plain").ok()?],
+                few: [named("_few").ok()?, named("_few_plain").ok()?],
+            })
+        };
+        Ok(Self {
+            any: named("")?,
+            small: small(),
+        })
+    }
+
+    /// Returns the smallest kernel in a group of `world` members. `whole` says whether rows are of whole, aligned vectors, at
+    /// most one a thread, `plain` what [`ReduceNormArguments::is_plain`] says.
+    pub(super) fn smallest(&self, world: usize, whole: bool, plain: bool) -> &WaitingKernel<K> {
+        match (self.small.as_ref().filter(|_| whole), world) {
+            (Some(small), 2) => &small.pair[usize::from(plain)],
+            (Some(small), 3..) => &small.few[usize::from(plain)],
+            _ => &self.any,
+        }
+    }
+
+    /// Returns all kernels.
+    pub fn all(&self) -> impl Iterator<Item = &WaitingKernel<K>> {
+        let small = self.small.iter();
+        let small = small.flat_map(|small| small.pair.iter().chain(&small.few));
+        small.chain([&self.any])
+    }
+}
+
 /// The kernels of one open device.
 pub struct Kernels<K> {
     by_name: Vec<(&'static str, K)>,
@@ -223,6 +272,8 @@ pub struct Kernels<K> {
     reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
     /// `None` for types that have no such kernels.
     reduce_lamport: [Option<LamportKernels<K>>; ELEMENTS],
+    /// `None` for types that have no such kernels.
+    reduce_norm: [Option<NormKernels<K>>; ELEMENTS],
     /// `None` for types that a switch cannot reduce, and on a device opened without multicast.
     multicast_reduce: [Option<WaitingKernel<K>>; ELEMENTS],
     multicast_move: Option<WaitingKernel<K>>,
@@ -263,6 +314,11 @@ impl<K: Copy> Kernels<K> {
                 let element = element_name(index as u32 + 1);
                 let named = |call: &str| waiting(&format!("symmem_reduce_lamport{call}_{element}"));
                 LamportKernels::find(named).ok()
+            }),
+            reduce_norm: std::array::from_fn(|index| {
+                let element = element_name(index as u32 + 1);
+                let named = |size: &str| waiting(&format!("symmem_reduce_norm{size}_{element}"));
+                NormKernels::find(named).ok()
             }),
             multicast_reduce: each_element("symmem_multicast_reduce", |name| {
                 Ok(waiting(name).ok())
@@ -308,6 +364,12 @@ impl<K: Copy> Kernels<K> {
         self.reduce_lamport.get(index)?.as_ref()
     }
 
+    /// Returns the kernels that normalise rows of an element type; `None` if there are none.
+    pub(super) fn norm(&self, element: ElementTypeCode) -> Option<&NormKernels<K>> {
+        let index = (element.0 as usize).wrapping_sub(1);
+        self.reduce_norm.get(index)?.as_ref()
+    }
+
     /// Calls `look` with each kernel that a call of a family may take; families that do not reduce ignore `element`.
     pub(super) fn each_of(
         &self,
@@ -321,10 +383,12 @@ impl<K: Copy> Kernels<K> {
             CollectiveKernel::MOVE_LAMPORT => Some(&self.move_lamport),
             _ => None,
         };
+        let norm = (family == CollectiveKernel::REDUCE_NORM).then(|| self.norm(element));
+        let norm = norm.flatten().into_iter().flat_map(NormKernels::all);
         let one = self.collective(family, element);
         let packets = packets.into_iter().flat_map(KernelsBySize::all);
         let by_size = packets.chain(lamport.into_iter().flat_map(LamportKernels::all));
-        by_size.chain(one).try_for_each(look)
+        by_size.chain(norm).chain(one).try_for_each(look)
     }
 }
 
@@ -415,6 +479,16 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
             let small = format!("symmem_reduce_lamport_{size}_{element}");
             kernels.push((small, size_of::<ReduceLamportArguments>()));
         }
+    }
+    let norm = |name: &str| {
+        let name = format!("symmem_reduce_norm_{name}");
+        (name, size_of::<ReduceNormArguments>())
+    };
+    kernels.push(norm("f32"));
+    for element in ["f16", "bf16"] {
+        kernels.push(norm(element));
+        let sizes = ["pair", "pair_plain", "few", "few_plain"];
+        kernels.extend(sizes.map(|size| norm(&format!("{size}_{element}"))));
     }
     for element in ["f16", "bf16", "f32", "f8_e4m3", "f8_e5m2"] {
         for call in ["", "two_shot_", "rooted_"] {

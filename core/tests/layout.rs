@@ -75,6 +75,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             dependents, pair, share_bytes, receiver, reserved
         }
         LamportPair { source, sent, inbox, peer_inbox }
+        ReduceNormArguments {
+            reduce, residual, residual_out, weight, bias, scales, hidden, rows, epsilon,
+            weight_offset, norm, quantization
+        }
         MoveLamportArguments {
             group, inboxes, sources, destinations, bytes, counters, part_bytes, dependents, pair,
             sender, receiver
@@ -135,7 +139,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             size, barrier, collective_row, resident_blocks, collective_move, collective_swap,
             collective_packets, collective_reduce, collective_reduce_push,
             collective_reduce_packets, collective_multicast, collective_exchange,
-            collective_reduce_lamport, collective_pieces, collective_move_lamport
+            collective_reduce_lamport, collective_pieces, collective_move_lamport, collective_reduce_norm
         }
         NcclCollectivesTable {
             size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,
@@ -204,6 +208,8 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
         CollectiveKernel(number).name()
     });
     names("Dependents", &|number| DependentsCode(number).name());
+    names("Norm", &|number| NormCode(number).name());
+    names("Quantization", &|number| QuantizationCode(number).name());
     names("MulticastSupport", &|number| {
         MulticastSupportCode(number).name()
     });

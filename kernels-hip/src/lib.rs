@@ -153,6 +153,7 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
+const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 64;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
@@ -173,7 +174,7 @@ pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 2 * 2 * 128 * (32 + 4) * 2;
 /// Rows and columns of the tile of `C` that a block of these kernels computes.
 pub const GATHERED_GEMM_TILE: u32 = 128;
 
-static MODULES: [Module; 9] = [
+static MODULES: [Module; 10] = [
     module!(
         "base",
         [
@@ -245,6 +246,12 @@ static MODULES: [Module; 9] = [
             "scatter_four_f16" "scatter_four_bf16" "scatter_four_f32" "scatter_eight_f16" "scatter_eight_bf16"
             "scatter_eight_f32" "two_shot_four_f16" "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16"
             "two_shot_eight_bf16" "two_shot_eight_f32")
+    ),
+    module!(
+        "reduce_norm",
+        each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
+            "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16"
+    "few_plain_f16" "few_plain_bf16")
     ),
     module!(
         "gathered_gemm",
@@ -325,6 +332,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (110, 110));
+        assert_eq!((names.len(), all), (121, 121));
     }
 }

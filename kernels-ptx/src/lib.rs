@@ -151,6 +151,7 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
+const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 64;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
@@ -208,6 +209,11 @@ const REDUCE_LAMPORT: [Entry; 48] = each_element!("symmem_reduce_lamport", REDUC
     "four_f16" "four_bf16" "four_f32" "eight_f16" "eight_bf16" "eight_f32" "scatter_four_f16" "scatter_four_bf16"
     "scatter_four_f32" "scatter_eight_f16" "scatter_eight_bf16" "scatter_eight_f32" "two_shot_four_f16"
     "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32");
+
+/// For the types of a norm, and small ones for those of 16 bits.
+const REDUCE_NORM: [Entry; 11] = each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
+    "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16"
+    "few_plain_f16" "few_plain_bf16");
 
 /// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [
@@ -280,7 +286,7 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 21] = [
+static MODULES: [Module; 23] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -332,6 +338,8 @@ static MODULES: [Module; 21] = [
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
     from_sm_90!("reduce_lamport", REDUCE_LAMPORT),
     before_sm_90!("reduce_lamport", REDUCE_LAMPORT),
+    from_sm_90!("reduce_norm", REDUCE_NORM),
+    before_sm_90!("reduce_norm", REDUCE_NORM),
     Module {
         name: "multicast",
         ptx: ptx!("multicast.ptx"),

@@ -70,11 +70,19 @@ def _(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
     return a.new_empty((a.shape[0] * world, b.shape[1]))
 
 
+@torch.library.register_fake("symmem::all_reduce_rms_norm")
+def _(
+    input: Tensor, residual: Tensor, weight: Tensor, epsilon: float, weight_offset: float, communicator: int
+) -> tuple[Tensor, Tensor]:
+    contiguous = torch.contiguous_format
+    return torch.empty_like(input, memory_format=contiguous), torch.empty_like(residual, memory_format=contiguous)
+
+
 def _nothing(*_: object) -> None:
     return None
 
 
-for _name in ("all_reduce_", "all_gather_out", "reduce_scatter_out", "all_to_all_single_out"):
+for _name in ("all_reduce_", "all_reduce_rms_norm_", "all_gather_out", "reduce_scatter_out", "all_to_all_single_out"):
     torch.library.register_fake(f"symmem::{_name}")(_nothing)
 
 # One overload each: that saves the search for it in every call.
@@ -84,6 +92,8 @@ _all_gather = torch.ops.symmem.all_gather.default
 _reduce_scatter = torch.ops.symmem.reduce_scatter.default
 _all_to_all_single = torch.ops.symmem.all_to_all_single.default
 _all_gather_matmul = torch.ops.symmem.all_gather_matmul.default
+_all_reduce_rms_norm = torch.ops.symmem.all_reduce_rms_norm.default
+_all_reduce_rms_norm_ = torch.ops.symmem.all_reduce_rms_norm_.default
 _all_gather_out = torch.ops.symmem.all_gather_out.default
 _reduce_scatter_out = torch.ops.symmem.reduce_scatter_out.default
 _all_to_all_single_out = torch.ops.symmem.all_to_all_single_out.default
@@ -173,6 +183,33 @@ class Group:
             return _all_gather_matmul(a, b, self.world, self.number)  # type: ignore[no-any-return]
         except RuntimeError as error:
             _raise(error)
+
+    def all_reduce_rms_norm(
+        self, input: Tensor, residual: Tensor, weight: Tensor, epsilon: float = 1e-5, *, weight_offset: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Return the RMSNorm of ``y`` over the last dimension, and ``y``: the sum of all ranks' inputs plus the residual.
+
+        The norm is ``y * (weight + weight_offset) / sqrt(mean(y * y) + epsilon)``. Types are bfloat16, float16 and float32. The
+        residual is the same on all ranks. Sums are in float32, ``y`` is rounded once, and so is the norm.
+        """
+        try:
+            return _all_reduce_rms_norm(  # type: ignore[no-any-return]
+                input, residual, weight, epsilon, weight_offset, self.number
+            )
+        except RuntimeError as error:
+            _raise(error)
+
+    def all_reduce_rms_norm_(
+        self, input: Tensor, residual: Tensor, weight: Tensor, epsilon: float = 1e-5, *, weight_offset: float = 0.0
+    ) -> Tensor:
+        """:meth:`all_reduce_rms_norm` in place: ``input`` becomes the norm, and is returned; ``residual`` becomes the sum."""
+        try:
+            _all_reduce_rms_norm_(input, residual, weight, epsilon, weight_offset, self.number)
+        except RuntimeError as error:
+            _raise(error)
+        _changed(input)
+        _changed(residual)
+        return input
 
     def all_gather_into(self, output: Tensor, input: Tensor) -> Tensor:
         """:meth:`all_gather` into a tensor, which is returned."""

@@ -169,6 +169,46 @@ def a_product_gathers_its_rows(g: symmem.torch.Group) -> None:
 
 
 @program
+def rows_are_summed_and_normalised(g: symmem.torch.Group) -> None:
+    torch.manual_seed(4)
+    for rows, hidden in [(1, 64), (5, 4096), (3, 8192), (2, 77), (300, 1024)]:
+        inputs = torch.randn(g.world, rows, hidden).bfloat16()
+        residual, weight = torch.randn(rows, hidden).bfloat16(), torch.rand(hidden).bfloat16()
+        total = (inputs.float().sum(0) + residual.float()).bfloat16()
+        expected = torch.nn.functional.rms_norm(total.float(), (hidden,), weight.float() + 1, 1e-6).bfloat16()
+        close = {"rtol": 1 / 64, "atol": 1e-3}
+        mine = inputs[g.rank].clone()
+        out, sums = g.all_reduce_rms_norm(mine, residual, weight, 1e-6, weight_offset=1)
+        torch.testing.assert_close(sums, total, **close)
+        torch.testing.assert_close(out, expected, **close)
+        torch.testing.assert_close(mine, inputs[g.rank], rtol=0, atol=0)
+        all_outs = g.all_gather(out.unsqueeze(0))
+        assert (all_outs == out).all()
+        same = g.all_reduce_rms_norm_(mine, residual, weight, 1e-6, weight_offset=1)
+        assert same is mine and (mine == out).all() and (residual == sums).all()
+    x, r, w = torch.ones(4, 32), torch.ones(4, 32), torch.ones(32)
+    wrong: list[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]] = [
+        ("contiguous", torch.ones(32, 4).t(), r, w),
+        ("same sizes", x, torch.ones(5, 32), w),
+        ("rows must have", x, r, torch.ones(16)),
+        ("Bf16", x, r.bfloat16(), w),
+        ("float64", x.double(), r.double(), w.double()),
+        ("overlaps", x, x, w),
+    ]
+    for text, *tensors in wrong:
+        with pytest.raises(ValueError, match=text):
+            g.all_reduce_rms_norm_(*tensors)
+
+    def layer(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y, r = g.all_reduce_rms_norm(x * 2, r, w)
+        g.all_reduce_rms_norm_(y, r, w)
+        return y + r
+
+    compiled = torch.compile(layer, fullgraph=True, backend="inductor" if on_gpu() else "aot_eager")
+    torch.testing.assert_close(compiled(x, r, w), layer(x, r, w))
+
+
+@program
 def autograd_notices_what_changes_in_place(g: symmem.torch.Group) -> None:
     x = torch.ones(8, requires_grad=True)
     y = x * 2

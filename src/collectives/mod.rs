@@ -10,6 +10,7 @@ mod compare;
 pub(crate) mod exchange;
 pub(crate) mod explain;
 pub(crate) mod multicast;
+pub(crate) mod norm;
 pub(crate) mod options;
 mod parts;
 pub(crate) mod plan;

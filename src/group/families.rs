@@ -5,7 +5,7 @@
 use crate::backend::abi::*;
 
 /// A kernel, and whether it is instantiated per element type or moves bytes.
-const KERNELS: [(CollectiveKernel, bool); 12] = [
+const KERNELS: [(CollectiveKernel, bool); 13] = [
     (CollectiveKernel::MOVE, false),
     (CollectiveKernel::PACKETS, false),
     (CollectiveKernel::PIECES, false),
@@ -17,6 +17,7 @@ const KERNELS: [(CollectiveKernel, bool); 12] = [
     (CollectiveKernel::REDUCE_PACKETS, true),
     (CollectiveKernel::REDUCE_PUSH, true),
     (CollectiveKernel::REDUCE_LAMPORT, true),
+    (CollectiveKernel::REDUCE_NORM, true),
     (CollectiveKernel::MULTICAST_REDUCE, true),
 ];
 /// Element types, numbered from 1 on.

@@ -82,6 +82,7 @@ fn method_of(operation: CollectiveOperationCode) -> &'static str {
         CollectiveOperationCode::SCATTER => "scatter",
         CollectiveOperationCode::EXCHANGE => "exchange",
         CollectiveOperationCode::ALL_GATHER_GEMM => "all_gather_gemm",
+        CollectiveOperationCode::ALL_REDUCE_NORM => "all_reduce_norm",
         _ => "an operation unknown to this version",
     }
 }
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn a_wait_in_a_collective_is_named_by_its_method() {
         let mut names = Vec::new();
-        for operation in 1..=CollectiveOperationCode::ALL_GATHER_GEMM.0 {
+        for operation in 1..=CollectiveOperationCode::ALL_REDUCE_NORM.0 {
             let record = record(WaitRecord::COLLECTIVE + operation);
             let Some(Error::Timeout {
                 rank: 1,

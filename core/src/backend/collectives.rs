@@ -144,4 +144,14 @@ pub trait CollectiveKernels {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
+    /// Enqueues a sum of rows in Lamport packets, with a residual and a norm.
+    ///
+    /// # Safety
+    /// As for [`CollectiveKernels::collective_move`].
+    unsafe fn collective_reduce_norm(
+        &self,
+        arguments: &ReduceNormArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
 }

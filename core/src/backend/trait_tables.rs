@@ -89,6 +89,7 @@ macro_rules! entries {
                 [unsafe] fn collective_reduce_lamport(arguments: &ReduceLamportArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_pieces(arguments: &PieceArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_move_lamport(arguments: &MoveLamportArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce_norm(arguments: &ReduceNormArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
             /// Entries of [`NcclCollectives`].
             NcclCollectivesTable = nccl_collectives of NcclCollectives {

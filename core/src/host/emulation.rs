@@ -26,6 +26,8 @@ pub enum Work<'a> {
     ReduceLamport(&'a ReduceLamportArguments),
     /// `symmem_move_lamport`
     MoveLamport(&'a MoveLamportArguments),
+    /// `symmem_reduce_norm_*`
+    ReduceNorm(&'a ReduceNormArguments),
     /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A GEMM by cuBLASLt or hipBLASLt.
@@ -56,6 +58,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
         Work::ReduceLamport(arguments) => Collective::ReduceLamport(arguments).check()?,
         Work::MoveLamport(arguments) => Collective::MoveLamport(arguments).check()?,
+        Work::ReduceNorm(arguments) => Collective::ReduceNorm(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
         Work::Multiply(shape, operands) => drop(GemmCall::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
@@ -79,6 +82,9 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                 }
                 Work::MoveLamport(arguments) => {
                     Collective::MoveLamport(arguments).advance(&mut pending)
+                }
+                Work::ReduceNorm(arguments) => {
+                    Collective::ReduceNorm(arguments).advance(&mut pending)
                 }
                 Work::Exchange(arguments, resolve) => {
                     exchange::advance(arguments, &mut pending, *resolve)

@@ -182,6 +182,15 @@ impl CollectiveKernels for Tiny {
         refuse("collective_move_lamport")
     }
 
+    unsafe fn collective_reduce_norm(
+        &self,
+        _arguments: &ReduceNormArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce_norm")
+    }
+
     unsafe fn collective_exchange(
         &self,
         _arguments: &ExchangeArguments,

@@ -265,6 +265,29 @@ struct ReduceLamportArguments {
 };
 constexpr uint32 lamport_buffers = 2;
 
+enum class Norm : uint32 { none = 0, root_mean_square = 1, layer = 2 };
+enum class Quantization : uint32 { none = 0, tensor = 1, row = 2, group = 3 };
+// Number of adjacent elements that share a scale with Quantization::group.
+constexpr uint32 norm_group = 128;
+
+// A sum of rows in Lamport packets, one-shot for every member, to which this rank adds its residual, and which it normalises:
+// see ReduceNormArguments in the core. A row's vectors follow those of the row before, and the last of a row is filled up with
+// zeros. A group of one has no inboxes.
+struct ReduceNormArguments {
+  ReduceLamportArguments reduce;
+  uint64 residual;      // 0: none; as the next four
+  uint64 residual_out;
+  uint64 weight;
+  uint64 bias;
+  uint64 scales;        // f32: one to read, one per row or one per group to write
+  uint32 hidden;        // elements of a row
+  uint32 rows;          // at least as many as the grid has blocks
+  float epsilon;
+  float weight_offset;  // is added to each weight
+  uint32 norm;          // a Norm
+  uint32 quantization;  // a Quantization
+};
+
 // Addresses of a move in Lamport packets in a group of two, as in LamportPair.
 struct MoveLamportPair {
   uint64 sent;             // the message to the peer
@@ -507,6 +530,18 @@ SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, dependents, 1900);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, pair, 1904);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, share_bytes, 1936);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, receiver, 1944);
+static_assert(sizeof(ReduceNormArguments) == 1952 + 5 * 8 + 24, "ReduceNormArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, residual, 1952);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, residual_out, 1960);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, weight, 1968);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, bias, 1976);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, scales, 1984);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, hidden, 1992);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, rows, 1996);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, epsilon, 2000);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, weight_offset, 2004);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, norm, 2008);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, quantization, 2012);
 static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 56, "MoveLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sources, 1288);

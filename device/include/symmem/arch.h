@@ -21,6 +21,8 @@
 //   line_votes(condition)       returns a bit for each thread of the caller's line, from the first on. Called by all
 //                               threads of the line, as the next one; both order no accesses
 //   from_last_of_line(value)    returns the value of the line's last thread
+//   line_exchange(value, distance)   returns the value of the line's thread whose index differs in the bit `distance`. Called
+//                               by all threads of a warp
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     a pause for polling loops
 //   pause_in_crowd()            the same where many threads poll: 0.1 us on NVIDIA, elsewhere as pause()
@@ -53,6 +55,7 @@
 //
 // Numbers
 //   float_of(bits), bits_of(number)           bit casts, also between 64 bits and double
+//   reciprocal_root(number)                   1 / sqrt(number), with a relative error of at most 2^-22
 //   widen_f16(bits)                           if SYMMEM_HAS_HALF_CONVERSIONS is 1, like the next two
 //   narrow_f16(low, high), narrow_bf16(low, high)   two numbers in 32 bits, rounded to nearest even
 //

@@ -149,6 +149,7 @@ SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
 
 SYMMEM_DEVICE float float_of(uint32 bits) { return __builtin_bit_cast(float, bits); }
 SYMMEM_DEVICE double float_of(uint64 bits) { return __builtin_bit_cast(double, bits); }
+SYMMEM_DEVICE float reciprocal_root(float number) { return __builtin_amdgcn_rsqf(number); }
 SYMMEM_DEVICE uint32 bits_of(float number) { return __builtin_bit_cast(uint32, number); }
 SYMMEM_DEVICE uint64 bits_of(double number) { return __builtin_bit_cast(uint64, number); }
 
@@ -373,6 +374,11 @@ SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
   const uint32 first = __builtin_amdgcn_readlane(value, line_threads - 1);
   const uint32 second = __builtin_amdgcn_readlane(value, warp_size - 1);
   return per_thread(thread_index() % warp_size >= line_threads ? second : first);
+}
+
+SYMMEM_DEVICE uint32 line_exchange(uint32 value, uint32 distance) {
+  const uint32 lane = thread_index() % warp_size ^ distance;
+  return static_cast<uint32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(value)));
 }
 
 // ---- matrices ----

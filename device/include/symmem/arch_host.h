@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -205,6 +206,15 @@ SYMMEM_DEVICE uint32 line_votes(bool condition) {
 SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
   return line_gather(current().index % warp_size == line_threads - 1 ? value : 0);
 }
+SYMMEM_DEVICE uint32 line_exchange(uint32 value, uint32 distance) {
+  const uint32 wanted = current().index % warp_size ^ distance;
+  uint32 other = 0;
+  for (uint32 thread = 0; thread < line_threads; ++thread) {
+    const uint32 seen = line_gather(current().index % warp_size == thread ? value : 0);
+    if (thread == wanted) other = seen;
+  }
+  return other;
+}
 
 // ---- schedules ----
 
@@ -294,6 +304,7 @@ inline To reinterpreted(From from) {
   return to;
 }
 
+SYMMEM_DEVICE float reciprocal_root(float number) { return 1 / std::sqrt(number); }
 SYMMEM_DEVICE float float_of(uint32 bits) { return reinterpreted<float>(bits); }
 SYMMEM_DEVICE double float_of(uint64 bits) { return reinterpreted<double>(bits); }
 SYMMEM_DEVICE uint32 bits_of(float number) { return reinterpreted<uint32>(number); }

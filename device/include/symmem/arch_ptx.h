@@ -131,6 +131,12 @@ SYMMEM_DEVICE uint32 from_last_of_line(uint32 value) {
   return last;
 }
 
+SYMMEM_DEVICE uint32 line_exchange(uint32 value, uint32 distance) {
+  uint32 other;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(value), "r"(distance));
+  return other;
+}
+
 SYMMEM_DEVICE uint64 nanoseconds() {
   uint64 value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
@@ -266,6 +272,12 @@ SYMMEM_DEVICE uint32 bits_of(float number) {
   uint32 bits;
   asm("mov.b32 %0, %1;" : "=r"(bits) : "f"(number));
   return bits;
+}
+
+SYMMEM_DEVICE float reciprocal_root(float number) {
+  float root;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(number));
+  return root;
 }
 
 SYMMEM_DEVICE double float_of(uint64 bits) {

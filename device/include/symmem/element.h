@@ -152,6 +152,21 @@ class Accumulation {
     }
   }
 
+  // Returns elements as wide numbers.
+  SYMMEM_DEVICE static void widen(const uint32* from, Wide (&to)[count]) {
+    SYMMEM_UNROLL
+    for (int index = 0; index < count; ++index) to[index] = Element::widen(bits(from, index));
+  }
+
+  // Stores wide numbers as elements.
+  SYMMEM_DEVICE static void narrow(const Wide (&from)[count], uint32* to) {
+    Accumulation numbers;
+    SYMMEM_UNROLL
+    for (int index = 0; index < count; ++index) numbers.wide_[index] = from[index];
+    SYMMEM_UNROLL
+    for (int word = 0; word < words; ++word) to[word] = numbers.template narrowed<Element>(word, 0);
+  }
+
   // Stores the result over all `members`.
   template <class Operation>
   SYMMEM_DEVICE void finish(uint32* to, const Operation& operation, uint32 members) {

@@ -20,12 +20,6 @@ namespace symmem {
 // Bytes of an element: f16 and bf16.
 constexpr uint32 gemm_element_bytes = 2;
 
-// Returns the same arguments, to be read again here. Otherwise the compiler may keep arguments that it reads before a
-// loop in scalar registers, which are few on AMD, during the whole loop.
-SYMMEM_DEVICE const GatheredGemmArguments& read_anew(const GatheredGemmArguments& arguments) {
-  return (&arguments)[arch::anew(0u)];
-}
-
 // The first row or column of a member's shard of A, and its length.
 struct ShardExtent {
   uint64 first;

@@ -117,9 +117,9 @@ class LamportInboxes {
   }
 
   // Waits for the packets of up to `most` peers from number `first` on at `places` places, `stride` apart from `place` on,
-  // all at once, returns their data, and empties the places. `valid` has a bit for each place that is used. Returns false
-  // if the wait gave up.
-  template <int most, int places>
+  // all at once, returns their data, and empties the places, unless it `keeps` them for a later call. `valid` has a bit for
+  // each place that is used. Returns false if the wait gave up.
+  template <int most, int places, bool keeps = false>
   SYMMEM_DEVICE bool receive(uint32 first, uint32 place, uint32 stride, uint32 valid,
                              arch::Vector16 (&data)[most][places]) {
     const uint64 from = own_ + buffer_offset(buffer_) + first * static_cast<uint64>(arguments_.part_bytes) + place * 16ull;
@@ -147,7 +147,7 @@ class LamportInboxes {
             const uint32 bit = 1u << (peer * places + index);
             if ((missing & bit) != 0 && has_arrived(data[peer][index])) {
               missing &= ~bit;
-              arch::store_packet(place_of(from, peer, index, stride), arch::Vector16{});
+              if (!keeps) arch::store_packet(place_of(from, peer, index, stride), arch::Vector16{});
               data[peer][index] = from_packet(data[peer][index]);
             }
           }
@@ -161,6 +161,13 @@ class LamportInboxes {
       }
       if (gives_up(first + lowest_bit(missing) / places)) return false;
     }
+  }
+
+  // Empties all peers' places that an earlier call kept.
+  SYMMEM_DEVICE void empty(uint32 place) const {
+    const uint64 from = own_ + buffer_offset(buffer_) + place * 16ull;
+    SYMMEM_ROLLED
+    for (uint32 peer = 0; peer < peers(); ++peer) arch::store_packet(place_of(from, static_cast<int>(peer), 0, 0), arch::Vector16{});
   }
 
  private:

@@ -9,6 +9,13 @@
 
 namespace symmem {
 
+// Returns the same arguments, to be read again here. Otherwise the compiler may keep arguments that it reads before a
+// loop in scalar registers, which are few on AMD, during the whole loop.
+template <class Arguments>
+SYMMEM_DEVICE const Arguments& read_anew(const Arguments& arguments) {
+  return (&arguments)[arch::anew(0u)];
+}
+
 template <class T>
 SYMMEM_DEVICE T* pointer(uint64 address) {
   return reinterpret_cast<T*>(address);

@@ -8,17 +8,16 @@
 
 namespace symmem {
 
-// Reduces this rank's vectors, as packets would bring them, with those of all peers at `place`, in the members' order.
-// Returns false if a wait gave up.
-template <class Element, int most, int places, class Inboxes, class Operation>
-SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation& operation,
-                                  uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[places],
-                                  arch::Vector16 (&results)[places]) {
+// Adds up this rank's vectors, as packets would bring them, and those of all peers at `place`, in the members' order, and hands
+// each sum to `take` with its index. Returns false if a wait gave up.
+template <class Element, int most, int places, bool keeps, class Inboxes, class Operation, class Take>
+SYMMEM_DEVICE bool sum_arrived(Inboxes& inboxes, uint32 rank, const Operation& operation, uint32 place, uint32 stride,
+                               uint32 valid, const arch::Vector16 (&own)[places], const Take& take) {
   Accumulation<Element, 4> sums[places];
   SYMMEM_ROLLED
   for (uint32 first = 0; first < inboxes.peers(); first += most) {
     arch::Vector16 data[most][places];
-    if (!inboxes.template receive<most, places>(first, place, stride, valid, data)) return false;
+    if (!inboxes.template receive<most, places, keeps>(first, place, stride, valid, data)) return false;
     SYMMEM_UNROLL
     for (int peer = 0; peer < most; ++peer) {
       const uint32 number = first + peer;
@@ -38,9 +37,20 @@ SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation
   SYMMEM_UNROLL
   for (int index = 0; index < places; ++index) {
     if (rank == inboxes.peers()) sums[index].add(own[index].words, operation);
-    sums[index].finish(results[index].words, operation, inboxes.world());
+    take(index, sums[index]);
   }
   return true;
+}
+
+// The same, and rounds the results.
+template <class Element, int most, int places, class Inboxes, class Operation>
+SYMMEM_DEVICE bool reduce_arrived(Inboxes& inboxes, uint32 rank, const Operation& operation,
+                                  uint32 place, uint32 stride, uint32 valid, const arch::Vector16 (&own)[places],
+                                  arch::Vector16 (&results)[places]) {
+  const auto round = [&](int index, Accumulation<Element, 4>& sum) {
+    sum.finish(results[index].words, operation, inboxes.world());
+  };
+  return sum_arrived<Element, most, places, false>(inboxes, rank, operation, place, stride, valid, own, round);
 }
 
 // Sums or averages whole vectors at multiples of 16, at most `places` per thread, in a group of `fixed_world` if that is not

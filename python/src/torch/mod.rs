@@ -5,6 +5,7 @@
 
 mod call;
 mod error;
+mod norm;
 mod operators;
 mod products;
 mod raise;

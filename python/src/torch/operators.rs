@@ -10,6 +10,7 @@ use std::ptr;
 
 use super::call::{Call, DeviceType, Kind, enqueue};
 use super::error::CallError;
+use super::norm;
 use super::products;
 use super::raise;
 use super::symbols::{self, SUCCESS, Symbols};
@@ -52,6 +53,12 @@ kernels! {
     all_to_all_kernel = "all_to_all_single", 1 results, all_to_all;
     /// `all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor`
     all_gather_matmul_kernel = "all_gather_matmul", 1 results, all_gather_matmul;
+    /// `all_reduce_rms_norm(Tensor input, Tensor residual, Tensor weight, float epsilon, float weight_offset,
+    /// int communicator) -> (Tensor, Tensor)`
+    all_reduce_rms_norm_kernel = "all_reduce_rms_norm", 2 results, all_reduce_rms_norm;
+    /// `all_reduce_rms_norm_(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float epsilon, float weight_offset,
+    /// int communicator) -> ()`
+    all_reduce_rms_norm_in_place_kernel = "all_reduce_rms_norm_", 0 results, all_reduce_rms_norm_in_place;
     /// `all_gather_out(Tensor input, Tensor(a!) output, int communicator) -> ()`
     all_gather_out_kernel = "all_gather_out", 0 results, all_gather_out;
     /// `reduce_scatter_out(Tensor input, Tensor(a!) output, int op, int communicator) -> ()`
@@ -247,6 +254,103 @@ fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome
     unsafe { products::enqueue(&call) }.map_err(CallError::Enqueue)?;
     stack[0] = c.into_stack();
     Ok(())
+}
+
+fn all_reduce_rms_norm(symbols: &'static Symbols, stack: &mut [u64; 6]) -> Outcome {
+    // SAFETY: the schema's first three arguments are tensors.
+    let rows = unsafe { Rows::from_stack(symbols, stack)? };
+    let output = rows.input.empty_like(rows.input.sizes()?)?;
+    let sums = rows.residual.empty_like(rows.input.sizes()?)?;
+    rows.submit(symbols, &output, &sums, stack)?;
+    stack[0] = output.into_stack();
+    stack[1] = sums.into_stack();
+    Ok(())
+}
+
+fn all_reduce_rms_norm_in_place(symbols: &'static Symbols, stack: &mut [u64; 6]) -> Outcome {
+    // SAFETY: the schema's first three arguments are tensors.
+    let rows = unsafe { Rows::from_stack(symbols, stack)? };
+    rows.submit(symbols, &rows.input, &rows.residual, stack)
+}
+
+/// Rows to sum and normalise.
+struct Rows {
+    input: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    layout: Layout,
+    /// Elements of a row.
+    hidden: usize,
+}
+
+impl Rows {
+    /// Takes the tensors over, and checks that they fit together.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tensor::from_stack`], for the first three values.
+    unsafe fn from_stack(symbols: &'static Symbols, stack: &[u64; 6]) -> Result<Self, CallError> {
+        // SAFETY: the caller vouches for all three, which are owned before any can fail.
+        let (both, weight) = unsafe {
+            let both = pair(symbols, stack[0], stack[1]);
+            (both, Tensor::from_stack(stack[2], symbols))
+        };
+        let ((input, residual), weight) = (both?, weight?);
+        let layout = input.layout("input")?;
+        let (of_residual, of_weight) = (residual.layout("residual")?, weight.layout("weight")?);
+        alike(("input", layout), ("residual", of_residual))?;
+        alike(("input", layout), ("weight", of_weight))?;
+        let (sizes, others) = (input.sizes()?, residual.sizes()?);
+        if sizes != others {
+            return Err(CallError::Argument(format!(
+                "input is {sizes:?} and residual {others:?}; pass tensors of the same sizes"
+            )));
+        }
+        let hidden = of_weight.count;
+        if sizes.last() != Some(&(hidden as i64)) || hidden == 0 {
+            return Err(CallError::Argument(format!(
+                "input is {sizes:?} and weight has {hidden} elements; its rows must have as many"
+            )));
+        }
+        Ok(Self {
+            input,
+            residual,
+            weight,
+            layout,
+            hidden,
+        })
+    }
+
+    /// Hands the call over.
+    fn submit(
+        &self,
+        symbols: &Symbols,
+        output: &Tensor,
+        sums: &Tensor,
+        stack: &[u64; 6],
+    ) -> Outcome {
+        let layout = self.layout;
+        // First the addresses to write: see `submit` below.
+        let (output, sums) = (output.destination()?, sums.destination()?);
+        let call = norm::Call {
+            output,
+            input: self.input.source()?,
+            residual: self.residual.source()?,
+            residual_out: sums,
+            weight: self.weight.source()?,
+            count: layout.count,
+            hidden: self.hidden,
+            epsilon: f64::from_bits(stack[3]),
+            weight_offset: f64::from_bits(stack[4]),
+            element: layout.element,
+            communicator: stack[5] as i64,
+            device_type: layout.device_type,
+            device_index: layout.device_index,
+            stream: stream_of(symbols, layout)?,
+        };
+        // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
+        unsafe { norm::enqueue(&call) }.map_err(CallError::Enqueue)
+    }
 }
 
 fn all_gather_out(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {

@@ -18,7 +18,7 @@ const KEYS: [&CStr; 2] = [c"CPU", c"CUDA"];
 
 /// Name, schema and implementation. What changes its argument returns nothing: PyTorch's compiler refuses an operator
 /// whose result is one of its arguments.
-const OPERATORS: [(&CStr, &CStr, Kernel); 9] = [
+const OPERATORS: [(&CStr, &CStr, Kernel); 11] = [
     (
         c"all_reduce",
         c"all_reduce(Tensor input, int op, int communicator) -> Tensor",
@@ -48,6 +48,16 @@ const OPERATORS: [(&CStr, &CStr, Kernel); 9] = [
         c"all_gather_matmul",
         c"all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor",
         op::all_gather_matmul_kernel,
+    ),
+    (
+        c"all_reduce_rms_norm",
+        c"all_reduce_rms_norm(Tensor input, Tensor residual, Tensor weight, float epsilon, float weight_offset, int communicator) -> (Tensor, Tensor)",
+        op::all_reduce_rms_norm_kernel,
+    ),
+    (
+        c"all_reduce_rms_norm_",
+        c"all_reduce_rms_norm_(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float epsilon, float weight_offset, int communicator) -> ()",
+        op::all_reduce_rms_norm_in_place_kernel,
     ),
     (
         c"all_gather_out",

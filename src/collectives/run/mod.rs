@@ -4,3 +4,4 @@ pub(crate) mod copy_engine;
 pub(crate) mod dispatch;
 pub(crate) mod kernel;
 pub(crate) mod nccl;
+pub(crate) mod norm;

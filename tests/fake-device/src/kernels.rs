@@ -7,6 +7,7 @@ mod collectives;
 mod examples;
 mod lamport;
 mod multicast;
+mod norm;
 mod products;
 mod signals;
 mod transfers;
@@ -14,8 +15,8 @@ mod transfers;
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
     MoveLamportArguments, MulticastArguments, PacketArguments, PieceArguments, ReduceArguments,
-    ReduceLamportArguments, ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait,
-    StepArguments, TransferArguments, WordOperation, WordWait,
+    ReduceLamportArguments, ReduceNormArguments, ReducePacketArguments, ReducePushArguments,
+    SignalTarget, SignalWait, StepArguments, TransferArguments, WordOperation, WordWait,
 };
 
 use crate::devices::physical;
@@ -44,10 +45,10 @@ pub struct FillArguments {
     pub value: u32,
 }
 
-/// Structs of integers that may be made from any bytes.
+/// Structs of numbers that may be made from any bytes.
 ///
 /// # Safety
-/// The type is `repr(C)`, holds integers only, and any bytes are a value of it.
+/// The type is `repr(C)`, holds numbers only, and any bytes are a value of it.
 unsafe trait Plain: Copy {}
 // SAFETY: a repr(C) struct of integers, for which any bytes are a value.
 unsafe impl Plain for TransferArguments {}
@@ -79,6 +80,8 @@ unsafe impl Plain for ReduceArguments {}
 unsafe impl Plain for ReduceLamportArguments {}
 // SAFETY: as above.
 unsafe impl Plain for MoveLamportArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ReduceNormArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
@@ -419,6 +422,26 @@ static LAMPORT: &[Kernel] = lamport! {
     "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32"
 };
 
+/// The kernels that sum rows in Lamport packets, with a residual and a norm.
+macro_rules! norms {
+    ($($element:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_reduce_norm_", $element),
+                parameters: parameter!(ReduceNormArguments),
+                waits: true,
+                ranges: norm::ranges,
+                run: norm::reduce,
+            },
+        )*]
+    };
+}
+
+static NORMS: &[Kernel] = norms! {
+    "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16" "few_plain_f16"
+    "few_plain_bf16"
+};
+
 /// The multicast kernel, for each element type that a switch reduces.
 macro_rules! switched {
     ($($element:literal)*) => {
@@ -488,6 +511,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(PUSHED)
         .chain(PACKETS)
         .chain(LAMPORT)
+        .chain(NORMS)
         .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)

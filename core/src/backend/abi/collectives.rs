@@ -99,6 +99,8 @@ open_enum!(
         EXCHANGE = 12,
         /// GEMM whose `A` is all-gathered.
         ALL_GATHER_GEMM = 13,
+        /// All-reduce of rows, to which a residual is added, and which are normalised.
+        ALL_REDUCE_NORM = 14,
     }
 );
 
@@ -186,6 +188,8 @@ open_enum!(
         PIECES = 11,
         /// [`MoveLamportArguments`].
         MOVE_LAMPORT = 12,
+        /// [`ReduceNormArguments`](super::ReduceNormArguments).
+        REDUCE_NORM = 13,
     }
 );
 

@@ -193,6 +193,24 @@ narrow_floats! {
     F8E5m2(u8) as E5m2;
 }
 
+/// Returns the number of an element of at most 32 bits, given its bits.
+pub(crate) fn to_f32(element: ElementTypeCode, bits: u32) -> f32 {
+    match element {
+        ElementTypeCode::F16 => Half::widen(bits),
+        ElementTypeCode::BF16 => Bfloat::widen(bits),
+        _ => f32::from_bits(bits),
+    }
+}
+
+/// Returns the bits of a number, rounded to an element of at most 32 bits.
+pub(crate) fn from_f32(element: ElementTypeCode, number: f32) -> u32 {
+    match element {
+        ElementTypeCode::F16 => Half::narrow(number),
+        ElementTypeCode::BF16 => Bfloat::narrow(number),
+        _ => number.to_bits(),
+    }
+}
+
 /// A reduction operator: how it combines two numbers, and what it does to the last one.
 trait Combine {
     fn combine<N: ReducedNumber>(a: N, b: N) -> N;

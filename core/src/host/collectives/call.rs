@@ -1,6 +1,8 @@
 //! Collectives as a stream receives them: arguments, checks, and dispatch to a family.
 
-use super::{arithmetic, barriered, exchange, members, move_lamport, packets, reduce_lamport};
+use super::{
+    arithmetic, barriered, exchange, members, move_lamport, packets, reduce_lamport, reduce_norm,
+};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use crate::host::progress::{Pending, Step};
@@ -15,6 +17,7 @@ pub(crate) enum Collective<'a> {
     ReducePackets(&'a ReducePacketArguments),
     ReduceLamport(&'a ReduceLamportArguments),
     MoveLamport(&'a MoveLamportArguments),
+    ReduceNorm(&'a ReduceNormArguments),
     Multicast(&'a MulticastArguments),
     Exchange(&'a ExchangeArguments),
 }
@@ -38,6 +41,7 @@ impl Collective<'_> {
                 }
                 Self::ReduceLamport(arguments) => reduce_lamport::advance(arguments, pending),
                 Self::MoveLamport(arguments) => move_lamport::advance(arguments, pending),
+                Self::ReduceNorm(arguments) => reduce_norm::advance(arguments, pending),
                 Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
                 Self::Exchange(arguments) => {
                     exchange::advance(arguments, pending, &mut |address, _| Some(address))
@@ -54,6 +58,7 @@ impl Collective<'_> {
             Self::ReducePackets(arguments) => &arguments.group,
             Self::ReduceLamport(arguments) => &arguments.group,
             Self::MoveLamport(arguments) => &arguments.group,
+            Self::ReduceNorm(arguments) => &arguments.reduce.group,
             Self::Multicast(arguments) => &arguments.group,
             Self::Exchange(arguments) => &arguments.group,
         }
@@ -69,6 +74,7 @@ impl Collective<'_> {
             Self::ReducePackets(_) => "collective_reduce_packets",
             Self::ReduceLamport(_) => "collective_reduce_lamport",
             Self::MoveLamport(_) => "collective_move_lamport",
+            Self::ReduceNorm(_) => "collective_reduce_norm",
             Self::Multicast(_) => "collective_multicast",
             Self::Exchange(_) => "collective_exchange",
         }
@@ -104,6 +110,10 @@ impl Collective<'_> {
                 Some((arguments.element, arguments.reduce))
             }
             Self::MoveLamport(arguments) => {
+                arguments.check().or_else(refuse)?;
+                None
+            }
+            Self::ReduceNorm(arguments) => {
                 arguments.check().or_else(refuse)?;
                 None
             }

@@ -13,6 +13,7 @@ mod members;
 mod move_lamport;
 mod packets;
 mod reduce_lamport;
+mod reduce_norm;
 pub(crate) mod rows;
 
 pub(crate) use call::Collective;

@@ -69,6 +69,7 @@ impl CollectiveKernels for HostBackend {
             CollectiveKernel::REDUCE_LAMPORT => {
                 ReduceLamportArguments::can_carry(element, ReduceOpCode::SUM)
             }
+            CollectiveKernel::REDUCE_NORM => ReduceNormArguments::can_carry(element),
             _ => false,
         };
         Ok(known.into())
@@ -191,5 +192,15 @@ impl CollectiveKernels for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: the trait method has the same conditions.
         unsafe { self.collective(Collective::MoveLamport(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce_norm(
+        &self,
+        arguments: &ReduceNormArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the trait method has the same conditions.
+        unsafe { self.collective(Collective::ReduceNorm(arguments), stream) }
     }
 }

@@ -45,6 +45,8 @@ pub(crate) enum Operation {
     ReduceLamport(ReduceLamportArguments),
     /// Moves bytes in Lamport packets.
     MoveLamport(MoveLamportArguments),
+    /// Sums rows in Lamport packets, with a residual and a norm.
+    ReduceNorm(ReduceNormArguments),
     /// Runs a multicast collective, emulated, between two barriers.
     Multicast(MulticastArguments),
     /// Sends and receives.
@@ -131,6 +133,7 @@ impl Submission for Collective<'_> {
             Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
             Self::ReduceLamport(arguments) => Operation::ReduceLamport(*arguments),
             Self::MoveLamport(arguments) => Operation::MoveLamport(*arguments),
+            Self::ReduceNorm(arguments) => Operation::ReduceNorm(*arguments),
             Self::Multicast(arguments) => Operation::Multicast(*arguments),
             Self::Exchange(arguments) => Operation::Exchange(*arguments),
         }
@@ -184,6 +187,9 @@ impl Operation {
                 }
                 Self::MoveLamport(arguments) => {
                     return Collective::MoveLamport(arguments).advance(pending);
+                }
+                Self::ReduceNorm(arguments) => {
+                    return Collective::ReduceNorm(arguments).advance(pending);
                 }
                 Self::Multicast(arguments) => {
                     return Collective::Multicast(arguments).advance(pending);

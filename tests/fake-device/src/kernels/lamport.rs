@@ -54,7 +54,7 @@ fn destination_bytes(arguments: &ReduceLamportArguments) -> u64 {
     }
 }
 
-fn inbox_bytes(group: &CollectiveGroup, part_bytes: u32) -> u64 {
+pub(super) fn inbox_bytes(group: &CollectiveGroup, part_bytes: u32) -> u64 {
     let peers = u64::from(group.world).saturating_sub(1);
     LAMPORT_BUFFERS * peers * u64::from(part_bytes)
 }

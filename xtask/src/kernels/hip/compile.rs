@@ -11,7 +11,7 @@ use crate::tools;
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
-pub const MODULES: [&str; 9] = [
+pub const MODULES: [&str; 10] = [
     "base",
     "latency",
     "signals",
@@ -20,6 +20,7 @@ pub const MODULES: [&str; 9] = [
     "reduce_push",
     "reduce_packets",
     "reduce_lamport",
+    "reduce_norm",
     "gathered_gemm",
 ];
 

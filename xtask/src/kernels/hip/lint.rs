@@ -19,12 +19,13 @@ use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
 
 /// Kernels whose packets carry their flags, which order no other accesses.
-const PACKETS: [&str; 5] = [
+const PACKETS: [&str; 6] = [
     "symmem_latency_packet",
     "symmem_move_packets",
     "symmem_move_lamport",
     "symmem_reduce_packets_",
     "symmem_reduce_lamport_",
+    "symmem_reduce_norm_",
 ];
 
 /// Kernels that copy or reduce in vectors.
@@ -42,7 +43,7 @@ const PRODUCTS: &str = "symmem_gathered_gemm_";
 
 /// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
 /// record, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 21] = [
+const PUBLICATIONS: [(&str, usize); 22] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -61,6 +62,7 @@ const PUBLICATIONS: [(&str, usize); 21] = [
     ("symmem_exchange", 8),
     ("symmem_reduce_packets_", 10),
     ("symmem_reduce_lamport_", 2),
+    ("symmem_reduce_norm_", 2),
     ("symmem_reduce_push_", 13),
     ("symmem_reduce_", 6),
     (PRODUCTS, 3),

@@ -1,0 +1,312 @@
+//! All-reduce of rows with a residual and a norm: checks, grid, and launches.
+
+use crate::backend::CollectiveKernels;
+use crate::backend::abi::*;
+use crate::base::error::Result;
+use crate::collectives::compare::Comparison;
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::run::dispatch::watch;
+use crate::collectives::run::kernel::geometry;
+use crate::collectives::select::membership;
+use crate::group::inbox;
+use crate::group::selector::Selector;
+use crate::rank::memory_range::MemoryRange;
+use crate::stream::queue::Queue;
+
+/// Most threads of a block, and the unit of their number: a warp of any device.
+const MOST_THREADS: u64 = 1024;
+const THREAD_STEP: u64 = 64;
+
+/// A request, as a verb makes it.
+pub struct NormRequest<'a> {
+    /// The method's name, for errors.
+    pub name: &'static str,
+    pub element: ElementTypeCode,
+    /// Elements of a row.
+    pub hidden: u64,
+    pub destination: MemoryRange<'a>,
+    pub source: MemoryRange<'a>,
+    /// Where the residual is, and where the sum with it goes.
+    pub residual: Option<[MemoryRange<'a>; 2]>,
+    pub weight: Option<MemoryRange<'a>>,
+    pub bias: Option<MemoryRange<'a>>,
+    pub norm: NormCode,
+    pub epsilon: f32,
+    pub weight_offset: f32,
+    pub quantization: QuantizationCode,
+    pub scales: Option<MemoryRange<'a>>,
+}
+
+impl NormRequest<'_> {
+    /// Returns the number of rows.
+    ///
+    /// # Errors
+    /// The first length or number that does not fit, as text.
+    fn rows(&self) -> std::result::Result<u64, String> {
+        let (size, hidden) = (self.element.bytes(), self.hidden);
+        let elements = self.source.bytes() / size;
+        if hidden == 0 || hidden > u32::MAX.into() || !elements.is_multiple_of(hidden) {
+            return Err(format!(
+                "the source has {elements} elements, which are no rows of {hidden}; pass whole rows"
+            ));
+        }
+        let rows = elements / hidden;
+        let expected = |name: &str, range: &MemoryRange<'_>, size: u64, count: u64| match range
+            .bytes()
+            == count * size
+        {
+            true => Ok(()),
+            false => Err(format!(
+                "the {name} has {} elements; {rows} rows of {hidden} need {count}",
+                range.bytes() / size
+            )),
+        };
+        let out = if self.scales.is_some() { 1 } else { size };
+        expected("destination", &self.destination, out, elements)?;
+        if let Some([from, to]) = &self.residual {
+            expected("residual", from, size, elements)?;
+            expected("residual's destination", to, size, elements)?;
+        }
+        for (name, range) in [("weight", &self.weight), ("bias", &self.bias)] {
+            if let Some(range) = range {
+                expected(name, range, size, hidden)?;
+            }
+        }
+        let group = u64::from(NORM_GROUP);
+        if self.quantization == QuantizationCode::GROUP && !hidden.is_multiple_of(group) {
+            return Err(format!(
+                "rows of {hidden} elements have no whole groups of {group}; use a scale for each row"
+            ));
+        }
+        if let Some(scales) = &self.scales {
+            let count = match self.quantization {
+                QuantizationCode::TENSOR => 1,
+                QuantizationCode::ROW => rows,
+                _ => rows * (hidden / group),
+            };
+            expected("array of scales", scales, size_of::<f32>() as u64, count)?;
+        }
+        let usable = self.epsilon.is_finite() && self.epsilon >= 0.0;
+        if !usable || !self.weight_offset.is_finite() {
+            return Err(format!(
+                "epsilon is {}, the weights' offset {}; both must be finite, and epsilon not negative",
+                self.epsilon, self.weight_offset
+            ));
+        }
+        Ok(rows)
+    }
+
+    /// Checks that nothing that is written overlaps anything else, except where it is the same range.
+    ///
+    /// # Errors
+    /// The two ranges, as text.
+    fn check_overlaps(&self, rank: usize) -> std::result::Result<(), String> {
+        let in_place = self.scales.is_none();
+        let (residual, sums) = match &self.residual {
+            Some([from, to]) => (Some(from), Some(to)),
+            None => (None, None),
+        };
+        let written = self.quantization != QuantizationCode::TENSOR;
+        let scales = self.scales.as_ref();
+        let all = [
+            ("source", Some(&self.source), false),
+            ("destination", Some(&self.destination), true),
+            ("residual", residual, false),
+            ("residual's destination", sums, true),
+            ("weight", self.weight.as_ref(), false),
+            ("bias", self.bias.as_ref(), false),
+            ("array of scales", scales, written),
+        ];
+        for (index, (name, range, is_written)) in all.iter().enumerate() {
+            for (other_name, other, other_is_written) in &all[..index] {
+                let (Some(range), Some(other)) = (range, other) else {
+                    continue;
+                };
+                let may_be_same = match (*other_name, *name) {
+                    ("source", "destination") => in_place,
+                    ("residual", "residual's destination") => true,
+                    _ => false,
+                };
+                let same = range.is_at(rank, other, 0) && range.bytes() == other.bytes();
+                let clash = (*is_written || *other_is_written) && range.overlaps(rank, other);
+                if clash && !(same && may_be_same) {
+                    return Err(format!(
+                        "the {name} overlaps the {other_name}; pass disjoint ranges{}",
+                        if may_be_same { ", or the same" } else { "" }
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the arguments on which members must agree, with their names.
+    fn fields(&self, rows: u64) -> [(&'static str, String); 8] {
+        [
+            ("the element type", self.element.name().into()),
+            ("the number of rows", rows.to_string()),
+            ("the elements of a row", self.hidden.to_string()),
+            ("the norm", self.norm.name().into()),
+            ("epsilon", self.epsilon.to_string()),
+            ("the weights' offset", self.weight_offset.to_string()),
+            ("the scales", self.quantization.name().into()),
+            ("the residual", format!("{}", self.residual.is_some())),
+        ]
+    }
+}
+
+/// Returns blocks and threads for `rows` rows of `vectors` vectors: a block for each row, or else a few rows for each block.
+///
+/// # Errors
+/// Why the options cannot be met, as text.
+fn grid(
+    selector: &Selector,
+    element: ElementTypeCode,
+    (rows, vectors): (u64, u64),
+    options: &CollectiveOptions<'_>,
+) -> std::result::Result<(u32, u32), String> {
+    if !selector.has_grids() {
+        return Ok((1, 1));
+    }
+    // One vector a thread, if it can be.
+    let threads = vectors.next_multiple_of(THREAD_STEP).min(MOST_THREADS) as u32;
+    let threads = options.threads.unwrap_or(threads);
+    if threads == 0
+        || u64::from(threads) > MOST_THREADS
+        || !u64::from(threads).is_multiple_of(THREAD_STEP)
+    {
+        return Err(format!(
+            "{threads} threads; use a multiple of {THREAD_STEP}, at most {MOST_THREADS}"
+        ));
+    }
+    let most = selector.most_resident(CollectiveKernel::REDUCE_NORM, element, threads);
+    if most == 0 {
+        return Err(format!(
+            "a block of {threads} threads of {} cannot be resident on this device{}",
+            CollectiveKernel::REDUCE_NORM.name(),
+            selector.residency().because_shared()
+        ));
+    }
+    let blocks = match options.blocks {
+        Some(blocks) if blocks == 0 || blocks > most => {
+            return Err(format!(
+                "{blocks} blocks of {threads} threads wait for each other; use 1 to {most} on this device{}",
+                selector.residency().because_shared()
+            ));
+        }
+        Some(blocks) => blocks,
+        // As many rows for each.
+        None => {
+            let turns = rows.div_ceil(most.into()).max(1);
+            rows.div_ceil(turns) as u32
+        }
+    };
+    Ok((u64::from(blocks).min(rows) as u32, threads))
+}
+
+impl Queue {
+    /// Compares, checks and enqueues an all-reduce of rows with a norm.
+    pub(crate) fn all_reduce_norm_of(
+        &self,
+        request: &NormRequest<'_>,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let (world, name) = (self.world(), request.name);
+        world.health.check()?;
+        let membership = membership(world, name, options)?;
+        let invalid = |message: String| self.invalid(name, message);
+        // Before members compare, since one with such arguments has no rows.
+        let rows = request.rows().map_err(invalid)?;
+        let state = &world.collectives;
+        if state.check_calls {
+            let comparison = Comparison::new(world, membership, options, name);
+            comparison.of_fields(&request.fields(rows))?;
+        }
+        request.check_overlaps(world.rank).map_err(invalid)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let row_bytes = ReduceNormArguments::taken_bytes(request.hidden, request.element);
+        let slots = &membership.slots;
+        let inboxes = slots.lamport(options.channel);
+        let part = match (membership.world(), inboxes) {
+            (1, _) => u64::MAX,
+            (_, Some(inboxes)) => inboxes.part_bytes.into(),
+            (_, None) => 0,
+        };
+        if part < row_bytes {
+            return Err(invalid(format!(
+                "a row takes {row_bytes} bytes, and channel {} has inboxes for {part}; use channel 0 and shorter rows",
+                options.channel
+            )));
+        }
+        let launches = rows.div_ceil((part / row_bytes).min(u32::MAX.into()));
+        let most = rows.div_ceil(launches);
+        let of = (most, row_bytes / 16);
+        let (blocks, threads) =
+            grid(&state.selector, request.element, of, options).map_err(invalid)?;
+        let sequence = membership.sequence(options.channel);
+        self.admit(name, sequence)?;
+        let submit = self.submit(name);
+        submit.follow(sequence, state.selector.residency().fits(blocks));
+        submit.hold(slots.allocation());
+        let watch = watch(world, options);
+        let operation = CollectiveOperationCode::ALL_REDUCE_NORM;
+        let header = slots.header(options.channel, operation, watch, options.dependents);
+        let address = |range: &MemoryRange<'_>| submit.address(range, world.rank);
+        let optional = |range: Option<&MemoryRange<'_>>| range.map_or(DeviceAddress::NULL, address);
+        let [residual, residual_out] = match &request.residual {
+            Some(both) => both.each_ref().map(address),
+            None => [DeviceAddress::NULL; 2],
+        };
+        let mut arguments = ReduceNormArguments {
+            reduce: ReduceLamportArguments {
+                group: *header.channel,
+                inboxes: [DeviceAddress::NULL; MAX_RANKS],
+                sources: [DeviceAddress::NULL; MAX_RANKS],
+                destination: DeviceAddress::NULL,
+                count: 0,
+                counters: DeviceAddress::NULL,
+                part_bytes: 0,
+                element: request.element,
+                reduce: ReduceOpCode::SUM,
+                dependents: header.dependents.into(),
+                pair: LamportPair::default(),
+                share_bytes: 0,
+                receiver: EVERY_MEMBER,
+                reserved: 0,
+            },
+            residual,
+            residual_out,
+            weight: optional(request.weight.as_ref()),
+            bias: optional(request.bias.as_ref()),
+            scales: optional(request.scales.as_ref()),
+            hidden: request.hidden as u32,
+            rows: 0,
+            epsilon: request.epsilon,
+            weight_offset: request.weight_offset,
+            norm: request.norm,
+            quantization: request.quantization,
+        };
+        header.complete(&mut arguments.reduce.group);
+        if let Some(inboxes) = inboxes.filter(|_| membership.world() > 1) {
+            inbox::fill_lamport(&mut arguments.reduce, inboxes);
+        }
+        let (source, destination) = (address(&request.source), address(&request.destination));
+        let enqueued = (0..launches).try_for_each(|launch| {
+            let first = launch * most;
+            let count = most.min(rows - first);
+            let mut arguments = arguments.of_rows(first, count as u32, (source, destination));
+            arguments.reduce.pair = arguments.reduce.pair_of();
+            let grid = geometry(blocks.min(count as u32), threads);
+            let (backend, stream) = (submit.backend(), submit.stream());
+            // SAFETY: the ranges are inside live allocations, which `submit` keeps, as it keeps the group's memory; for memory
+            // of the program's, its slice vouches. All members make the same choice: it depends on what they share.
+            unsafe { backend.collective_reduce_norm(&arguments, &grid, stream) }
+        });
+        let bytes = request.source.bytes();
+        submit
+            .end(enqueued)
+            .map_err(|error| error.about(None, bytes))
+    }
+}
