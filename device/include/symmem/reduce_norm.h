@@ -103,30 +103,12 @@ class RowNorm {
   // Stores a vector's numbers at its place in the output: as elements, or divided by `scale` in 8 bits unless the call is `plain`.
   template <bool whole, bool plain>
   SYMMEM_DEVICE void store(uint32 row, uint32 place, const float (&numbers)[count], float scale) const {
-    if (plain || is(Quantization::none)) {
-      arch::Vector16 vector;
-      Vector::narrow(numbers, vector.words);
-      if (!whole) return message(arguments().reduce.destination, row).store(place, vector);
-      return arch::store(pointer<arch::Vector16>(arguments().reduce.destination + row * row_bytes()) + place, vector);
-    }
-    using Narrow = Accumulation<ElementOf<ElementType::f8_e4m3>::Type, count / 4>;
-    float scaled[count];
-    SYMMEM_UNROLL
-    for (int index = 0; index < count; ++index) scaled[index] = numbers[index] / scale;
-    uint32 words[count / 4];
-    Narrow::narrow(scaled, words);
-    const uint64 address = arguments().reduce.destination + static_cast<uint64>(row) * arguments().hidden;
-    if (whole) {
-      SYMMEM_UNROLL
-      for (int word = 0; word < count / 4; ++word) {
-        arch::store(pointer<uint32>(address) + place * (count / 4) + word, words[word]);
-      }
-      return;
-    }
-    SYMMEM_ROLLED
-    for (uint32 index = 0; index < count && place * count + index < arguments().hidden; ++index) {
-      const uint32 word = count == 8 && index >= 4 ? words[count / 4 - 1] : words[0];
-      arch::store(pointer<uint8>(address + place * count + index), static_cast<uint8>(word >> (index % 4 * 8)));
+    if constexpr (plain) {
+      store_elements<whole>(row, place, numbers);
+    } else if (is(Quantization::none)) {
+      store_elements<whole>(row, place, numbers);
+    } else {
+      store_bytes<whole>(row, place, numbers, scale);
     }
   }
 
@@ -144,6 +126,40 @@ class RowNorm {
   SYMMEM_DEVICE uint32 vectors() const { return static_cast<uint32>((row_bytes() + 15) / 16); }
 
  private:
+  template <bool whole>
+  SYMMEM_DEVICE void store_elements(uint32 row, uint32 place, const float (&numbers)[count]) const {
+    arch::Vector16 vector;
+    Vector::narrow(numbers, vector.words);
+    if constexpr (whole) {
+      arch::store(pointer<arch::Vector16>(arguments().reduce.destination + row * row_bytes()) + place, vector);
+    } else {
+      message(arguments().reduce.destination, row).store(place, vector);
+    }
+  }
+
+  template <bool whole>
+  SYMMEM_DEVICE void store_bytes(uint32 row, uint32 place, const float (&numbers)[count], float scale) const {
+    using Narrow = Accumulation<ElementOf<ElementType::f8_e4m3>::Type, count / 4>;
+    float scaled[count];
+    SYMMEM_UNROLL
+    for (int index = 0; index < count; ++index) scaled[index] = numbers[index] / scale;
+    uint32 words[count / 4];
+    Narrow::narrow(scaled, words);
+    const uint64 address = arguments().reduce.destination + static_cast<uint64>(row) * arguments().hidden;
+    if constexpr (whole) {
+      SYMMEM_UNROLL
+      for (int word = 0; word < count / 4; ++word) {
+        arch::store(pointer<uint32>(address) + place * (count / 4) + word, words[word]);
+      }
+    } else {
+      SYMMEM_ROLLED
+      for (uint32 index = 0; index < count && place * count + index < arguments().hidden; ++index) {
+        const uint32 word = count == 8 && index >= 4 ? words[count / 4 - 1] : words[0];
+        arch::store(pointer<uint8>(address + place * count + index), static_cast<uint8>(word >> (index % 4 * 8)));
+      }
+    }
+  }
+
   SYMMEM_DEVICE void store_scale(uint64 index, float scale) const {
     arch::store(pointer<uint32>(arguments().scales) + index, arch::bits_of(scale));
   }
