@@ -163,7 +163,10 @@ macro_rules! each_element {
             "f8_e4m3" "f8_e5m2")
     };
     ($family:literal, $bytes:expr, $($element:literal)*) => {
-        [$(entry(concat!($family, "_", $element), $bytes, 512)),*]
+        each_element!($family, $bytes, 512, $($element)*)
+    };
+    ($family:literal, $bytes:expr, $threads:literal, $($element:literal)*) => {
+        [$(entry(concat!($family, "_", $element), $bytes, $threads)),*]
     };
 }
 
@@ -249,7 +252,7 @@ static MODULES: [Module; 10] = [
     ),
     module!(
         "reduce_norm",
-        each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
+        each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS, 1024,
             "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16"
     "few_plain_f16" "few_plain_bf16")
     ),

@@ -131,7 +131,7 @@ mod tests {
             names.push(name);
         }
         names.dedup();
-        assert_eq!(names.len(), 13);
+        assert_eq!(names.len(), 14);
     }
 
     #[test]

@@ -320,6 +320,7 @@ fn the_crates_entries_take_the_structs_of_the_host() {
         _ if name.starts_with("symmem_move_packets") => size_of::<abi::PacketArguments>(),
         _ if name.starts_with("symmem_move_lamport") => size_of::<abi::MoveLamportArguments>(),
         _ if name.starts_with("symmem_reduce_lamport_") => size_of::<abi::ReduceLamportArguments>(),
+        _ if name.starts_with("symmem_reduce_norm_") => size_of::<abi::ReduceNormArguments>(),
         _ if name.starts_with("symmem_reduce_packets_") => size_of::<abi::ReducePacketArguments>(),
         _ if name.starts_with("symmem_reduce_push_") => size_of::<abi::ReducePushArguments>(),
         _ if name.starts_with("symmem_gathered_gemm_") => size_of::<abi::GatheredGemmArguments>(),
