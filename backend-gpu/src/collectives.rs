@@ -86,7 +86,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
-            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -106,7 +105,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -132,7 +130,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
-            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -156,7 +153,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -176,7 +172,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -203,7 +198,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             geometry,
             // A row has a block.
             most: SLOT_BLOCKS.min(arguments.rows),
-            shared_memory: bytes_of_sums(geometry.threads[0]),
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -240,7 +234,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
@@ -266,7 +259,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.reduce.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -285,7 +277,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         call.check_inbox::<G>(arguments.channels, arguments.slots, arguments.piece_bytes)?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -304,7 +295,6 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
-            shared_memory: 0,
         };
         let (world, each) = (arguments.group.world, arguments.blocks_per_peer);
         // Plus the block that announces this rank's sends.
@@ -329,14 +319,6 @@ struct WaitingLaunch<'a, K> {
     geometry: &'a Geometry,
     /// Most blocks that the members' slots have room for.
     most: u32,
-    /// Bytes of dynamic shared memory that the kernel needs.
-    shared_memory: u32,
-}
-
-/// Returns the bytes of shared memory in which a block's threads sum over a row: two numbers for each 32 threads
-/// (`device/include/symmem/block_sums.h`). They are too few to bound the blocks of a unit.
-fn bytes_of_sums(threads: u32) -> u32 {
-    threads.div_ceil(32) * 2 * size_of::<f32>() as u32
 }
 
 impl<K> WaitingLaunch<'_, K> {
@@ -384,7 +366,6 @@ unsafe fn launch_moves<G: Gpu>(
         group: &arguments.group,
         geometry,
         most: SLOT_BLOCKS,
-        shared_memory: 0,
     };
     if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
         return Err(call.refuse(format!(
@@ -572,7 +553,7 @@ unsafe fn launch_waiting<G: Gpu, T>(
         )));
     }
     let grid = Grid {
-        shared_memory: call.shared_memory,
+        shared_memory: call.kernel.shared_memory(threads),
         ..Grid::new(blocks, threads)
     };
     let kernel = match call.group.dependents {

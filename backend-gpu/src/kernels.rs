@@ -11,6 +11,8 @@ const ELEMENTS: usize = 14;
 pub struct WaitingKernel<K> {
     /// The kernel.
     pub kernel: K,
+    /// Numbers of 32 bits in shared memory for each 32 threads of a block. They are too few to bound the blocks of a unit.
+    numbers: u32,
     /// Most co-resident blocks, by the number of threads in units of 32; [`UNKNOWN`] until first asked for.
     resident: [AtomicU32; 32],
 }
@@ -21,8 +23,19 @@ impl<K: Copy> WaitingKernel<K> {
     fn new(kernel: K) -> Self {
         Self {
             kernel,
+            numbers: 0,
             resident: [const { AtomicU32::new(UNKNOWN) }; 32],
         }
+    }
+
+    /// Makes a kernel whose blocks sum over their threads: see `device/include/symmem/block_sums.h`.
+    fn with_sums(self) -> Self {
+        Self { numbers: 2, ..self }
+    }
+
+    /// Returns the bytes of dynamic shared memory that a block of `threads` threads needs.
+    pub(super) fn shared_memory(&self, threads: u32) -> u32 {
+        threads.div_ceil(32) * self.numbers * size_of::<f32>() as u32
     }
 
     /// Returns the most blocks of `threads` threads that are co-resident if nothing else runs; 0 if a block
@@ -317,7 +330,10 @@ impl<K: Copy> Kernels<K> {
             }),
             reduce_norm: std::array::from_fn(|index| {
                 let element = element_name(index as u32 + 1);
-                let named = |size: &str| waiting(&format!("symmem_reduce_norm{size}_{element}"));
+                let named = |call: &str| {
+                    let kernel = waiting(&format!("symmem_reduce_norm{call}_{element}"))?;
+                    Ok(kernel.with_sums())
+                };
                 NormKernels::find(named).ok()
             }),
             multicast_reduce: each_element("symmem_multicast_reduce", |name| {

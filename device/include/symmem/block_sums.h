@@ -5,7 +5,8 @@
 
 namespace symmem {
 
-// The block's dynamic shared memory, as block_sums_bytes says. Blocks have whole warps. Every thread makes the same calls.
+// It uses the block's dynamic shared memory: two numbers for each line of threads. Blocks have whole warps. Every thread makes the
+// same calls.
 class BlockSums {
  public:
   SYMMEM_DEVICE float sum(float value) {

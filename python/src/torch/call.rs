@@ -39,6 +39,12 @@ pub struct Call {
     pub element: ElementType,
     /// The number of the reduction; 0 where nothing is reduced.
     pub op: i64,
+    pub target: Target,
+}
+
+/// Where an operator's work goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
     /// The number of the communicator.
     pub communicator: i64,
     pub device_type: DeviceType,
@@ -46,6 +52,33 @@ pub struct Call {
     pub device_index: i32,
     /// PyTorch's current stream on that device; 0 for the host's memory.
     pub stream: u64,
+}
+
+impl Target {
+    /// Returns the rank, and where a call on its tensors is enqueued.
+    ///
+    /// # Errors
+    /// If there is no such communicator, or its rank has another device.
+    pub fn find(&self) -> Result<(Arc<Rank>, Where)> {
+        let number = u64::try_from(self.communicator).ok();
+        let rank = number.and_then(rank::find).ok_or_else(|| {
+            invalid(format!(
+                "there is no communicator {}, or it was finalized",
+                self.communicator
+            ))
+        })?;
+        let place = match self.device_type {
+            DeviceType::Cpu => {
+                arrays::on_host(&rank, "the tensor")?;
+                Where::AtOnce(Vec::new())
+            }
+            DeviceType::Cuda => {
+                arrays::on_ordinal(&rank, "the tensor", i64::from(self.device_index))?;
+                Where::On(self.stream, Keeps::default())
+            }
+        };
+        Ok((rank, place))
+    }
 }
 
 /// Enqueues a call. Blocks on the host backend only. Needs nothing of Python.
@@ -56,8 +89,7 @@ pub struct Call {
 /// # Safety
 /// The addresses are valid until the stream has passed the work: PyTorch's allocator frees memory in the order of streams.
 pub unsafe fn enqueue(call: &Call) -> Result<()> {
-    let rank = rank_of(call.communicator)?;
-    let place = place(&rank, call.device_type, call.device_index, call.stream)?;
+    let (rank, place) = call.target.find()?;
     same_world(&rank, call.world)?;
     let world = rank.communicator.world_size();
     let count = call.count;
@@ -80,36 +112,6 @@ pub unsafe fn enqueue(call: &Call) -> Result<()> {
     let source = Memory::known(call.source, from, call.element);
     // SAFETY: guaranteed by the caller; the stream is PyTorch's, of the rank's device.
     unsafe { calls::enqueue(&rank, collective, (&destination, &source), place) }
-}
-
-/// Returns the rank with this number.
-///
-/// # Errors
-/// If there is none.
-pub fn rank_of(communicator: i64) -> Result<Arc<Rank>> {
-    let number = u64::try_from(communicator).ok();
-    number.and_then(rank::find).ok_or_else(|| {
-        invalid(format!(
-            "there is no communicator {communicator}, or it was finalized"
-        ))
-    })
-}
-
-/// Returns where a call on tensors of this device is enqueued.
-///
-/// # Errors
-/// If the rank has another device.
-pub fn place(rank: &Rank, device: DeviceType, index: i32, stream: u64) -> Result<Where> {
-    match device {
-        DeviceType::Cpu => {
-            arrays::on_host(rank, "the tensor")?;
-            Ok(Where::AtOnce(Vec::new()))
-        }
-        DeviceType::Cuda => {
-            arrays::on_ordinal(rank, "the tensor", i64::from(index))?;
-            Ok(Where::On(stream, Keeps::default()))
-        }
-    }
 }
 
 /// Checks the number of ranks that tensors were sized for.

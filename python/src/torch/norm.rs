@@ -1,6 +1,6 @@
 //! The operators `all_reduce_rms_norm`: a sum over ranks, to which a residual is added, and its RMSNorm.
 
-use super::call::{self, DeviceType};
+use super::call::Target;
 use crate::element;
 use crate::failure::{Result, invalid};
 use crate::operand::Memory;
@@ -23,11 +23,7 @@ pub struct Call {
     pub epsilon: f64,
     pub weight_offset: f64,
     pub element: ElementType,
-    /// As in [`call::Call`].
-    pub communicator: i64,
-    pub device_type: DeviceType,
-    pub device_index: i32,
-    pub stream: u64,
+    pub target: Target,
 }
 
 /// Enqueues a call. Blocks on the host backend only. Needs nothing of Python.
@@ -38,8 +34,7 @@ pub struct Call {
 /// # Safety
 /// The addresses are valid until the stream has passed the work.
 pub unsafe fn enqueue(asked: &Call) -> Result<()> {
-    let rank = call::rank_of(asked.communicator)?;
-    let place = call::place(&rank, asked.device_type, asked.device_index, asked.stream)?;
+    let (rank, place) = asked.target.find()?;
     // SAFETY: guaranteed by the caller.
     unsafe {
         match asked.element {

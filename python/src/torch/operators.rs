@@ -8,7 +8,7 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::call::{Call, DeviceType, Kind, enqueue};
+use super::call::{Call, DeviceType, Kind, Target, enqueue};
 use super::error::CallError;
 use super::norm;
 use super::products;
@@ -245,10 +245,7 @@ fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome
         b_columns,
         element: layout.element,
         world,
-        communicator: stack[3] as i64,
-        device_type: layout.device_type,
-        device_index: layout.device_index,
-        stream: stream_of(symbols, layout)?,
+        target: target_of(symbols, layout, stack[3])?,
     };
     // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
     unsafe { products::enqueue(&call) }.map_err(CallError::Enqueue)?;
@@ -343,10 +340,7 @@ impl Rows {
             epsilon: f64::from_bits(stack[3]),
             weight_offset: f64::from_bits(stack[4]),
             element: layout.element,
-            communicator: stack[5] as i64,
-            device_type: layout.device_type,
-            device_index: layout.device_index,
-            stream: stream_of(symbols, layout)?,
+            target: target_of(symbols, layout, stack[5])?,
         };
         // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
         unsafe { norm::enqueue(&call) }.map_err(CallError::Enqueue)
@@ -438,7 +432,7 @@ fn submit(
     } else {
         input.source()?
     };
-    let stream = stream_of(symbols, layout)?;
+    let target = target_of(symbols, layout, communicator)?;
     let call = Call {
         kind,
         destination,
@@ -447,21 +441,23 @@ fn submit(
         world,
         element: layout.element,
         op,
-        communicator: communicator as i64,
-        device_type: layout.device_type,
-        device_index: layout.device_index,
-        stream,
+        target,
     };
     // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
     unsafe { enqueue(&call) }.map_err(CallError::Enqueue)
 }
 
-/// PyTorch's current stream for a tensor's device; 0 for the host's memory.
-fn stream_of(symbols: &Symbols, layout: Layout) -> Result<u64, CallError> {
-    match layout.device_type {
-        DeviceType::Cpu => Ok(0),
-        DeviceType::Cuda => current_stream(symbols, layout.device_index),
-    }
+/// Where the work on a tensor of this layout goes, by the stack's value of the communicator.
+fn target_of(symbols: &Symbols, layout: Layout, communicator: u64) -> Result<Target, CallError> {
+    Ok(Target {
+        communicator: communicator as i64,
+        device_type: layout.device_type,
+        device_index: layout.device_index,
+        stream: match layout.device_type {
+            DeviceType::Cpu => 0,
+            DeviceType::Cuda => current_stream(symbols, layout.device_index)?,
+        },
+    })
 }
 
 /// PyTorch's current stream for a GPU, on this thread.

@@ -1,6 +1,6 @@
 //! The operator `all_gather_matmul`: all-gather + GEMMs, which are prepared once a shape.
 
-use super::call::{self, DeviceType};
+use super::call::{self, Target};
 use crate::failure::{Result, invalid};
 use crate::gemm::{Gemm, Request};
 use crate::operand::Memory;
@@ -61,11 +61,7 @@ pub struct Call {
     pub element: ElementType,
     /// The number of ranks that C was sized for.
     pub world: usize,
-    /// As in [`call::Call`].
-    pub communicator: i64,
-    pub device_type: DeviceType,
-    pub device_index: i32,
-    pub stream: u64,
+    pub target: Target,
 }
 
 /// Enqueues a call. The first of a shape is collective and blocks; later ones do on the host backend only. Needs nothing of
@@ -77,8 +73,7 @@ pub struct Call {
 /// # Safety
 /// The addresses are valid until the stream has passed the work.
 pub unsafe fn enqueue(asked: &Call) -> Result<()> {
-    let rank = call::rank_of(asked.communicator)?;
-    let place = call::place(&rank, asked.device_type, asked.device_index, asked.stream)?;
+    let (rank, place) = asked.target.find()?;
     call::same_world(&rank, Some(asked.world))?;
     let Call { rows, n, k, .. } = *asked;
     let m = rows.checked_mul(asked.world);

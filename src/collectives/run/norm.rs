@@ -79,11 +79,7 @@ impl NormRequest<'_> {
             ));
         }
         if let Some(scales) = &self.scales {
-            let count = match self.quantization {
-                QuantizationCode::TENSOR => 1,
-                QuantizationCode::ROW => rows,
-                _ => rows * (hidden / group),
-            };
+            let count = self.quantization.scales(rows, hidden);
             expected("array of scales", scales, size_of::<f32>() as u64, count)?;
         }
         let usable = self.epsilon.is_finite() && self.epsilon >= 0.0;

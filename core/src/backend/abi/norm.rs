@@ -31,6 +31,18 @@ open_enum!(
     }
 );
 
+impl QuantizationCode {
+    /// Returns the number of scales of `rows` rows of `hidden` elements.
+    pub const fn scales(self, rows: u64, hidden: u64) -> u64 {
+        match self {
+            Self::TENSOR => 1,
+            Self::ROW => rows,
+            Self::GROUP => rows * (hidden / NORM_GROUP as u64),
+            _ => 0,
+        }
+    }
+}
+
 /// Elements that share a scale of [`QuantizationCode::GROUP`].
 pub const NORM_GROUP: u32 = 128;
 /// The smallest of the largest magnitudes from which a scale is computed; a row of zeros has none.
@@ -135,13 +147,8 @@ impl ReduceNormArguments {
 
     /// Returns the number of scales that are read or written.
     pub fn scales_used(&self) -> u64 {
-        let (rows, hidden) = (u64::from(self.rows), u64::from(self.hidden));
-        match self.quantization {
-            QuantizationCode::TENSOR => 1,
-            QuantizationCode::ROW => rows,
-            QuantizationCode::GROUP => rows * (hidden / u64::from(NORM_GROUP)),
-            _ => 0,
-        }
+        self.quantization
+            .scales(self.rows.into(), self.hidden.into())
     }
 
     /// Returns the bytes of the result.

@@ -41,9 +41,7 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
         (&mut arguments.bias, lengths.row),
         (&mut arguments.scales, lengths.scales),
     ] {
-        if address.0 != 0 {
-            translation.change(address, bytes)?;
-        }
+        translation.change(address, bytes)?;
     }
     translation.run(launch, Work::ReduceNorm(&arguments))
 }
@@ -142,16 +140,24 @@ pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
         ranges.extend(spans(&reduce.inboxes[..world], |_| inbox));
         ranges.extend(spans(&[reduce.counters], |_| LAMPORT_COUNTER_BYTES));
     }
-    let matrices = [
-        (reduce.sources[own], lengths.matrix),
-        (reduce.destination, lengths.result),
-        (arguments.residual, lengths.matrix),
-        (arguments.residual_out, lengths.matrix),
-        (arguments.weight, lengths.row),
-        (arguments.bias, lengths.row),
-        (arguments.scales, lengths.scales),
+    let addresses = [
+        reduce.sources[own],
+        reduce.destination,
+        arguments.residual,
+        arguments.residual_out,
+        arguments.weight,
+        arguments.bias,
+        arguments.scales,
     ];
-    let used = matrices.into_iter().filter(|(address, _)| address.0 != 0);
-    ranges.extend(used.map(|(address, bytes)| (address.0, bytes)));
+    let bytes = [
+        lengths.matrix,
+        lengths.result,
+        lengths.matrix,
+        lengths.matrix,
+        lengths.row,
+        lengths.row,
+        lengths.scales,
+    ];
+    ranges.extend(spans(&addresses, |index| bytes[index]));
     ranges
 }
