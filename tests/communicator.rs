@@ -396,6 +396,65 @@ fn a_slice_that_no_memory_can_be_is_refused() {
     });
 }
 
+/// Enqueues the receives of two messages.
+fn two_arrive(
+    stream: &symmem::Stream,
+    one: DeviceSlice<'_, u32>,
+    other: DeviceSlice<'_, u32>,
+) -> symmem::Result<()> {
+    let peer = 0;
+    let mut exchange = stream.exchange();
+    exchange.recv(peer, one)?;
+    exchange.recv(peer, other)?;
+    exchange.enqueue()
+}
+
+#[test]
+fn memory_that_is_not_mapped_is_refused_on_the_host() {
+    world(1, |communicator| {
+        // SAFETY: refused, or not used.
+        let slice = |address| unsafe {
+            communicator.device_slice::<u8>(symmem::DeviceAddress(address), 1 << 20)
+        };
+        for address in [8, 1 << 40, u64::MAX << 21] {
+            let error = slice(address).expect_err("nothing is there");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        }
+        let memory = vec![0u8; 1 << 20];
+        slice(memory.as_ptr().expose_provenance() as u64).expect("mapped memory");
+    });
+}
+
+#[test]
+fn a_value_is_kept_until_the_work_is_done() {
+    world(1, |communicator| {
+        let stream = communicator.stream().expect("a stream");
+        let buffer = communicator.allocate::<u8>(&[32]).expect("a buffer");
+        let part = |range| buffer.slice(range).expect("a part");
+        let kept = std::sync::Arc::new(());
+        // Nobody signals, so this waits.
+        stream.wait_signal(0, 3).expect("enqueued");
+        communicator.keep_until_idle(std::sync::Arc::clone(&kept));
+        let late = stream.idle_within(Duration::from_millis(20));
+        assert!(!late.expect("it waits"));
+        communicator
+            .check()
+            .expect("a wait that is too short is no failure");
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        let other = communicator.stream().expect("another");
+        let sent = other.put_signal(0, part(0..16), part(16..32), 3);
+        sent.expect("a signal");
+        other.synchronize().expect("the signal is there");
+        assert!(stream.idle_within(Duration::from_secs(60)).expect("done"));
+        communicator
+            .stream()
+            .expect("idle")
+            .synchronize()
+            .expect("reclaims");
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
+    });
+}
+
 #[test]
 fn lengths_and_overlaps_of_vectors_are_checked_before_anything_is_enqueued() {
     world(2, |communicator| {
@@ -410,6 +469,7 @@ fn lengths_and_overlaps_of_vectors_are_checked_before_anything_is_enqueued() {
             stream.all_reduce(part(0..10), part(5..15), ReduceOp::Sum),
             stream.all_gather(part(0..10), part(20..26)),
             stream.broadcast(2, part(0..10), part(20..30)),
+            two_arrive(&stream, part(0..10), part(9..19)),
         ] {
             let error = refused.expect_err("refused");
             assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");

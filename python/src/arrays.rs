@@ -169,6 +169,15 @@ fn tensor(
     }
     let is_contiguous = object.call_method0(intern!(python, "is_contiguous"))?;
     contiguous(name, is_contiguous.is_truthy()?)?;
+    // PyTorch negates such a tensor when it is read.
+    if object
+        .call_method0(intern!(python, "is_neg"))?
+        .is_truthy()?
+    {
+        return Err(invalid(format!(
+            "{name} is the negative of its memory: pass what its resolve_neg() returns"
+        )));
+    }
     let elements = object.call_method0(intern!(python, "numel"))?.extract()?;
     let dtype = object.getattr(intern!(python, "dtype"))?;
     Ok(Memory::known(
@@ -214,15 +223,25 @@ fn interface_of(
     let element = match object.getattr(intern!(object.py(), "dtype")) {
         // A type of the other byte order has the same name.
         Ok(dtype) if !typestr.starts_with('>') => element::of_object(&dtype)?,
-        _ => of_typestr(&typestr)?,
+        _ => element::of_typestr(&typestr).ok_or_else(|| element::unknown(&typestr))?,
     };
     let elements = dlpack::count(&shape)?;
     let bytes = element::bytes_of(element) as i64;
+    if typestr.trim_start_matches(|one: char| !one.is_ascii_digit()) != bytes.to_string() {
+        let (said, is) = (element::name_of(element), typestr);
+        return Err(invalid(format!(
+            "{name} says that its elements are {said}, and its array interface that they are {is:?}"
+        )));
+    }
     if let Some(strides) = interface.get_item("strides")?
         && !strides.is_none()
         && elements > 0
     {
         let strides: Vec<i64> = strides.extract()?;
+        // Fields of a packed structure are no whole number of elements apart. The stride of a length of 1 is any.
+        let wholes = shape.iter().zip(&strides);
+        let mut wholes = wholes.filter(|(length, _)| **length != 1);
+        contiguous(name, wholes.all(|(_, stride)| stride % bytes == 0))?;
         let strides: Vec<i64> = strides.iter().map(|stride| stride / bytes).collect();
         contiguous(name, dlpack::is_contiguous(&shape, &strides))?;
     }
@@ -230,25 +249,6 @@ fn interface_of(
         writable(name, is_read_only)?;
     }
     Ok(Memory::at(address, elements, element))
-}
-
-/// Returns the element type of a type's text in array interfaces, such as `<f4`.
-fn of_typestr(text: &str) -> Result<ElementType> {
-    let of = match text.strip_prefix(['<', '|']) {
-        Some("i1") => "int8",
-        Some("u1") => "uint8",
-        Some("i2") => "int16",
-        Some("u2") => "uint16",
-        Some("i4") => "int32",
-        Some("u4") => "uint32",
-        Some("i8") => "int64",
-        Some("u8") => "uint64",
-        Some("f2") => "float16",
-        Some("f4") => "float32",
-        Some("f8") => "float64",
-        _ => text,
-    };
-    element::of_name(of).ok_or_else(|| element::unknown(text))
 }
 
 /// Returns the memory of a tensor that an object shows by DLPack.
@@ -308,7 +308,10 @@ pub fn on_the_host(object: &Bound<'_, PyAny>, name: &str, is_written: bool) -> R
             read(&shown, name, is_written)?
         }
         Err(_) => {
-            return Err(invalid(format!("{name} is no array in the host's memory")));
+            let of = object.get_type().name()?;
+            return Err(invalid(format!(
+                "{name} is a {of}, not an array in the host's memory; numpy.frombuffer makes one of bytes"
+            )));
         }
     };
     Ok(HostArray {

@@ -4,12 +4,14 @@ use crate::arrays;
 use crate::dlpack::{self, Showing};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
+use crate::interrupt;
+use crate::number::{self, Number};
 use crate::operand::Memory;
 use crate::peer_buffer::{PeerBuffer, refuse_copies};
 use crate::rank::{Rank, Where};
 use crate::shared::{PAD_BYTES, Shared};
 use crate::stream::{self, Library};
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,7 +106,7 @@ impl Buffer {
 
     fn __len__(&self) -> Result<usize> {
         let first = self.shape.first().copied();
-        first.ok_or_else(|| invalid("a buffer of no dimension has no length"))
+        first.ok_or_else(|| wrong_type("a buffer of no dimension has no length"))
     }
 
     fn __repr__(&self) -> String {
@@ -118,19 +120,23 @@ impl Buffer {
     }
 
     /// Returns the part of some rows: of elements, of a buffer of one dimension.
-    fn __getitem__(&self, rows: &Bound<'_, PySlice>) -> Result<Self> {
+    fn __getitem__(&self, rows: &Bound<'_, PyAny>) -> Result<Self> {
+        let rows = rows.cast::<PySlice>();
+        let rows = rows.map_err(|_| wrong_type("a part of a buffer is buffer[begin:end]"))?;
         let length = self.__len__()?;
         let rows = rows.indices(length as isize)?;
         if rows.step != 1 {
             return Err(invalid("a part of a buffer has a step of 1"));
         }
         let (begin, count) = (rows.start as usize, rows.slicelength);
-        let row: usize = self.shape[1..].iter().product();
+        // What cannot be counted has no rows, or rows of no element.
+        let row = element::bytes_of(self.element);
+        let row = number::bytes(&self.shape[1..], row).unwrap_or(0);
         let mut shape = self.shape.clone();
         shape[0] = count;
         Ok(Self {
             shared: Mutex::new(Some(self.shared()?)),
-            begin: self.begin + begin * row * element::bytes_of(self.element),
+            begin: self.begin + begin * row,
             shape,
             element: self.element,
             is_whole: false,
@@ -176,14 +182,21 @@ impl Buffer {
             .py()
             .import("numpy")?
             .call_method1("from_dlpack", (slf,))?;
-        let array = match dtype {
-            Some(dtype) => array.call_method1("astype", (dtype,))?,
-            None => array,
+        let numpy = slf.py().import("numpy")?;
+        let theirs = array.getattr("dtype")?;
+        let asked = match dtype {
+            Some(dtype) => numpy.call_method1("dtype", (dtype,))?,
+            None => theirs.clone(),
         };
-        Ok(match copy {
-            Some(true) => array.call_method0("copy")?,
-            _ => array,
-        })
+        let is_same = asked.eq(&theirs)?;
+        match (copy, is_same) {
+            (Some(true), _) | (None, false) => Ok(array.call_method1("astype", (asked,))?),
+            (_, true) => Ok(array),
+            (Some(false), false) => {
+                let message = format!("a buffer of {theirs} is no array of {asked} without a copy");
+                Err(Failure::Python(PyValueError::new_err(message)))
+            }
+        }
     }
 
     /// Copies an array of the host's into this rank's copy. Blocks until the bytes are there.
@@ -200,6 +213,7 @@ impl Buffer {
 
     /// Frees the buffer at all ranks. Collective; blocks until all ranks have called it.
     fn free(&self, python: Python<'_>) -> Result<()> {
+        let rank = self.shared()?.rank.upgrade();
         if !self.is_whole {
             return Err(invalid(
                 "this is a part of a buffer: free the buffer itself",
@@ -213,14 +227,14 @@ impl Buffer {
             let message = "arrays or parts of the buffer still exist: delete them first";
             Failure::Python(PyBufferError::new_err(message))
         })?;
-        python.detach(|| {
+        let abort = || rank.iter().for_each(|rank| rank.communicator.abort());
+        interrupt::call(python, abort, move || {
             let pad = shared.pad.and_then(Arc::into_inner);
             // A call that holds it ends with the buffer given up, as if dropped.
             let elements = Arc::into_inner(shared.elements);
             let mut freed = [elements, pad].into_iter().flatten();
-            freed.try_for_each(SymmetricBuffer::free)
-        })?;
-        Ok(())
+            Ok(freed.try_for_each(SymmetricBuffer::free)?)
+        })
     }
 
     /// The addresses of all ranks' copies, as this rank's device reaches them.
@@ -259,23 +273,22 @@ impl Buffer {
     }
 
     /// Returns a rank's copy, or a part of it, as something that array libraries take by DLPack.
-    #[pyo3(signature = (rank, sizes=None, dtype=None, storage_offset=0))]
+    #[pyo3(signature = (rank, sizes=None, dtype=None, storage_offset=Number(0)))]
     fn get_buffer(
         &self,
-        rank: usize,
-        sizes: Option<Vec<usize>>,
+        rank: Number,
+        sizes: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
-        storage_offset: usize,
+        storage_offset: Number,
     ) -> Result<PeerBuffer> {
+        let storage_offset = storage_offset.0;
         let shared = self.shared()?;
         let element = dtype.map_or(Ok(self.element), element::of_object)?;
-        let shape = sizes.unwrap_or_else(|| self.shape.clone());
+        let shape = sizes.map_or_else(|| Ok(self.shape.clone()), number::shape)?;
         let bytes = element::bytes_of(element);
-        let elements = shape
-            .iter()
-            .try_fold(1_usize, |all, one| all.checked_mul(*one));
-        let end = elements.and_then(|elements| elements.checked_add(storage_offset));
-        let end = end.and_then(|end| end.checked_mul(bytes));
+        let begin = storage_offset.checked_mul(bytes);
+        let length = number::bytes(&shape, bytes)?;
+        let end = begin.and_then(|begin| begin.checked_add(length));
         if end.is_none_or(|end| end > self.nbytes()) {
             return Err(invalid(format!(
                 "{shape:?} elements of {bytes} bytes from element {storage_offset} on do not fit into {} bytes",
@@ -284,7 +297,7 @@ impl Buffer {
         }
         let begin = self.begin + storage_offset * bytes;
         Ok(PeerBuffer {
-            address: shared.elements.peer(rank)?.address().0 + begin as u64,
+            address: shared.elements.peer(rank.0)?.address().0 + begin as u64,
             shape,
             element,
             shared,
@@ -292,15 +305,20 @@ impl Buffer {
     }
 
     /// Returns a rank's signal pad as 32-bit words.
-    fn get_signal_pad(&self, rank: usize) -> Result<PeerBuffer> {
+    fn get_signal_pad(&self, rank: Number) -> Result<PeerBuffer> {
         let shared = self.shared()?;
         Ok(PeerBuffer {
-            address: shared.holder().peer(rank)?.address().0 + shared.tail.pad as u64,
+            address: shared.holder().peer(rank.0)?.address().0 + shared.tail.pad as u64,
             shape: vec![PAD_BYTES / 4],
             element: ElementType::U32,
             shared,
         })
     }
+}
+
+/// Returns Python's failure of an object of a type that has no such operation.
+fn wrong_type(message: &'static str) -> Failure {
+    Failure::Python(PyTypeError::new_err(message))
 }
 
 impl Buffer {
@@ -343,6 +361,7 @@ impl Buffer {
             match place {
                 // SAFETY: the program's stream, of this rank's device.
                 Where::On(raw, _) => unsafe { rank.with_stream(raw, copy) },
+                // Behind nothing.
                 Where::AtOnce(_) => Ok(copy(&rank.communicator.stream()?)?),
             }
         })

@@ -3,6 +3,7 @@
 use crate::element;
 use crate::failure::{Result, invalid};
 use crate::memory;
+use crate::number::Number;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
 use crate::stream::{self, Library};
@@ -87,11 +88,13 @@ pub unsafe fn enqueue(
                     rank.enqueue(place, |queue| reduce(queue, call, to, from))
                 })
             }
-            _ => {
-                let to = destination.operand::<u8>(rank)?;
-                let from = source.operand::<u8>(rank)?;
-                rank.enqueue(place, |queue| move_bytes(queue, call, to, from))
-            }
+            // Errors count elements.
+            _ => match element::bytes_of(source.element) {
+                1 => moves::<u8>(rank, call, (destination, source), place),
+                2 => moves::<u16>(rank, call, (destination, source), place),
+                4 => moves::<u32>(rank, call, (destination, source), place),
+                _ => moves::<u64>(rank, call, (destination, source), place),
+            },
         }
     }
 }
@@ -106,11 +109,29 @@ fn reduce<T: Reducible>(
         Collective::Reduce(root, operator) => queue.reduce(root, to, from, operator),
         Collective::ReduceScatter(operator) => queue.reduce_scatter(to, from, operator),
         Collective::AllReduce(operator) => queue.all_reduce(to, from, operator),
-        _ => move_bytes(queue, call, to, from),
+        _ => move_elements(queue, call, to, from),
     }
 }
 
-fn move_bytes<T: Element>(
+/// Enqueues a collective that moves elements of `T`'s size.
+///
+/// # Safety
+/// As [`enqueue`].
+unsafe fn moves<T: Element>(
+    rank: &Rank,
+    call: Collective,
+    (destination, source): (&Memory, &Memory),
+    place: Where,
+) -> Result<()> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let to = destination.operand::<T>(rank)?;
+        let from = source.operand::<T>(rank)?;
+        rank.enqueue(place, |queue| move_elements(queue, call, to, from))
+    }
+}
+
+fn move_elements<T: Element>(
     queue: &Queue,
     call: Collective,
     to: Operand<'_, T>,
@@ -126,7 +147,7 @@ fn move_bytes<T: Element>(
 }
 
 /// Tensors, each with the rank that it goes to or comes from.
-type Parts<'py> = [(usize, Bound<'py, PyAny>)];
+type Parts<'py> = [(Number, Bound<'py, PyAny>)];
 
 /// Finds tensors to send and to receive, and enqueues them as one call.
 ///
@@ -144,7 +165,7 @@ pub fn exchange<'py>(
         for (peer, object) in parts {
             let (memory, library) = memory::find(rank, object, name, is_written)?;
             is_torch |= matches!(library, Library::Torch(_));
-            found.push((*peer, memory));
+            found.push((peer.0, memory));
         }
         Result::Ok(found)
     };

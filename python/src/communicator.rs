@@ -4,9 +4,11 @@ use crate::buffer::Buffer;
 use crate::calls::{self, Arguments, Collective};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
-use crate::gemm::{AllGatherGemm, Request};
+use crate::gemm::{AllGatherGemm, Gemm, Request};
+use crate::interrupt;
 use crate::memory;
-use crate::rank::{self, Left, Rank};
+use crate::number::{self, Number};
+use crate::rank::{self, Rank};
 use crate::shared::Shared;
 use crate::stream::{self, Library, Stream};
 use pyo3::exceptions::PyResourceWarning;
@@ -31,20 +33,44 @@ impl Communicator {
 
     fn rank_of(&self) -> Result<Arc<Rank>> {
         let rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
-        rank.clone()
-            .ok_or_else(|| invalid("the communicator was finalized"))
+        rank.clone().ok_or_else(gone)
+    }
+
+    /// Makes a call on the rank, whose number its errors name.
+    fn on_rank<T>(&self, call: impl FnOnce(&Arc<Rank>) -> Result<T>) -> Result<T> {
+        let rank = self.rank_of()?;
+        call(&rank).map_err(|failure| failure.of_rank(rank.communicator.rank()))
+    }
+
+    /// Makes a call on the rank that blocks and needs nothing of Python. What a handler of Ctrl-C raises aborts the
+    /// communicator.
+    fn blocks<T: Send + 'static>(
+        &self,
+        python: Python<'_>,
+        call: impl FnOnce(&Arc<Rank>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.on_rank(|rank| {
+            let blocked = Arc::clone(rank);
+            let abort = || rank.communicator.abort();
+            interrupt::call(python, abort, move || call(&blocked))
+        })
     }
 
     /// Takes the communicator out.
-    fn take(&self) -> Result<Left> {
+    fn take(&self) -> Result<symmem::Communicator> {
         let lock = || self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = lock().take();
-        let rank = taken.ok_or_else(|| invalid("the communicator was finalized"))?;
+        let rank = taken.ok_or_else(gone)?;
         Rank::leave(rank).map_err(|rank| {
             *lock() = Some(rank);
             invalid("another thread is in a call on the communicator")
         })
     }
+}
+
+/// Returns the failure of a call on a communicator that has left.
+fn gone() -> Failure {
+    invalid("the communicator was finalized or left")
 }
 
 impl Drop for Communicator {
@@ -53,7 +79,7 @@ impl Drop for Communicator {
         if let Some(rank) = rank.take() {
             // What is in a call drops it.
             if let Ok(left) = Rank::leave(rank) {
-                Python::attach(|python| python.detach(|| left.end(drop)));
+                Python::attach(|python| python.detach(|| drop(left)));
             }
         }
     }
@@ -110,43 +136,30 @@ impl Communicator {
         shape: &Bound<'_, PyAny>,
         dtype: &Bound<'_, PyAny>,
     ) -> Result<Buffer> {
-        let rank = self.rank_of()?;
-        let shape: Vec<usize> = match shape.extract::<usize>() {
-            Ok(length) => vec![length],
-            Err(_) => shape.extract()?,
-        };
+        let shape = number::shape(shape)?;
         let element = element::of_object(dtype)?;
-        let size = element::bytes_of(element);
-        let bytes = shape
-            .iter()
-            .try_fold(size, |all, one| all.checked_mul(*one));
-        let bytes =
-            bytes.ok_or_else(|| invalid(format!("there is no buffer of shape {shape:?}")))?;
-        let shared = python.detach(|| {
-            agree(
-                &rank,
-                &format!("allocate: {} of shape {shape:?}", element::name_of(element)),
-            )?;
-            Shared::allocate(&rank, bytes)
+        let bytes = number::bytes(&shape, element::bytes_of(element))?;
+        let call = format!("allocate: {} of shape {shape:?}", element::name_of(element));
+        let shared = self.blocks(python, move |rank| {
+            agree(rank, &call)?;
+            Shared::allocate(rank, bytes)
         })?;
         Ok(Buffer::whole(shared, shape, element))
     }
 
     /// Makes memory that a tensor has symmetric. Collective. The tensor must stay until the buffer was freed.
     fn register(&self, tensor: &Bound<'_, PyAny>) -> Result<Buffer> {
-        let rank = self.rank_of()?;
-        let (memory, _) = memory::find(&rank, tensor, "the tensor", true)?;
+        let find = |rank: &Arc<Rank>| memory::find(rank, tensor, "the tensor", true);
+        let (memory, _) = self.on_rank(find)?;
         let (address, element) = (memory.address()?, memory.element);
-        let shape: Vec<usize> = tensor.getattr("shape")?.extract()?;
+        let shape = number::shape(&tensor.getattr("shape")?)?;
         let bytes = memory.bytes()?;
         let keeper = tensor.clone().unbind();
-        let shared = tensor.py().detach(|| {
-            agree(
-                &rank,
-                &format!("register: {} of shape {shape:?}", element::name_of(element)),
-            )?;
+        let call = format!("register: {} of shape {shape:?}", element::name_of(element));
+        let shared = self.blocks(tensor.py(), move |rank| {
+            agree(rank, &call)?;
             // SAFETY: the tensor keeps its memory.
-            unsafe { Shared::register(&rank, (address, bytes), keeper) }
+            unsafe { Shared::register(rank, (address, bytes), keeper) }
         })?;
         Ok(Buffer::whole(shared, shape, element))
     }
@@ -157,22 +170,23 @@ impl Communicator {
     fn all_gather_gemm(
         &self,
         python: Python<'_>,
-        m: usize,
-        n: usize,
-        k: usize,
+        m: Number,
+        n: Number,
+        k: Number,
         dtype: &Bound<'_, PyAny>,
         b_columns: bool,
         bias: bool,
     ) -> Result<AllGatherGemm> {
         let asked = Request {
-            m,
-            n,
-            k,
+            m: m.0,
+            n: n.0,
+            k: k.0,
             element: element::of_object(dtype)?,
             b_columns,
             bias,
         };
-        AllGatherGemm::new(python, &self.rank_of()?, &asked)
+        let (gemm, shard) = self.blocks(python, move |rank| Gemm::prepare(rank, &asked))?;
+        AllGatherGemm::new(python, &self.rank_of()?, &asked, gemm, shard)
     }
 
     /// Makes a stream.
@@ -195,13 +209,13 @@ impl Communicator {
     #[pyo3(signature = (root, destination, source=None, *, op="sum", stream=None))]
     fn reduce(
         &self,
-        root: usize,
+        root: Number,
         destination: &Bound<'_, PyAny>,
         source: Option<&Bound<'_, PyAny>>,
         op: &str,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let call = Collective::Reduce(root, element::reduction(op)?);
+        let call = Collective::Reduce(root.0, element::reduction(op)?);
         self.collective(call, destination, source, stream)
     }
 
@@ -240,72 +254,70 @@ impl Communicator {
     #[pyo3(signature = (root, destination, source=None, *, stream=None))]
     fn broadcast(
         &self,
-        root: usize,
+        root: Number,
         destination: &Bound<'_, PyAny>,
         source: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        self.collective(Collective::Broadcast(root), destination, source, stream)
+        self.collective(Collective::Broadcast(root.0), destination, source, stream)
     }
 
     #[pyo3(signature = (root, destination, source, *, stream=None))]
     fn gather(
         &self,
-        root: usize,
+        root: Number,
         destination: &Bound<'_, PyAny>,
         source: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        self.collective(Collective::Gather(root), destination, Some(source), stream)
+        self.collective(
+            Collective::Gather(root.0),
+            destination,
+            Some(source),
+            stream,
+        )
     }
 
     #[pyo3(signature = (root, destination, source, *, stream=None))]
     fn scatter(
         &self,
-        root: usize,
+        root: Number,
         destination: &Bound<'_, PyAny>,
         source: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        self.collective(Collective::Scatter(root), destination, Some(source), stream)
+        self.collective(
+            Collective::Scatter(root.0),
+            destination,
+            Some(source),
+            stream,
+        )
     }
 
     #[pyo3(signature = (peer, source, *, stream=None))]
     fn send(
         &self,
-        peer: usize,
+        peer: Number,
         source: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let rank = self.rank_of()?;
-        let (memory, library) = memory::find(&rank, source, "the source", false)?;
-        let place = stream::place(&rank, stream, library, &[source])?;
-        source.py().detach(|| {
-            // SAFETY: as in `calls::collective`.
-            unsafe {
-                let from = memory.operand::<u8>(&rank)?;
-                rank.enqueue(place, |queue| queue.send(peer, from))
-            }
+        self.message((source, "the source", false), stream, |queue, from| {
+            queue.send(peer.0, from)
         })
     }
 
     #[pyo3(signature = (peer, destination, *, stream=None))]
     fn recv(
         &self,
-        peer: usize,
+        peer: Number,
         destination: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let rank = self.rank_of()?;
-        let (memory, library) = memory::find(&rank, destination, "the destination", true)?;
-        let place = stream::place(&rank, stream, library, &[destination])?;
-        destination.py().detach(|| {
-            // SAFETY: as in `calls::collective`.
-            unsafe {
-                let to = memory.operand::<u8>(&rank)?;
-                rank.enqueue(place, |queue| queue.recv(peer, to))
-            }
-        })
+        self.message(
+            (destination, "the destination", true),
+            stream,
+            |queue, to| queue.recv(peer.0, to),
+        )
     }
 
     /// Sends and receives several tensors at once, each with the rank that it goes to or comes from.
@@ -313,17 +325,17 @@ impl Communicator {
     fn exchange(
         &self,
         python: Python<'_>,
-        sends: Vec<(usize, Bound<'_, PyAny>)>,
-        recvs: Vec<(usize, Bound<'_, PyAny>)>,
+        sends: Vec<(Number, Bound<'_, PyAny>)>,
+        recvs: Vec<(Number, Bound<'_, PyAny>)>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        calls::exchange(python, &*self.rank_of()?, (&sends, &recvs), stream)
+        self.on_rank(|rank| calls::exchange(python, rank, (&sends, &recvs), stream))
     }
 
     #[pyo3(signature = (peer, destination, source, *, stream=None))]
     fn put(
         &self,
-        peer: usize,
+        peer: Number,
         destination: &Buffer,
         source: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
@@ -332,14 +344,14 @@ impl Communicator {
             (source, "the source", false),
             destination,
             stream,
-            |queue, from, to| queue.put(peer, to, from),
+            |queue, from, to| queue.put(peer.0, to, from),
         )
     }
 
     #[pyo3(signature = (peer, destination, source, *, stream=None))]
     fn get(
         &self,
-        peer: usize,
+        peer: Number,
         destination: &Bound<'_, PyAny>,
         source: &Buffer,
         stream: Option<&Bound<'_, PyAny>>,
@@ -348,55 +360,56 @@ impl Communicator {
             (destination, "the destination", true),
             source,
             stream,
-            |queue, to, from| queue.get(peer, to, from),
+            |queue, to, from| queue.get(peer.0, to, from),
         )
     }
 
-    #[pyo3(signature = (peer, destination, source, channel=0, *, stream=None))]
+    #[pyo3(signature = (peer, destination, source, channel=Number(0), *, stream=None))]
     fn put_signal(
         &self,
-        peer: usize,
+        peer: Number,
         destination: &Buffer,
         source: &Bound<'_, PyAny>,
-        channel: u32,
+        channel: Number<u32>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         self.transfer(
             (source, "the source", false),
             destination,
             stream,
-            |queue, from, to| queue.put_signal(peer, to, from, channel),
+            |queue, from, to| queue.put_signal(peer.0, to, from, channel.0),
         )
     }
 
-    #[pyo3(signature = (peer, channel=0, *, stream=None))]
+    #[pyo3(signature = (peer, channel=Number(0), *, stream=None))]
     fn wait_signal(
         &self,
         python: Python<'_>,
-        peer: usize,
-        channel: u32,
+        peer: Number,
+        channel: Number<u32>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        self.enqueue((python, stream), |queue| queue.wait_signal(peer, channel))
+        self.enqueue((python, stream), |queue| {
+            queue.wait_signal(peer.0, channel.0)
+        })
     }
 
-    #[pyo3(signature = (channel=0, *, stream=None))]
+    #[pyo3(signature = (channel=Number(0), *, stream=None))]
     fn barrier(
         &self,
         python: Python<'_>,
-        channel: u32,
+        channel: Number<u32>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         let deadline = self.rank_of()?.communicator.deadline();
         self.enqueue((python, stream), |queue| {
-            queue.barrier_within(channel, deadline)
+            queue.barrier_within(channel.0, deadline)
         })
     }
 
     /// Blocks until every rank has called it. Does not wait for work of the device.
     fn host_barrier(&self, python: Python<'_>) -> Result<()> {
-        let rank = self.rank_of()?;
-        Ok(python.detach(|| rank.communicator.host_barrier())?)
+        self.blocks(python, |rank| Ok(rank.communicator.host_barrier()?))
     }
 
     /// Raises the error that ended the communicator, if one has. Does not block.
@@ -413,7 +426,8 @@ impl Communicator {
     /// Leaves in good order. Blocks until every rank has called it.
     fn finalize(&self, python: Python<'_>) -> Result<()> {
         let left = self.take()?;
-        let leaks = python.detach(|| left.end(symmem::Communicator::finalize))?;
+        let finalize = move || left.finalize().map_err(Failure::from);
+        let leaks = interrupt::call(python, || {}, finalize)?;
         if leaks.buffers > 0 {
             let warning = python.get_type::<PyResourceWarning>();
             let text = format!(
@@ -426,17 +440,38 @@ impl Communicator {
         Ok(())
     }
 
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Leaves in good order after a block that ended well, else at once.
+    fn __exit__(
+        &self,
+        python: Python<'_>,
+        raised: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        let has_left = self.rank_of().is_err();
+        match raised.is_none() {
+            _ if has_left => Ok(()),
+            true => self.finalize(python),
+            false => self.leave(python),
+        }
+    }
+
     /// Leaves at once, without waiting for the other ranks.
     fn leave(&self, python: Python<'_>) -> Result<()> {
         let left = self.take()?;
-        python.detach(|| left.end(drop));
+        python.detach(|| drop(left));
         Ok(())
     }
 
     /// Makes this a communicator of the ranks that are left. Collective over those.
     fn rebuild(&self, python: Python<'_>) -> Result<()> {
         let left = self.take()?;
-        let rebuilt = python.detach(|| left.end(symmem::Communicator::rebuild))?;
+        let rebuild = move || left.rebuild().map_err(Failure::from);
+        let rebuilt = interrupt::call(python, || {}, rebuild)?;
         let mut rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         *rank = Some(Rank::enter(rebuilt));
         Ok(())
@@ -465,7 +500,7 @@ impl Communicator {
             source,
             stream,
         };
-        calls::collective(&*self.rank_of()?, call, &arguments)
+        self.on_rank(|rank| calls::collective(rank, call, &arguments))
     }
 
     /// Enqueues what has no operand.
@@ -474,39 +509,56 @@ impl Communicator {
         (python, stream): (Python<'_>, Option<&Bound<'_, PyAny>>),
         call: impl FnOnce(&Queue) -> symmem::Result<()> + Send,
     ) -> Result<()> {
-        let rank = self.rank_of()?;
-        let place = stream::place(&rank, stream, Library::Other(python), &[])?;
-        // SAFETY: the program's stream, or this rank's own.
-        python.detach(|| unsafe { rank.enqueue(place, call) })
+        self.on_rank(|rank| {
+            let place = stream::place(rank, stream, Library::Other(python), &[])?;
+            // SAFETY: the program's stream, or this rank's own.
+            python.detach(|| unsafe { rank.enqueue(place, call) })
+        })
+    }
+
+    /// Enqueues a send or a receive of memory of this rank's, by its name and whether it is written.
+    fn message(
+        &self,
+        (own, name, is_written): (&Bound<'_, PyAny>, &str, bool),
+        stream: Option<&Bound<'_, PyAny>>,
+        call: impl FnOnce(&Queue, Operand<'_, u8>) -> symmem::Result<()> + Send,
+    ) -> Result<()> {
+        self.on_rank(|rank| {
+            let (memory, library) = memory::find(rank, own, name, is_written)?;
+            let place = stream::place(rank, stream, library, &[own])?;
+            own.py().detach(|| {
+                // SAFETY: as in `calls::collective`.
+                unsafe {
+                    let own = memory.operand::<u8>(rank)?;
+                    rank.enqueue(place, |queue| call(queue, own))
+                }
+            })
+        })
     }
 
     /// Enqueues a transfer between memory of this rank's, by its name and whether it is written, and a buffer at a peer.
     fn transfer(
         &self,
-        (own, name, is_written): (&Bound<'_, PyAny>, &str, bool),
+        own: (&Bound<'_, PyAny>, &str, bool),
         buffer: &Buffer,
         stream: Option<&Bound<'_, PyAny>>,
         call: impl FnOnce(&Queue, Operand<'_, u8>, Slice<'_, u8>) -> symmem::Result<()> + Send,
     ) -> Result<()> {
-        let rank = self.rank_of()?;
-        let (memory, library) = memory::find(&rank, own, name, is_written)?;
-        let at_peer = buffer.memory(&rank)?;
-        if memory.element != at_peer.element {
-            return Err(invalid(format!(
-                "{name} has elements of {}, the buffer at the peer of {}",
-                element::name_of(memory.element),
-                element::name_of(at_peer.element)
-            )));
-        }
-        let place = stream::place(&rank, stream, library, &[own])?;
-        own.py().detach(|| {
-            // SAFETY: as in `calls::collective`.
-            unsafe {
-                let own = memory.operand::<u8>(&rank)?;
-                let at_peer = at_peer.slice()?;
-                rank.enqueue(place, |queue| call(queue, own, at_peer))
+        let (object, name, is_written) = own;
+        let at_peer = self.on_rank(|rank| {
+            let at_peer = buffer.memory(rank)?;
+            let (memory, _) = memory::find(rank, object, name, is_written)?;
+            match memory.element == at_peer.element {
+                true => Ok(at_peer),
+                false => Err(invalid(format!(
+                    "{name} has elements of {}, the buffer at the peer of {}",
+                    element::name_of(memory.element),
+                    element::name_of(at_peer.element)
+                ))),
             }
-        })
+        })?;
+        let at_peer = at_peer.slice()?;
+        self.message(own, stream, |queue, own| call(queue, own, at_peer))
     }
 }
 

@@ -83,7 +83,26 @@ pub fn of_object(dtype: &Bound<'_, PyAny>) -> Result<ElementType> {
         },
     };
     let name = text.rsplit('.').next().unwrap_or(&text);
-    of_name(name).ok_or_else(|| unknown(name))
+    let found = of_name(name).or_else(|| of_typestr(name));
+    found.ok_or_else(|| unknown(name))
+}
+
+/// Returns the element type of a type's text in NumPy, such as `<f4` or `f4`, if symmem has it.
+pub fn of_typestr(text: &str) -> Option<ElementType> {
+    let code = text.trim_start_matches(['<', '|', '=']);
+    let (kind, bytes) = code.split_at_checked(1)?;
+    let kind = match kind {
+        "i" => DataType::INT,
+        "u" => DataType::UINT,
+        "f" => DataType::FLOAT,
+        _ => return None,
+    };
+    let bits = bytes.parse::<u8>().ok()?.checked_mul(8)?;
+    of_dlpack(DataType {
+        code: kind,
+        bits,
+        lanes: 1,
+    })
 }
 
 /// Returns the failure of an element type that symmem does not have.

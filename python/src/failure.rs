@@ -7,8 +7,11 @@ use symmem::{Error, ErrorKind};
 pub enum Failure {
     /// The library's error.
     Library(Error),
-    /// An argument that Python lets through and Rust would not.
-    Argument(String),
+    /// An argument that Python lets through and Rust would not, and the rank, once it is known.
+    Argument {
+        rank: Option<usize>,
+        message: String,
+    },
     /// Ranks differ, as this rank has noticed.
     Mismatch {
         rank: usize,
@@ -24,8 +27,19 @@ impl Failure {
     pub fn message(&self) -> String {
         match self {
             Self::Library(error) => message(error),
-            Self::Argument(message) | Self::Mismatch { message, .. } => message.clone(),
+            Self::Argument { message, .. } | Self::Mismatch { message, .. } => message.clone(),
             Self::Python(error) => error.to_string(),
+        }
+    }
+
+    /// Returns the failure with the number of the rank whose call it is.
+    pub fn of_rank(self, number: usize) -> Self {
+        match self {
+            Self::Argument { message, .. } => Self::Argument {
+                rank: Some(number),
+                message,
+            },
+            other => other,
         }
     }
 }
@@ -35,7 +49,10 @@ pub type Result<T> = std::result::Result<T, Failure>;
 
 /// Returns the failure of an invalid argument.
 pub fn invalid(message: impl Into<String>) -> Failure {
-    Failure::Argument(message.into())
+    Failure::Argument {
+        rank: None,
+        message: message.into(),
+    }
 }
 
 impl From<Error> for Failure {
@@ -113,7 +130,9 @@ impl From<Failure> for PyErr {
                 let class = class(error.kind());
                 exception(class, message(&error), error.rank(), error.peer())
             }
-            Failure::Argument(message) => exception("InvalidArgument", message, None, None),
+            Failure::Argument { rank, message } => {
+                exception("InvalidArgument", message, rank, None)
+            }
             Failure::Mismatch {
                 rank,
                 peer,

@@ -116,12 +116,17 @@ impl Gemm {
 }
 
 impl AllGatherGemm {
-    /// Prepares an operation, and makes a buffer of the memory of this rank's rows of A. Collective; blocks.
+    /// Returns an operation that was prepared, with a buffer of the memory of this rank's rows of A.
     ///
     /// # Errors
-    /// The library's.
-    pub fn new(python: Python<'_>, rank: &Arc<Rank>, asked: &Request) -> Result<Self> {
-        let (gemm, shard) = python.detach(|| Gemm::prepare(rank, asked))?;
+    /// Python's.
+    pub fn new(
+        python: Python<'_>,
+        rank: &Arc<Rank>,
+        asked: &Request,
+        gemm: Gemm,
+        shard: Shared,
+    ) -> Result<Self> {
         let rows = asked.m.div_ceil(rank.communicator.world_size());
         let shard = Buffer::whole(shard, vec![rows, asked.k], asked.element);
         Ok(Self {
@@ -157,7 +162,7 @@ impl AllGatherGemm {
         bias: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
-        let gone = || invalid("the communicator was finalized");
+        let gone = || invalid("the communicator was finalized, left or rebuilt");
         let rank = self.rank.upgrade().ok_or_else(gone)?;
         let python = b.py();
         let shape = self.gemm.shape();

@@ -1,7 +1,9 @@
 //! How a rank joins a world.
 
 use crate::communicator::Communicator;
-use crate::failure::{Result, invalid};
+use crate::failure::{Failure, Result, invalid};
+use crate::interrupt;
+use crate::number::Number;
 use crate::stream;
 use pyo3::prelude::*;
 use symmem::backends::Selection;
@@ -15,11 +17,11 @@ use symmem::{Builder, DeviceChoice, LaunchEnvironment};
 #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
 pub fn join(
     python: Python<'_>,
-    rank: Option<u32>,
-    world_size: Option<u32>,
+    rank: Option<Number<u32>>,
+    world_size: Option<Number<u32>>,
     job: Option<String>,
     backend: Option<String>,
-    device: Option<u32>,
+    device: Option<Number<u32>>,
     deadline: Option<f64>,
     setup_deadline: Option<f64>,
     check_calls: Option<bool>,
@@ -27,10 +29,10 @@ pub fn join(
     let mut builder = Builder::new();
     builder = match (rank, world_size, job) {
         (None, None, None) => builder,
-        (Some(0), Some(1), None) => {
+        (Some(Number(0)), Some(Number(1)), None) => {
             builder.launch(LaunchEnvironment::alone().map_err(symmem::Error::from)?)
         }
-        (Some(rank), Some(world), Some(job)) => {
+        (Some(Number(rank)), Some(Number(world)), Some(job)) => {
             let launch = LaunchEnvironment::local(rank, world, job);
             builder.launch(launch.map_err(symmem::Error::from)?)
         }
@@ -43,7 +45,7 @@ pub fn join(
     if let Some(backend) = backend {
         builder = builder.backend(Selection::parse(&backend)?);
     }
-    if let Some(ordinal) = device {
+    if let Some(Number(ordinal)) = device {
         builder = builder.device(DeviceChoice::Ordinal(ordinal));
     }
     if let Some(deadline) = deadline {
@@ -55,6 +57,8 @@ pub fn join(
     if let Some(check) = check_calls {
         builder = builder.check_calls(check);
     }
-    let communicator = python.detach(|| builder.build())?;
+    // Nobody ends a call that was left alone before the world exists; its setup deadline does.
+    let build = move || builder.build().map_err(Failure::from);
+    let communicator = interrupt::call(python, || {}, build)?;
     Ok(Communicator::new(communicator))
 }

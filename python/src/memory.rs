@@ -4,6 +4,7 @@ use crate::arrays;
 use crate::buffer::Buffer;
 use crate::element;
 use crate::failure::{Result, invalid};
+use crate::number::Number;
 use crate::operand::Memory;
 use crate::peer_buffer::PeerBuffer;
 use crate::rank::Rank;
@@ -40,10 +41,10 @@ impl At {
 #[pymethods]
 impl At {
     #[new]
-    fn new(address: u64, count: usize, dtype: &Bound<'_, PyAny>) -> Result<Self> {
+    fn new(address: Number<u64>, count: Number, dtype: &Bound<'_, PyAny>) -> Result<Self> {
         Ok(Self {
-            address,
-            count,
+            address: address.0,
+            count: count.0,
             element: element::of_object(dtype)?,
             asked: AtomicU64::new(0),
         })

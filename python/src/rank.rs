@@ -1,13 +1,14 @@
 //! A rank of a communicator, and the streams that its calls were made on.
 
-use crate::failure::{Result, invalid};
+use crate::failure::{Failure, Result, invalid};
+use crate::interrupt;
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::backend::{CallResult, Device as _};
-use symmem::{Communicator, Queue, Stream};
+use symmem::{Communicator, Error, Queue, Stream};
 
 /// A rank of a communicator.
 pub struct Rank {
@@ -27,15 +28,12 @@ struct Streams {
     /// The stream of the last call that was not captured.
     last: Option<u64>,
     event: Option<RawEvent>,
-    /// Operands of streams that are gone, whose work may not be done.
-    left: Vec<Py<PyAny>>,
 }
 
 /// A stream, and what it needs.
 struct Known {
     stream: Arc<Stream>,
-    /// The Python object that keeps it, if there is one.
-    _keeper: Option<Py<PyAny>>,
+    keeper: Option<Keeper>,
     /// What its work on the host may still use.
     operands: Vec<Py<PyAny>>,
 }
@@ -43,26 +41,17 @@ struct Known {
 /// How many operands a stream keeps before it is asked whether its work is done.
 const MANY_OPERANDS: usize = 64;
 
-/// A communicator that was taken out, with what its work may use until it has ended.
-pub struct Left {
-    pub communicator: Communicator,
-    _kept: Vec<Py<PyAny>>,
-}
-
-impl Left {
-    /// Ends the communicator by `end`, which waits for its work, or drops it.
-    pub fn end<T>(self, end: impl FnOnce(Communicator) -> T) -> T {
-        let Self {
-            communicator,
-            _kept,
-        } = self;
-        end(communicator)
-    }
+/// What keeps a stream that the rank did not make.
+pub enum Keeper {
+    /// An object of the program's.
+    Object(Py<PyAny>),
+    /// The stream of another communicator, whose world it keeps.
+    Stream(Arc<Stream>),
 }
 
 /// Where a call is enqueued.
 pub enum Where {
-    /// On a stream of the program's.
+    /// On a stream of the program's, or of symmem's.
     On(u64, Keeps),
     /// Over the host backend, where nobody has streams: the call returns when it is done. The operands are kept if it fails.
     AtOnce(Vec<Py<PyAny>>),
@@ -71,8 +60,7 @@ pub enum Where {
 /// What a call keeps.
 #[derive(Default)]
 pub struct Keeps {
-    /// The stream's object.
-    pub stream: Option<Py<PyAny>>,
+    pub stream: Option<Keeper>,
     /// Arrays of the host's, whose library does not know of the stream. Those of GPUs' are freed in the order of streams.
     pub operands: Vec<Py<PyAny>>,
 }
@@ -96,11 +84,11 @@ impl Rank {
         rank
     }
 
-    /// Takes the communicator out, for its end. Its streams are given up before.
+    /// Takes the communicator out, for its end. Its streams are given up before, and it keeps what their work uses.
     ///
     /// # Errors
     /// If another thread is in a call on it; the rank stays as it was then.
-    pub fn leave(rank: Arc<Self>) -> std::result::Result<Left, Arc<Self>> {
+    pub fn leave(rank: Arc<Self>) -> std::result::Result<Communicator, Arc<Self>> {
         let mut ranks = RANKS.write().unwrap_or_else(PoisonError::into_inner);
         ranks.remove(&rank.number);
         match Arc::try_unwrap(rank) {
@@ -111,14 +99,10 @@ impl Rank {
                     // SAFETY: made by `follow`, and nothing else knows it. A failure cannot be handled here.
                     let _ = unsafe { rank.communicator.backend().event_destroy(event) };
                 }
-                let mut kept = std::mem::take(&mut streams.left);
-                for known in streams.known.values_mut() {
-                    kept.append(&mut known.operands);
+                for (_, known) in streams.known.drain() {
+                    known.give_up(&rank.communicator);
                 }
-                Ok(Left {
-                    communicator: rank.communicator,
-                    _kept: kept,
-                })
+                Ok(rank.communicator)
             }
             Err(rank) => {
                 ranks.insert(rank.number, Arc::clone(&rank));
@@ -175,12 +159,15 @@ impl Rank {
                 let enqueued = call(&stream);
                 // Other threads may have to enqueue what this call's peers wait for.
                 drop(streams);
-                let done = enqueued.and_then(|()| stream.synchronize());
+                let done = match enqueued {
+                    Ok(()) => self.wait(&stream, None),
+                    Err(error) => Err(error.into()),
+                };
                 if done.is_err() {
                     // A thread of the backend may not have noticed yet.
-                    self.streams().left.extend(operands);
+                    self.communicator.keep_until_idle(operands);
                 }
-                Ok(done?)
+                done
             }
         }
     }
@@ -201,10 +188,53 @@ impl Rank {
             streams.last = None;
         }
         let known = streams.known.remove(&raw);
-        if let Some(known) = known
-            && !known.stream.is_idle().unwrap_or(false)
-        {
-            streams.left.extend(known.operands);
+        drop(streams);
+        if let Some(known) = known {
+            known.give_up(&self.communicator);
+        }
+    }
+
+    /// Returns the stream of this number that a call was made on, or that [`Rank::make_stream`] made.
+    pub fn stream(&self, raw: u64) -> Option<Arc<Stream>> {
+        let streams = self.streams();
+        Some(Arc::clone(&streams.known.get(&raw)?.stream))
+    }
+
+    /// Blocks until a stream's work is done, for at most `timeout` or the communicator's deadline. What a handler of Ctrl-C
+    /// raises aborts the communicator.
+    ///
+    /// # Errors
+    /// The library's, and what a handler raises.
+    fn wait(&self, stream: &Stream, timeout: Option<Duration>) -> Result<()> {
+        let start = Instant::now();
+        let timeout = timeout.unwrap_or_else(|| self.communicator.deadline());
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match stream.idle_within(interrupt::SLICE.min(left)) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // Ctrl-C reaches all ranks, so that its failure may come first.
+                Err(error) => return interrupt::run_handlers().and(Err(error.into())),
+            }
+            if left.is_zero() {
+                // A wait on the stream has its own deadline, and tells more.
+                return stream
+                    .synchronize_within(Duration::ZERO)
+                    .map_err(|error| match error {
+                        Error::HostTimeout {
+                            rank, operation, ..
+                        } => Failure::Library(Error::HostTimeout {
+                            rank,
+                            operation,
+                            waited: start.elapsed(),
+                        }),
+                        error => error.into(),
+                    });
+            }
+            if let Err(raised) = interrupt::run_handlers() {
+                self.communicator.abort();
+                return Err(raised);
+            }
         }
     }
 
@@ -216,12 +246,9 @@ impl Rank {
     /// # Safety
     /// As [`Rank::enqueue`].
     pub unsafe fn synchronize(&self, raw: u64, timeout: Option<Duration>) -> Result<()> {
-        let wait = |stream: &Stream| match timeout {
-            Some(timeout) => stream.synchronize_within(timeout),
-            None => stream.synchronize(),
-        };
         // SAFETY: guaranteed by the caller.
-        unsafe { self.with_stream(raw, wait) }?;
+        let stream = unsafe { self.followed(raw) }?;
+        self.wait(&stream, timeout)?;
         if let Some(known) = self.streams().known.get_mut(&raw)
             && known.stream.is_idle()?
         {
@@ -242,12 +269,22 @@ impl Rank {
         raw: u64,
         call: impl FnOnce(&Stream) -> symmem::Result<T>,
     ) -> Result<T> {
-        let stream = {
-            let mut streams = self.streams();
-            // SAFETY: guaranteed by the caller.
-            Arc::clone(&unsafe { self.follow(&mut streams, raw, None) }?.stream)
-        };
+        // SAFETY: guaranteed by the caller.
+        let stream = unsafe { self.followed(raw) }?;
+        // A copy waits for the stream, but not for Ctrl-C.
+        self.wait(&stream, None)?;
         Ok(call(&stream)?)
+    }
+
+    /// Returns a stream, behind the last call.
+    ///
+    /// # Safety
+    /// As [`Rank::enqueue`].
+    unsafe fn followed(&self, raw: u64) -> Result<Arc<Stream>> {
+        let mut streams = self.streams();
+        // SAFETY: guaranteed by the caller.
+        let known = unsafe { self.follow(&mut streams, raw, None) }?;
+        Ok(Arc::clone(&known.stream))
     }
 
     /// Makes a stream known, and what is enqueued next on it wait for the last call. In a capture the program orders its
@@ -259,7 +296,7 @@ impl Rank {
         &self,
         streams: &'s mut Streams,
         raw: u64,
-        keeper: Option<Py<PyAny>>,
+        keeper: Option<Keeper>,
     ) -> Result<&'s mut Known> {
         if !streams.known.contains_key(&raw) {
             // SAFETY: guaranteed by the caller.
@@ -309,15 +346,25 @@ impl Rank {
 
 impl Streams {
     /// Makes a stream known, and returns its number.
-    fn keep(&mut self, stream: Stream, keeper: Option<Py<PyAny>>) -> u64 {
+    fn keep(&mut self, stream: Stream, keeper: Option<Keeper>) -> u64 {
         let raw = stream.raw();
         let known = Known {
             stream: Arc::new(stream),
-            _keeper: keeper,
+            keeper,
             operands: Vec::new(),
         };
         self.known.insert(raw, known);
         raw
+    }
+}
+
+impl Known {
+    /// Gives the stream up. Its work goes on, and keeps what it uses.
+    fn give_up(self, communicator: &Communicator) {
+        drop(self.stream);
+        if self.keeper.is_some() || !self.operands.is_empty() {
+            communicator.keep_until_idle((self.keeper, self.operands));
+        }
     }
 }
 

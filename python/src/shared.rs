@@ -147,7 +147,7 @@ impl Shared {
     /// # Errors
     /// If the communicator was finalized.
     pub fn rank(&self) -> Result<Arc<Rank>> {
-        let gone = || invalid("the buffer's communicator was finalized");
+        let gone = || invalid("the buffer's communicator was finalized, left or rebuilt");
         self.rank.upgrade().ok_or_else(gone)
     }
 }

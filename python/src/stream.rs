@@ -1,7 +1,7 @@
 //! Streams: those of the program's array library, and symmem's own.
 
 use crate::failure::{Failure, Result, invalid};
-use crate::rank::{Keeps, Rank, Where};
+use crate::rank::{Keeper, Keeps, Rank, Where};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -37,7 +37,8 @@ impl Stream {
     }
 
     fn rank(&self) -> Result<Arc<Rank>> {
-        let gone = || invalid("the stream's communicator was finalized");
+        let gone =
+            || invalid("the stream is of a communicator that was finalized, left or rebuilt");
         self.rank.upgrade().ok_or_else(gone)
     }
 }
@@ -55,12 +56,12 @@ impl Drop for Stream {
 impl Stream {
     /// The stream's number in the driver's API, under the name that PyTorch's streams have.
     #[getter]
-    fn cuda_stream(&self) -> u64 {
-        self.raw
+    fn cuda_stream(&self) -> Result<u64> {
+        self.rank().map(|_| self.raw)
     }
 
-    fn __cuda_stream__(&self) -> (u32, u64) {
-        (0, self.raw)
+    fn __cuda_stream__(&self) -> Result<(u32, u64)> {
+        self.rank().map(|_| (0, self.raw))
     }
 
     #[pyo3(signature = (timeout=None))]
@@ -97,11 +98,12 @@ pub fn place(
         false => Vec::new(),
     };
     if let Some(stream) = stream {
+        let (raw, keeper) = passed(rank, stream)?;
         let keeps = Keeps {
-            stream: Some(stream.clone().unbind()),
+            stream: Some(keeper),
             operands,
         };
-        return Ok(Where::On(number(stream)?, keeps));
+        return Ok(Where::On(raw, keeps));
     }
     if rank.is_host() {
         return Ok(Where::AtOnce(operands));
@@ -115,7 +117,7 @@ pub fn place(
             let current = cuda.call_method0("get_current_stream")?;
             let raw = number(&current)?;
             let keeps = Keeps {
-                stream: Some(current.unbind()),
+                stream: Some(Keeper::Object(current.unbind())),
                 operands: Vec::new(),
             };
             Ok(Where::On(raw, keeps))
@@ -128,6 +130,32 @@ pub fn place(
                 false => Ok(on(0)),
             }
         }
+    }
+}
+
+/// Returns the number of a stream that a program passes, and what keeps the stream.
+fn passed(rank: &Rank, stream: &Bound<'_, PyAny>) -> Result<(u64, Keeper)> {
+    let python = stream.py();
+    if let Ok(ours) = stream.cast::<Stream>() {
+        let ours = ours.get();
+        let of = ours.rank()?;
+        if std::ptr::eq(&*of, rank) {
+            return Ok((ours.raw, Keeper::Object(stream.clone().unbind())));
+        }
+        let devices = [rank, &*of].map(|rank| rank.communicator.device().uuid);
+        let kept = python.detach(|| of.stream(ours.raw));
+        return match kept {
+            Some(kept) if devices[0] == devices[1] => Ok((ours.raw, Keeper::Stream(kept))),
+            _ => Err(invalid("the stream is of a communicator on another device")),
+        };
+    }
+    let raw = number(stream)?;
+    let is_wrong = rank.is_host() && python.detach(|| rank.stream(raw).is_none());
+    match is_wrong {
+        false => Ok((raw, Keeper::Object(stream.clone().unbind()))),
+        true => Err(invalid(format!(
+            "{raw} is no stream of this communicator's: over the host backend pass what its stream() returned"
+        ))),
     }
 }
 

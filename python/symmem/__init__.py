@@ -9,6 +9,7 @@
 
 import atexit
 import contextlib
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -144,9 +145,24 @@ def guard() -> Iterator[None]:
         check()
 
 
+def _has_left(communicator: Communicator) -> bool:
+    with contextlib.suppress(Error):
+        communicator.leave()
+    try:
+        _ = communicator.rank
+    except InvalidArgument:
+        return True
+    return False
+
+
 @atexit.register
 def _leave() -> None:
     # The interpreter may not drop what modules hold, and the other ranks must learn that this one is gone.
-    for communicator in list(_live):
-        with contextlib.suppress(Error):
-            communicator.leave()
+    busy = [communicator for communicator in _live if not _has_left(communicator)]
+    # A thread in a call would return into an interpreter that has ended.
+    for communicator in busy:
+        communicator.abort()
+    limit = time.monotonic() + 5
+    while busy and time.monotonic() < limit:
+        time.sleep(0.01)
+        busy = [communicator for communicator in busy if not _has_left(communicator)]

@@ -1,6 +1,7 @@
 """The ``symmem`` command: ``symmem``, ``python -m symmem``, and this file."""
 
 import os
+import signal
 import sys
 
 if not __package__:
@@ -12,6 +13,8 @@ from symmem._symmem import main as _main
 
 def main() -> int:
     """Run the command with this process's arguments, and return its exit code."""
+    # Python's handler would wait for the command to end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _main(["symmem", *sys.argv[1:]], sys.executable, [os.path.abspath(__file__)])
 
 

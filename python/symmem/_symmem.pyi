@@ -294,6 +294,9 @@ class Communicator:
         """Raise the error that ended the communicator, if one has. Does not block."""
     def abort(self) -> None:
         """End all waits of all ranks. Later calls are errors: here Aborted, elsewhere PeerFailed."""
+    def __enter__(self) -> Communicator: ...
+    def __exit__(self, *raised: object) -> None:
+        """Finalize after a block that ended well, else leave."""
     def finalize(self) -> None:
         """Leave in good order. Blocks until all ranks have called it."""
     def leave(self) -> None:

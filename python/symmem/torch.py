@@ -23,6 +23,7 @@ from ._symmem import (
     register_operators,
     take_exception,
 )
+from .errors import InvalidArgument
 
 __all__ = ["Group", "allocation_failure", "allocator"]
 
@@ -103,7 +104,7 @@ def _number(op: str) -> int:
     number = _NUMBERS.get(op)
     if number is None:
         # Not an operator's number, which it refuses with the names that there are.
-        raise ValueError(f"there is no reduction {op!r}; use one of {', '.join(_NUMBERS)}")
+        raise InvalidArgument(f"there is no reduction {op!r}; use one of {', '.join(_NUMBERS)}")
     return number
 
 
@@ -116,7 +117,8 @@ def _changed(tensor: Tensor) -> None:
 def _raise(error: RuntimeError) -> NoReturn:
     """Raise symmem's exception for what an operator raised on this thread, if it has one."""
     exception = take_exception()
-    if exception is None:
+    # One of a compiled call may still be there.
+    if exception is None or str(exception) not in str(error):
         raise error
     raise exception from None
 

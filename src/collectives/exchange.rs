@@ -53,7 +53,7 @@ impl Entry<'_> {
 /// must call it; the host does not wait.
 ///
 /// The sends from one rank to another match its receives in order. Slices need not be symmetric. A source must
-/// not overlap what arrives here in the same exchange: its bytes are undefined then. The receiver, too, must
+/// not overlap what arrives here in the same exchange: its bytes are undefined then. What arrives must not overlap. The receiver, too, must
 /// keep the sender's buffer until it has received: if it has dropped that buffer, it gets
 /// [`crate::Error::Mismatch`] at its next synchronization.
 ///
@@ -122,7 +122,7 @@ impl<'b> Exchange<'b> {
     /// Enqueues all sends and receives. Does not wait for them.
     ///
     /// # Errors
-    /// As [`crate::Collectives::all_reduce`].
+    /// As [`crate::Collectives::all_reduce`]; [`crate::Error::InvalidArgument`] if two destinations overlap.
     pub fn enqueue(self) -> Result<()> {
         self.run()
     }
@@ -172,10 +172,29 @@ impl<'b> Exchange<'b> {
         })
     }
 
+    /// Checks that no two messages arrive in the same memory.
+    fn check_destinations(&self) -> Result<()> {
+        let rank = self.queue.world().rank;
+        let mut received = self.entries().filter(|entry| !entry.sends);
+        while let Some(one) = received.next() {
+            let mut others = received.clone();
+            if let Some(two) = others.find(|two| one.memory.overlaps(rank, &two.memory)) {
+                let message = format!(
+                    "what comes from rank {} and from rank {} would arrive in the same memory; pass destinations that do \
+                     not overlap",
+                    one.peer, two.peer
+                );
+                return Err(self.queue.invalid(NAME, message));
+            }
+        }
+        Ok(())
+    }
+
     fn run(&self) -> Result<()> {
         let (queue, options) = (self.queue, &self.options);
         let world = queue.world();
         world.health.check()?;
+        self.check_destinations()?;
         let membership = membership(world, NAME, options)?;
         let launches = (0..).take_while(|&number| self.launch(number).next().is_some());
         let launches = launches.count();

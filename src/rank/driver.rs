@@ -30,6 +30,13 @@ pub struct Driver {
     fault: OnceLock<Error>,
 }
 
+/// How a wait for a stream ended.
+enum Outcome {
+    Idle,
+    /// The time that was waited.
+    Late(Duration),
+}
+
 /// The host's wait for work on the device.
 struct WaitBudget {
     start: Instant,
@@ -226,15 +233,49 @@ impl Driver {
         self.wait(stream, deadline, true)
     }
 
+    /// Waits as [`Driver::wait_idle`] does, for `limit` at most, and returns whether the stream is idle: that it is not
+    /// poisons nothing.
+    ///
+    /// # Errors
+    /// As [`Driver::wait_idle`], but for the deadline.
+    pub fn is_idle_within(&self, stream: RawStream, limit: Duration) -> Result<bool> {
+        match self.outlast(stream, limit, false)? {
+            Outcome::Idle => Ok(true),
+            Outcome::Late(_) => self.health.check().map(|()| false),
+        }
+    }
+
     fn wait(&self, stream: RawStream, deadline: Duration, through_captures: bool) -> Result<()> {
+        let limit = deadline.saturating_add(VERDICT_GRACE);
+        match self.outlast(stream, limit, through_captures)? {
+            Outcome::Idle => Ok(()),
+            Outcome::Late(waited) => {
+                // A wait of this stream may have passed its own deadline; its record is more precise.
+                self.health.watch_once();
+                self.health.poison(Error::HostTimeout {
+                    rank: self.rank,
+                    operation: "synchronize",
+                    waited,
+                });
+                self.health.check()
+            }
+        }
+    }
+
+    fn outlast(
+        &self,
+        stream: RawStream,
+        limit: Duration,
+        through_captures: bool,
+    ) -> Result<Outcome> {
         self.health.check_process()?;
-        let mut budget = WaitBudget::new(deadline.saturating_add(VERDICT_GRACE));
+        let mut budget = WaitBudget::new(limit);
         loop {
             // SAFETY: every stream that reaches this is live.
             let idle = || unsafe { self.backend.stream_idle(stream) };
             match self.outside_captures(stream, idle) {
                 Ok(Some(false)) => {}
-                Ok(Some(true)) => return self.health.look(),
+                Ok(Some(true)) => return self.health.look().map(|()| Outcome::Idle),
                 Ok(None) if through_captures => {}
                 Ok(None) => return Err(self.captured("synchronize")),
                 Err(failure) => {
@@ -243,19 +284,12 @@ impl Driver {
                     // The query failed, but the work may still run, and the caller may be about to release what
                     // it uses. The communicator is poisoned, so the work leaves soon.
                     if lost {
-                        return self.health.check();
+                        return self.health.check().map(|()| Outcome::Idle);
                     }
                 }
             }
             if let Err(waited) = budget.wait(&self.health) {
-                // A wait of this stream may have passed its own deadline; its record is more precise.
-                self.health.watch_once();
-                self.health.poison(Error::HostTimeout {
-                    rank: self.rank,
-                    operation: "synchronize",
-                    waited,
-                });
-                return self.health.check();
+                return Ok(Outcome::Late(waited));
             }
         }
     }

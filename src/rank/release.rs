@@ -26,6 +26,15 @@ pub trait Resource: Send + Sync {
 /// A counted reference to a [`Resource`].
 pub type Held = Arc<dyn Resource>;
 
+/// A value of the program's, such as the owner of memory that enqueued work uses. Dropped once no work is enqueued.
+pub struct Kept<T>(pub T);
+
+impl<T: Send + Sync> Resource for Kept<T> {
+    fn release(&self, _driver: &Driver, quiet: bool, _unheld: bool) -> Progress {
+        Progress::done(quiet)
+    }
+}
+
 /// The outcome of an attempt to release a resource.
 pub enum Progress {
     /// It is still in use.

@@ -237,6 +237,18 @@ impl Stream {
         result
     }
 
+    /// Blocks until the stream has done all its work, and returns true, or until `limit` has passed, and returns false:
+    /// unlike after [`Stream::synchronize_within`] the communicator can still be used.
+    ///
+    /// # Errors
+    /// As [`Stream::synchronize`], but for the deadline.
+    pub fn idle_within(&self, limit: Duration) -> Result<bool> {
+        self.refuse_capture("idle_within")?;
+        let result = self.world.is_idle_within(self.raw, limit);
+        self.world.reclaim();
+        result
+    }
+
     /// Returns whether all work enqueued so far is done. Does not block.
     ///
     /// # Errors

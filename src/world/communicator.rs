@@ -6,6 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::gemm_row::GemmRow;
 use crate::base::names::{ShareKind, SignalPlacement};
 use crate::memory::multicast::object::MulticastStatus;
+use crate::rank::release::Kept;
 use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::peer::Peer;
 use crate::world::rebuild;
@@ -170,6 +171,13 @@ impl Communicator {
     /// Returns the memory that the start of this communicator took on this rank.
     pub fn start_memory(&self) -> &StartMemory {
         &self.world.memory
+    }
+
+    /// Keeps `value`, such as the owner of memory that enqueued work uses, until no work of this rank is enqueued any
+    /// more. Does not block: a later call of this rank drops the value, or the teardown, on any thread. If work does not
+    /// leave the device, the value is never dropped.
+    pub fn keep_until_idle<T: Send + Sync + 'static>(&self, value: T) {
+        self.world.give_up(Arc::new(Kept(value)));
     }
 
     /// Blocks until every rank has called it. Collective. Does not wait for device work.

@@ -1,11 +1,11 @@
-//! Memory that peers map: memfds.
+//! The memory of the process, and that which peers map: memfds.
 
 use super::machine;
-use crate::backend::abi::Status;
+use crate::backend::abi::{DeviceAddress, Status};
 use crate::backend::{CallResult, Failure};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -41,6 +41,29 @@ pub(crate) struct Segments(Mutex<Vec<Weak<Segment>>>);
 /// Returns the size of a page, in bytes.
 pub(crate) fn page_size() -> u64 {
     rustix::param::page_size() as u64
+}
+
+/// Checks that memory is mapped, which is all that a process can ask of its addresses without touching them.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is not.
+pub(crate) fn check_mapped(address: DeviceAddress, bytes: u64) -> CallResult<()> {
+    let page = page_size();
+    let begin = address.0 - address.0 % page;
+    let length = (address.0 - begin).saturating_add(bytes);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let start = std::ptr::with_exposed_provenance_mut(begin as usize);
+    // SAFETY: the kernel writes no memory for this flag, on which it does nothing but look for the mappings.
+    unsafe { rustix::mm::msync(start, length as usize, MsyncFlags::ASYNC) }.map_err(|error| {
+        Failure::of_call(
+            Status::INVALID_ARGUMENT,
+            "msync",
+            error.raw_os_error(),
+            format!("there is no memory of {bytes} bytes at {:#x}", address.0),
+        )
+    })
 }
 
 /// Returns the failure of a system call, with advice.

@@ -63,7 +63,7 @@ impl Target {
         let number = u64::try_from(self.communicator).ok();
         let rank = number.and_then(rank::find).ok_or_else(|| {
             invalid(format!(
-                "there is no communicator {}, or it was finalized",
+                "there is no communicator {}, or it was finalized, left or rebuilt",
                 self.communicator
             ))
         })?;

@@ -1,6 +1,6 @@
 //! Why the operators could not be registered, and why a call failed.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, invalid};
 use std::fmt;
 
 /// Why PyTorch's functions could not be used.
@@ -78,9 +78,7 @@ impl CallError {
     /// Returns what Python is told, if that is an exception of symmem's.
     pub fn into_failure(self) -> Option<Failure> {
         match self {
-            Self::Argument(message) | Self::ElementType(message) => {
-                Some(Failure::Argument(message))
-            }
+            Self::Argument(message) | Self::ElementType(message) => Some(invalid(message)),
             Self::Enqueue(failure) => Some(failure),
             Self::Torch { .. } | Self::Panic(_) => None,
         }

@@ -3,7 +3,7 @@
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Device, Failure};
 use crate::host::backend::HostBackend;
-use crate::host::segments::page_size;
+use crate::host::segments::{check_mapped, page_size};
 use crate::host::stream::{Event, Operation, Recording, Stream};
 use crate::host::{handle, machine};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -262,9 +262,8 @@ impl Device for HostBackend {
         no_device_code("module_load")
     }
 
-    fn check_memory(&self, _address: DeviceAddress, _bytes: u64) -> CallResult<()> {
-        // A process cannot tell what its addresses hold without touching them.
-        Ok(())
+    fn check_memory(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
+        check_mapped(address, bytes)
     }
 
     unsafe fn module_unload(&self, _module: RawModule) -> CallResult<()> {
