@@ -371,7 +371,7 @@ def an_operator_that_is_missing_is_named() -> None:
 @program
 def coalesced_calls_take_tensors_of_either_device() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
-    for device in {"cpu", "cuda" if ON_GPU else "cpu"}:
+    for device in ["cpu", "cuda"] if ON_GPU else ["cpu"]:
         outputs = [torch.empty(2, device=device), torch.empty(3, device=device)]
         inputs = [torch.full((world * output.numel(),), rank + 1.0, device=device) for output in outputs]
         with dist.distributed_c10d._coalescing_manager():

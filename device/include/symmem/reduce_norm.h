@@ -92,8 +92,8 @@ class RowNorm {
     if (stores && arch::thread_index() == 0) store_scale(row, chosen);
     return chosen;
   }
-  SYMMEM_DEVICE float group_scale(BlockSums& block, uint32 row, uint32 place, float largest, bool stores) const {
-    const float chosen = scale(block.template maximum_of<group_vectors>(largest));
+  SYMMEM_DEVICE float group_scale(uint32 row, uint32 place, float largest, bool stores) const {
+    const float chosen = scale(BlockSums::maximum_of<group_vectors>(largest));
     const uint64 groups = arguments().hidden / norm_group;
     if (stores && place % group_vectors == 0) store_scale(row * groups + place / group_vectors, chosen);
     return chosen;
@@ -242,7 +242,7 @@ SYMMEM_DEVICE void norm_few_vectors(const ReduceNormArguments& arguments) {
       const float largest = Row::largest(numbers, 0);
       if (norm.is(Quantization::tensor)) scale = norm.tensor_scale();
       if (norm.is(Quantization::row)) scale = norm.row_scale(block, row, largest, good);
-      if (norm.is(Quantization::group)) scale = norm.group_scale(block, row, thread, largest, good && used);
+      if (norm.is(Quantization::group)) scale = norm.group_scale(row, thread, largest, good && used);
     }
     if (good && used) norm.template store<true, plain>(row, thread, numbers, scale);
   }
@@ -320,7 +320,7 @@ SYMMEM_DEVICE void norm_any(const ReduceNormArguments& arguments) {
             continue;
           }
           const bool used = good && place < norm.vectors();
-          if (norm.is(Quantization::group)) scale = norm.group_scale(block, row, place, largest, used);
+          if (norm.is(Quantization::group)) scale = norm.group_scale(row, place, largest, used);
           if (used) norm.template store<false, false>(row, place, numbers, scale);
         }
       }
