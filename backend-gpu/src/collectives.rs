@@ -477,7 +477,7 @@ fn norm_kernel<'a, K: Copy>(
     let all = matrices.iter().chain(own);
     let whole = all.fold(bytes, |all, address| all | address.0);
     let whole = whole.is_multiple_of(16) && bytes / 16 <= geometry.threads[0].into();
-    kernels.smallest(reduce.group.world as usize, whole, arguments.is_plain())
+    kernels.smallest(arguments, whole)
 }
 
 /// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.

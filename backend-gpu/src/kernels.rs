@@ -207,19 +207,23 @@ pub struct NormKernels<K> {
 
 /// Kernels for norms of rows of whole vectors, one a thread.
 struct SmallNormKernels<K> {
-    /// In a group of two: for all calls, and for plain ones.
-    pair: [WaitingKernel<K>; 2],
+    /// In a group of two: for all calls, plain ones, and narrow ones.
+    pair: [WaitingKernel<K>; 3],
     /// In any group of more than one, likewise.
-    few: [WaitingKernel<K>; 2],
+    few: [WaitingKernel<K>; 3],
 }
 
 impl<K: Copy> NormKernels<K> {
     /// Finds the kernels by what their names say of the call.
     fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
+        let forms = |size: &str| -> Option<[WaitingKernel<K>; 3]> {
+            let form = |form| named(&format!("_{size}{form}")).ok();
+            Some([form("")?, form("_plain")?, form("_narrow")?])
+        };
         let small = || {
             Some(SmallNormKernels {
-                pair: [named("_pair").ok()?, named("_pair_plain").ok()?],
-                few: [named("_few").ok()?, named("_few_plain").ok()?],
+                pair: forms("pair")?,
+                few: forms("few")?,
             })
         };
         Ok(Self {
@@ -228,12 +232,23 @@ impl<K: Copy> NormKernels<K> {
         })
     }
 
-    /// Returns the smallest kernel in a group of `world` members. `whole` says whether rows are of whole, aligned vectors, at
-    /// most one a thread, `plain` what [`ReduceNormArguments::is_plain`] says.
-    pub(super) fn smallest(&self, world: usize, whole: bool, plain: bool) -> &WaitingKernel<K> {
-        match (self.small.as_ref().filter(|_| whole), world) {
-            (Some(small), 2) => &small.pair[usize::from(plain)],
-            (Some(small), 3..) => &small.few[usize::from(plain)],
+    /// Returns the smallest kernel of a call. `whole` says whether rows are of whole, aligned vectors, at most one a thread.
+    pub(super) fn smallest(
+        &self,
+        arguments: &ReduceNormArguments,
+        whole: bool,
+    ) -> &WaitingKernel<K> {
+        let form = match (arguments.is_plain(), arguments.is_narrow()) {
+            (true, _) => 1,
+            (_, true) => 2,
+            _ => 0,
+        };
+        match (
+            self.small.as_ref().filter(|_| whole),
+            arguments.reduce.group.world,
+        ) {
+            (Some(small), 2) => &small.pair[form],
+            (Some(small), 3..) => &small.few[form],
             _ => &self.any,
         }
     }
@@ -503,8 +518,12 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
     kernels.push(norm("f32"));
     for element in ["f16", "bf16"] {
         kernels.push(norm(element));
-        let sizes = ["pair", "pair_plain", "few", "few_plain"];
-        kernels.extend(sizes.map(|size| norm(&format!("{size}_{element}"))));
+        let sizes = ["pair", "few"];
+        let forms = ["", "plain_", "narrow_"];
+        let small = sizes
+            .iter()
+            .flat_map(|size| forms.map(|form| norm(&format!("{size}_{form}{element}"))));
+        kernels.extend(small);
     }
     for element in ["f16", "bf16", "f32", "f8_e4m3", "f8_e5m2"] {
         for call in ["", "two_shot_", "rooted_"] {

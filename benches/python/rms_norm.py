@@ -67,6 +67,7 @@ def main() -> None:
     symmetric = symm_mem.empty(LARGEST, dtype=torch.bfloat16, device="cuda")
     symm_mem.rendezvous(symmetric, dist.group.WORLD)
     name = dist.group.WORLD.group_name
+    scale = torch.ones(1, device="cuda")
     rows_of = []
     for hidden in asked.hidden:
         weight = torch.rand(hidden, device="cuda").bfloat16()
@@ -99,6 +100,11 @@ def main() -> None:
 
             contenders: dict[str, Callable[[], object]] = {
                 "symmem fused": lambda: group.all_reduce_rms_norm_(x, residual, weight, EPSILON),
+                "symmem fused, 8 bits, one scale": lambda: group.all_reduce_rms_norm_f8(x, residual, weight, scale, EPSILON),
+                "symmem fused, 8 bits, a scale a row": lambda: group.all_reduce_rms_norm_f8(x, residual, weight),
+                "symmem fused, 8 bits, a scale for 128": lambda: group.all_reduce_rms_norm_f8(
+                    x, residual, weight, groups=True
+                ),
                 "symmem all-reduce alone": lambda: group.all_reduce_(x),
                 "symmem all-reduce, then norm": by_parts,
                 "NCCL, then norm": by_nccl,

@@ -1,5 +1,6 @@
 // Module `reduce_norm`: sums of rows in Lamport packets with residual and norm. A kernel for all calls, and small ones for the
-// types of 16 bits and one vector a thread, in groups of two (`pair`) and of any number (`few`); `plain` without LayerNorm and 8 bits.
+// types of 16 bits and one vector a thread, in groups of two (`pair`) and of any number (`few`), also without LayerNorm and bias:
+// `plain` with results of the same type, `narrow` of 8 bits.
 #include "symmem/reduce_norm.h"
 
 using namespace symmem;
@@ -9,17 +10,20 @@ using namespace symmem;
     __VA_ARGS__(arguments);                                                                         \
   }
 
-#define SYMMEM_EACH(type)                                                                             \
-  SYMMEM_ENTRY(type, norm_any<ElementOf<ElementType::type>::Type>)                                    \
-  SYMMEM_ENTRY(pair_##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 1, 2, false>)        \
-  SYMMEM_ENTRY(pair_plain_##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 1, 2, true>)   \
-  SYMMEM_ENTRY(few_##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 2, 0, false>)         \
-  SYMMEM_ENTRY(few_plain_##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 2, 0, true>)
+#define SYMMEM_FORM(form, name, type)                                                                            \
+  SYMMEM_ENTRY(pair_##name##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 1, 2, NormForm::form>)  \
+  SYMMEM_ENTRY(few_##name##type, norm_few_vectors<ElementOf<ElementType::type>::Type, 2, 0, NormForm::form>)
+
+#define SYMMEM_EACH(type)                                            \
+  SYMMEM_ENTRY(type, norm_any<ElementOf<ElementType::type>::Type>)  \
+  SYMMEM_FORM(any, , type)                                           \
+  SYMMEM_FORM(plain, plain_, type)                                   \
+  SYMMEM_FORM(narrow, narrow_, type)
 
 SYMMEM_EACH(f16)
 SYMMEM_EACH(bf16)
 SYMMEM_ENTRY(f32, norm_any<ElementOf<ElementType::f32>::Type>)
 
 #undef SYMMEM_EACH
-#undef SYMMEM_SMALL
+#undef SYMMEM_FORM
 #undef SYMMEM_ENTRY

@@ -253,8 +253,8 @@ static MODULES: [Module; 10] = [
     module!(
         "reduce_norm",
         each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS, 1024,
-            "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16"
-    "few_plain_f16" "few_plain_bf16")
+    "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "pair_narrow_f16"
+    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16")
     ),
     module!(
         "gathered_gemm",
@@ -335,6 +335,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (121, 121));
+        assert_eq!((names.len(), all), (125, 125));
     }
 }

@@ -211,9 +211,9 @@ const REDUCE_LAMPORT: [Entry; 48] = each_element!("symmem_reduce_lamport", REDUC
     "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32");
 
 /// For the types of a norm, and small ones for those of 16 bits.
-const REDUCE_NORM: [Entry; 11] = each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
-    "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "few_f16" "few_bf16"
-    "few_plain_f16" "few_plain_bf16");
+const REDUCE_NORM: [Entry; 15] = each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
+    "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "pair_narrow_f16"
+    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16");
 
 /// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [

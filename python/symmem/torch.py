@@ -83,7 +83,14 @@ def _nothing(*_: object) -> None:
     return None
 
 
-for _name in ("all_reduce_", "all_reduce_rms_norm_", "all_gather_out", "reduce_scatter_out", "all_to_all_single_out"):
+for _name in (
+    "all_reduce_",
+    "all_reduce_rms_norm_",
+    "all_reduce_rms_norm_f8_",
+    "all_gather_out",
+    "reduce_scatter_out",
+    "all_to_all_single_out",
+):
     torch.library.register_fake(f"symmem::{_name}")(_nothing)
 
 # One overload each: that saves the search for it in every call.
@@ -95,6 +102,7 @@ _all_to_all_single = torch.ops.symmem.all_to_all_single.default
 _all_gather_matmul = torch.ops.symmem.all_gather_matmul.default
 _all_reduce_rms_norm = torch.ops.symmem.all_reduce_rms_norm.default
 _all_reduce_rms_norm_ = torch.ops.symmem.all_reduce_rms_norm_.default
+_all_reduce_rms_norm_f8_ = torch.ops.symmem.all_reduce_rms_norm_f8_.default
 _all_gather_out = torch.ops.symmem.all_gather_out.default
 _reduce_scatter_out = torch.ops.symmem.reduce_scatter_out.default
 _all_to_all_single_out = torch.ops.symmem.all_to_all_single_out.default
@@ -212,6 +220,39 @@ class Group:
         _changed(input)
         _changed(residual)
         return input
+
+    def all_reduce_rms_norm_f8(
+        self,
+        input: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        scale: Tensor | None = None,
+        epsilon: float = 1e-5,
+        *,
+        groups: bool = False,
+        weight_offset: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of :meth:`all_reduce_rms_norm` as float8_e4m3fn, and its scales; ``residual`` becomes the sum.
+
+        A number is the norm divided by its scale. ``scale``, of one float32, is that of all numbers; without it, each row has a
+        scale, or with ``groups`` each 128 elements of a row: the largest magnitude there, at least 1e-10, divided by 448.
+        """
+        rows = tuple(input.shape[:-1])
+        if scale is not None:
+            kind, scales = 0, scale
+        elif groups:
+            kind, scales = 2, input.new_empty((*rows, input.shape[-1] // 128), dtype=torch.float32)
+        else:
+            kind, scales = 1, input.new_empty((*rows, 1), dtype=torch.float32)
+        output = torch.empty_like(input, dtype=torch.float8_e4m3fn, memory_format=torch.contiguous_format)
+        try:
+            _all_reduce_rms_norm_f8_(
+                input, residual, weight, output, scales, kind, epsilon, weight_offset, self.number
+            )
+        except RuntimeError as error:
+            _raise(error)
+        _changed(residual)
+        return output, scales
 
     def all_gather_into(self, output: Tensor, input: Tensor) -> Tensor:
         """:meth:`all_gather` into a tensor, which is returned."""

@@ -209,6 +209,42 @@ def rows_are_summed_and_normalised(g: symmem.torch.Group) -> None:
 
 
 @program
+def rows_become_8_bit_numbers_with_scales(g: symmem.torch.Group) -> None:
+    torch.manual_seed(5)
+    for rows, hidden in [(1, 128), (5, 4096), (3, 8192), (7, 384)]:
+        inputs = torch.randn(g.world, rows, hidden).bfloat16()
+        residual, weight = torch.randn(rows, hidden).bfloat16(), torch.rand(hidden).bfloat16()
+        wide, sums = g.all_reduce_rms_norm(inputs[g.rank], residual, weight)
+        for name in ["tensor", "rows", "groups"]:
+            kept = residual.clone()
+            scale = torch.full((1,), 0.02) if name == "tensor" else None
+            found, scales = g.all_reduce_rms_norm_f8(inputs[g.rank], kept, weight, scale, groups=name == "groups")
+            assert (kept == sums).all() and found.shape == (rows, hidden) and found.dtype == torch.float8_e4m3fn
+            assert scales.shape == {"tensor": (1,), "rows": (rows, 1), "groups": (rows, hidden // 128)}[name]
+            part = {"tensor": rows * hidden, "rows": hidden, "groups": 128}[name]
+            numbers = (found.float().view(-1, part) * scales.view(-1, 1)).view(rows, hidden)
+            # Three bits of mantissa, and what bfloat16 has rounded already.
+            torch.testing.assert_close(numbers, wide.float(), rtol=1 / 14, atol=2e-4)
+            if name != "tensor":
+                largest = found.float().view(-1, part).abs().amax(1)
+                assert (largest == 448).all()
+    x, r, w = torch.ones(2, 100), torch.ones(2, 100), torch.ones(100)
+    with pytest.raises(ValueError, match="128"):
+        g.all_reduce_rms_norm_f8(x, r, w, groups=True)
+    with pytest.raises(ValueError, match="scales"):
+        g.all_reduce_rms_norm_f8(x, r, w, torch.ones(2))
+    with pytest.raises(ValueError, match="F32"):
+        g.all_reduce_rms_norm_f8(x, r, w, torch.ones(1).half())
+
+    def layer(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        numbers, scales = g.all_reduce_rms_norm_f8(x * 2, r, w)
+        return numbers.float() * scales + r
+
+    compiled = torch.compile(layer, fullgraph=True, backend="inductor" if on_gpu() else "aot_eager")
+    torch.testing.assert_close(compiled(x, r.clone(), w), layer(x, r.clone(), w))
+
+
+@program
 def autograd_notices_what_changes_in_place(g: symmem.torch.Group) -> None:
     x = torch.ones(8, requires_grad=True)
     y = x * 2

@@ -96,7 +96,7 @@ impl<'a, T: NormElement> RowNorm<'a, T> {
     }
 }
 
-/// The scales with which results become 8-bit numbers: a result is divided by its scale, and rounded to the nearest number of the
+/// The scales with which results become 8-bit numbers: a result is multiplied by its scale's inverse, and rounded to the nearest number of the
 /// type; what is too large becomes the largest number, 448.
 #[derive(Clone, Copy, Debug)]
 pub enum Scales<'a> {

@@ -58,6 +58,7 @@
 //   reciprocal_root(number)                   1 / sqrt(number), with a relative error of at most 2^-22
 //   widen_f16(bits)                           if SYMMEM_HAS_HALF_CONVERSIONS is 1, like the next two
 //   narrow_f16(low, high), narrow_bf16(low, high)   two numbers in 32 bits, rounded to nearest even
+//   narrow_f8_e4m3(low, high)                 two numbers in 16 bits, alike, if SYMMEM_HAS_F8_CONVERSIONS is 1; saturates
 //
 // Words that other devices or the host access: system scope, uint32 and uint64
 //   load_relaxed, store_relaxed

@@ -24,6 +24,7 @@
 #define SYMMEM_ROLLED _Pragma("unroll 1")
 #define SYMMEM_HAS_BULK 0
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
+#define SYMMEM_HAS_F8_CONVERSIONS 0
 #define SYMMEM_HAS_MATRIX 1
 
 namespace symmem {

@@ -25,6 +25,7 @@
 #define SYMMEM_ROLLED
 #define SYMMEM_HAS_BULK 1
 #define SYMMEM_HAS_HALF_CONVERSIONS 0
+#define SYMMEM_HAS_F8_CONVERSIONS 0
 #define SYMMEM_HAS_MATRIX 1
 
 namespace symmem {

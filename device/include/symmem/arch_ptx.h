@@ -31,6 +31,7 @@
 #endif
 
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
+#define SYMMEM_HAS_F8_CONVERSIONS SYMMEM_HAS_BULK  // from sm_89 on
 #define SYMMEM_HAS_MATRIX 0
 
 namespace symmem {
@@ -309,6 +310,14 @@ SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
 }
+
+#if SYMMEM_HAS_F8_CONVERSIONS
+SYMMEM_DEVICE uint32 narrow_f8_e4m3(float low, float high) {
+  uint16 bits;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+#endif
 
 // ---- words that other devices or the host see ----
 

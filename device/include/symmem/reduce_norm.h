@@ -21,6 +21,10 @@ constexpr float smallest_maximum = 1e-10f;
 
 SYMMEM_DEVICE float magnitude(float number) { return arch::float_of(arch::bits_of(number) & 0x7fffffffu); }
 
+// What a small kernel is for: all calls, those with neither LayerNorm nor a bias, or such calls with results of 8 bits. What is only
+// jumped over costs time.
+enum class NormForm : uint32 { any, plain, narrow };
+
 // The norm of a call, for the elements of a vector.
 template <class Element>
 class RowNorm {
@@ -100,11 +104,13 @@ class RowNorm {
   }
   SYMMEM_DEVICE float tensor_scale() const { return arch::float_of(arch::load(pointer<const uint32>(arguments().scales))); }
 
-  // Stores a vector's numbers at its place in the output: as elements, or divided by `scale` in 8 bits unless the call is `plain`.
-  template <bool whole, bool plain>
+  // Stores a vector's numbers at its place in the output: as elements, or times the inverse of `scale` in 8 bits.
+  template <bool whole, NormForm form>
   SYMMEM_DEVICE void store(uint32 row, uint32 place, const float (&numbers)[count], float scale) const {
-    if constexpr (plain) {
+    if constexpr (form == NormForm::plain) {
       store_elements<whole>(row, place, numbers);
+    } else if constexpr (form == NormForm::narrow) {
+      store_bytes<whole>(row, place, numbers, scale);
     } else if (is(Quantization::none)) {
       store_elements<whole>(row, place, numbers);
     } else {
@@ -139,25 +145,39 @@ class RowNorm {
 
   template <bool whole>
   SYMMEM_DEVICE void store_bytes(uint32 row, uint32 place, const float (&numbers)[count], float scale) const {
-    using Narrow = Accumulation<ElementOf<ElementType::f8_e4m3>::Type, count / 4>;
-    float scaled[count];
-    SYMMEM_UNROLL
-    for (int index = 0; index < count; ++index) scaled[index] = numbers[index] / scale;
-    uint32 words[count / 4];
-    Narrow::narrow(scaled, words);
-    const uint64 address = arguments().reduce.destination + static_cast<uint64>(row) * arguments().hidden;
+    const float inverse = 1 / scale;
+    const uint64 address = arguments().reduce.destination + static_cast<uint64>(row) * arguments().hidden + place * count;
     if constexpr (whole) {
-      SYMMEM_UNROLL
-      for (int word = 0; word < count / 4; ++word) {
-        arch::store(pointer<uint32>(address) + place * (count / 4) + word, words[word]);
-      }
+      static_assert(count == 8, "the small kernels are for types of 16 bits");
+      const uint64 high = narrow_four(numbers + 4, inverse);
+      arch::store(pointer<uint64>(address), high << 32 | narrow_four(numbers, inverse));
     } else {
+      using Narrow = Accumulation<ElementOf<ElementType::f8_e4m3>::Type, count / 4>;
+      float scaled[count];
+      SYMMEM_UNROLL
+      for (int index = 0; index < count; ++index) scaled[index] = numbers[index] * inverse;
+      uint32 words[count / 4];
+      Narrow::narrow(scaled, words);
       SYMMEM_ROLLED
       for (uint32 index = 0; index < count && place * count + index < arguments().hidden; ++index) {
         const uint32 word = count == 8 && index >= 4 ? words[count / 4 - 1] : words[0];
-        arch::store(pointer<uint8>(address + place * count + index), static_cast<uint8>(word >> (index % 4 * 8)));
+        arch::store(pointer<uint8>(address + index), static_cast<uint8>(word >> (index % 4 * 8)));
       }
     }
+  }
+
+  // Returns four numbers times a factor as 8 bits each.
+  SYMMEM_DEVICE static uint32 narrow_four(const float* numbers, float by) {
+#if SYMMEM_HAS_F8_CONVERSIONS
+    const uint32 low = arch::narrow_f8_e4m3(numbers[0] * by, numbers[1] * by);
+    return low | arch::narrow_f8_e4m3(numbers[2] * by, numbers[3] * by) << 16;
+#else
+    using Narrow = ElementOf<ElementType::f8_e4m3>::Type;
+    uint32 word = 0;
+    SYMMEM_UNROLL
+    for (int index = 0; index < 4; ++index) word |= static_cast<uint32>(Narrow::narrow(numbers[index] * by)) << (8 * index);
+    return word;
+#endif
   }
 
   SYMMEM_DEVICE void store_scale(uint64 index, float scale) const {
@@ -168,9 +188,8 @@ class RowNorm {
 };
 
 // Normalises rows of whole vectors at multiples of 16, at most one a thread, in a group of `fixed_world` if that is not 0. Packets
-// of `most` peers are polled together. A `plain` kernel has neither LayerNorm, nor a bias, nor results of 8 bits: what is only jumped
-// over costs time. Called by every thread of every block, as the other kernel.
-template <class Element, int most, uint32 fixed_world, bool plain>
+// of `most` peers are polled together. Called by every thread of every block, as the other kernel.
+template <class Element, int most, uint32 fixed_world, NormForm form>
 SYMMEM_DEVICE void norm_few_vectors(const ReduceNormArguments& arguments) {
   using Row = RowNorm<Element>;
   constexpr int count = Row::count;
@@ -193,11 +212,14 @@ SYMMEM_DEVICE void norm_few_vectors(const ReduceNormArguments& arguments) {
   arch::Vector16 own[1] = {load(source, arch::block_index())};
   // What is needed after the wait is loaded before it, if registers have room.
   constexpr bool early = most == 1;
+  constexpr bool is_any = form == NormForm::any;
   arch::Vector16 residual, weight;
   if (early) {
     residual = load(norm.arguments().residual, arch::block_index());
     weight = load(norm.arguments().weight, 0);
   }
+  float scale = 1;
+  if (form == NormForm::narrow && norm.is(Quantization::tensor)) scale = norm.tensor_scale();
   bool good = inboxes.begin();
   SYMMEM_ROLLED
   for (uint32 row = arch::block_index(); row < norm.arguments().rows; row += arch::block_count()) {
@@ -231,20 +253,19 @@ SYMMEM_DEVICE void norm_few_vectors(const ReduceNormArguments& arguments) {
     float numbers[count];
     Row::Vector::widen(rounded.words, numbers);
     const uint32 end = used ? count : 0;
-    float mean = 0, factor = 1, scale = 1;
-    if (!plain && norm.is(Norm::layer)) mean = norm.mean(block.sum(Row::sum(numbers, 0)));
+    float mean = 0, factor = 1;
+    if (is_any && norm.is(Norm::layer)) mean = norm.mean(block.sum(Row::sum(numbers, 0)));
     if (!norm.is(Norm::none)) factor = norm.factor(block.sum(Row::squares(numbers, end, mean, 0)));
     if (!early) weight = load(norm.arguments().weight, 0);
     arch::Vector16 bias = {};
-    if (!plain) bias = load(norm.arguments().bias, 0);
+    if (is_any) bias = load(norm.arguments().bias, 0);
     norm.normalise(numbers, end, mean, factor, weight, bias);
-    if (!plain && !norm.is(Quantization::none)) {
-      const float largest = Row::largest(numbers, 0);
-      if (norm.is(Quantization::tensor)) scale = norm.tensor_scale();
-      if (norm.is(Quantization::row)) scale = norm.row_scale(block, row, largest, good);
-      if (norm.is(Quantization::group)) scale = norm.group_scale(row, thread, largest, good && used);
+    if (is_any && norm.is(Quantization::tensor)) scale = norm.tensor_scale();
+    if (form != NormForm::plain && norm.is(Quantization::row)) scale = norm.row_scale(block, row, Row::largest(numbers, 0), good);
+    if (form != NormForm::plain && norm.is(Quantization::group)) {
+      scale = norm.group_scale(row, thread, Row::largest(numbers, 0), good && used);
     }
-    if (good && used) norm.template store<true, plain>(row, thread, numbers, scale);
+    if (good && used) norm.template store<true, form>(row, thread, numbers, scale);
   }
 }
 
@@ -321,7 +342,7 @@ SYMMEM_DEVICE void norm_any(const ReduceNormArguments& arguments) {
           }
           const bool used = good && place < norm.vectors();
           if (norm.is(Quantization::group)) scale = norm.group_scale(row, place, largest, used);
-          if (used) norm.template store<false, false>(row, place, numbers, scale);
+          if (used) norm.template store<false, NormForm::any>(row, place, numbers, scale);
         }
       }
       if (pass == NormPass::mean) mean = norm.mean(block.sum(statistic));

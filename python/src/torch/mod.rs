@@ -3,6 +3,7 @@
 //! Nothing here needs PyTorch's headers or links PyTorch: [`symbols`] looks the C functions up in the copy that Python has
 //! loaded, so that one build serves PyTorch 2.10 and later.
 
+mod arguments;
 mod call;
 mod error;
 mod norm;
@@ -10,6 +11,7 @@ mod operators;
 mod products;
 mod raise;
 mod registration;
+mod rows;
 mod symbols;
 mod tensor;
 

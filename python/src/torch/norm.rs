@@ -5,7 +5,7 @@ use crate::element;
 use crate::failure::{Result, invalid};
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
-use symmem::{ElementType, NormElement, RowNorm};
+use symmem::{ElementType, F8E4M3, NormElement, RowNorm};
 
 /// A call of an operator, on rows of `hidden` elements.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub struct Call {
     /// Where the sum with the residual goes, which may be `residual`.
     pub residual_out: u64,
     pub weight: u64,
+    /// Those of 8-bit results.
+    pub scales: Option<Scales>,
     /// Elements of all rows.
     pub count: usize,
     pub hidden: usize,
@@ -24,6 +26,15 @@ pub struct Call {
     pub weight_offset: f64,
     pub element: ElementType,
     pub target: Target,
+}
+
+/// The scales of 8-bit results.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales {
+    pub address: u64,
+    pub count: usize,
+    /// 0: one scale, which is read. 1: one for each row. 2: one for each 128 elements.
+    pub kind: i64,
 }
 
 /// Enqueues a call. Blocks on the host backend only. Needs nothing of Python.
@@ -53,22 +64,43 @@ pub unsafe fn enqueue(asked: &Call) -> Result<()> {
 /// As [`enqueue`].
 unsafe fn of_type<T: NormElement>(rank: &Rank, place: Where, asked: &Call) -> Result<()> {
     let memory = |address, count| Memory::known(address, count, asked.element);
-    let [output, input, residual, sums] = [
-        asked.output,
-        asked.input,
-        asked.residual,
-        asked.residual_out,
-    ]
-    .map(|address| memory(address, asked.count));
+    let [input, residual, sums] = [asked.input, asked.residual, asked.residual_out]
+        .map(|address| memory(address, asked.count));
     let weight = memory(asked.weight, asked.hidden);
+    let output = match asked.scales {
+        None => asked.element,
+        Some(_) => ElementType::F8E4M3,
+    };
+    let output = Memory::known(asked.output, asked.count, output);
     // SAFETY: guaranteed by the caller.
     unsafe {
         let norm = RowNorm::root_mean_square(weight.operand::<T>(rank)?, asked.epsilon as f32)
             .weight_offset(asked.weight_offset as f32)
             .residual(residual.operand::<T>(rank)?, sums.operand::<T>(rank)?);
-        let (output, input) = (output.operand::<T>(rank)?, input.operand::<T>(rank)?);
+        let input = input.operand::<T>(rank)?;
+        let Some(scales) = asked.scales else {
+            let output = output.operand::<T>(rank)?;
+            return rank.enqueue(place, |queue| {
+                queue.all_reduce_norm(output, input, asked.hidden, &norm)
+            });
+        };
+        let memory = Memory::known(scales.address, scales.count, ElementType::F32);
+        let (output, of_scales) = (
+            output.operand::<F8E4M3>(rank)?,
+            memory.operand::<f32>(rank)?,
+        );
+        let of_scales = match scales.kind {
+            0 => symmem::Scales::Tensor(of_scales),
+            1 => symmem::Scales::Rows(of_scales),
+            2 => symmem::Scales::Groups(of_scales),
+            kind => {
+                return Err(invalid(format!(
+                    "there are no scales of kind {kind}; use 0, 1 or 2"
+                )));
+            }
+        };
         rank.enqueue(place, |queue| {
-            queue.all_reduce_norm(output, input, asked.hidden, &norm)
+            queue.all_reduce_norm_f8(output, of_scales, input, asked.hidden, &norm)
         })
     }
 }

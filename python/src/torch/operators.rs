@@ -8,15 +8,14 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::call::{Call, DeviceType, Kind, Target, enqueue};
+use super::arguments::{Outcome, alike, divisible, layouts, pair, ranks, ratio, target_of};
+use super::call::{Call, Kind, enqueue};
 use super::error::CallError;
-use super::norm;
 use super::products;
 use super::raise;
-use super::symbols::{self, SUCCESS, Symbols};
+use super::rows;
+use super::symbols::{self, Symbols};
 use super::tensor::{Layout, Tensor};
-
-type Outcome = Result<(), CallError>;
 
 /// Defines the function that PyTorch calls for an operator, from the function that does the work.
 macro_rules! kernels {
@@ -55,10 +54,13 @@ kernels! {
     all_gather_matmul_kernel = "all_gather_matmul", 1 results, all_gather_matmul;
     /// `all_reduce_rms_norm(Tensor input, Tensor residual, Tensor weight, float epsilon, float weight_offset,
     /// int communicator) -> (Tensor, Tensor)`
-    all_reduce_rms_norm_kernel = "all_reduce_rms_norm", 2 results, all_reduce_rms_norm;
+    all_reduce_rms_norm_kernel = "all_reduce_rms_norm", 2 results, rows::all_reduce_rms_norm;
     /// `all_reduce_rms_norm_(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float epsilon, float weight_offset,
     /// int communicator) -> ()`
-    all_reduce_rms_norm_in_place_kernel = "all_reduce_rms_norm_", 0 results, all_reduce_rms_norm_in_place;
+    all_reduce_rms_norm_in_place_kernel = "all_reduce_rms_norm_", 0 results, rows::all_reduce_rms_norm_in_place;
+    /// `all_reduce_rms_norm_f8_(Tensor input, Tensor(a!) residual, Tensor weight, Tensor(b!) output, Tensor(c!) scales, int kind,
+    /// float epsilon, float weight_offset, int communicator) -> ()`
+    all_reduce_rms_norm_f8_kernel = "all_reduce_rms_norm_f8_", 0 results, rows::all_reduce_rms_norm_f8;
     /// `all_gather_out(Tensor input, Tensor(a!) output, int communicator) -> ()`
     all_gather_out_kernel = "all_gather_out", 0 results, all_gather_out;
     /// `reduce_scatter_out(Tensor input, Tensor(a!) output, int op, int communicator) -> ()`
@@ -69,10 +71,13 @@ kernels! {
 
 /// Runs an operator. It drops all it owns before it returns, and returns null or the text of the error to throw.
 ///
+/// Never inlined: a frame that catches panics has a table for the unwinder, and the wheel has an unwinder of its own, which cannot
+/// read the state of the one that PyTorch's exception goes by.
+///
 /// # Safety
 ///
 /// `stack` must have `inputs` values, and tensors among them must be references that nobody else uses.
-#[inline]
+#[inline(never)]
 unsafe fn attempt<const N: usize>(
     symbols: &'static Symbols,
     name: &str,
@@ -253,100 +258,6 @@ fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome
     Ok(())
 }
 
-fn all_reduce_rms_norm(symbols: &'static Symbols, stack: &mut [u64; 6]) -> Outcome {
-    // SAFETY: the schema's first three arguments are tensors.
-    let rows = unsafe { Rows::from_stack(symbols, stack)? };
-    let output = rows.input.empty_like(rows.input.sizes()?)?;
-    let sums = rows.residual.empty_like(rows.input.sizes()?)?;
-    rows.submit(symbols, &output, &sums, stack)?;
-    stack[0] = output.into_stack();
-    stack[1] = sums.into_stack();
-    Ok(())
-}
-
-fn all_reduce_rms_norm_in_place(symbols: &'static Symbols, stack: &mut [u64; 6]) -> Outcome {
-    // SAFETY: the schema's first three arguments are tensors.
-    let rows = unsafe { Rows::from_stack(symbols, stack)? };
-    rows.submit(symbols, &rows.input, &rows.residual, stack)
-}
-
-/// Rows to sum and normalise.
-struct Rows {
-    input: Tensor,
-    residual: Tensor,
-    weight: Tensor,
-    layout: Layout,
-    /// Elements of a row.
-    hidden: usize,
-}
-
-impl Rows {
-    /// Takes the tensors over, and checks that they fit together.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Tensor::from_stack`], for the first three values.
-    unsafe fn from_stack(symbols: &'static Symbols, stack: &[u64; 6]) -> Result<Self, CallError> {
-        // SAFETY: the caller vouches for all three, which are owned before any can fail.
-        let (both, weight) = unsafe {
-            let both = pair(symbols, stack[0], stack[1]);
-            (both, Tensor::from_stack(stack[2], symbols))
-        };
-        let ((input, residual), weight) = (both?, weight?);
-        let layout = input.layout("input")?;
-        let (of_residual, of_weight) = (residual.layout("residual")?, weight.layout("weight")?);
-        alike(("input", layout), ("residual", of_residual))?;
-        alike(("input", layout), ("weight", of_weight))?;
-        let (sizes, others) = (input.sizes()?, residual.sizes()?);
-        if sizes != others {
-            return Err(CallError::Argument(format!(
-                "input is {sizes:?} and residual {others:?}; pass tensors of the same sizes"
-            )));
-        }
-        let hidden = of_weight.count;
-        if sizes.last() != Some(&(hidden as i64)) || hidden == 0 {
-            return Err(CallError::Argument(format!(
-                "input is {sizes:?} and weight has {hidden} elements; its rows must have as many"
-            )));
-        }
-        Ok(Self {
-            input,
-            residual,
-            weight,
-            layout,
-            hidden,
-        })
-    }
-
-    /// Hands the call over.
-    fn submit(
-        &self,
-        symbols: &Symbols,
-        output: &Tensor,
-        sums: &Tensor,
-        stack: &[u64; 6],
-    ) -> Outcome {
-        let layout = self.layout;
-        // First the addresses to write: see `submit` below.
-        let (output, sums) = (output.destination()?, sums.destination()?);
-        let call = norm::Call {
-            output,
-            input: self.input.source()?,
-            residual: self.residual.source()?,
-            residual_out: sums,
-            weight: self.weight.source()?,
-            count: layout.count,
-            hidden: self.hidden,
-            epsilon: f64::from_bits(stack[3]),
-            weight_offset: f64::from_bits(stack[4]),
-            element: layout.element,
-            target: target_of(symbols, layout, stack[5])?,
-        };
-        // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
-        unsafe { norm::enqueue(&call) }.map_err(CallError::Enqueue)
-    }
-}
-
 fn all_gather_out(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {
     // SAFETY: the schema's first two arguments are tensors.
     let (input, output) = unsafe { pair(symbols, stack[0], stack[1])? };
@@ -445,123 +356,4 @@ fn submit(
     };
     // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
     unsafe { enqueue(&call) }.map_err(CallError::Enqueue)
-}
-
-/// Where the work on a tensor of this layout goes, by the stack's value of the communicator.
-fn target_of(symbols: &Symbols, layout: Layout, communicator: u64) -> Result<Target, CallError> {
-    Ok(Target {
-        communicator: communicator as i64,
-        device_type: layout.device_type,
-        device_index: layout.device_index,
-        stream: match layout.device_type {
-            DeviceType::Cpu => 0,
-            DeviceType::Cuda => current_stream(symbols, layout.device_index)?,
-        },
-    })
-}
-
-/// PyTorch's current stream for a GPU, on this thread.
-fn current_stream(symbols: &Symbols, device: i32) -> Result<u64, CallError> {
-    let Some(function) = symbols.current_stream else {
-        let message = "this extension was loaded without PyTorch's GPU library".to_owned();
-        return Err(CallError::Argument(message));
-    };
-    let mut stream = ptr::null_mut();
-    // SAFETY: the function writes one pointer.
-    match unsafe { function(device, &mut stream) } {
-        SUCCESS => Ok(stream.expose_provenance() as u64),
-        _ => Err(symbols.failed("aoti_torch_get_current_cuda_stream")),
-    }
-}
-
-/// Takes two tensors over. Both are owned before either can fail.
-///
-/// # Safety
-///
-/// As for [`Tensor::from_stack`].
-unsafe fn pair(
-    symbols: &'static Symbols,
-    input: u64,
-    output: u64,
-) -> Result<(Tensor, Tensor), CallError> {
-    // SAFETY: the caller vouches for both.
-    let (input, output) = unsafe {
-        (
-            Tensor::from_stack(input, symbols),
-            Tensor::from_stack(output, symbols),
-        )
-    };
-    Ok((input?, output?))
-}
-
-/// The layouts of two tensors that must have the same element type and device.
-fn layouts(input: &Tensor, output: &Tensor) -> Result<(Layout, Layout), CallError> {
-    let (source, destination) = (input.layout("input")?, output.layout("output")?);
-    alike(("input", source), ("output", destination))?;
-    Ok((source, destination))
-}
-
-/// Checks that two tensors, by their names, have the same element type and device.
-fn alike((one, source): (&str, Layout), (other, destination): (&str, Layout)) -> Outcome {
-    if source.element != destination.element {
-        let message = format!(
-            "{one} has elements of {:?}, but {other} of {:?}",
-            source.element, destination.element
-        );
-        return Err(CallError::ElementType(message));
-    }
-    if (source.device_type, source.device_index)
-        != (destination.device_type, destination.device_index)
-    {
-        return Err(CallError::Argument(format!(
-            "{one} and {other} are on different devices"
-        )));
-    }
-    Ok(())
-}
-
-/// The number of ranks that an argument gives.
-fn ranks(value: u64) -> Result<usize, CallError> {
-    match usize::try_from(value as i64) {
-        Ok(world) if world > 0 => Ok(world),
-        _ => Err(CallError::Argument(format!(
-            "world is {}; it must be the number of ranks",
-            value as i64
-        ))),
-    }
-}
-
-/// The first dimension, which must split into one equal part for each rank.
-fn divisible(sizes: &mut [i64], world: usize) -> Result<&mut i64, CallError> {
-    match sizes.first_mut() {
-        Some(first) if *first % world as i64 == 0 => Ok(first),
-        Some(first) => {
-            let message = format!(
-                "input's first dimension, {first}, does not split into {world} equal parts"
-            );
-            Err(CallError::Argument(message))
-        }
-        None => Err(CallError::Argument(
-            "input has no dimension to split".to_owned(),
-        )),
-    }
-}
-
-/// How often the small tensor fits into the large one; `None` where both are empty.
-fn ratio(
-    large: &str,
-    elements: usize,
-    small: &str,
-    part: usize,
-) -> Result<Option<usize>, CallError> {
-    match elements.checked_rem(part) {
-        Some(0) if elements > 0 => Ok(Some(elements / part)),
-        None if elements == 0 => Ok(None),
-        _ => {
-            let message = format!(
-                "{large} has {elements} elements, which is no multiple of {small}'s {part}"
-            );
-            Err(CallError::Argument(message))
-        }
-    }
 }

@@ -18,7 +18,7 @@ const KEYS: [&CStr; 2] = [c"CPU", c"CUDA"];
 
 /// Name, schema and implementation. What changes its argument returns nothing: PyTorch's compiler refuses an operator
 /// whose result is one of its arguments.
-const OPERATORS: [(&CStr, &CStr, Kernel); 11] = [
+const OPERATORS: [(&CStr, &CStr, Kernel); 12] = [
     (
         c"all_reduce",
         c"all_reduce(Tensor input, int op, int communicator) -> Tensor",
@@ -58,6 +58,11 @@ const OPERATORS: [(&CStr, &CStr, Kernel); 11] = [
         c"all_reduce_rms_norm_",
         c"all_reduce_rms_norm_(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float epsilon, float weight_offset, int communicator) -> ()",
         op::all_reduce_rms_norm_in_place_kernel,
+    ),
+    (
+        c"all_reduce_rms_norm_f8_",
+        c"all_reduce_rms_norm_f8_(Tensor input, Tensor(a!) residual, Tensor weight, Tensor(b!) output, Tensor(c!) scales, int kind, float epsilon, float weight_offset, int communicator) -> ()",
+        op::all_reduce_rms_norm_f8_kernel,
     ),
     (
         c"all_gather_out",

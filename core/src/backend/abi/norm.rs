@@ -97,9 +97,16 @@ impl ReduceNormArguments {
 
     /// Returns whether the call has neither a mean, nor a bias, nor results of 8 bits.
     pub fn is_plain(&self) -> bool {
-        self.norm != NormCode::LAYER
-            && self.bias == DeviceAddress::NULL
-            && self.quantization == QuantizationCode::NONE
+        self.has_no_mean() && self.quantization == QuantizationCode::NONE
+    }
+
+    /// Returns whether the call has neither a mean nor a bias, and results of 8 bits.
+    pub fn is_narrow(&self) -> bool {
+        self.has_no_mean() && self.quantization != QuantizationCode::NONE
+    }
+
+    fn has_no_mean(&self) -> bool {
+        self.norm != NormCode::LAYER && self.bias == DeviceAddress::NULL
     }
 
     /// Returns the bytes of a row in a message.

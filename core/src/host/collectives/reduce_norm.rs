@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
         let mut bytes = Vec::with_capacity(numbers.len());
         for (group, numbers) in numbers.chunks(width).enumerate() {
             let scale = self.scale_of(row * groups + group as u64, numbers);
-            let narrow = |number: &f32| E4m3::narrow(number / scale) as u8;
+            let narrow = |number: &f32| E4m3::narrow(number * (1.0 / scale)) as u8;
             bytes.extend(numbers.iter().map(narrow));
         }
         let to = DeviceAddress(to.0 + row * u64::from(arguments.hidden));

@@ -68,7 +68,14 @@ impl Lengths {
 /// Reports a call that is not one of this kernel's.
 fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     let (name, reduce) = (launch.kernel.name, &arguments.reduce);
-    let size = ["pair_plain", "few_plain", "pair", "few"];
+    let size = [
+        "pair_plain",
+        "few_plain",
+        "pair_narrow",
+        "few_narrow",
+        "pair",
+        "few",
+    ];
     let size = size.into_iter().find(|size| name.contains(size));
     let prefix = size.map_or_else(String::new, |size| format!("{size}_"));
     check_element(
@@ -102,7 +109,12 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     let Some(size) = size else {
         return;
     };
-    if size.ends_with("plain") && !arguments.is_plain() {
+    let is_its = match size {
+        "pair_plain" | "few_plain" => arguments.is_plain(),
+        "pair_narrow" | "few_narrow" => arguments.is_narrow(),
+        _ => true,
+    };
+    if !is_its {
         violation(format!("{name} is given {arguments:?}"));
     }
     let bytes = u64::from(arguments.hidden) * reduce.element.bytes();
