@@ -139,7 +139,7 @@ mod tests {
             element: ElementTypeCode::BF16,
             b_order: MatrixOrderCode::ROWS,
             bias: 0,
-            reserved: 0,
+            addend: 0,
         }
     }
 

@@ -104,8 +104,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         NcclUniqueId { bytes }
         NcclCall { source, destination, count, operation, element, reduce, peer }
         RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
-        GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
-        GemmOperands { a, b, c, bias }
+        GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, addend }
+        GemmOperands { a, b, c, bias, addend }
         GatheredLimits {
             blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment,
             at_once_blocks

@@ -116,7 +116,7 @@ impl GemmShape {
             element: element.into(),
             b_order: self.b_order.into(),
             bias: self.bias.into(),
-            reserved: 0,
+            addend: 0,
         }
     }
 }

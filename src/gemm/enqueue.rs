@@ -12,9 +12,9 @@ use crate::gemm::call::Call;
 use crate::gemm::matrix::{GemmElement, Operands};
 use crate::gemm::operation::AllGatherGemm;
 use crate::gemm::options::NAME;
-use crate::gemm::plan::{GemmPart, GemmStep, GemmStream, rows_of};
+use crate::gemm::plan::{GemmPart, GemmStep, GemmStream, layout};
+use crate::gemm::side_streams::SideStreams;
 use crate::gemm::words::Signals;
-use crate::gemm::workspace::StreamsAndEvents;
 use crate::group::nccl;
 use crate::group::provider::Provider;
 use crate::rank::memory_range::MemoryRange;
@@ -92,7 +92,7 @@ impl<T: GemmElement> Call<'_, T> {
             submit,
             backend,
             main,
-            streams: &workspace.streams[usize::from(captured)],
+            streams: workspace.streams.of(captured),
             signals: Signals {
                 words: operation.words,
                 allocation: workspace.signals.as_deref(),
@@ -152,7 +152,7 @@ struct Run<'a, T: GemmElement> {
     submit: &'a Submit<'a>,
     backend: &'a Backend,
     main: RawStream,
-    streams: &'a StreamsAndEvents,
+    streams: &'a SideStreams,
     signals: Signals<'a>,
 }
 
@@ -199,12 +199,12 @@ impl<T: GemmElement> Run<'_, T> {
                     backend.signal_step(&target, &wait, on)
                 }
                 GemmStep::Exchange { to, from, .. } => self.exchange(to, from, on),
-                GemmStep::Mark { event, .. } => match self.streams.events.get(event) {
-                    Some(&event) => backend.event_record(event, on),
+                GemmStep::Mark { event, .. } => match self.streams.event(event) {
+                    Some(event) => backend.event_record(event, on),
                     None => Ok(()),
                 },
-                GemmStep::Await { event, .. } => match self.streams.events.get(event) {
-                    Some(&event) => backend.stream_wait_event(on, event),
+                GemmStep::Await { event, .. } => match self.streams.event(event) {
+                    Some(event) => backend.stream_wait_event(on, event),
                     None => Ok(()),
                 },
                 // The first step of its plan, done by the caller.
@@ -369,14 +369,12 @@ impl<T: GemmElement> Run<'_, T> {
             bias: operands
                 .bias
                 .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
+            addend: DeviceAddress::NULL,
         };
-        let rows = rows_of(problem, part);
+        let layout = layout(&operation.shape, T::TYPE, problem, part);
+        let gemms = &operation.workspace().gemms;
         // SAFETY: guaranteed by the caller.
-        unsafe {
-            operation
-                .workspace()
-                .multiply(self.backend, (rows, named), &matrices, on)
-        }
+        unsafe { gemms.multiply(self.backend, (&layout, named), &matrices, on) }
     }
 
     /// # Safety

@@ -10,7 +10,7 @@ use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::options::{GemmOptions, NAME};
-use crate::gemm::plan::{GemmStep, Problem, a_stride, rows_of};
+use crate::gemm::plan::{GemmStep, Problem, layout};
 use crate::gemm::prepared::Prepared;
 use crate::gemm::selector::{DeviceSupport, Refusal, choose};
 use crate::gemm::stored::{self, StoredCandidates};
@@ -402,8 +402,17 @@ impl Preparation<'_> {
             let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         }
+        let forked = steps.iter().filter_map(|step| match *step {
+            GemmStep::Fork { on } => Some(on),
+            _ => None,
+        });
+        let marks = steps.iter().map(|step| match *step {
+            GemmStep::Mark { event, .. } => event + 1,
+            _ => 0,
+        });
         let local = workspace
-            .open_streams(self.shared, steps)
+            .streams
+            .open(self.shared, forked, marks.max().unwrap_or(0))
             .and_then(|()| self.prepare(problem, plan, workspace));
         round.vote(local)
     }
@@ -445,26 +454,12 @@ impl Preparation<'_> {
             let GemmStep::Multiply { part, on } = *step else {
                 continue;
             };
-            let rows = rows_of(problem, part);
-            let known = |known: &Prepared| known.rows == rows && known.on == on;
-            if workspace.prepared.iter().any(known) {
-                continue;
-            }
-            let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
-            let failed = |failure| tuning::refused(shared, failure);
-            let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
-            let stored = candidates.candidate(shared, rows, raw);
-            workspace.prepared.push(Prepared {
-                rows,
-                on,
-                raw,
-                candidate: stored.unwrap_or(0),
-                stored,
-                known: stored.is_some(),
-            });
+            let layout = layout(self.shape, self.element, problem, part);
+            let stored = |raw| candidates.candidate(shared, layout.m, raw);
+            workspace.gemms.prepare(shared, layout, on, NAME, stored)?;
         }
         if self.options.tune {
-            tuning::tune(shared, self.shape, self.element, workspace, begun)?;
+            tuning::tune(shared, &mut workspace.gemms, NAME, begun)?;
         }
         Ok(())
     }
@@ -475,11 +470,12 @@ impl<T: GemmElement> AllGatherGemm<T> {
     /// same choice. Leaves out heuristic candidates that were neither timed nor stored ([`GemmOptions::tune`]).
     pub fn row(&self) -> GemmRow {
         let mut candidates: Vec<(u64, u32)> = Vec::new();
-        let prepared = self.workspace().prepared.iter();
+        let prepared = self.workspace().gemms.list.iter();
         for &Prepared {
-            rows, candidate, ..
+            layout, candidate, ..
         } in prepared.filter(|prepared| prepared.known)
         {
+            let rows = layout.m;
             if candidates.iter().all(|(known, _)| *known != rows) {
                 candidates.push((rows, candidate));
             }

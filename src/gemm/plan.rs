@@ -15,9 +15,10 @@
 //! - A GEMM of cuBLASLt or hipBLASLt does not wait; its input has arrived before it begins.
 //! - Ranks that keep step do so in every step, even if a shard is empty.
 
-use crate::backend::abi::GatherMode;
+use crate::backend::abi::{GatherMode, GemmLayout};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
-use crate::base::gemm_shape::Division;
+use crate::base::gemm_shape::{Division, GemmShape};
+use crate::base::names::ElementType;
 use std::fmt;
 
 /// A stream of a call.
@@ -490,21 +491,20 @@ impl fmt::Display for GemmStep {
     }
 }
 
-/// Returns the rows of a GEMM.
-pub(super) fn rows_of(problem: &Problem, part: GemmPart) -> u64 {
-    match part {
-        GemmPart::Own => problem.division.rows(problem.rank),
-        GemmPart::Shard(rank) => problem.division.rows(rank),
-        GemmPart::Whole => problem.division.m,
-    }
-}
-
-/// Returns the elements from one row of a GEMM's `A` to the next.
-pub(super) fn a_stride(problem: &Problem, part: GemmPart) -> u64 {
-    match part {
-        GemmPart::Own => problem.division.columns(problem.rank),
-        GemmPart::Shard(_) | GemmPart::Whole => problem.division.k,
-    }
+/// Returns the layout of a GEMM.
+pub(super) fn layout(
+    shape: &GemmShape,
+    element: ElementType,
+    problem: &Problem,
+    part: GemmPart,
+) -> GemmLayout {
+    let division = &problem.division;
+    let (rows, stride) = match part {
+        GemmPart::Own => (division.rows(problem.rank), division.columns(problem.rank)),
+        GemmPart::Shard(rank) => (division.rows(rank), division.k),
+        GemmPart::Whole => (division.m, division.k),
+    };
+    shape.raw(element, rows, stride)
 }
 
 #[cfg(test)]

@@ -8,13 +8,9 @@
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
-use crate::base::error::{Error, Result};
-use crate::base::gemm_shape;
-use crate::base::names::ElementType;
-use crate::gemm::options::NAME;
-use crate::gemm::prepared::Prepared;
+use crate::base::error::Result;
+use crate::gemm::prepared::{Prepared, PreparedGemms, refused};
 use crate::gemm::scratch::Scratch;
-use crate::gemm::workspace::Workspace;
 use crate::rank::context::Context;
 use crate::world::world::World;
 use std::time::{Duration, Instant};
@@ -28,55 +24,45 @@ const ASK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Returns how long a rank waits for its own device before it reports the outcome: shorter than its peers wait
 /// for it, so that they receive the reason.
-pub(super) fn patience(shared: &Context) -> Duration {
+pub(crate) fn patience(shared: &Context) -> Duration {
     shared.deadlines.setup - shared.deadlines.setup / 8
 }
 
-/// Finds the fastest candidate of each distinct GEMM. `begun` is when peers began to wait for the outcome.
+/// Finds the fastest candidate of each distinct GEMM of an operation called `name`. `begun` is when peers began to wait for
+/// the outcome.
 ///
 /// # Errors
-/// The backend's errors. Memory of a run that may not have ended stays in the workspace, which is released once
+/// The backend's errors. Memory of a run that may not have ended stays with the GEMMs, which are released once
 /// all streams are idle.
-pub(super) fn tune(
+pub(crate) fn tune(
     shared: &World,
-    shape: &gemm_shape::GemmShape,
-    element: ElementType,
-    workspace: &mut Workspace,
+    gemms: &mut PreparedGemms,
+    name: &'static str,
     begun: Instant,
 ) -> Result<()> {
     // The host backend loads no kernels, and has one candidate.
-    if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || workspace.prepared.is_empty() {
+    if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || gemms.list.is_empty() {
         return Ok(());
     }
-    let rows = workspace.prepared.iter().map(|prepared| prepared.rows);
-    let whole = shape.raw(element, rows.max().unwrap_or(0), shape.k as u64);
-    let scratch = workspace.scratch.insert(Scratch::default());
-    if let Err(failure) = scratch.open(shared, shared.kind, &whole) {
+    let scratch = gemms.scratch.insert(Scratch::default());
+    let layouts = gemms.list.iter().map(|prepared| &prepared.layout);
+    if let Err(failure) = scratch.open(shared, shared.kind, layouts) {
         if failure.status != Status::OUT_OF_MEMORY {
-            return Err(refused(shared, failure));
+            return Err(refused(shared, name, failure));
         }
         // Without memory for the timing, use the library's first candidates.
         tracing::warn!(rank = shared.rank, %failure, "no memory to time GEMMs: stored or first candidates are used");
     } else {
-        let tuned = choose(scratch, shared, &mut workspace.prepared, begun);
-        tuned.map_err(|failure| refused(shared, failure))?;
+        let tuned = choose(scratch, shared, &mut gemms.list, begun);
+        tuned.map_err(|failure| refused(shared, name, failure))?;
     }
     // The stream is idle.
-    if let Some(scratch) = workspace.scratch.take()
+    if let Some(scratch) = gemms.scratch.take()
         && let Some(stream) = scratch.release(shared)
     {
         shared.give_up(stream);
     }
     Ok(())
-}
-
-/// Turns a failure to prepare or run a GEMM into an error. Only a lost context counts as a fault of the device:
-/// no rank waits for the GEMM.
-pub(super) fn refused(shared: &Context, failure: Failure) -> Error {
-    match failure.status {
-        Status::CONTEXT_LOST => shared.failed(NAME, failure),
-        _ => Error::backend(shared.rank, NAME, failure),
-    }
 }
 
 /// Chooses the candidate of each GEMM. If it succeeds, the stream is idle.
@@ -98,8 +84,10 @@ fn choose(
         limit: patience(shared),
     };
     for index in 0..prepared.len() {
-        let rows = prepared[index].rows;
-        let before = prepared[..index].iter().find(|known| known.rows == rows);
+        let layout = prepared[index].layout;
+        let before = prepared[..index]
+            .iter()
+            .find(|known| known.layout == layout);
         prepared[index].candidate = match before {
             Some(known) => known.candidate,
             None => timing.candidate(&prepared[index])?,
@@ -123,12 +111,12 @@ impl Timing<'_> {
     /// Returns the stored candidate of a GEMM if it runs, else the fastest.
     fn candidate(&self, prepared: &Prepared) -> CallResult<u32> {
         let Some(stored) = prepared.stored else {
-            return self.best(prepared.raw);
+            return self.best(prepared);
         };
-        match self.load(prepared.raw, stored)? {
+        match self.load(prepared, stored)? {
             Ok(()) => Ok(stored),
             Err(failure) => {
-                let (rank, rows) = (self.rank, prepared.rows);
+                let (rank, rows) = (self.rank, prepared.layout.m);
                 tracing::warn!(
                     rank,
                     rows,
@@ -136,17 +124,18 @@ impl Timing<'_> {
                     %failure,
                     "the library refuses the stored GEMM candidate: the GEMM is timed instead; tune again"
                 );
-                self.best(prepared.raw)
+                self.best(prepared)
             }
         }
     }
 
     /// Runs each candidate of a GEMM once, so that all kernels are loaded: the library's kernel depends on the
     /// operands' alignment, too. The outer result is the device's, the inner one tells whether `stored` ran.
-    fn load(&self, gemm: RawGemm, stored: u32) -> CallResult<CallResult<()>> {
+    fn load(&self, prepared: &Prepared, stored: u32) -> CallResult<CallResult<()>> {
+        let gemm = prepared.raw;
         // SAFETY: the GEMM is live.
         let offered = unsafe { self.backend.gemm_candidates(gemm) }?;
-        let operands = self.operands();
+        let operands = self.scratch.operands(&prepared.layout);
         let mut outcome = Ok(());
         for candidate in 0..offered {
             // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
@@ -161,16 +150,16 @@ impl Timing<'_> {
     }
 
     /// Returns the fastest candidate of a GEMM, among those that there is time for.
-    fn best(&self, gemm: RawGemm) -> CallResult<u32> {
+    fn best(&self, prepared: &Prepared) -> CallResult<u32> {
         // SAFETY: the GEMM is live.
-        let offered = unsafe { self.backend.gemm_candidates(gemm) }?.min(MOST);
+        let offered = unsafe { self.backend.gemm_candidates(prepared.raw) }?.min(MOST);
         let mut best: Option<(u64, u32)> = None;
         let mut failed = None;
         for candidate in 0..offered.max(1) {
             if best.is_some() && self.begun.elapsed() > self.limit / 2 {
                 break;
             }
-            let enqueued = self.enqueue(gemm, candidate);
+            let enqueued = self.enqueue(prepared, candidate);
             // All begun work must end: the next candidate, and the release of this memory, rely on it.
             self.wait()?;
             match enqueued.and_then(|()| self.elapsed()) {
@@ -189,23 +178,11 @@ impl Timing<'_> {
         }
     }
 
-    fn operands(&self) -> GemmOperands {
-        let address = |index: usize| self.scratch.memory[index].address;
-        GemmOperands {
-            a: address(0),
-            b: address(1),
-            c: address(2),
-            bias: match self.scratch.bias {
-                true => address(3),
-                false => DeviceAddress::NULL,
-            },
-        }
-    }
-
     /// Enqueues one GEMM that is not timed, then [`RUNS`] that are.
-    fn enqueue(&self, gemm: RawGemm, candidate: u32) -> CallResult<()> {
+    fn enqueue(&self, prepared: &Prepared, candidate: u32) -> CallResult<()> {
+        let gemm = prepared.raw;
         let (backend, stream) = (self.backend, self.stream);
-        let operands = self.operands();
+        let operands = self.scratch.operands(&prepared.layout);
         // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
         unsafe {
             backend.gemm(gemm, candidate, &operands, stream)?;

@@ -45,27 +45,28 @@ fn values() {
                 (16, 24, 32, wide),
                 (17, 23, 129, odd),
             ] {
-                for bias in [0, 1] {
+                // Aligned to the widest access, and to one element only.
+                for (offset, bias, addend) in
+                    [(0, 0, 0), (0, 1, 1), (ELEMENT, 1, 0), (ELEMENT, 0, 1)]
+                {
                     let shape = GemmLayout {
                         bias,
+                        addend,
                         ..shape(m, n, k, element, order, gaps)
                     };
-                    // Aligned to the widest access, and to one element only.
-                    for offset in [0, ELEMENT] {
-                        let product = Product::new(&rank, shape, offset);
-                        let gemm = prepare(&rank, &shape).unwrap();
-                        let ways = ways(&rank, gemm);
-                        assert_eq!(ways, known_ways());
-                        for way in 0..ways {
-                            rank.write(
-                                product.operands.c,
-                                &vec![GUARD; (m * shape.c_stride) as usize],
-                            );
-                            multiply(&rank, gemm, way, &product.operands).unwrap();
-                            product.check(&rank);
-                        }
-                        release(&rank, gemm).unwrap();
+                    let product = Product::new(&rank, shape, offset);
+                    let gemm = prepare(&rank, &shape).unwrap();
+                    let ways = ways(&rank, gemm);
+                    assert_eq!(ways, known_ways());
+                    for way in 0..ways {
+                        rank.write(
+                            product.operands.c,
+                            &vec![GUARD; (m * shape.c_stride) as usize],
+                        );
+                        multiply(&rank, gemm, way, &product.operands).unwrap();
+                        product.check(&rank);
                     }
+                    release(&rank, gemm).unwrap();
                 }
             }
         }
@@ -169,10 +170,15 @@ fn refused() {
         bias: product.operands.a,
         ..product.operands
     };
+    let added = GemmOperands {
+        addend: product.operands.a,
+        ..product.operands
+    };
     let count = known_ways();
     for (way, operands, word) in [
         (count, product.operands, "they are counted from 0"),
-        (0, biased, "without a bias"),
+        (0, biased, "without bias"),
+        (0, added, "without addend"),
     ] {
         let failure = multiply(&rank, gemm, way, &operands).unwrap_err();
         assert_eq!(failure.status, Status::INVALID_ARGUMENT, "{failure}");

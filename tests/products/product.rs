@@ -12,6 +12,7 @@ pub struct Product {
     pub a: Vec<u16>,
     b: Vec<u16>,
     bias: Vec<u16>,
+    addend: Vec<u16>,
     pub operands: GemmOperands,
 }
 
@@ -44,7 +45,7 @@ pub fn shape(
         element,
         b_order: order,
         bias: 0,
-        reserved: 0,
+        addend: 0,
     }
 }
 
@@ -84,6 +85,7 @@ impl Product {
         let a = random(element, shape.m * shape.a_stride, 1);
         let b = random(element, b_length * shape.b_stride, 2);
         let bias = random(element, shape.n * u64::from(shape.bias), 3);
+        let addend = random(element, shape.m * shape.n * u64::from(shape.addend), 4);
         let c = vec![GUARD; (shape.m * shape.c_stride) as usize];
         let operands = GemmOperands {
             a: rank.place(&a, offset),
@@ -93,12 +95,17 @@ impl Product {
                 0 => DeviceAddress::NULL,
                 _ => rank.place(&bias, offset),
             },
+            addend: match shape.addend {
+                0 => DeviceAddress::NULL,
+                _ => rank.place(&addend, offset),
+            },
         };
         Self {
             shape,
             a,
             b,
             bias,
+            addend,
             operands,
         }
     }
@@ -127,6 +134,10 @@ impl Product {
             let bias = self.bias.get(column as usize);
             let mut sum = bias.map_or(0.0, |&bias| widen(element, bias));
             let mut size = sum.abs();
+            if let Some(&added) = self.addend.get((row * n + column) as usize) {
+                sum += widen(element, added);
+                size += widen(element, added).abs();
+            }
             for index in 0..k {
                 let (down, across) = match self.shape.b_order {
                     MatrixOrderCode::ROWS => (index, column),

@@ -19,9 +19,10 @@ const MOST_WORKSPACE: u64 = 64 << 20;
 const ALIGNMENT: u64 = 16;
 /// Least alignment of operands, in bytes: one element.
 const ELEMENT: u64 = 2;
-/// C = 1 * A * B + 0 * C: the result overwrites C.
+/// `D = 1 · A · B + beta · C`, where `C` is the addend.
 const ALPHA: f32 = 1.0;
-const BETA: f32 = 0.0;
+/// The factor of the addend: none, the result overwrites what was there, or one.
+const BETA: [f32; 2] = [0.0, 1.0];
 
 /// An object of the library.
 #[derive(Clone, Copy)]
@@ -43,8 +44,8 @@ pub(super) struct PreparedGemm {
     instance: Opaque,
     shape: GemmLayout,
     operation: Opaque,
-    /// Layouts of the library's first and second matrix, and of the result.
-    layouts: [Opaque; 3],
+    /// Layouts of the library's first and second matrix, of the addend (of the result, if there is none), and of the result.
+    layouts: [Opaque; 4],
     /// Heuristic candidates, the best guess first. If the library's kernels assume an alignment, the last
     /// candidate is for operands with less than [`ALIGNMENT`]. It is part of this list so that a caller who
     /// runs every candidate once has loaded it too.
@@ -105,7 +106,7 @@ impl PreparedGemm {
             instance,
             shape: *shape,
             operation: Opaque::NONE,
-            layouts: [Opaque::NONE; 3],
+            layouts: [Opaque::NONE; 4],
             heuristics: Vec::new(),
             unaligned: None,
             workspace: None,
@@ -120,6 +121,10 @@ impl PreparedGemm {
 
     fn has_bias(&self) -> bool {
         self.shape.bias != 0
+    }
+
+    fn has_addend(&self) -> bool {
+        self.shape.addend != 0
     }
 
     /// Creates the library's objects, asks for candidates, and allocates the largest workspace among them.
@@ -137,7 +142,12 @@ impl PreparedGemm {
         let (rows, columns) = if is_transposed { (k, n) } else { (n, k) };
         self.layouts[0] = self.layout(rows, columns, self.shape.b_stride)?;
         self.layouts[1] = self.layout(k, m, self.shape.a_stride)?;
-        self.layouts[2] = self.layout(n, m, self.shape.c_stride)?;
+        let addend_stride = match self.has_addend() {
+            true => n,
+            false => self.shape.c_stride,
+        };
+        self.layouts[2] = self.layout(n, m, addend_stride)?;
+        self.layouts[3] = self.layout(n, m, self.shape.c_stride)?;
         if self.has_bias() {
             self.set(dialect.epilogue, &dialect.epilogue_bias)?;
             if let Some(attribute) = dialect.bias_element {
@@ -261,7 +271,7 @@ impl PreparedGemm {
         let each = library.dialect.algorithm_words + RESULT_WORDS;
         let mut results = vec![0_u64; each * wanted];
         let mut count: c_int = 0;
-        let [first, second, result] = self.layouts.map(|layout| layout.0);
+        let [first, second, addend, result] = self.layouts.map(|layout| layout.0);
         // SAFETY: all objects are live, and `results` has room for `wanted` results.
         let code = unsafe {
             (table.heuristic)(
@@ -269,7 +279,7 @@ impl PreparedGemm {
                 self.operation.0,
                 first,
                 second,
-                result,
+                addend,
                 result,
                 preference,
                 wanted as c_int,
@@ -306,8 +316,12 @@ impl PreparedGemm {
         }
         let address =
             |address: DeviceAddress| with_exposed_provenance::<c_void>(address.0 as usize);
-        let result = with_exposed_provenance_mut(operands.c.0 as usize);
-        let [first, second, third] = self.layouts.map(|layout| layout.0);
+        let result = with_exposed_provenance_mut::<c_void>(operands.c.0 as usize);
+        let [first, second, third, fourth] = self.layouts.map(|layout| layout.0);
+        let addend = match self.has_addend() {
+            true => address(operands.addend),
+            false => result.cast_const(),
+        };
         let (workspace, bytes) = self.workspace.as_ref().map_or((null_mut(), 0), |memory| {
             let pointer = with_exposed_provenance_mut(memory.address.0 as usize);
             (pointer, memory.bytes as usize)
@@ -323,11 +337,11 @@ impl PreparedGemm {
                 first,
                 address(operands.a),
                 second,
-                from_ref(&BETA).cast(),
-                result,
+                from_ref(&BETA[usize::from(self.has_addend())]).cast(),
+                addend,
                 third,
                 result,
-                third,
+                fourth,
                 heuristic.words.as_ptr().cast(),
                 workspace,
                 bytes,
@@ -342,15 +356,28 @@ impl PreparedGemm {
     fn heuristic(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Heuristic> {
         let heuristic = self.heuristics.get(candidate as usize);
         let heuristic = heuristic.ok_or_else(|| self.no_such_candidate(candidate))?;
-        let &GemmOperands { a, b, c, bias } = operands;
-        if self.has_bias() != (bias.0 != 0) {
-            let is = if self.has_bias() { "with" } else { "without" };
-            return Err(invalid(
-                "gemm",
-                format!("the GEMM was prepared {is} a bias, but the bias passed is {bias:?}"),
-            ));
+        let &GemmOperands {
+            a,
+            b,
+            c,
+            bias,
+            addend,
+        } = operands;
+        for (what, prepared, passed) in [
+            ("bias", self.has_bias(), bias),
+            ("addend", self.has_addend(), addend),
+        ] {
+            if prepared != (passed.0 != 0) {
+                let is = if prepared { "with" } else { "without" };
+                return Err(invalid(
+                    "gemm",
+                    format!(
+                        "the GEMM was prepared {is} {what}, but the {what} passed is {passed:?}"
+                    ),
+                ));
+            }
         }
-        let low_bits = a.0 | b.0 | c.0 | bias.0;
+        let low_bits = a.0 | b.0 | c.0 | bias.0 | addend.0;
         if self.library.dialect.alignments.is_none() || low_bits.is_multiple_of(ALIGNMENT) {
             return Ok(heuristic);
         }
@@ -415,7 +442,7 @@ mod tests {
         element: ElementTypeCode::BF16,
         b_order: MatrixOrderCode::ROWS,
         bias: 0,
-        reserved: 0,
+        addend: 0,
     };
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn raw_shape<T: MatrixFloat>(problem: &GemmProblem) -> GemmLayout {
         element: T::TYPE.into(),
         b_order: problem.b_order.into(),
         bias: problem.bias.into(),
-        reserved: 0,
+        addend: 0,
     }
 }
 
@@ -138,6 +138,7 @@ impl<'a> Library<'a> {
             b,
             c,
             bias: bias.unwrap_or(DeviceAddress::NULL),
+            addend: DeviceAddress::NULL,
         };
         // SAFETY: the prepared GEMM is live and used on one stream; the caller promises valid matrices.
         let enqueued: CallResult<()> = unsafe {

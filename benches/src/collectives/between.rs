@@ -128,7 +128,7 @@ impl<'a> Kernel<'a> {
             element: bf16::TYPE.into(),
             b_order: MatrixOrder::Rows.into(),
             bias: false.into(),
-            reserved: 0,
+            addend: 0,
         };
         // SAFETY: only prepares a GEMM, which `Library` releases, and enqueues it on memory that lives until `free`.
         let backend = unsafe { communicator.backend() };
@@ -176,7 +176,13 @@ impl<'a> Kernel<'a> {
             Prepared::Product(matrices, Library(backend, gemm)) => {
                 let [a, b, c] = matrices.each_ref().map(|matrix| matrix.local().address());
                 let bias = DeviceAddress::NULL;
-                let operands = GemmOperands { a, b, c, bias };
+                let operands = GemmOperands {
+                    a,
+                    b,
+                    c,
+                    bias,
+                    addend: DeviceAddress::NULL,
+                };
                 // SAFETY: the GEMM is live and used on one stream at a time; the matrices have its shape and live until
                 // streams are idle and graphs gone.
                 unsafe { backend.gemm(*gemm, 0, &operands, RawStream(on.raw())) }

@@ -19,6 +19,7 @@ pub struct Problem {
     pub operation: Operation,
     pub first: Layout,
     pub second: Layout,
+    pub added: Layout,
     pub result: Layout,
 }
 
@@ -30,12 +31,14 @@ impl Problem {
             operation: objects::operation(numbers, operation)?,
             first: objects::layout(numbers, first)?,
             second: objects::layout(numbers, second)?,
+            added: objects::layout(numbers, added)?,
             result: objects::layout(numbers, result)?,
         };
         let Self {
             operation,
             first,
             second,
+            added,
             result,
         } = problem;
         let (m, k) = match operation.transposes_first {
@@ -45,7 +48,11 @@ impl Problem {
         let fits = second.rows == k && result.rows == m && result.columns == second.columns;
         let element = first.element;
         let alike = second.element == element && result.element == element;
-        if !fits || !alike || objects::layout(numbers, added)? != result {
+        let of_result = |layout: Layout| Layout {
+            stride: result.stride,
+            ..layout
+        };
+        if !fits || !alike || of_result(added) != result {
             return Err(broken(
                 numbers,
                 &format!("the matrices do not match: {problem:?}"),
@@ -68,7 +75,7 @@ impl Problem {
 
     fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.first, self.second, self.result).hash(&mut hasher);
+        (self.first, self.second, self.added, self.result).hash(&mut hasher);
         (self.operation.transposes_first, self.operation.has_bias).hash(&mut hasher);
         hasher.finish()
     }

@@ -41,6 +41,8 @@ struct Job {
     backwards: bool,
     first: u64,
     second: u64,
+    /// The matrix that is added; `None` for none.
+    added: Option<u64>,
     result: u64,
     workspace: u64,
 }
@@ -71,8 +73,15 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     }
     // SAFETY: the caller promises readable scalars.
     let (alpha, beta) = unsafe { (call.alpha.read(), call.beta.read()) };
-    if (alpha, beta) != (1.0, 0.0) || call.added != call.result {
-        return refuse(format!("the fake does not scale or add: {alpha}, {beta}"));
+    let adds = beta != 0.0;
+    if alpha != 1.0 || !(beta == 0.0 || beta == 1.0) {
+        return refuse(format!("the fake does not scale: {alpha}, {beta}"));
+    }
+    if !adds && call.added != call.result {
+        return refuse("a matrix is passed that would not be added".into());
+    }
+    if adds && call.added == call.result && call.problem.added != call.problem.result {
+        return refuse("the result replaces the addend, but their layouts differ".into());
     }
     // SAFETY: the caller promises a readable algorithm.
     let words = unsafe { std::slice::from_raw_parts(call.heuristic, numbers.algorithm_words) };
@@ -88,7 +97,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     }
     let bias = call.problem.operation.bias;
     let bias = call.problem.operation.has_bias.then_some(bias);
-    let matrices = [call.first, call.second, call.result]
+    let matrices = [call.first, call.second, call.added, call.result]
         .into_iter()
         .chain(bias);
     let alignment = u64::from(heuristic.alignment).max(ELEMENT);
@@ -139,11 +148,14 @@ fn load(numbers: &Numbers, context: u64, heuristic: &Heuristic, problem: &Proble
 fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let problem = call.problem;
     let bias_bytes = problem.result.rows * ELEMENT;
+    // SAFETY: the caller promises a readable scalar.
+    let adds = unsafe { call.beta.read() } != 0.0;
     let ranges = [
         [call.first, bytes_of(&problem.first)],
         [call.second, bytes_of(&problem.second)],
         [call.result, bytes_of(&problem.result)],
         [call.workspace, heuristic.workspace],
+        [call.added, bytes_of(&problem.added) * u64::from(adds)],
         [
             problem.operation.bias,
             bias_bytes * u64::from(problem.operation.has_bias),
@@ -156,6 +168,7 @@ fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
         backwards: heuristic.number % 2 == 1,
         first: call.first,
         second: call.second,
+        added: adds.then_some(call.added),
         result: call.result,
         workspace: if heuristic.workspace > 0 {
             call.workspace
@@ -197,6 +210,7 @@ impl Job {
             operation,
             first,
             second,
+            added,
             result,
         } = &self.problem;
         let read = |address, layout: &Layout| {
@@ -210,6 +224,11 @@ impl Job {
                 self.widen(&bytes)
             }
             false => vec![0.0; result.rows as usize],
+        };
+        let added_stride = added.stride as usize;
+        let added = match self.added {
+            Some(address) => Some(read(address, added)?),
+            None => None,
         };
         let depth = self.problem.depth() as usize;
         // Strides between rows and along the sum.
@@ -230,6 +249,12 @@ impl Job {
                 let b = b[index];
                 for (number, sum) in sums.iter_mut().enumerate() {
                     *sum += a[number * row + index * along] * b;
+                }
+            }
+            if let Some(added) = &added {
+                let start = column * added_stride;
+                for (sum, added) in sums.iter_mut().zip(&added[start..]) {
+                    *sum += added;
                 }
             }
             let sums = sums.iter().zip(&bias).map(|(sum, bias)| sum + bias);

@@ -57,7 +57,8 @@ pub const AT_ONCE_BLOCKS: u32 = 320;
 /// Maximum number of chunks per shard in that mode: each thread of a 32-thread warp polls two.
 pub const AT_ONCE_CHUNKS: u32 = 64;
 
-/// A GEMM: `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` in each row if there is a bias.
+/// A GEMM: `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` in each row if there is a bias, plus `addend[m, n]` if there is an
+/// addend.
 ///
 /// Sums are in f32 and rounded once. `A` and `C` are row-major.
 #[repr(C)]
@@ -75,14 +76,14 @@ pub struct GemmLayout {
     pub b_stride: u64,
     /// Elements from one row of `C` to the next.
     pub c_stride: u64,
-    /// Element type of all four matrices: [`ElementTypeCode::F16`] or [`ElementTypeCode::BF16`].
+    /// Element type of all matrices: [`ElementTypeCode::F16`] or [`ElementTypeCode::BF16`].
     pub element: ElementTypeCode,
     /// Storage order of `B`.
     pub b_order: MatrixOrderCode,
     /// 1 if there is a bias.
     pub bias: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if there is an addend; only [`Gemm::gemm`](crate::backend::Gemm::gemm) can have one.
+    pub addend: u32,
 }
 
 /// The matrices of one GEMM. None overlaps `c`.
@@ -97,6 +98,8 @@ pub struct GemmOperands {
     pub c: DeviceAddress,
     /// `n` elements, contiguous; null for none.
     pub bias: DeviceAddress,
+    /// A matrix of the size of `C`, row-major without gaps; null for none.
+    pub addend: DeviceAddress,
 }
 
 /// The limits of a backend's all-gather + GEMM kernel for a shape.

@@ -309,6 +309,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
         b: arguments.b,
         c: arguments.c,
         bias: arguments.bias,
+        addend: DeviceAddress::NULL,
     };
     let chunks = u64::from(arguments.chunks);
     while pending.round < pending.rounds {

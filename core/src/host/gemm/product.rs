@@ -93,6 +93,15 @@ unsafe fn product_of<F: HalfFormat>(
                 };
             }
             sums[..height].fill(wide);
+            if operands.addend != DeviceAddress::NULL {
+                for (row, sums) in sums[..height].iter_mut().enumerate() {
+                    let start = (top + row as u64) * shape.n + left;
+                    for (column, sum) in sums[..width].iter_mut().enumerate() {
+                        // SAFETY: the addend has `m` rows of `n` elements without gaps, and both indices are less.
+                        *sum += unsafe { load::<F>(operands.addend, start + column as u64) };
+                    }
+                }
+            }
             for panel in panels {
                 for k in 0..panel.columns {
                     let (row, column) = (panel.first + k, left);
@@ -180,18 +189,20 @@ mod tests {
                     element,
                     b_order,
                     bias: 1,
-                    reserved: 0,
+                    addend: 1,
                 };
                 let fill = |count: u64, seed| -> Vec<u16> {
                     (0..count).map(|at| F::narrow(number(at + seed))).collect()
                 };
                 let (a, b) = (fill(m * a_stride, 1), fill((n + k) * b_stride, 99));
                 let (bias, mut c) = (fill(n, 7), vec![0xabcd; (m * c_stride) as usize]);
+                let addend = fill(m * n, 5);
                 let operands = GemmOperands {
                     a: address(&a),
                     b: address(&b),
                     c: DeviceAddress(c.as_mut_ptr().expose_provenance() as u64),
                     bias: address(&bias),
+                    addend: address(&addend),
                 };
                 // `A` in two panels, the second columns first.
                 let cut = k / 2;
@@ -215,7 +226,9 @@ mod tests {
                             MatrixOrderCode::ROWS => b[(row * b_stride + column) as usize],
                             _ => b[(column * b_stride + row) as usize],
                         };
-                        let sum = (0..k).fold(F::widen(bias[column as usize]), |sum, at| {
+                        let added = F::widen(addend[(row * n + column) as usize]);
+                        let start = F::widen(bias[column as usize]) + added;
+                        let sum = (0..k).fold(start, |sum, at| {
                             let a = F::widen(a[(row * a_stride + at) as usize]);
                             sum + a * F::widen(b_at(at, column))
                         });

@@ -55,6 +55,16 @@ impl Gemm for HostBackend {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "gemm")? };
         let operands = *operands;
+        if (shape.addend != 0) != (operands.addend != DeviceAddress::NULL) {
+            let (is, passed) = match shape.addend {
+                0 => ("without", "one"),
+                _ => ("with", "none"),
+            };
+            return refuse(
+                "gemm",
+                format!("the GEMM was prepared {is} an addend, but the call passes {passed}"),
+            );
+        }
         // SAFETY: the caller keeps the memory live until the stream has passed this point.
         unsafe { stream.submit(Operation::Multiply(GemmCall { shape, operands })) }
     }
