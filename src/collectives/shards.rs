@@ -1,4 +1,4 @@
-//! Gathering of shards of any size, for operations built on collectives.
+//! Gathering of shards of any size, and reductions, for operations built on collectives.
 
 use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::base::error::Result;
@@ -33,6 +33,32 @@ impl Queue {
             reduce: ReduceOpCode::default(),
             root: 0,
             counts: (!equal).then_some(counts),
+            destination,
+            source,
+        };
+        self.collective(&request, options)
+    }
+
+    /// Adds up `source` of all ranks: all of it if `operation` is an all-reduce, each rank's part if it is a reduce-scatter.
+    pub(crate) fn add_up(
+        &self,
+        operation: CollectiveOperationCode,
+        destination: MemoryRange<'_>,
+        source: MemoryRange<'_>,
+        element: ElementTypeCode,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let request = Request {
+            name: match operation {
+                CollectiveOperationCode::REDUCE_SCATTER => "reduce_scatter",
+                _ => "all_reduce",
+            },
+            operation,
+            element,
+            element_bytes: element.bytes(),
+            reduce: ReduceOpCode::SUM,
+            root: 0,
+            counts: None,
             destination,
             source,
         };

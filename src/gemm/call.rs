@@ -6,7 +6,8 @@ use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::names::MatrixOrder;
 use crate::buffer::slice::Slice;
 use crate::collectives::options::CollectiveOptions;
-use crate::gemm::matrix::{GemmElement, Matrix, Operands};
+use crate::gemm::check::{Stride, check_matrix};
+use crate::gemm::matrix::{GemmElement, Operands};
 use crate::gemm::operation::AllGatherGemm;
 use crate::gemm::options::NAME;
 use crate::group::provider::Provider;
@@ -104,7 +105,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
                     .then_some((1, shape.n, Stride::OfOneLine, MatrixOrder::Rows)),
             ),
         ] {
-            check_matrix(queue, what, matrix, expected)?;
+            check_matrix((queue, NAME), what, matrix, expected)?;
         }
         let call = Self {
             queue,
@@ -256,73 +257,4 @@ fn compare<T: GemmElement>(
             ),
         ],
     )
-}
-
-/// The distance from one line of a matrix to the next for which an operation was made.
-#[derive(Clone, Copy)]
-enum Stride {
-    WithoutGaps,
-    Elements(usize),
-    /// The matrix has one line, so the distance is ignored.
-    OfOneLine,
-}
-
-impl From<Option<usize>> for Stride {
-    fn from(stride: Option<usize>) -> Self {
-        stride.map_or(Self::WithoutGaps, Self::Elements)
-    }
-}
-
-fn check_matrix<T: GemmElement>(
-    queue: &Queue,
-    what: &str,
-    matrix: Option<&Matrix<'_, T>>,
-    expected: Option<(usize, usize, Stride, MatrixOrder)>,
-) -> Result<()> {
-    let invalid = |message: String| Err(queue.invalid(NAME, message));
-    let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
-        (Some(matrix), Some(expected)) => (matrix, expected),
-        (None, None) => return Ok(()),
-        (Some(_), None) => {
-            return invalid(format!(
-                "{what} was passed, but the operation was made without it; leave it out, or make the operation with it"
-            ));
-        }
-        (None, Some(_)) => {
-            return invalid(format!(
-                "{what} is missing, but the operation was made with it; pass it, or make the operation without it"
-            ));
-        }
-    };
-    if let Some(world) = matrix.world() {
-        queue.check_same(world, NAME)?;
-    }
-    let width = match order {
-        MatrixOrder::Columns => rows,
-        _ => columns,
-    };
-    let expected_stride = match stride {
-        Stride::Elements(elements) => elements,
-        Stride::WithoutGaps | Stride::OfOneLine => width,
-    };
-    // The stride of a single line is ignored. A bias in column order has as many lines as elements.
-    let single = matrix.order == MatrixOrder::Rows || matrix.stride == 1 || columns == 1;
-    let alike = (matrix.rows, matrix.columns) == (rows, columns)
-        && match stride {
-            Stride::OfOneLine => single,
-            _ => (matrix.order, matrix.stride) == (order, expected_stride),
-        };
-    if !alike {
-        return invalid(format!(
-            "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {expected_stride}",
-            order.name()
-        ));
-    }
-    let (start, element) = (matrix.start(), size_of::<T>());
-    if !start.is_multiple_of(element as u64) {
-        return invalid(format!(
-            "{what} starts at {start:#x}, which is no multiple of its element size, {element} bytes; align it"
-        ));
-    }
-    Ok(())
 }

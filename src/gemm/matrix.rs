@@ -28,10 +28,10 @@ mod sealed {
 #[derive(Clone, Copy)]
 pub struct Matrix<'a, T> {
     memory: Memory<'a>,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) stride: usize,
-    pub(super) order: MatrixOrder,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) stride: usize,
+    pub(crate) order: MatrixOrder,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -125,7 +125,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     }
 
     /// Returns the addresses from its first byte to its last.
-    pub(super) fn extent(&self) -> Range<u64> {
+    pub(crate) fn extent(&self) -> Range<u64> {
         let (lines, width) = lines_of(self.rows, self.columns, self.order);
         let elements = elements(lines, width, self.stride).unwrap_or(usize::MAX);
         let bytes = (elements as u64).saturating_mul(size_of::<T>() as u64);
@@ -134,7 +134,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     }
 
     /// Returns the address of its first byte at this rank as a number, for checks of alignment and overlap.
-    pub(super) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         match &self.memory {
             Memory::Symmetric(world, memory) => memory.start(world.rank),
             Memory::Raw(address) => address.0,
@@ -142,15 +142,26 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     }
 
     /// Returns the address of its first byte at this rank, for the work that `submit` enqueues.
-    pub(super) fn address(&self, submit: &Submit<'_>) -> DeviceAddress {
+    pub(crate) fn address(&self, submit: &Submit<'_>) -> DeviceAddress {
         match &self.memory {
             Memory::Symmetric(_, memory) => submit.address(memory, submit.rank()),
             Memory::Raw(address) => *address,
         }
     }
 
+    /// Returns its memory.
+    pub(crate) fn memory(&self) -> MemoryRange<'a> {
+        match self.memory {
+            Memory::Symmetric(_, memory) => memory,
+            Memory::Raw(address) => {
+                let extent = self.extent();
+                MemoryRange::own(address, extent.end - extent.start)
+            }
+        }
+    }
+
     /// Returns the communicator of its buffer; `None` for the caller's memory.
-    pub(super) fn world(&self) -> Option<&'a Arc<World>> {
+    pub(crate) fn world(&self) -> Option<&'a Arc<World>> {
         match self.memory {
             Memory::Symmetric(world, _) => Some(world),
             Memory::Raw(_) => None,

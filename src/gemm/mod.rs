@@ -4,7 +4,7 @@
 //! options. `plan` turns these into the list of steps of one rank. `selector` chooses what the caller leaves
 //! open, after the tuning rows in `stored`. `workspace` is the operation's memory on the device. `operation`
 //! makes an operation together with all ranks, and `explain` describes it. `call` checks the matrices of a
-//! call, `enqueue` enqueues its steps. `tuning` times the heuristic candidates of cuBLASLt or hipBLASLt.
+//! call with `check`, `enqueue` enqueues its steps. `tuning` times the heuristic candidates of cuBLASLt or hipBLASLt.
 //!
 //! Everything that can block happens when the operation is made: allocation, GEMM preparation, the comparison
 //! of plans. A call only enqueues, and can be captured. Like every collective it synchronizes all ranks: a
@@ -12,6 +12,7 @@
 //! this rank's shard, one at its end. So one gathered `A` serves call after call.
 
 mod call;
+pub(crate) mod check;
 mod chunk;
 mod enqueue;
 mod explain;
@@ -23,7 +24,7 @@ pub(crate) mod prepared;
 mod scratch;
 mod selector;
 pub(crate) mod side_streams;
-mod stored;
+pub(crate) mod stored;
 pub(crate) mod tuning;
 pub(crate) mod words;
 mod workspace;

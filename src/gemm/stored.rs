@@ -64,7 +64,7 @@ pub(super) fn choose_by(
 }
 
 /// Returns the library's name and version, and symmem's request revision, as rows store them.
-pub(super) fn library_text(library: &LibraryDescription) -> String {
+pub(crate) fn library_text(library: &LibraryDescription) -> String {
     let name = read_text(&library.name);
     format!(
         "{name} {}, request {GEMM_REQUEST_REVISION}",

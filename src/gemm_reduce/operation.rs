@@ -1,0 +1,422 @@
+//! The operation, and its making together with all ranks.
+
+use crate::backend::abi::*;
+use crate::backend::{Gemm, read_text};
+use crate::base::error::{Error, Result};
+use crate::base::gemm_names::GemmTransport;
+use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
+use crate::base::names::ElementType;
+use crate::gemm::matrix::GemmElement;
+use crate::gemm::plan::GemmStream;
+use crate::gemm::stored;
+use crate::gemm::tuning;
+use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
+use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Problem, Reduction};
+use crate::gemm_reduce::selector::choose;
+use crate::gemm_reduce::shape::GemmReduceShape;
+use crate::gemm_reduce::words::Words;
+use crate::gemm_reduce::workspace::Workspace;
+use crate::memory::sharing::{self, Origin};
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
+use crate::world::communicator::Communicator;
+use crate::world::world::World;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Rows of a chunk are a multiple of this, if it has as many: the rows of most GEMM kernels' tiles.
+const TILE_ROWS: u64 = 128;
+
+/// The GEMM library: name with version, and file.
+type Library = (String, String);
+
+/// A GEMM + reduce-scatter or GEMM + all-reduce, ready to be enqueued any number of times by [`crate::Queue::gemm_reduce`].
+///
+/// Calls of one operation use the same memory, so they must be ordered among themselves, by one stream or by
+/// events. Dropping it does not wait: its resources are released once this rank's streams are idle, its graphs
+/// are dropped and all ranks have dropped their operation.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(communicator: &Communicator, stream: &Stream, operands: &GemmReduceOperands<half::bf16>) -> Result<()> {
+/// let shape = GemmReduceShape::new(4096, 8192, 3584);
+/// let gemm = communicator.gemm_reduce_scatter::<half::bf16>(&shape, &GemmReduceOptions::default())?; // collective
+/// stream.gemm_reduce(&gemm, operands)?; // enqueues; any number of times
+/// println!("{}", gemm.explain());
+/// # Ok(()) }
+/// ```
+pub struct GemmReduce<T: GemmElement> {
+    pub(super) world: Arc<World>,
+    pub(super) shape: GemmReduceShape,
+    pub(super) options: GemmReduceOptions,
+    pub(super) problem: Problem,
+    pub(super) steps: Vec<GemmReduceStep>,
+    pub(super) words: Words,
+    /// `None` only during the drop.
+    workspace: Option<Arc<Workspace>>,
+    pub(super) library: Option<Library>,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl Communicator {
+    /// Prepares a GEMM + reduce-scatter: rank `r` gets rows `r * m / world` to `(r + 1) * m / world` of the sum of all ranks'
+    /// `A · B`. Collective. Blocks until this rank's streams are idle (on a device), allocates, and times the GEMM library's
+    /// heuristic candidates ([`GemmReduceOptions::tune`]), for at most the setup deadline in each step. Calls of it then only
+    /// enqueue.
+    ///
+    /// Each rank allocates the elements of the sum: a baseline all of them, a pipeline those of the other ranks' rows, and as
+    /// many again if copy engines send them.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for invalid
+    /// ones, and if `m` is no multiple of the number of ranks; [`Error::Unsupported`] if there is no GEMM library; the errors
+    /// of an allocation. After an error, no memory stays allocated once this rank's streams are idle.
+    pub fn gemm_reduce_scatter<T: GemmElement>(
+        &self,
+        shape: &GemmReduceShape,
+        options: &GemmReduceOptions,
+    ) -> Result<GemmReduce<T>> {
+        make(self, shape, options, Reduction::Scatter)
+    }
+
+    /// Prepares a GEMM + all-reduce: all ranks get the sum of all ranks' `A · B`, with the same bits. Otherwise as
+    /// [`Communicator::gemm_reduce_scatter`], but with any `m`. A pipeline also allocates the elements of the sum, unless
+    /// [`GemmReduceOptions::symmetric_result`] is set; a baseline allocates nothing.
+    ///
+    /// # Errors
+    /// As [`Communicator::gemm_reduce_scatter`].
+    pub fn gemm_all_reduce<T: GemmElement>(
+        &self,
+        shape: &GemmReduceShape,
+        options: &GemmReduceOptions,
+    ) -> Result<GemmReduce<T>> {
+        make(self, shape, options, Reduction::All)
+    }
+}
+
+impl Reduction {
+    /// Returns the operation's name, in errors too.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Scatter => "gemm_reduce_scatter",
+            Self::All => "gemm_all_reduce",
+        }
+    }
+}
+
+fn make<T: GemmElement>(
+    communicator: &Communicator,
+    shape: &GemmReduceShape,
+    options: &GemmReduceOptions,
+    reduction: Reduction,
+) -> Result<GemmReduce<T>> {
+    let shared = communicator.world();
+    shared.reclaim();
+    let mut round = shared.agreement.begin(reduction.name());
+    round.compare(&[
+        ("the element type", T::TYPE.name().into()),
+        ("the shape", format!("{shape:?}")),
+        ("the options", format!("{options:?}")),
+    ])?;
+    let preparation = Preparation {
+        shared,
+        shape,
+        options,
+        element: T::TYPE,
+        name: reduction.name(),
+    };
+    let (problem, library) = preparation.agree(&mut round, reduction)?;
+    let steps = problem.steps();
+    let words = Words::new(shared.world, problem.chunks);
+    let workspace = preparation.workspace(&mut round, &problem, &steps, words)?;
+    Ok(GemmReduce {
+        world: shared.clone(),
+        shape: *shape,
+        options: *options,
+        problem,
+        steps,
+        words,
+        workspace: Some(Arc::new(workspace)),
+        library: Some(library),
+        elements: PhantomData,
+    })
+}
+
+struct Preparation<'a> {
+    shared: &'a Arc<World>,
+    shape: &'a GemmReduceShape,
+    options: &'a GemmReduceOptions,
+    element: ElementType,
+    name: &'static str,
+}
+
+impl Preparation<'_> {
+    fn invalid(&self, message: String) -> Error {
+        Error::InvalidArgument {
+            rank: self.shared.rank,
+            operation: self.name,
+            message,
+        }
+    }
+
+    /// Chooses algorithm, transport and chunks, the same on all ranks.
+    fn agree(&self, round: &mut Round<'_>, reduction: Reduction) -> Result<(Problem, Library)> {
+        let Self {
+            shared,
+            shape,
+            options,
+            ..
+        } = *self;
+        let world = shared.world;
+        // The arguments were compared, so all ranks refuse them, or none does.
+        shape.check().map_err(|message| self.invalid(message))?;
+        if options.streams == 0 || options.chunks == Some(0) {
+            return Err(self.invalid("`streams` and `chunks` must be at least 1".into()));
+        }
+        if reduction == Reduction::Scatter && !shape.m.is_multiple_of(world) {
+            return Err(self.invalid(format!(
+                "{} rows cannot be divided among {world} ranks equally; add rows up to the next multiple",
+                shape.m
+            )));
+        }
+        check_channel(options.channel, COLLECTIVE_CHANNELS)
+            .map_err(|message| self.invalid(message))?;
+        let fanout = shared.capabilities.fanout;
+        let chosen = choose(shape, options, (reduction, world, fanout));
+        let (algorithm, transport, chunks) = chosen.map_err(|message| self.invalid(message))?;
+        // The library may wait for the device when it is opened, and when it prepares GEMMs.
+        round.vote(self.wait_until_idle())?;
+        let library = shared.backend.gemm_library();
+        let library = library.map_err(|failure| match failure.status {
+            Status::LIBRARY_MISSING => Error::Unsupported {
+                rank: shared.rank,
+                operation: self.name,
+                message: format!(
+                    "no GEMM library (cuBLASLt or hipBLASLt) was found; see `symmem info`: {failure}"
+                ),
+            },
+            _ => shared.failed(self.name, failure),
+        });
+        let library = round.vote(library)?;
+        let rows = shape.m as u64;
+        let shard = rows.div_ceil(world as u64);
+        let chunk = shard.div_ceil(chunks as u64);
+        let chunk = match chunk {
+            TILE_ROWS.. => chunk.next_multiple_of(TILE_ROWS),
+            _ => chunk,
+        };
+        let problem = Problem {
+            rank: shared.rank,
+            world,
+            reduction,
+            algorithm,
+            transport,
+            streams: options.streams,
+            rows,
+            shard,
+            chunk,
+            chunks: shard.div_ceil(chunk) as u32,
+            fanout,
+            in_place: options.symmetric_result,
+        };
+        round.compare(&[
+            ("the algorithm", format!("{algorithm:?}")),
+            ("the transport", format!("{transport:?}")),
+            ("the rows per chunk", chunk.to_string()),
+            (
+                "the number of peers that a device copies to at once",
+                fanout.to_string(),
+            ),
+        ])?;
+        let name = self.name;
+        tracing::debug!(rank = shared.rank, ?algorithm, ?transport, chunk, "{name}");
+        let library = (stored::library_text(&library), read_text(&library.file));
+        Ok((problem, library))
+    }
+
+    /// Waits until this rank's streams are idle: the library may wait for the device, which may wait for a peer
+    /// that needs this rank.
+    fn wait_until_idle(&self) -> Result<()> {
+        let shared = self.shared;
+        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
+            return Ok(());
+        }
+        shared.wait_all_idle(tuning::patience(shared))
+    }
+
+    /// Makes the operation's resources. On failure all are released, once this rank's streams are idle.
+    fn workspace(
+        &self,
+        round: &mut Round<'_>,
+        problem: &Problem,
+        steps: &[GemmReduceStep],
+        words: Words,
+    ) -> Result<Workspace> {
+        let mut workspace = Workspace::default();
+        match self.fill(round, problem, (steps, words), &mut workspace) {
+            Ok(()) => Ok(workspace),
+            Err(error) => {
+                // Timed GEMMs may still run.
+                self.shared.give_up(Arc::new(workspace));
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        round: &mut Round<'_>,
+        problem: &Problem,
+        (steps, words): (&[GemmReduceStep], Words),
+        workspace: &mut Workspace,
+    ) -> Result<()> {
+        let row = self.shape.n as u64 * self.element.bytes();
+        let (sum, sent) = (
+            problem.rows * row,
+            (problem.world as u64 - 1) * problem.shard * row,
+        );
+        let scatters = problem.reduction == Reduction::Scatter;
+        if problem.is_pipeline() {
+            workspace.inbox = Some(self.allocate(round, sent, Origin::Backend)?);
+            if problem.transport != GemmTransport::Kernel {
+                workspace.outgoing = Some(self.allocate(round, sent, Origin::Backend)?);
+            }
+            if !scatters && !problem.in_place {
+                workspace.result = Some(self.allocate(round, sum, Origin::Backend)?);
+            }
+            let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
+            workspace.signals = Some(signals);
+        } else if scatters && problem.world > 1 {
+            workspace.inbox = Some(self.allocate(round, sum, Origin::Backend)?);
+        }
+        let forked = steps.iter().filter_map(|step| match *step {
+            GemmReduceStep::Fork { on } => Some(on),
+            _ => None,
+        });
+        let marks = steps.iter().map(|step| match *step {
+            GemmReduceStep::Mark { event, .. } => event + 1,
+            _ => 0,
+        });
+        let local = workspace
+            .streams
+            .open(self.shared, forked, marks.max().unwrap_or(0))
+            .and_then(|()| self.prepare(problem, steps, workspace));
+        round.vote(local)
+    }
+
+    fn allocate(
+        &self,
+        round: &mut Round<'_>,
+        bytes: u64,
+        origin: Origin,
+    ) -> Result<Arc<Allocation>> {
+        let kinds = [self.shared.kind];
+        let allocator = self.shared.allocator();
+        let (allocation, _) = sharing::allocate(allocator, round, &kinds, bytes, origin)?;
+        Ok(allocation)
+    }
+
+    /// Prepares the GEMMs of all steps.
+    fn prepare(
+        &self,
+        problem: &Problem,
+        steps: &[GemmReduceStep],
+        workspace: &mut Workspace,
+    ) -> Result<()> {
+        // Covers everything below: peers wait for the outcome of all of it.
+        let begun = Instant::now();
+        self.wait_until_idle()?;
+        for step in steps {
+            let (block, on) = match *step {
+                GemmReduceStep::Multiply { block, on } => (Some(block), on),
+                GemmReduceStep::MultiplyAll => (None, GemmStream::Main),
+                _ => continue,
+            };
+            let layout = layout(self.shape, self.element, problem, block);
+            let gemms = &mut workspace.gemms;
+            gemms.prepare(self.shared, layout, on, self.name, |_| None)?;
+        }
+        if self.options.tune {
+            tuning::tune(self.shared, &mut workspace.gemms, self.name, begun)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the layout of the GEMM of a block; of all rows without one. The bias is added once: by the owner of a block, or
+/// by rank 0.
+pub(super) fn layout(
+    shape: &GemmReduceShape,
+    element: ElementType,
+    problem: &Problem,
+    block: Option<GemmBlock>,
+) -> GemmLayout {
+    let (rows, adds_bias, has_addend) = match block {
+        Some(block) => (
+            problem.block_rows(block.owner, block.chunk).1,
+            problem.is_last(block),
+            block.hop > 0,
+        ),
+        None => (problem.rows, problem.rank == 0, false),
+    };
+    shape.layout(element, rows, (shape.bias && adds_bias, has_addend))
+}
+
+impl<T: GemmElement> GemmReduce<T> {
+    /// Returns the shape.
+    pub fn shape(&self) -> &GemmReduceShape {
+        &self.shape
+    }
+
+    /// Returns the algorithm; never automatic.
+    pub fn algorithm(&self) -> GemmReduceAlgorithm {
+        self.problem.algorithm
+    }
+
+    /// Returns a pipeline's transport; automatic for a baseline.
+    pub fn transport(&self) -> GemmTransport {
+        self.problem.transport
+    }
+
+    /// Returns the number of chunks of a full rank's rows.
+    pub fn chunks(&self) -> usize {
+        self.problem.chunks as usize
+    }
+
+    /// Returns what is done with the sum.
+    pub fn reduction(&self) -> Reduction {
+        self.problem.reduction
+    }
+
+    /// Returns this rank's steps, in the order in which a call enqueues them.
+    pub fn steps(&self) -> &[GemmReduceStep] {
+        &self.steps
+    }
+
+    pub(super) fn workspace(&self) -> &Arc<Workspace> {
+        self.workspace
+            .as_ref()
+            .expect("taken only by `drop`, which ends the value")
+    }
+}
+
+impl<T: GemmElement> Drop for GemmReduce<T> {
+    fn drop(&mut self) {
+        if let Some(workspace) = self.workspace.take() {
+            self.world.give_up(workspace);
+        }
+    }
+}
+
+impl<T: GemmElement> std::fmt::Debug for GemmReduce<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("GemmReduce")
+            .field("shape", &self.shape)
+            .field("reduction", &self.problem.reduction)
+            .field("algorithm", &self.problem.algorithm)
+            .field("transport", &self.problem.transport)
+            .finish_non_exhaustive()
+    }
+}

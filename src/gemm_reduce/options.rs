@@ -1,0 +1,74 @@
+//! Options and algorithms of GEMM + reduce-scatter and GEMM + all-reduce.
+
+use crate::base::gemm_names::GemmTransport;
+use std::time::Duration;
+
+/// Algorithm of a GEMM + reduce-scatter or GEMM + all-reduce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GemmReduceAlgorithm {
+    /// The selector's choice for the shape.
+    #[default]
+    Automatic,
+    /// One GEMM, then the collective. A partial result is rounded once to the element type, and the sum of all once more:
+    /// an element is off by at most one rounding of the sum, plus one of each rank's part.
+    Baseline,
+    /// One GEMM for each block of rows. Each block's sum goes round the ranks, and every rank's GEMM adds to what the rank
+    /// before it has sent; the rank that owns the block is last. So sums travel under the next blocks' GEMMs, and no pass
+    /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
+    /// each partial sum.
+    Pipeline,
+}
+
+impl GemmReduceAlgorithm {
+    /// Returns the name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Automatic => "automatic",
+            Self::Baseline => "baseline",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
+/// Options of a GEMM + reduce-scatter or GEMM + all-reduce; by default the selector chooses. Must be the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GemmReduceOptions {
+    /// The algorithm.
+    pub algorithm: GemmReduceAlgorithm,
+    /// How a pipeline's sums get to the next rank: with [`GemmTransport::Put`] copy engines send what a GEMM has written to
+    /// this rank's memory, with [`GemmTransport::Kernel`] GEMMs write to the next rank's memory.
+    pub transport: GemmTransport,
+    /// Number of streams for a pipeline's GEMMs, used in turn; at least 1. Default 2, so that the last blocks of one GEMM and
+    /// the first of the next fill the device together.
+    pub streams: usize,
+    /// Into how many parts a pipeline cuts each rank's rows; `None` for the selector's choice.
+    pub chunks: Option<usize>,
+    /// Whether `C` is in a symmetric buffer, in the same place at all ranks. Then a pipeline of a GEMM + all-reduce stores sums
+    /// there, and not in memory of its own, from which it would copy them; and a baseline's collective may have peers read or
+    /// write it. Otherwise `C` may be anywhere, at each rank.
+    pub symmetric_result: bool,
+    /// Whether the heuristic candidates of cuBLASLt or hipBLASLt are timed when the operation is made, as
+    /// [`crate::GemmOptions::tune`] says. Default true.
+    pub tune: bool,
+    /// Channel of the collective that [`GemmReduceAlgorithm::Baseline`] calls; errors name it, too. See
+    /// [`crate::CollectiveOptions::channel`].
+    pub channel: u32,
+    /// Deadline of each wait for a peer; `None` for the communicator's.
+    pub deadline: Option<Duration>,
+}
+
+impl Default for GemmReduceOptions {
+    fn default() -> Self {
+        Self {
+            algorithm: GemmReduceAlgorithm::Automatic,
+            transport: GemmTransport::Automatic,
+            streams: 2,
+            chunks: None,
+            symmetric_result: false,
+            tune: true,
+            channel: 0,
+            deadline: None,
+        }
+    }
+}
