@@ -42,6 +42,16 @@ pub struct Request {
     pub bias: bool,
 }
 
+impl Request {
+    /// The storage order of B.
+    pub fn b_order(&self) -> MatrixOrder {
+        match self.b_columns {
+            true => MatrixOrder::Columns,
+            false => MatrixOrder::Rows,
+        }
+    }
+}
+
 /// Memory of B, C and the bias.
 pub type Matrices<'a> = (&'a Memory, &'a Memory, Option<&'a Memory>);
 
@@ -52,10 +62,7 @@ impl Gemm {
     /// The library's.
     pub fn prepare(rank: &Arc<Rank>, asked: &Request) -> Result<(Self, Shared)> {
         let shape = GemmShape {
-            b_order: match asked.b_columns {
-                true => MatrixOrder::Columns,
-                false => MatrixOrder::Rows,
-            },
+            b_order: asked.b_order(),
             bias: asked.bias,
             ..GemmShape::new(asked.m, asked.n, asked.k)
         };
@@ -216,27 +223,45 @@ unsafe fn call<'a, T: GemmElement>(
     (b, c, bias): Matrices<'a>,
 ) -> Result<impl FnOnce(&Queue) -> symmem::Result<()> + 'a> {
     let shape = gemm.shape();
-    let matrix = |memory: &Memory, name: &str, rows, columns, order| {
-        let address = memory.first()?;
-        if !address.is_multiple_of(align_of::<T>() as u64) {
-            return Err(invalid(format!(
-                "{name} is at {address:#x}, which is no multiple of an element's size"
-            )));
+    // SAFETY: guaranteed by the caller, here and below.
+    let bias = bias.map(|bias| unsafe { matrix(bias, "the bias", 1, shape.n, MatrixOrder::Rows) });
+    // SAFETY: as above.
+    let operands = unsafe {
+        Operands {
+            a: shard.cast::<T>()?,
+            b: matrix(b, "b", shape.k, shape.n, shape.b_order)?,
+            c: matrix(c, "c", shape.m, shape.n, MatrixOrder::Rows)?,
+            bias: bias.transpose()?,
+            gathered: None,
         }
-        let stride = match order {
-            MatrixOrder::Columns => rows,
-            _ => columns,
-        };
-        // SAFETY: guaranteed by the caller.
-        Ok(unsafe { Matrix::from_raw(DeviceAddress(address), rows, columns, stride, order) })
-    };
-    let bias = bias.map(|bias| matrix(bias, "the bias", 1, shape.n, MatrixOrder::Rows));
-    let operands = Operands {
-        a: shard.cast::<T>()?,
-        b: matrix(b, "b", shape.k, shape.n, shape.b_order)?,
-        c: matrix(c, "c", shape.m, shape.n, MatrixOrder::Rows)?,
-        bias: bias.transpose()?,
-        gathered: None,
     };
     Ok(move |queue: &Queue| queue.all_gather_gemm(gemm, &operands))
+}
+
+/// Returns memory as a matrix without gaps. `name` is for the error.
+///
+/// # Errors
+/// If the memory's address is no multiple of an element's size.
+///
+/// # Safety
+/// The memory has the elements, and is on the rank's device until the streams that use the matrix have passed that work.
+pub unsafe fn matrix<'a, T: GemmElement>(
+    memory: &Memory,
+    name: &str,
+    rows: usize,
+    columns: usize,
+    order: MatrixOrder,
+) -> Result<Matrix<'a, T>> {
+    let address = memory.first()?;
+    if !address.is_multiple_of(align_of::<T>() as u64) {
+        return Err(invalid(format!(
+            "{name} is at {address:#x}, which is no multiple of an element's size"
+        )));
+    }
+    let stride = match order {
+        MatrixOrder::Columns => rows,
+        _ => columns,
+    };
+    // SAFETY: guaranteed by the caller.
+    Ok(unsafe { Matrix::from_raw(DeviceAddress(address), rows, columns, stride, order) })
 }

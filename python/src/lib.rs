@@ -12,6 +12,7 @@ mod dlpack;
 mod element;
 mod failure;
 mod gemm;
+mod gemm_reduce;
 mod interrupt;
 mod join;
 mod memory;

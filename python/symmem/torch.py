@@ -71,6 +71,16 @@ def _(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
     return a.new_empty((a.shape[0] * world, b.shape[1]))
 
 
+@torch.library.register_fake("symmem::matmul_reduce_scatter")
+def _(a: Tensor, b: Tensor, world: int, communicator: int) -> Tensor:
+    return a.new_empty((a.shape[0] // world, b.shape[1]))
+
+
+@torch.library.register_fake("symmem::matmul_all_reduce")
+def _(a: Tensor, b: Tensor, communicator: int) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
 @torch.library.register_fake("symmem::all_reduce_rms_norm")
 def _(
     input: Tensor, residual: Tensor, weight: Tensor, epsilon: float, weight_offset: float, communicator: int
@@ -100,6 +110,8 @@ _all_gather = torch.ops.symmem.all_gather.default
 _reduce_scatter = torch.ops.symmem.reduce_scatter.default
 _all_to_all_single = torch.ops.symmem.all_to_all_single.default
 _all_gather_matmul = torch.ops.symmem.all_gather_matmul.default
+_matmul_reduce_scatter = torch.ops.symmem.matmul_reduce_scatter.default
+_matmul_all_reduce = torch.ops.symmem.matmul_all_reduce.default
 _all_reduce_rms_norm = torch.ops.symmem.all_reduce_rms_norm.default
 _all_reduce_rms_norm_ = torch.ops.symmem.all_reduce_rms_norm_.default
 _all_reduce_rms_norm_f8_ = torch.ops.symmem.all_reduce_rms_norm_f8_.default
@@ -191,6 +203,24 @@ class Group:
         """
         try:
             return _all_gather_matmul(a, b, self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def matmul_reduce_scatter(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return this rank's rows of the sum of all ranks' products ``a @ b``: float16 or bfloat16.
+
+        ``a`` is contiguous, with as many rows on all ranks, a multiple of their number; ``b`` is contiguous, or the transpose of a
+        contiguous tensor. The first call of a shape is collective and blocks, so it comes before any capture.
+        """
+        try:
+            return _matmul_reduce_scatter(a, b, self.world, self.number)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            _raise(error)
+
+    def matmul_all_reduce(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the sum of all ranks' products ``a @ b``, with the same bits on all: :meth:`matmul_reduce_scatter` for any rows."""
+        try:
+            return _matmul_all_reduce(a, b, self.number)  # type: ignore[no-any-return]
         except RuntimeError as error:
             _raise(error)
 

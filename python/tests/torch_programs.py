@@ -1,5 +1,6 @@
 """What a rank does with tensors of PyTorch, by name: python torch_programs.py NAME. On this rank's GPU, or on the host."""
 
+import functools
 import os
 import sys
 import time
@@ -166,6 +167,53 @@ def a_product_gathers_its_rows(g: symmem.torch.Group) -> None:
             g.all_gather_matmul(mine[:8], b)
         torch.cuda.synchronize()
         g.all_reduce(torch.ones(8))
+
+
+@program
+def products_are_added_up(g: symmem.torch.Group) -> None:
+    rows, k, n = 16 * g.world, 64, 32
+    torch.manual_seed(3)
+    all_a = torch.randn(g.world, rows, k).bfloat16()
+    all_b = torch.randn(g.world, n, k).bfloat16()
+    expected = sum(a.float() @ b.float().t() for a, b in zip(all_a, all_b, strict=True))
+    assert isinstance(expected, torch.Tensor)
+    mine = slice(16 * g.rank, 16 * g.rank + 16)
+    a, weight = all_a[g.rank], all_b[g.rank]
+    close = functools.partial(torch.testing.assert_close, rtol=2e-2, atol=0.5)
+    for b in [weight.t(), weight.t().contiguous()]:
+        close(g.matmul_reduce_scatter(a, b).float(), expected[mine])
+        total = g.matmul_all_reduce(a, b)
+        close(total.float(), expected)
+        gathered = g.all_gather(total)
+        assert all(torch.equal(part, total) for part in gathered.chunk(g.world)), "the same bits on all ranks"
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return g.matmul_reduce_scatter(x, weight.t()) + g.matmul_all_reduce(x, weight.t())[mine]
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    close(compiled(a).float(), 2 * expected[mine])
+    odd = a[: rows - 1]
+    close(g.matmul_all_reduce(odd, weight.t()).float(), expected[: rows - 1])
+    wrong: list[tuple[str, torch.Tensor, torch.Tensor]] = [
+        ("columns", a, weight),
+        ("dimensions", a[0], weight.t()),
+        ("Bf16", a.float(), weight.t()),
+        ("float32", a.float(), weight.t().float()),
+    ]
+    if g.world > 1:
+        wrong.append(("equal parts", odd, weight.t()))
+    for text, one, other in wrong:
+        with pytest.raises(ValueError, match=text):
+            g.matmul_reduce_scatter(one, other)
+    assert g.matmul_reduce_scatter(a[:0], weight.t()).shape == (0, n)
+    if on_gpu():
+        graph, c = torch.cuda.CUDAGraph(), torch.empty(0)
+        with torch.cuda.graph(graph):
+            c = g.matmul_reduce_scatter(a, weight.t())
+        for _ in range(3):
+            c.zero_()
+            graph.replay()
+            close(c.float(), expected[mine])
 
 
 @program

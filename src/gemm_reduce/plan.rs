@@ -20,7 +20,7 @@ use crate::gemm_reduce::options::GemmReduceAlgorithm;
 use std::fmt;
 
 /// What is done with the sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Rank `r` gets part `r` of its rows.
     Scatter,

@@ -10,6 +10,7 @@ mod norm;
 mod operators;
 mod products;
 mod raise;
+mod reduced_products;
 mod registration;
 mod rows;
 mod symbols;

@@ -13,6 +13,7 @@ use super::call::{Call, Kind, enqueue};
 use super::error::CallError;
 use super::products;
 use super::raise;
+use super::reduced_products;
 use super::rows;
 use super::symbols::{self, Symbols};
 use super::tensor::{Layout, Tensor};
@@ -52,6 +53,10 @@ kernels! {
     all_to_all_kernel = "all_to_all_single", 1 results, all_to_all;
     /// `all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor`
     all_gather_matmul_kernel = "all_gather_matmul", 1 results, all_gather_matmul;
+    /// `matmul_reduce_scatter(Tensor a, Tensor b, int world, int communicator) -> Tensor`
+    matmul_reduce_scatter_kernel = "matmul_reduce_scatter", 1 results, matmul_reduce_scatter;
+    /// `matmul_all_reduce(Tensor a, Tensor b, int communicator) -> Tensor`
+    matmul_all_reduce_kernel = "matmul_all_reduce", 1 results, matmul_all_reduce;
     /// `all_reduce_rms_norm(Tensor input, Tensor residual, Tensor weight, float epsilon, float weight_offset,
     /// int communicator) -> (Tensor, Tensor)`
     all_reduce_rms_norm_kernel = "all_reduce_rms_norm", 2 results, rows::all_reduce_rms_norm;
@@ -225,9 +230,8 @@ fn all_to_all(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {
     Ok(())
 }
 
-fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome {
-    // SAFETY: the schema's first two arguments are tensors.
-    let (a, b) = unsafe { pair(symbols, stack[0], stack[1])? };
+/// The layout of A, its rows and columns, the columns of B, and whether B is stored by columns.
+fn factors(a: &Tensor, b: &Tensor) -> Result<(Layout, [usize; 3], bool), CallError> {
     let layout = a.layout("a")?;
     let (_, [rows, k], _) = a.matrix("a")?;
     let (of_b, [b_rows, n], b_columns) = b.matrix("b")?;
@@ -237,6 +241,61 @@ fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome
             "a is {rows} x {k} and b {b_rows} x {n}; a has as many columns as b has rows"
         )));
     }
+    Ok((layout, [rows, k, n], b_columns))
+}
+
+fn matmul_reduce_scatter(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome {
+    let (communicator, world) = (stack[3], ranks(stack[2]));
+    added_up(symbols, &mut stack[..2], Some(world), communicator)
+}
+
+fn matmul_all_reduce(symbols: &'static Symbols, stack: &mut [u64; 3]) -> Outcome {
+    let communicator = stack[2];
+    added_up(symbols, &mut stack[..2], None, communicator)
+}
+
+/// A product that is added up over the ranks, and divided among them if `world` is there.
+fn added_up(
+    symbols: &'static Symbols,
+    stack: &mut [u64],
+    world: Option<Result<usize, CallError>>,
+    communicator: u64,
+) -> Outcome {
+    // SAFETY: the schema's first two arguments are tensors.
+    let (a, b) = unsafe { pair(symbols, stack[0], stack[1])? };
+    let world = world.transpose()?;
+    let (layout, [m, k, n], b_columns) = factors(&a, &b)?;
+    let mut sizes = [m as i64, n as i64];
+    if let Some(world) = world {
+        *divisible(&mut sizes, world)? /= world as i64;
+    }
+    let c = a.empty_like(&sizes)?;
+    let call = reduced_products::Call {
+        reduction: match world {
+            Some(_) => symmem::Reduction::Scatter,
+            None => symmem::Reduction::All,
+        },
+        c: c.destination()?,
+        a: a.source()?,
+        b: b.source()?,
+        m,
+        n,
+        k,
+        b_columns,
+        element: layout.element,
+        world,
+        target: target_of(symbols, layout, communicator)?,
+    };
+    // SAFETY: the tensors live during the call, and their memory as PyTorch's does.
+    unsafe { reduced_products::enqueue(&call) }.map_err(CallError::Enqueue)?;
+    stack[0] = c.into_stack();
+    Ok(())
+}
+
+fn all_gather_matmul(symbols: &'static Symbols, stack: &mut [u64; 4]) -> Outcome {
+    // SAFETY: the schema's first two arguments are tensors.
+    let (a, b) = unsafe { pair(symbols, stack[0], stack[1])? };
+    let (layout, [rows, k, n], b_columns) = factors(&a, &b)?;
     let world = ranks(stack[2])?;
     let sizes = [rows.saturating_mul(world) as i64, n as i64];
     let c = a.empty_like(&sizes)?;

@@ -1,8 +1,9 @@
-//! The operator `all_gather_matmul`: all-gather + GEMMs, which are prepared once a shape.
+//! Operations that operators prepare once a shape, and the operator `all_gather_matmul`.
 
 use super::call::{self, Target};
 use crate::failure::{Result, invalid};
 use crate::gemm::{Gemm, Request};
+use crate::gemm_reduce::GemmReduce;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
 use crate::shared::Shared;
@@ -11,9 +12,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use symmem::backend::Device as _;
 use symmem::backend::abi::RawStream;
-use symmem::{ElementType, Queue};
+use symmem::{ElementType, Queue, Reduction};
 
-/// The all-gather + GEMMs of a communicator that operators have prepared. They end with the last object of it.
+/// The operations of a communicator that operators have prepared. They end with the last object of it.
 #[pyclass(frozen, module = "symmem")]
 pub struct Products {
     _table: Arc<Table>,
@@ -35,12 +36,69 @@ impl Products {
 
 /// Operations by what was asked for.
 #[derive(Default)]
-struct Table(Mutex<HashMap<Request, Arc<Product>>>);
+struct Table(Mutex<HashMap<Operation, Arc<Product>>>);
 
-/// An operation, and the memory of this rank's rows of A.
-struct Product {
-    gemm: Gemm,
-    shard: Shared,
+/// What an operator asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// An all-gather + GEMM.
+    Gathered(Request),
+    /// A GEMM whose results are added up over the ranks.
+    Reduced(Request, Reduction),
+}
+
+/// An operation that was prepared.
+pub enum Product {
+    /// With the memory of this rank's rows of A.
+    Gathered(Gemm, Shared),
+    Reduced(GemmReduce),
+}
+
+impl Operation {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Gathered(_) => "all_gather_matmul",
+            Self::Reduced(_, Reduction::Scatter) => "matmul_reduce_scatter",
+            Self::Reduced(_, Reduction::All) => "matmul_all_reduce",
+        }
+    }
+
+    fn prepare(&self, rank: &Arc<Rank>) -> Result<Product> {
+        Ok(match self {
+            Self::Gathered(request) => {
+                let (gemm, shard) = Gemm::prepare(rank, request)?;
+                Product::Gathered(gemm, shard)
+            }
+            Self::Reduced(request, reduction) => {
+                Product::Reduced(GemmReduce::prepare(rank, request, *reduction)?)
+            }
+        })
+    }
+}
+
+impl Product {
+    /// Returns a GEMM whose results are added up.
+    ///
+    /// # Errors
+    /// If it is another operation.
+    pub fn reduced(&self) -> Result<&GemmReduce> {
+        match self {
+            Self::Reduced(gemm) => Ok(gemm),
+            Self::Gathered(..) => Err(mixed_up()),
+        }
+    }
+
+    fn gathered(&self) -> Result<(&Gemm, &Shared)> {
+        match self {
+            Self::Gathered(gemm, shard) => Ok((gemm, shard)),
+            Self::Reduced(_) => Err(mixed_up()),
+        }
+    }
+}
+
+#[cold]
+fn mixed_up() -> crate::failure::Failure {
+    invalid("an operation of another kind was prepared; this is a bug in symmem, please report it")
 }
 
 /// Tables by the numbers of their communicators.
@@ -89,29 +147,33 @@ pub unsafe fn enqueue(asked: &Call) -> Result<()> {
         b_columns: asked.b_columns,
         bias: false,
     };
-    let product = find(&rank, &request, &place)?;
+    let product = find(&rank, Operation::Gathered(request), &place)?;
+    let (gemm, shard) = product.gathered()?;
     let a = Memory::known(asked.a, rows * k, asked.element);
     let b = Memory::known(asked.b, k * n, asked.element);
     let c = Memory::known(asked.c, m * n, asked.element);
     let me = rank.communicator.rank();
-    let shard = product.shard.elements.slice(..a.bytes()?)?;
+    let shard = shard.elements.slice(..a.bytes()?)?;
     // SAFETY: guaranteed by the caller; the matrices have the shape that the operation was prepared for.
     unsafe {
         let from = a.operand::<u8>(&rank)?;
         let copy = |queue: &Queue| queue.put(me, shard, from);
-        (product.gemm).enqueue(&rank, place, copy, shard, (&b, &c, None))
+        gemm.enqueue(&rank, place, copy, shard, (&b, &c, None))
     }
 }
 
 /// Returns the operation of this shape, which is prepared if it is not there.
-fn find(rank: &Arc<Rank>, request: &Request, place: &Where) -> Result<Arc<Product>> {
+///
+/// # Errors
+/// If the communicator's table is gone; for a first call in a capture; the library's.
+pub fn find(rank: &Arc<Rank>, asked: Operation, place: &Where) -> Result<Arc<Product>> {
     let table = {
         let tables = TABLES.read().unwrap_or_else(PoisonError::into_inner);
         tables.get(&rank.number).and_then(Weak::upgrade)
     };
     let gone = || invalid("the Group of this operator is gone: keep it as long as its operators");
     let table = table.ok_or_else(gone)?;
-    if let Some(known) = table.lock().get(request) {
+    if let Some(known) = table.lock().get(&asked) {
         return Ok(Arc::clone(known));
     }
     if let Where::On(raw, _) = place {
@@ -122,20 +184,20 @@ fn find(rank: &Arc<Rank>, request: &Request, place: &Where) -> Result<Arc<Produc
                 .stream_capturing(RawStream(*raw))
         };
         if captures.unwrap_or(false) {
-            return Err(invalid(
-                "the first all_gather_matmul of a shape is in a capture: call it once before",
-            ));
+            return Err(invalid(format!(
+                "the first {} of a shape is in a capture: call it once before",
+                asked.name()
+            )));
         }
     }
     // Not locked meanwhile: the peers may be waited for.
-    let (gemm, shard) = Gemm::prepare(rank, request)?;
-    let product = Arc::new(Product { gemm, shard });
-    table.lock().insert(*request, Arc::clone(&product));
+    let product = Arc::new(asked.prepare(rank)?);
+    table.lock().insert(asked, Arc::clone(&product));
     Ok(product)
 }
 
 impl Table {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Request, Arc<Product>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Operation, Arc<Product>>> {
         // Each change of it is one insertion.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,7 +18,7 @@ const KEYS: [&CStr; 2] = [c"CPU", c"CUDA"];
 
 /// Name, schema and implementation. What changes its argument returns nothing: PyTorch's compiler refuses an operator
 /// whose result is one of its arguments.
-const OPERATORS: [(&CStr, &CStr, Kernel); 12] = [
+const OPERATORS: [(&CStr, &CStr, Kernel); 14] = [
     (
         c"all_reduce",
         c"all_reduce(Tensor input, int op, int communicator) -> Tensor",
@@ -48,6 +48,16 @@ const OPERATORS: [(&CStr, &CStr, Kernel); 12] = [
         c"all_gather_matmul",
         c"all_gather_matmul(Tensor a, Tensor b, int world, int communicator) -> Tensor",
         op::all_gather_matmul_kernel,
+    ),
+    (
+        c"matmul_reduce_scatter",
+        c"matmul_reduce_scatter(Tensor a, Tensor b, int world, int communicator) -> Tensor",
+        op::matmul_reduce_scatter_kernel,
+    ),
+    (
+        c"matmul_all_reduce",
+        c"matmul_all_reduce(Tensor a, Tensor b, int communicator) -> Tensor",
+        op::matmul_all_reduce_kernel,
     ),
     (
         c"all_reduce_rms_norm",
