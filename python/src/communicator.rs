@@ -5,6 +5,7 @@ use crate::calls::{self, Arguments, Collective};
 use crate::element;
 use crate::failure::{Failure, Result, invalid};
 use crate::gemm::{AllGatherGemm, Gemm, Request};
+use crate::gemm_reduce::{self, GemmReduce, ReducedGemm};
 use crate::interrupt;
 use crate::memory;
 use crate::number::{self, Number};
@@ -13,8 +14,9 @@ use crate::shared::Shared;
 use crate::stream::{self, Library, Stream};
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
-use symmem::{Operand, Queue, Slice};
+use symmem::{Operand, Queue, Reduction, Slice};
 
 /// This rank's membership in a world of ranks.
 #[pyclass(frozen, weakref, module = "symmem")]
@@ -34,6 +36,21 @@ impl Communicator {
     fn rank_of(&self) -> Result<Arc<Rank>> {
         let rank = self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         rank.clone().ok_or_else(gone)
+    }
+
+    /// Prepares a GEMM whose results are added up over the ranks.
+    fn reduced_gemm(
+        &self,
+        python: Python<'_>,
+        asked: Request,
+        reduction: Reduction,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<GemmReduce> {
+        let options = gemm_reduce::options(options)?;
+        let gemm = self.blocks(python, move |rank| {
+            ReducedGemm::prepare(rank, &asked, reduction, &options)
+        })?;
+        Ok(GemmReduce::new(&self.rank_of()?, asked, gemm))
     }
 
     /// Makes a call on the rank, whose number its errors name.
@@ -187,6 +204,56 @@ impl Communicator {
         };
         let (gemm, shard) = self.blocks(python, move |rank| Gemm::prepare(rank, &asked))?;
         AllGatherGemm::new(python, &self.rank_of()?, &asked, gemm, shard)
+    }
+
+    /// Prepares a GEMM + reduce-scatter. Collective.
+    #[pyo3(signature = (m, n, k, dtype, *, b_columns=false, bias=false, **options))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn gemm_reduce_scatter(
+        &self,
+        python: Python<'_>,
+        m: Number,
+        n: Number,
+        k: Number,
+        dtype: &Bound<'_, PyAny>,
+        b_columns: bool,
+        bias: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<GemmReduce> {
+        let asked = Request {
+            m: m.0,
+            n: n.0,
+            k: k.0,
+            element: element::of_object(dtype)?,
+            b_columns,
+            bias,
+        };
+        self.reduced_gemm(python, asked, Reduction::Scatter, options)
+    }
+
+    /// Prepares a GEMM + all-reduce. Collective.
+    #[pyo3(signature = (m, n, k, dtype, *, b_columns=false, bias=false, **options))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn gemm_all_reduce(
+        &self,
+        python: Python<'_>,
+        m: Number,
+        n: Number,
+        k: Number,
+        dtype: &Bound<'_, PyAny>,
+        b_columns: bool,
+        bias: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<GemmReduce> {
+        let asked = Request {
+            m: m.0,
+            n: n.0,
+            k: k.0,
+            element: element::of_object(dtype)?,
+            b_columns,
+            bias,
+        };
+        self.reduced_gemm(python, asked, Reduction::All, options)
     }
 
     /// Makes a stream.

@@ -3,29 +3,96 @@
 use crate::element;
 use crate::failure::{Result, invalid};
 use crate::gemm::{Request, matrix};
+use crate::memory;
+use crate::number::Number;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
-use std::sync::Arc;
+use crate::stream;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::{Arc, Weak};
 use symmem::{
-    Communicator, ElementType, GemmElement, GemmReduceOperands, GemmReduceOptions, GemmReduceShape,
-    MatrixOrder, Queue, Reduction,
+    Communicator, ElementType, GemmElement, GemmReduceAlgorithm, GemmReduceOperands,
+    GemmReduceOptions, GemmReduceShape, GemmTransport, Matrix, MatrixOrder, Queue, Reduction,
 };
 
+/// A GEMM of one shape whose results are added up over the ranks: each has its own A[m, k] and B[k, n] and gets its rows of the
+/// sum, or all of it.
+#[pyclass(frozen, module = "symmem")]
+pub struct GemmReduce {
+    rank: Weak<Rank>,
+    request: Request,
+    gemm: ReducedGemm,
+}
+
 /// The operation, by its element type.
-pub enum GemmReduce {
+pub enum ReducedGemm {
     F16(symmem::GemmReduce<half::f16>),
     Bf16(symmem::GemmReduce<half::bf16>),
 }
 
-/// Memory of A, B and C.
-pub type Matrices<'a> = [&'a Memory; 3];
+/// Memory of A, B, C and the bias.
+pub type Matrices<'a> = (&'a Memory, &'a Memory, &'a Memory, Option<&'a Memory>);
 
-impl GemmReduce {
+/// Returns the options that a program gives by name.
+///
+/// # Errors
+/// For a name or a value that is none.
+pub fn options(given: Option<&Bound<'_, PyDict>>) -> Result<GemmReduceOptions> {
+    use {GemmReduceAlgorithm as A, GemmTransport as T};
+    let mut options = GemmReduceOptions::default();
+    for (key, value) in given.into_iter().flat_map(|given| given.iter()) {
+        let key: String = key.extract()?;
+        if value.is_none() {
+            continue;
+        }
+        match key.as_str() {
+            "algorithm" => {
+                let all = [A::Automatic, A::Baseline, A::Pipeline];
+                options.algorithm = named(&value, &all, |it| it.name())?;
+            }
+            "transport" => {
+                let all = [T::Automatic, T::Put, T::Kernel];
+                options.transport = named(&value, &all, |it| it.name())?;
+            }
+            "streams" => options.streams = value.extract::<Number>()?.0,
+            "chunks" => options.chunks = Some(value.extract::<Number>()?.0),
+            "symmetric_result" => options.symmetric_result = value.extract()?,
+            _ => {
+                let message = format!("there is no option {key}");
+                return Err(PyTypeError::new_err(message).into());
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Returns what has this name.
+fn named<T: Copy>(
+    name: &Bound<'_, PyAny>,
+    all: &[T],
+    name_of: impl Fn(&T) -> &'static str,
+) -> Result<T> {
+    let name: String = name.extract()?;
+    let found = all.iter().copied().find(|one| name_of(one) == name);
+    found.ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(name_of).collect();
+        invalid(format!("{name:?} is none of {}", names.join(", ")))
+    })
+}
+
+impl ReducedGemm {
     /// Prepares an operation. Collective; blocks.
     ///
     /// # Errors
     /// The library's.
-    pub fn prepare(rank: &Arc<Rank>, asked: &Request, reduction: Reduction) -> Result<Self> {
+    pub fn prepare(
+        rank: &Arc<Rank>,
+        asked: &Request,
+        reduction: Reduction,
+        options: &GemmReduceOptions,
+    ) -> Result<Self> {
         let shape = GemmReduceShape {
             b_order: asked.b_order(),
             bias: asked.bias,
@@ -33,8 +100,8 @@ impl GemmReduce {
         };
         let communicator = &rank.communicator;
         Ok(match asked.element {
-            ElementType::F16 => Self::F16(make(communicator, &shape, reduction)?),
-            ElementType::Bf16 => Self::Bf16(make(communicator, &shape, reduction)?),
+            ElementType::F16 => Self::F16(make(communicator, &shape, reduction, options)?),
+            ElementType::Bf16 => Self::Bf16(make(communicator, &shape, reduction, options)?),
             other => {
                 let name = element::name_of(other);
                 return Err(invalid(format!(
@@ -63,15 +130,98 @@ impl GemmReduce {
     }
 }
 
+impl GemmReduce {
+    /// Returns an operation that was prepared.
+    pub fn new(rank: &Arc<Rank>, request: Request, gemm: ReducedGemm) -> Self {
+        Self {
+            rank: Arc::downgrade(rank),
+            request,
+            gemm,
+        }
+    }
+
+    fn reduction(&self) -> Reduction {
+        match &self.gemm {
+            ReducedGemm::F16(gemm) => gemm.reduction(),
+            ReducedGemm::Bf16(gemm) => gemm.reduction(),
+        }
+    }
+}
+
+#[pymethods]
+impl GemmReduce {
+    /// How the operation works, as text.
+    fn explain(&self) -> String {
+        match &self.gemm {
+            ReducedGemm::F16(gemm) => gemm.explain(),
+            ReducedGemm::Bf16(gemm) => gemm.explain(),
+        }
+    }
+
+    /// Enqueues the operation.
+    #[pyo3(signature = (a, b, c, bias=None, *, stream=None))]
+    fn __call__(
+        &self,
+        a: &Bound<'_, PyAny>,
+        b: &Bound<'_, PyAny>,
+        c: &Bound<'_, PyAny>,
+        bias: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
+        let gone = || invalid("the communicator was finalized, left or rebuilt");
+        let rank = self.rank.upgrade().ok_or_else(gone)?;
+        let python = b.py();
+        let Request { m, n, k, .. } = self.request;
+        let find = |object, name, is_written, expected: usize| {
+            let (memory, library) = memory::find(&rank, object, name, is_written)?;
+            match (
+                memory.element == self.request.element,
+                memory.elements == expected,
+            ) {
+                (true, true) => Ok((memory, library)),
+                _ => Err(invalid(format!(
+                    "{name} has {} elements of {}, and the operation takes {expected} of {}",
+                    memory.elements,
+                    element::name_of(memory.element),
+                    element::name_of(self.request.element)
+                ))),
+            }
+        };
+        if self.request.bias != bias.is_some() {
+            return Err(invalid(match self.request.bias {
+                true => "the operation was prepared with a bias: pass one",
+                false => "the operation was prepared without a bias",
+            }));
+        }
+        let rows = match self.reduction() {
+            Reduction::Scatter => m / rank.communicator.world_size(),
+            Reduction::All => m,
+        };
+        let (a_memory, _) = find(a, "a", false, m * k)?;
+        let (b_memory, _) = find(b, "b", false, k * n)?;
+        let (c_memory, library) = find(c, "c", true, rows * n)?;
+        let bias_memory = bias.map(|bias| find(bias, "the bias", false, n));
+        let bias_memory = bias_memory.transpose()?.map(|(memory, _)| memory);
+        let operands: Vec<_> = [Some(a), Some(b), Some(c), bias]
+            .into_iter()
+            .flatten()
+            .collect();
+        let place = stream::place(&rank, stream, library, &operands)?;
+        let matrices = (&a_memory, &b_memory, &c_memory, bias_memory.as_ref());
+        // SAFETY: as in `calls::collective`.
+        python.detach(|| unsafe { self.gemm.enqueue(&rank, place, matrices) })
+    }
+}
+
 fn make<T: GemmElement>(
     communicator: &Communicator,
     shape: &GemmReduceShape,
     reduction: Reduction,
+    options: &GemmReduceOptions,
 ) -> symmem::Result<symmem::GemmReduce<T>> {
-    let options = GemmReduceOptions::default();
     match reduction {
-        Reduction::Scatter => communicator.gemm_reduce_scatter(shape, &options),
-        Reduction::All => communicator.gemm_all_reduce(shape, &options),
+        Reduction::Scatter => communicator.gemm_reduce_scatter(shape, options),
+        Reduction::All => communicator.gemm_all_reduce(shape, options),
     }
 }
 
@@ -82,7 +232,7 @@ fn make<T: GemmElement>(
 unsafe fn call<'a, T: GemmElement>(
     rank: &Rank,
     gemm: &'a symmem::GemmReduce<T>,
-    [a, b, c]: Matrices<'a>,
+    (a, b, c, bias): Matrices<'a>,
 ) -> Result<impl FnOnce(&Queue) -> symmem::Result<()> + 'a> {
     let shape = gemm.shape();
     let (m, n, k) = (shape.m, shape.n, shape.k);
@@ -95,8 +245,14 @@ unsafe fn call<'a, T: GemmElement>(
         GemmReduceOperands {
             a: matrix(a, "a", m, k, MatrixOrder::Rows)?,
             b: matrix(b, "b", k, n, shape.b_order)?,
-            c: matrix(c, "c", rows, n, MatrixOrder::Rows)?,
-            bias: None,
+            c: match gemm.has_symmetric_result() {
+                true => Matrix::of(c.slice()?.cast::<T>()?, rows, n)?,
+                false => matrix(c, "c", rows, n, MatrixOrder::Rows)?,
+            },
+            bias: match bias {
+                Some(bias) => Some(matrix(bias, "the bias", 1, n, MatrixOrder::Rows)?),
+                None => None,
+            },
         }
     };
     Ok(move |queue: &Queue| queue.gemm_reduce(gemm, &operands))

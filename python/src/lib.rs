@@ -36,6 +36,7 @@ fn _symmem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::At>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<gemm::AllGatherGemm>()?;
+    module.add_class::<gemm_reduce::GemmReduce>()?;
     module.add_class::<torch::Products>()?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add("reductions", element::reductions())?;

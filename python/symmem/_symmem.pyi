@@ -141,8 +141,28 @@ class AllGatherGemm:
     ) -> None:
         """Enqueue the operation. ``b`` is stored by rows, or by columns if it was prepared so; ``c`` by rows."""
 
+class GemmReduce:
+    """A GEMM of one shape whose results are added up over the ranks, from ``Communicator.gemm_reduce_scatter`` or
+    ``gemm_all_reduce``: C = sum of all ranks' A[m, k] * B[k, n] (+ bias).
+
+    Each rank has its own A and B. Calls of one operation are ordered, by one stream or by events.
+    """
+
+    def explain(self) -> str:
+        """Return how the operation works."""
+    def __call__(
+        self,
+        a: _Operand,
+        b: _Operand,
+        c: _Operand,
+        bias: _Operand | None = None,
+        *,
+        stream: _Stream | None = None,
+    ) -> None:
+        """Enqueue the operation. ``b`` is stored by rows, or by columns if it was prepared so; ``a`` and ``c`` by rows."""
+
 class Products:
-    """The all-gather + GEMMs that operators have prepared, as long as an object of a communicator's number lives."""
+    """The operations that operators have prepared, as long as an object of a communicator's number lives."""
 
     def __new__(cls, communicator: int) -> Products: ...
 
@@ -187,6 +207,45 @@ class Communicator:
 
         ``b_columns``: B is stored by columns, as the transpose of a contiguous weight is. ``bias``: a row is added.
         """
+    def gemm_reduce_scatter(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: _Dtype,
+        *,
+        b_columns: bool = False,
+        bias: bool = False,
+        symmetric_result: bool = False,
+        algorithm: str | None = None,
+        transport: str | None = None,
+        streams: int | None = None,
+        chunks: int | None = None,
+    ) -> GemmReduce:
+        """Prepare a GEMM + reduce-scatter of float16 or bfloat16: each rank gets m / world_size rows of the sum. Collective;
+        blocks, and tries candidates.
+
+        ``k`` is this rank's columns of A. ``b_columns``: B is stored by columns, as the transpose of a contiguous weight is.
+        ``bias``: a row is added once. ``symmetric_result``: ``c`` is a buffer, the same at all ranks. ``algorithm`` is
+        ``"baseline"`` or ``"pipeline"``, ``transport`` of a pipeline ``"put"`` or ``"kernel"``, ``streams`` the number of its
+        streams, ``chunks`` the parts of a rank's rows; the library chooses what is left out.
+        """
+    def gemm_all_reduce(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: _Dtype,
+        *,
+        b_columns: bool = False,
+        bias: bool = False,
+        symmetric_result: bool = False,
+        algorithm: str | None = None,
+        transport: str | None = None,
+        streams: int | None = None,
+        chunks: int | None = None,
+    ) -> GemmReduce:
+        """Prepare a GEMM + all-reduce: :meth:`gemm_reduce_scatter` where all ranks get all m rows, with the same bits."""
     def stream(self) -> Stream: ...
     def all_reduce(
         self,

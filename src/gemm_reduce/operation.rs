@@ -389,6 +389,11 @@ impl<T: GemmElement> GemmReduce<T> {
         self.problem.reduction
     }
 
+    /// Returns whether `C` is in a symmetric buffer ([`GemmReduceOptions::symmetric_result`]).
+    pub fn has_symmetric_result(&self) -> bool {
+        self.problem.in_place
+    }
+
     /// Returns this rank's steps, in the order in which a call enqueues them.
     pub fn steps(&self) -> &[GemmReduceStep] {
         &self.steps

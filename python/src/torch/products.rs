@@ -3,7 +3,7 @@
 use super::call::{self, Target};
 use crate::failure::{Result, invalid};
 use crate::gemm::{Gemm, Request};
-use crate::gemm_reduce::GemmReduce;
+use crate::gemm_reduce::ReducedGemm;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
 use crate::shared::Shared;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use symmem::backend::Device as _;
 use symmem::backend::abi::RawStream;
-use symmem::{ElementType, Queue, Reduction};
+use symmem::{ElementType, GemmReduceOptions, Queue, Reduction};
 
 /// The operations of a communicator that operators have prepared. They end with the last object of it.
 #[pyclass(frozen, module = "symmem")]
@@ -51,7 +51,7 @@ pub enum Operation {
 pub enum Product {
     /// With the memory of this rank's rows of A.
     Gathered(Gemm, Shared),
-    Reduced(GemmReduce),
+    Reduced(ReducedGemm),
 }
 
 impl Operation {
@@ -70,7 +70,8 @@ impl Operation {
                 Product::Gathered(gemm, shard)
             }
             Self::Reduced(request, reduction) => {
-                Product::Reduced(GemmReduce::prepare(rank, request, *reduction)?)
+                let options = GemmReduceOptions::default();
+                Product::Reduced(ReducedGemm::prepare(rank, request, *reduction, &options)?)
             }
         })
     }
@@ -81,7 +82,7 @@ impl Product {
     ///
     /// # Errors
     /// If it is another operation.
-    pub fn reduced(&self) -> Result<&GemmReduce> {
+    pub fn reduced(&self) -> Result<&ReducedGemm> {
         match self {
             Self::Reduced(gemm) => Ok(gemm),
             Self::Gathered(..) => Err(mixed_up()),

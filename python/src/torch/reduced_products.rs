@@ -54,5 +54,9 @@ pub unsafe fn enqueue(asked: &Call) -> Result<()> {
     let b = Memory::known(asked.b, k * n, asked.element);
     let c = Memory::known(asked.c, rows * n, asked.element);
     // SAFETY: guaranteed by the caller; the matrices have the shape that the operation was prepared for.
-    unsafe { operation.reduced()?.enqueue(&rank, place, [&a, &b, &c]) }
+    unsafe {
+        operation
+            .reduced()?
+            .enqueue(&rank, place, (&a, &b, &c, None))
+    }
 }
