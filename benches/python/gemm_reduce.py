@@ -25,8 +25,10 @@ SHAPES = [
 ]  # fmt: skip
 WAYS = [
     ("pipeline", transport, streams, chunks)
-    for transport in ("put", "kernel")
-    for streams, chunks in ((1, 2), (2, 2), (2, 3), (2, 4), (2, 8))
+    for transport, streams, chunks in (
+        ("put", 1, 1), ("put", 1, 2), ("put", 1, 3), ("put", 1, 4), ("put", 2, 2), ("put", 2, 4), ("put", 1, 8),
+        ("kernel", 1, 2), ("kernel", 2, 2), ("kernel", 2, 4),
+    )
 ]
 
 
@@ -79,7 +81,6 @@ def main() -> None:
         "nccl", init_method="tcp://127.0.0.1:29532", rank=rank, world_size=world,
         device_id=torch.device("cuda", communicator.device),
     )  # fmt: skip
-    symm_mem.enable_symm_mem_for_group(dist.group.WORLD.group_name)
     name = dist.group.WORLD.group_name
     group = symmem.torch.Group(communicator)
     results = []

@@ -13,6 +13,7 @@ use crate::rank::side::SideStream;
 pub(crate) struct SideStreams {
     copies: Vec<SideStream>,
     gemms: Vec<SideStream>,
+    waits: Vec<SideStream>,
     events: Vec<RawEvent>,
 }
 
@@ -24,6 +25,7 @@ impl SideStreams {
             GemmStream::Main => None,
             GemmStream::Copies(index) => self.copies.get(index),
             GemmStream::Gemms(index) => self.gemms.get(index),
+            GemmStream::Waits => self.waits.first(),
         }
     }
 
@@ -44,6 +46,7 @@ impl SideStreams {
                 GemmStream::Main => {}
                 GemmStream::Copies(_) => self.copies.push(SideStream::open(driver)?),
                 GemmStream::Gemms(_) => self.gemms.push(SideStream::open(driver)?),
+                GemmStream::Waits => self.waits.push(SideStream::open(driver)?),
             }
         }
         while self.events.len() < events {
@@ -95,7 +98,16 @@ impl CallStreams {
                 tracing::warn!(rank = driver.rank, %failure, "event_destroy failed");
             }
         }
-        let streams = all().flat_map(|streams| streams.copies.iter().chain(&streams.gemms));
-        streams.map(SideStream::closing).collect()
+        let sides = |streams: &SideStreams| {
+            let SideStreams {
+                copies,
+                gemms,
+                waits,
+                ..
+            } = streams;
+            let sides = [copies, gemms, waits].into_iter().flatten();
+            sides.map(SideStream::closing).collect::<Vec<_>>()
+        };
+        all().flat_map(sides).collect()
     }
 }

@@ -95,7 +95,7 @@ impl<T: GemmElement> Call<'_, T> {
                 watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
             }),
         };
-        let (mut forked, mut begun, mut done) = ([0u128; 2], false, Ok(()));
+        let (mut forked, mut begun, mut done) = ([0u128; 3], false, Ok(()));
         for step in &operation.steps {
             match *step {
                 GemmReduceStep::Fork { on } if done.is_ok() => {
@@ -130,11 +130,12 @@ impl<T: GemmElement> Call<'_, T> {
 }
 
 /// Returns the bits that record whether a stream was forked.
-fn bit_of(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
+fn bit_of(forked: &mut [u128; 3], on: GemmStream) -> (&mut u128, u128) {
     match on {
         GemmStream::Main => (&mut forked[0], 0),
         GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
         GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
+        GemmStream::Waits => (&mut forked[2], 1),
     }
 }
 
@@ -165,7 +166,7 @@ impl<T: GemmElement> Run<'_, T> {
         // workspace.
         unsafe {
             match *step {
-                GemmReduceStep::Start => backend.barrier(&self.signals()?.barrier(), on),
+                GemmReduceStep::Start { .. } => backend.barrier(&self.signals()?.barrier(), on),
                 GemmReduceStep::Fork { on } => match self.streams.side(on) {
                     Some(side) => side.fork(backend, self.main),
                     None => Ok(()),

@@ -183,7 +183,7 @@ impl Preparation<'_> {
         check_channel(options.channel, COLLECTIVE_CHANNELS)
             .map_err(|message| self.invalid(message))?;
         let fanout = shared.capabilities.fanout;
-        let chosen = choose(shape, options, (reduction, world, fanout));
+        let chosen = choose(shape, options, (reduction, world));
         let (algorithm, transport, chunks) = chosen.map_err(|message| self.invalid(message))?;
         // The library may wait for the device when it is opened, and when it prepares GEMMs.
         round.vote(self.wait_until_idle())?;

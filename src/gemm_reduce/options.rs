@@ -39,8 +39,9 @@ pub struct GemmReduceOptions {
     /// How a pipeline's sums get to the next rank: with [`GemmTransport::Put`] copy engines send what a GEMM has written to
     /// this rank's memory, with [`GemmTransport::Kernel`] GEMMs write to the next rank's memory.
     pub transport: GemmTransport,
-    /// Number of streams for a pipeline's GEMMs, used in turn; at least 1. Default 2, so that the last blocks of one GEMM and
-    /// the first of the next fill the device together.
+    /// Number of streams for a pipeline's GEMMs, used in turn; at least 1. Default 1. With 2, the last blocks of one GEMM and the
+    /// first of the next fill the device together, but GEMMs of large blocks take memory bandwidth and caches from each other:
+    /// that was slower at most shapes.
     pub streams: usize,
     /// Into how many parts a pipeline cuts each rank's rows; `None` for the selector's choice.
     pub chunks: Option<usize>,
@@ -63,7 +64,7 @@ impl Default for GemmReduceOptions {
         Self {
             algorithm: GemmReduceAlgorithm::Automatic,
             transport: GemmTransport::Automatic,
-            streams: 2,
+            streams: 1,
             chunks: None,
             symmetric_result: false,
             tune: true,

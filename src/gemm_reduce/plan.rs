@@ -8,11 +8,13 @@
 //! GEMM of it there is at least one other GEMM, under which the sum travels, and chunks are complete one after the other,
 //! not all at the end: a GEMM + all-reduce sends each on while the next is multiplied.
 //!
-//! Rules that prevent deadlocks: the start barrier comes before everything else, on the caller's stream. What a step waits for
-//! comes at an earlier place of another rank's order, which is the same on all ranks; so even if all work is on one stream,
-//! in the order in which it is enqueued, some rank can always go on.
+//! What a step waits for comes at an earlier place of another rank's order, which is the same on all ranks. So even if all work
+//! is on one stream, in the order in which it is enqueued, some rank can always go on. Waits are on a stream of their own, so
+//! that between two GEMMs there is nothing.
 //!
-//! No rank writes to a peer's memory before the start barrier, so no peer still reads what the last call left there.
+//! No rank writes to a peer's memory before the start barrier, so no peer still reads what the last call left there. If copy
+//! engines send sums, the barrier is on their stream, under the first GEMM. Finished blocks need no barrier: every rank has added
+//! to them.
 
 use crate::base::gemm_names::GemmTransport;
 use crate::gemm::plan::GemmStream;
@@ -43,8 +45,11 @@ pub struct GemmBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmReduceStep {
-    /// Makes the caller's stream wait until all ranks have reached the call.
-    Start,
+    /// Makes a stream wait until all ranks have reached the call.
+    Start {
+        /// The stream.
+        on: GemmStream,
+    },
     /// Makes a side stream wait for the caller's stream.
     Fork {
         /// The stream.
@@ -220,11 +225,19 @@ impl Problem {
             0 | 1 => 0,
             gemms => gemms,
         };
-        let lanes = self.lanes();
-        steps.push(S::Start);
-        let copies = (0..lanes).map(GemmStream::Copies);
-        let sides = copies.chain((0..gemms).map(GemmStream::Gemms));
+        let by_kernel = self.transport == GemmTransport::Kernel;
+        if by_kernel {
+            let on = GemmStream::Main;
+            steps.push(S::Start { on });
+        }
+        let copies = (0..self.lanes()).map(GemmStream::Copies);
+        let gemm_streams = (0..gemms).map(GemmStream::Gemms);
+        let sides = copies.chain(gemm_streams).chain([GemmStream::Waits]);
         steps.extend(sides.clone().map(|on| S::Fork { on }));
+        if !by_kernel {
+            let on = GemmStream::Copies(0);
+            steps.push(S::Start { on });
+        }
         let mut event = 0;
         for (index, &block) in blocks.iter().enumerate() {
             let on = match gemms {
@@ -232,7 +245,11 @@ impl Problem {
                 _ => GemmStream::Gemms(index % gemms),
             };
             if block.hop > 0 {
-                steps.push(S::ReceiveSum { block, on });
+                let waits = GemmStream::Waits;
+                steps.push(S::ReceiveSum { block, on: waits });
+                steps.push(S::Mark { event, on: waits });
+                steps.push(S::Await { event, on });
+                event += 1;
             }
             steps.push(S::Multiply { block, on });
             match (self.is_last(block), self.transport, self.reduction) {
@@ -299,12 +316,11 @@ impl GemmReduceStep {
     /// Returns the step's stream. A fork or join also concerns the caller's stream.
     pub fn on(&self) -> GemmStream {
         match *self {
-            Self::Start
-            | Self::MultiplyAll
-            | Self::ReceiveBlock { .. }
-            | Self::Copy
-            | Self::Reduce => GemmStream::Main,
-            Self::Fork { on }
+            Self::MultiplyAll | Self::ReceiveBlock { .. } | Self::Copy | Self::Reduce => {
+                GemmStream::Main
+            }
+            Self::Start { on }
+            | Self::Fork { on }
             | Self::Join { on }
             | Self::Mark { on, .. }
             | Self::Await { on, .. }
@@ -328,7 +344,7 @@ impl fmt::Display for GemmReduceStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: ", self.on())?;
         match self {
-            Self::Start => write!(formatter, "wait until all ranks have started"),
+            Self::Start { .. } => write!(formatter, "wait until all ranks have started"),
             Self::Fork { .. } => write!(formatter, "start after the caller's stream"),
             Self::Join { .. } => write!(formatter, "the caller's stream waits for this one"),
             Self::Mark { event, .. } => write!(formatter, "record event {event}"),

@@ -144,7 +144,7 @@ impl<'a> Model<'a> {
         let (call, problem) = (self.call[rank], self.problems[rank]);
         let key = |block: GemmBlock| (rank, block.chunk, block.hop);
         match step {
-            GemmReduceStep::Start => {
+            GemmReduceStep::Start { .. } => {
                 self.started[rank] = call;
                 return self.started.iter().all(|&started| started >= call);
             }

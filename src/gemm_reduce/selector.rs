@@ -1,6 +1,6 @@
 //! The selector of GEMM + reduce-scatter and GEMM + all-reduce: chooses what the caller leaves open.
 //!
-//! Rules, not rows, from measurements on two GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`). A GEMM of a block must fill
+//! Rules, not rows, from measurements on two GPUs behind a switch (`2026-11-27-gemm-reduce-2xh100`). A GEMM of a block must fill
 //! the device, or cutting the rows costs more than the travel under other GEMMs saves; below that, one GEMM and a collective
 //! are fastest. Other devices were not measured.
 
@@ -11,9 +11,6 @@ use crate::gemm_reduce::shape::GemmReduceShape;
 
 /// Elements of a block's sum from which on its GEMM fills a device: a tile of 128 x 256 for each of 128 multiprocessors.
 const FULL_BLOCK: usize = 128 * 256 * 128;
-/// Elements of a block's sum from which on GEMMs store to the next rank faster than copy engines send: its stores are a small
-/// part of the GEMM, and no copy is left at the end.
-const LARGE_BLOCK: usize = 4 * FULL_BLOCK;
 /// Chunks of a rank's rows: the sum of one travels while the next is multiplied.
 const CHUNKS: usize = 2;
 /// Most chunks in a GEMM + all-reduce: the last one's way to all ranks is not hidden, so more, smaller ones pay.
@@ -22,15 +19,15 @@ const MOST_CHUNKS: usize = 4;
 /// What is chosen: never automatic.
 pub(super) type Chosen = (GemmReduceAlgorithm, GemmTransport, usize);
 
-/// Returns algorithm, transport and the number of chunks. `fanout` is the number of peers to copy to at once so that the
-/// links are busy: more than 1 in a mesh, where a GEMM's stores would use one link of several.
+/// Returns algorithm, transport and the number of chunks. A pipeline's sums are sent by copy engines: GEMMs that store to the
+/// next rank were slower at all shapes.
 ///
 /// # Errors
 /// Options that do not fit together, as text.
 pub(super) fn choose(
     shape: &GemmReduceShape,
     options: &GemmReduceOptions,
-    (reduction, world, fanout): (Reduction, usize, u32),
+    (reduction, world): (Reduction, usize),
 ) -> Result<Chosen, String> {
     use {GemmReduceAlgorithm as A, GemmTransport as T};
     let rows = shape.rows_of_a_rank(world);
@@ -47,9 +44,7 @@ pub(super) fn choose(
         A::Automatic => A::Baseline,
         algorithm => algorithm,
     };
-    let by_kernel = fanout <= 1 && block(chunks) >= LARGE_BLOCK;
     let transport = match (algorithm, options.transport) {
-        (A::Pipeline, T::Automatic) if by_kernel => T::Kernel,
         (A::Pipeline, T::Automatic) => T::Put,
         (A::Pipeline, T::Put | T::Kernel) | (_, T::Automatic) => options.transport,
         (A::Pipeline, transport) => {
@@ -71,25 +66,20 @@ mod tests {
     use super::*;
     use {GemmReduceAlgorithm as A, GemmTransport as T};
 
-    fn chosen(m: usize, reduction: Reduction, world: usize, fanout: u32) -> Chosen {
+    fn chosen(m: usize, reduction: Reduction, world: usize) -> Chosen {
         let shape = GemmReduceShape::new(m, 8192, 4096);
-        choose(
-            &shape,
-            &GemmReduceOptions::default(),
-            (reduction, world, fanout),
-        )
-        .unwrap()
+        choose(&shape, &GemmReduceOptions::default(), (reduction, world)).unwrap()
     }
 
     #[test]
     fn few_rows_are_multiplied_at_once_and_many_in_blocks() {
         let scatter = Reduction::Scatter;
-        assert_eq!(chosen(512, scatter, 2, 1), (A::Baseline, T::Automatic, 1));
-        assert_eq!(chosen(2048, scatter, 2, 1), (A::Pipeline, T::Put, 2));
-        assert_eq!(chosen(8192, scatter, 2, 1), (A::Pipeline, T::Kernel, 2));
-        assert_eq!(chosen(8192, scatter, 2, 7), (A::Pipeline, T::Put, 2));
-        assert_eq!(chosen(8192, Reduction::All, 2, 1).2, 4);
-        assert_eq!(chosen(8192, scatter, 1, 1).0, A::Baseline);
+        assert_eq!(chosen(1024, scatter, 2), (A::Baseline, T::Automatic, 1));
+        assert_eq!(chosen(2048, scatter, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(chosen(8192, scatter, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(chosen(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(chosen(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
+        assert_eq!(chosen(8192, scatter, 1).0, A::Baseline);
     }
 
     #[test]
@@ -101,14 +91,14 @@ mod tests {
                 transport,
                 ..GemmReduceOptions::default()
             };
-            assert!(choose(&shape, &options, (Reduction::All, 2, 1)).is_err());
+            assert!(choose(&shape, &options, (Reduction::All, 2)).is_err());
         }
         let options = GemmReduceOptions {
             transport: T::Kernel,
             chunks: Some(99),
             ..GemmReduceOptions::default()
         };
-        let chosen = choose(&shape, &options, (Reduction::Scatter, 2, 1)).unwrap();
+        let chosen = choose(&shape, &options, (Reduction::Scatter, 2)).unwrap();
         assert_eq!(chosen, (A::Pipeline, T::Kernel, 4));
     }
 }
