@@ -26,8 +26,7 @@ SHAPES = [
 WAYS = [
     ("pipeline", transport, streams, chunks)
     for transport, streams, chunks in (
-        ("put", 1, 1), ("put", 1, 2), ("put", 1, 3), ("put", 1, 4), ("put", 2, 2), ("put", 2, 4), ("put", 1, 8),
-        ("kernel", 1, 2), ("kernel", 2, 2), ("kernel", 2, 4),
+        ("put", 1, 2), ("put", 1, 3), ("put", 1, 4), ("put", 2, 2), ("put", 2, 4), ("kernel", 1, 2), ("kernel", 2, 2),
     )
 ]
 

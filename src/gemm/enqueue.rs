@@ -140,7 +140,7 @@ impl<T: GemmElement> Call<'_, T> {
 /// Returns the bits that record whether a stream was forked.
 fn bits(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
     match on {
-        GemmStream::Main | GemmStream::Waits => (&mut forked[0], 0),
+        GemmStream::Main => (&mut forked[0], 0),
         GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
         GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
     }

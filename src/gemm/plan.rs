@@ -30,8 +30,6 @@ pub enum GemmStream {
     Copies(usize),
     /// A stream for GEMMs.
     Gemms(usize),
-    /// A stream for waits.
-    Waits,
 }
 
 /// The rows that are multiplied.
@@ -426,7 +424,6 @@ impl fmt::Display for GemmStream {
             Self::Main => write!(formatter, "caller's stream"),
             Self::Copies(index) => write!(formatter, "copy stream {index}"),
             Self::Gemms(index) => write!(formatter, "GEMM stream {index}"),
-            Self::Waits => write!(formatter, "stream for waits"),
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::rank::side::SideStream;
 pub(crate) struct SideStreams {
     copies: Vec<SideStream>,
     gemms: Vec<SideStream>,
-    waits: Vec<SideStream>,
     events: Vec<RawEvent>,
 }
 
@@ -25,7 +24,6 @@ impl SideStreams {
             GemmStream::Main => None,
             GemmStream::Copies(index) => self.copies.get(index),
             GemmStream::Gemms(index) => self.gemms.get(index),
-            GemmStream::Waits => self.waits.first(),
         }
     }
 
@@ -46,7 +44,6 @@ impl SideStreams {
                 GemmStream::Main => {}
                 GemmStream::Copies(_) => self.copies.push(SideStream::open(driver)?),
                 GemmStream::Gemms(_) => self.gemms.push(SideStream::open(driver)?),
-                GemmStream::Waits => self.waits.push(SideStream::open(driver)?),
             }
         }
         while self.events.len() < events {
@@ -98,16 +95,7 @@ impl CallStreams {
                 tracing::warn!(rank = driver.rank, %failure, "event_destroy failed");
             }
         }
-        let sides = |streams: &SideStreams| {
-            let SideStreams {
-                copies,
-                gemms,
-                waits,
-                ..
-            } = streams;
-            let sides = [copies, gemms, waits].into_iter().flatten();
-            sides.map(SideStream::closing).collect::<Vec<_>>()
-        };
-        all().flat_map(sides).collect()
+        let streams = all().flat_map(|streams| streams.copies.iter().chain(&streams.gemms));
+        streams.map(SideStream::closing).collect()
     }
 }

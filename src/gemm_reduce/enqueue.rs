@@ -5,7 +5,8 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    Backend, CallResult, CollectiveKernels as _, Device, Failure, RemoteAccess, Signals as _,
+    Backend, CallResult, CollectiveKernels as _, Device, Failure, Gemm as _, RemoteAccess,
+    Signals as _,
 };
 use crate::base::error::Result;
 use crate::base::gemm_names::GemmTransport;
@@ -95,7 +96,7 @@ impl<T: GemmElement> Call<'_, T> {
                 watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
             }),
         };
-        let (mut forked, mut begun, mut done) = ([0u128; 3], false, Ok(()));
+        let (mut forked, mut begun, mut done) = ([0u128; 2], false, Ok(()));
         for step in &operation.steps {
             match *step {
                 GemmReduceStep::Fork { on } if done.is_ok() => {
@@ -130,12 +131,11 @@ impl<T: GemmElement> Call<'_, T> {
 }
 
 /// Returns the bits that record whether a stream was forked.
-fn bit_of(forked: &mut [u128; 3], on: GemmStream) -> (&mut u128, u128) {
+fn bit_of(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
     match on {
         GemmStream::Main => (&mut forked[0], 0),
         GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
         GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
-        GemmStream::Waits => (&mut forked[2], 1),
     }
 }
 
@@ -195,7 +195,11 @@ impl<T: GemmElement> Run<'_, T> {
                     self.copy(to, from, self.bytes(block), DirectionCode::PUT, on)
                 }
                 GemmReduceStep::GiveSum { block, .. } => {
-                    backend.signal_give(&self.signals()?.give_sum(block), device, on)
+                    let target = self.signals()?.give_sum(block);
+                    match self.call.operation.problem.transport {
+                        GemmTransport::Kernel => backend.signal_give(&target, device, on),
+                        _ => self.arrive(&target, on),
+                    }
                 }
                 GemmReduceStep::ReceiveSum { block, .. } => {
                     backend.signal_wait(&self.signals()?.receive_sum(block), device, on)
@@ -207,7 +211,7 @@ impl<T: GemmElement> Run<'_, T> {
                     self.copy(to?, from?, bytes, DirectionCode::PUT, on)
                 }
                 GemmReduceStep::GiveBlock { chunk, peer, .. } => {
-                    backend.signal_give(&self.signals()?.give_block(peer, chunk), device, on)
+                    self.arrive(&self.signals()?.give_block(peer, chunk), on)
                 }
                 GemmReduceStep::ReceiveBlock { chunk, peer } => {
                     backend.signal_wait(&self.signals()?.receive_block(peer, chunk), device, on)
@@ -332,6 +336,17 @@ impl<T: GemmElement> Run<'_, T> {
         let gemms = &operation.workspace().gemms;
         // SAFETY: guaranteed by the caller.
         unsafe { gemms.multiply(self.backend, (&layout, named), &matrices, on) }
+    }
+
+    /// Raises a word to the number of barriers, of which each call has one, by the copy engine: while GEMMs run, a kernel might
+    /// not find room before the last of them ends.
+    ///
+    /// # Safety
+    /// As [`Run::step`].
+    unsafe fn arrive(&self, target: &SignalTarget, on: RawStream) -> CallResult<()> {
+        let barriers = self.signals()?.barrier().epoch;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.backend.gathered_arrive(target.word, barriers, on) }
     }
 
     /// Copies bytes by the copy engine.

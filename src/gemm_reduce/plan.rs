@@ -9,12 +9,12 @@
 //! not all at the end: a GEMM + all-reduce sends each on while the next is multiplied.
 //!
 //! What a step waits for comes at an earlier place of another rank's order, which is the same on all ranks. So even if all work
-//! is on one stream, in the order in which it is enqueued, some rank can always go on. Waits are on a stream of their own, so
-//! that between two GEMMs there is nothing.
+//! is on one stream, in the order in which it is enqueued, some rank can always go on. Waits are on the streams of GEMMs: beside a
+//! GEMM, a wait would take the place of one of its blocks.
 //!
 //! No rank writes to a peer's memory before the start barrier, so no peer still reads what the last call left there. If copy
-//! engines send sums, the barrier is on their stream, under the first GEMM. Finished blocks need no barrier: every rank has added
-//! to them.
+//! engines send sums, the barrier is on their stream, beside the first GEMM. Finished blocks do not need it, since every rank has
+//! added to them, but their signals have its number.
 
 use crate::base::gemm_names::GemmTransport;
 use crate::gemm::plan::GemmStream;
@@ -231,25 +231,24 @@ impl Problem {
             steps.push(S::Start { on });
         }
         let copies = (0..self.lanes()).map(GemmStream::Copies);
-        let gemm_streams = (0..gemms).map(GemmStream::Gemms);
-        let sides = copies.chain(gemm_streams).chain([GemmStream::Waits]);
+        let sides = copies.chain((0..gemms).map(GemmStream::Gemms));
         steps.extend(sides.clone().map(|on| S::Fork { on }));
+        let mut event = 0;
         if !by_kernel {
             let on = GemmStream::Copies(0);
             steps.push(S::Start { on });
+            steps.push(S::Mark { event, on });
+            let others = (1..self.lanes()).map(GemmStream::Copies);
+            steps.extend(others.map(|on| S::Await { event, on }));
+            event += 1;
         }
-        let mut event = 0;
         for (index, &block) in blocks.iter().enumerate() {
             let on = match gemms {
                 0 => GemmStream::Main,
                 _ => GemmStream::Gemms(index % gemms),
             };
             if block.hop > 0 {
-                let waits = GemmStream::Waits;
-                steps.push(S::ReceiveSum { block, on: waits });
-                steps.push(S::Mark { event, on: waits });
-                steps.push(S::Await { event, on });
-                event += 1;
+                steps.push(S::ReceiveSum { block, on });
             }
             steps.push(S::Multiply { block, on });
             match (self.is_last(block), self.transport, self.reduction) {

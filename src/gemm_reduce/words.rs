@@ -5,7 +5,8 @@ use crate::gemm_reduce::plan::GemmBlock;
 use crate::rank::allocation::Allocation;
 
 /// The words and counters of one operation: symmetric, zeroed, with the same layout on all ranks. Each word has a counter of
-/// its own at both ends, so streams may signal and wait in any order.
+/// its own at both ends, so streams may signal and wait in any order. All count calls: each has one barrier, and raises each
+/// word once.
 ///
 /// ```text
 /// barrier    [rank]          SIGNAL_STRIDE bytes apart: raised by that rank at barriers
