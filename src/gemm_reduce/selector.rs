@@ -1,6 +1,6 @@
 //! The selector of GEMM + reduce-scatter and GEMM + all-reduce: chooses what the caller leaves open.
 //!
-//! Rules, not rows, from measurements on two GPUs behind a switch (`2026-11-27-gemm-reduce-2xh100`). A GEMM of a block must fill
+//! Rules, not rows, from measurements on two GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`). A GEMM of a block must fill
 //! the device, or cutting the rows costs more than the travel under other GEMMs saves; below that, one GEMM and a collective
 //! are fastest. Other devices were not measured.
 
