@@ -3,6 +3,7 @@
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use symmem::backend::abi::LAMPORT_BUFFERS;
 
 /// The norm, as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,11 +135,12 @@ impl NormCase {
 
     /// Returns why some backend's inboxes may be too small for a row in a group of `world` ranks; `None` if none are.
     pub(crate) fn missing(&self, world: usize) -> Option<String> {
-        /// An inbox of the host backend, which has the smallest, and its parts for each peer.
+        /// An inbox of the host backend, which has the smallest.
         const INBOX_BYTES: usize = 1 << 20;
-        const PARTS: usize = 3;
         let bytes = (self.hidden * self.dtype.size()).next_multiple_of(16);
-        (bytes * PARTS * world.saturating_sub(1) > INBOX_BYTES).then(|| {
+        let parts = LAMPORT_BUFFERS as usize * world.saturating_sub(1);
+        // Parts begin at multiples of 128 bytes.
+        (parts * (bytes + 128) > INBOX_BYTES).then(|| {
             format!("a row of {bytes} bytes may be longer than an inbox in a group of {world}")
         })
     }
