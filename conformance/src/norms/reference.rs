@@ -18,6 +18,8 @@ use crate::floats::Format;
 
 /// The relative error of a rounding to f32.
 const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
+/// The relative error of a division: two units in the last place, as on devices that approximate it.
+const DIVISION: f64 = 4.0 * UNIT;
 /// The largest number of E4M3, and half of its smallest step.
 const LARGEST: f64 = 448.0;
 const HALF_STEP: f64 = 1.0 / 1024.0;
@@ -103,8 +105,8 @@ impl Expected {
                 bound: bound + rounding,
             };
         }
-        // The quotient is the product with a rounded inverse.
-        let bound = bound + 3.0 * UNIT * value.abs();
+        // The quotient is the product with an inverse.
+        let bound = bound + (DIVISION + UNIT) * value.abs();
         let most = LARGEST * scale;
         let rounding = ((value.abs() + bound).min(most) / 16.0).max(HALF_STEP * scale);
         Near {
@@ -121,7 +123,7 @@ impl Expected {
         let value = largest.max(SMALLEST_MAXIMUM) / LARGEST;
         Near {
             value,
-            bound: most(|result| result.bound) / LARGEST + 2.0 * UNIT * value,
+            bound: most(|result| result.bound) / LARGEST + DIVISION * value,
         }
     }
 
