@@ -9,6 +9,7 @@ pub mod compare;
 mod html;
 mod limits;
 pub mod links;
+pub mod norms;
 pub mod page;
 mod plot;
 pub mod published;

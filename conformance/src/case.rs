@@ -1,6 +1,7 @@
 //! Cases are plain data, so that a test, the installed command and a remote machine run the same case.
 
 use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
+use super::norms::{NormCase, NormRefusalCase};
 use super::products::GemmCase;
 use super::transfer_case::{Placement, TransferCase};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub enum Case {
     /// An all-gather + GEMM.
     #[serde(rename = "Product")]
     AllGatherGemm(GemmCase),
+    /// An all-reduce of rows with a residual and a norm.
+    Norm(NormCase),
+    /// Such calls that must fail with a typed error.
+    NormRefusal(NormRefusalCase),
 }
 
 impl Case {
@@ -29,9 +34,12 @@ impl Case {
     pub fn placement(&self) -> Placement {
         match self {
             Self::Transfer(case) => case.placement,
-            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) | Self::AllGatherGemm(_) => {
-                Placement::Device
-            }
+            Self::Collective(_)
+            | Self::Refusal(_)
+            | Self::Soak(_)
+            | Self::AllGatherGemm(_)
+            | Self::Norm(_)
+            | Self::NormRefusal(_) => Placement::Device,
         }
     }
 
@@ -40,12 +48,17 @@ impl Case {
         match self {
             Self::Transfer(case) => case.engine.missing(capabilities),
             Self::Collective(case) => case.missing(capabilities),
-            Self::AllGatherGemm(case)
-                if case.captured && capabilities.flags & CAPABILITY_GRAPHS == 0 =>
+            Self::AllGatherGemm(GemmCase { captured: true, .. })
+            | Self::Norm(NormCase { captured: true, .. })
+                if capabilities.flags & CAPABILITY_GRAPHS == 0 =>
             {
                 Some("the device has no graphs")
             }
-            Self::Refusal(_) | Self::Soak(_) | Self::AllGatherGemm(_) => None,
+            Self::Refusal(_)
+            | Self::Soak(_)
+            | Self::AllGatherGemm(_)
+            | Self::Norm(_)
+            | Self::NormRefusal(_) => None,
         }
     }
 }
@@ -58,6 +71,8 @@ impl fmt::Display for Case {
             Self::Refusal(case) => case.fmt(formatter),
             Self::Soak(case) => case.fmt(formatter),
             Self::AllGatherGemm(case) => case.fmt(formatter),
+            Self::Norm(case) => case.fmt(formatter),
+            Self::NormRefusal(case) => case.fmt(formatter),
         }
     }
 }

@@ -19,6 +19,14 @@ pub(super) enum Fault {
     MissingPacket,
     /// A rank does not make the call.
     Absent,
+    /// The sum with a residual is not stored.
+    OldResidual,
+    /// Scales are a little too large for the results.
+    WrongScale,
+    /// A result is within its bound, but differs from the other ranks'.
+    OtherBits,
+    /// A result is within its bound, but differs when the call is repeated.
+    OtherRepeat,
 }
 
 /// Descriptions of everything that this rank found wrong.

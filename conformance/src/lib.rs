@@ -21,6 +21,7 @@ mod engine;
 mod findings;
 mod floats;
 mod length;
+pub mod norms;
 mod outcome;
 mod pattern;
 pub mod plan;

@@ -2,6 +2,7 @@
 
 use super::case::Case;
 use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
+use super::norms;
 use super::outcome::Outcome;
 use super::plan;
 use super::products;
@@ -30,6 +31,8 @@ pub enum Subject {
     Collectives,
     /// All-gather + GEMM.
     Products,
+    /// All-reduces of rows with a residual and a norm.
+    Norms,
     /// Collectives that name a multicast algorithm.
     Multicast,
 }
@@ -273,6 +276,14 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
                 of_world(sample, world, std::convert::identity)
             });
         }
+        if wants(Subject::Norms) {
+            cases.extend(if options.full {
+                norms::full(options.seed).collect()
+            } else {
+                let sample = norms::sample(worlds, sizes, options.seed);
+                of_world(sample, world, std::convert::identity)
+            });
+        }
         if options.quick {
             thin(cases, ranks[world]);
         }
@@ -304,6 +315,7 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
                 format!("{} {by_kernels}", case.variant)
             }
             Case::AllGatherGemm(case) => format!("{:?}", case.variant),
+            Case::Norm(case) => format!("{:?} {:?}", case.norm, case.output),
             other => other.to_string(),
         };
         seen.insert(kind) || number % 4 == 0

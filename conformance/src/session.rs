@@ -11,7 +11,7 @@ use super::dtype::Dtype;
 use super::findings::{Fault, Findings};
 use super::outcome::Outcome;
 use super::transfer_case::{Operation, TransferCase};
-use super::{products, refusals, registration, transfers};
+use super::{norms, products, refusals, registration, transfers};
 use std::time::Duration;
 use symmem::backend::Device;
 use symmem::backend::abi::RawStream;
@@ -135,7 +135,11 @@ impl<'a> Session<'a> {
         let at_once = match case {
             Case::Collective(case) => collectives::lanes(case),
             Case::Soak(case) => case.streams(),
-            Case::Transfer(_) | Case::Refusal(_) | Case::AllGatherGemm(_) => 1,
+            Case::Transfer(_)
+            | Case::Refusal(_)
+            | Case::AllGatherGemm(_)
+            | Case::Norm(_)
+            | Case::NormRefusal(_) => 1,
         };
         self.communicator
             .allow_concurrent_collectives(at_once as u32)
@@ -154,6 +158,7 @@ impl<'a> Session<'a> {
                 _ => None,
             },
             Case::AllGatherGemm(case) if case.variant.is_nccl() => self.vendor(false),
+            Case::Norm(case) => case.missing(self.communicator.world_size()),
             _ => None,
         }
     }
@@ -209,6 +214,20 @@ impl<'a> Session<'a> {
                 deadline: self.deadline,
                 fault: self.fault(),
             }),
+            Case::Norm(case) => norms::check(&norms::NormCheck {
+                communicator: self.communicator,
+                stream: &self.streams[0],
+                case,
+                deadline: self.deadline,
+                fault: self.fault(),
+            }),
+            Case::NormRefusal(case) => norms::check_refusals(
+                self.communicator,
+                &self.streams[0],
+                case,
+                self.deadline,
+                self.fault(),
+            ),
         }
     }
 

@@ -6,7 +6,7 @@
 #include "../entries/reduce_lamport.h"
 #include <optional>
 
-#include "world.h"
+#include "lamport_inboxes.h"
 
 namespace {
 
@@ -48,39 +48,12 @@ inline bool is_nan(const PlainType& plain, uint64 bits) {
   return std::isnan(defined(plain.exponent, plain.mantissa, plain.type == ElementType::f8_e4m3, static_cast<uint32>(bits)));
 }
 
-inline LamportPair pair_of(const ReduceLamportArguments& arguments) {
-  if (arguments.group.world != 2) return {};
-  const uint32 rank = arguments.group.rank, peer = 1 - rank;
-  return {arguments.sources[rank], arguments.sources[peer], arguments.inboxes[rank], arguments.inboxes[peer]};
-}
-
 inline MoveLamportPair pair_of(const MoveLamportArguments& arguments) {
   if (arguments.group.world != 2) return {};
   const uint32 rank = arguments.group.rank, peer = 1 - rank;
   return {arguments.sources[peer], arguments.destinations[peer], arguments.sources[rank],
           arguments.destinations[rank], arguments.inboxes[rank], arguments.inboxes[peer]};
 }
-
-// The inboxes of all ranks.
-struct Inboxes {
-  uint32 part_bytes;
-  std::vector<std::vector<arch::Vector16>> inboxes;  // per rank
-  std::vector<arch::Vector16> counters;              // per rank
-
-  Inboxes(uint32 ranks, uint32 part_bytes) : part_bytes(part_bytes), counters(ranks) {
-    for (uint32 rank = 0; rank < ranks; ++rank) inboxes.emplace_back(lamport_buffers * (ranks - 1) * part_bytes / 16);
-  }
-
-  template <class Arguments = ReduceLamportArguments>
-  Arguments arguments(World& world, uint32 rank) {
-    Arguments arguments{};
-    arguments.group = world.group(rank);
-    for (uint32 member = 0; member < world.ranks; ++member) arguments.inboxes[member] = address(inboxes[member].data());
-    arguments.counters = address(&counters[rank]);
-    arguments.part_bytes = part_bytes;
-    return arguments;
-  }
-};
 
 enum class SumKind { all_reduce, two_shot, reduce_scatter, reduce };
 // A two-shot call is as frequent as two others: it has many cases.

@@ -1,8 +1,8 @@
 //! Every collective, with data whose result is known, eager and replayed.
 
 use symmem::{
-    Algorithm, CollectiveOptions, Communicator, Graph, Provider, Queue, ReduceOp, Result, Slice,
-    Stream, SymmetricBuffer, backend::abi::CAPABILITY_COPY_ENGINE,
+    Algorithm, CollectiveOptions, Communicator, Graph, Provider, Queue, ReduceOp, Result, RowNorm,
+    Slice, Stream, SymmetricBuffer, backend::abi::CAPABILITY_COPY_ENGINE,
 };
 
 /// The collectives.
@@ -23,10 +23,12 @@ pub enum Call {
     SendReceive,
     /// An all-gather by copy engines in two lanes, if the backend has copy engines and the provider is symmem.
     ByCopyEngine,
+    /// An all-reduce of rows with a residual and no norm; always by symmem.
+    Norm,
 }
 
 impl Call {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Barrier,
         Self::Broadcast,
         Self::AllGather,
@@ -41,6 +43,7 @@ impl Call {
         Self::Exchange,
         Self::SendReceive,
         Self::ByCopyEngine,
+        Self::Norm,
     ];
 
     pub fn parse(name: &str) -> Self {
@@ -61,6 +64,8 @@ pub struct Bench {
     pub stream: Stream,
     source: SymmetricBuffer<u32>,
     destination: SymmetricBuffer<u32>,
+    /// The source and the residual of [`Call::Norm`], a part each.
+    rows: SymmetricBuffer<f32>,
 }
 
 /// Returns element `index` of a rank's input.
@@ -69,6 +74,19 @@ fn value(rank: usize, index: usize) -> u32 {
         .wrapping_mul(0x0100_0193)
         .wrapping_add(7 * index as u32)
 }
+
+/// Returns the parts of a destination: one for each rank, and at least the two of [`Call::Norm`].
+fn parts(world: usize) -> usize {
+    world.max(2)
+}
+
+/// Returns element `index` of a rank's rows: a small integer, so that sums are exact.
+fn row_value(rank: usize, index: usize) -> f32 {
+    (value(rank, index) % 1000) as f32
+}
+
+/// The residual of every element.
+const RESIDUAL: f32 = 0.5;
 
 /// A value that no result has.
 const CLEARED: u32 = 0xdead_beef;
@@ -79,9 +97,13 @@ impl Bench {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[world, part])?;
-        let destination = communicator.allocate::<u32>(&[world, part])?;
+        let destination = communicator.allocate::<u32>(&[parts(world), part])?;
         let values: Vec<u32> = (0..world * part).map(|index| value(rank, index)).collect();
         source.write(&stream, 0, &values)?;
+        let rows = communicator.allocate::<f32>(&[2, part])?;
+        let values = (0..part).map(|index| row_value(rank, index));
+        let values: Vec<f32> = values.chain(std::iter::repeat_n(RESIDUAL, part)).collect();
+        rows.write(&stream, 0, &values)?;
         Ok(Self {
             rank,
             world,
@@ -91,16 +113,27 @@ impl Bench {
             stream,
             source,
             destination,
+            rows,
         })
     }
 
     pub fn free(self) -> Result<()> {
         self.source.free()?;
+        self.rows.free()?;
         self.destination.free()
     }
 
     fn root(&self) -> usize {
         1 % self.world
+    }
+
+    /// Returns the elements of a row: several rows, if there are enough elements.
+    fn hidden(&self) -> usize {
+        if self.part.is_multiple_of(8) {
+            self.part / 8
+        } else {
+            self.part
+        }
     }
 
     fn left(&self) -> usize {
@@ -151,6 +184,15 @@ impl Bench {
                 let sent = self.counts(|peer| self.count(rank, peer));
                 collectives.all_to_all_v(to_all, &received, &at, all, &sent, &at)
             }
+            Call::Norm => {
+                let (part, hidden) = (self.part, self.hidden());
+                // The second part of the destination gets the sum with the residual, which is the result, too.
+                let to = self.destination(2)?.cast::<f32>()?;
+                let residual = self.rows.slice(part..)?;
+                let norm = RowNorm::none().residual(residual, to.slice(part..)?);
+                let source = self.rows.slice(..part)?;
+                collectives.all_reduce_norm(to.slice(..part)?, source, hidden, &norm)
+            }
             Call::Gather => collectives.gather(root, to_all, one),
             Call::Scatter => collectives.scatter(root, to_one, all),
             Call::Exchange => {
@@ -177,7 +219,7 @@ impl Bench {
     }
 
     fn clear(&self) -> Result<()> {
-        let cleared = vec![CLEARED; self.world * self.part];
+        let cleared = vec![CLEARED; parts(self.world) * self.part];
         self.destination.write(&self.stream, 0, &cleared)
     }
 
@@ -186,7 +228,7 @@ impl Bench {
         let (rank, world, part, root) = (self.rank, self.world, self.part, self.root());
         let sum =
             |index: usize| (0..world).fold(0u32, |sum, peer| sum.wrapping_add(value(peer, index)));
-        let mut result = vec![CLEARED; world * part];
+        let mut result = vec![CLEARED; parts(world) * part];
         let mut put = |at: usize, count: usize, of: &dyn Fn(usize) -> u32| {
             for (index, element) in result[at..at + count].iter_mut().enumerate() {
                 *element = of(index);
@@ -211,6 +253,12 @@ impl Bench {
             }
             Call::Reduce if rank != root => {}
             Call::Reduce | Call::AllReduce => put(0, part, &sum),
+            Call::Norm => {
+                let sum = |index| (0..world).map(|peer| row_value(peer, index)).sum::<f32>();
+                for at in [0, part] {
+                    put(at, part, &|index| (sum(index) + RESIDUAL).to_bits());
+                }
+            }
             Call::ReduceScatter => put(0, part, &|index| sum(rank * part + index)),
             Call::AllToAll => {
                 for peer in 0..world {
@@ -235,7 +283,7 @@ impl Bench {
     }
 
     fn verify(&self, call: Call) -> Result<()> {
-        let mut found = vec![0; self.world * self.part];
+        let mut found = vec![0; parts(self.world) * self.part];
         self.destination.read(&self.stream, 0, &mut found)?;
         let expected = self.expected(call);
         let wrong = found.iter().zip(&expected).position(|(a, b)| a != b);

@@ -44,7 +44,12 @@ pub fn run(options: Options) -> Result<()> {
     let mut command = Command::new(cargo);
     command.args(["test", "--package", "symmem", "--no-fail-fast"]);
     command.args(["--test", "conformance", "--test", "collectives"]);
-    command.args(["--test", "conformance_products"]);
+    command.args([
+        "--test",
+        "conformance_products",
+        "--test",
+        "conformance_norms",
+    ]);
     if options.full {
         command.arg("--release");
     }

@@ -22,7 +22,7 @@ struct Run {
 }
 
 /// The runs. Each sanitizer uses different seeds, to cover more schedules.
-const RUNS: [Run; 14] = [
+const RUNS: [Run; 16] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -33,6 +33,8 @@ const RUNS: [Run; 14] = [
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
     Run::new("lamport", "address,undefined", "all", 1),
     Run::new("lamport", "thread", "calls", 1 + SEEDS),
+    Run::new("norm", "address,undefined", "all", 1),
+    Run::new("norm", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "all", 1),
     Run::new("multicast", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "switch", 1 + 2 * SEEDS).with(&SWITCH),
@@ -197,6 +199,30 @@ mod tests {
             "!= blocks - 1) return",
             "!= 0) return",
             "failed: a signal covers the stores of every block",
+        );
+    }
+
+    #[test]
+    fn a_norm_over_one_line_of_a_block_is_found() {
+        finds(
+            "twin-norm",
+            Run::new("norm", "address,undefined", "all", 1),
+            "block_sums.h",
+            "return place < count ? lines[place] : 0;",
+            "return place < 1 ? lines[place] : 0;",
+            "failed: the results",
+        );
+    }
+
+    #[test]
+    fn sums_over_a_block_in_one_half_of_its_memory_are_a_race() {
+        finds(
+            "twin-norm-halves",
+            Run::new("norm", "thread", "calls", 1),
+            "block_sums.h",
+            "half_ ^= 1;",
+            "",
+            "data race",
         );
     }
 

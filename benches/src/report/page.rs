@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use super::ag_gemm::{self, AgGemmResults};
 use super::collectives::{self, CollectiveResults};
 use super::html::{Document, Escaped, table};
+use super::norms::{self, NormResults};
 use super::schema::Report;
 use super::{limits, plot, published, summary, text, view};
 
@@ -44,6 +45,9 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     if let Some(measured) = &report.ag_gemm {
         ag_gemm::section(&mut page, measured, limits::of_products(devices), hopper)?;
     }
+    if let Some(measured) = &report.norms {
+        norms::section(&mut page, measured)?;
+    }
     notes(&mut page, report)?;
     environment::section(&mut page, report)?;
     if hopper && !report.points.is_empty() {
@@ -58,6 +62,7 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
 fn subject(report: &Report) -> &'static str {
     match (report.points.is_empty(), &report.collectives) {
         (true, None) if report.ag_gemm.is_some() => "All-gather + GEMM",
+        (true, None) if report.norms.is_some() => "All-reduce with RMSNorm",
         (true, Some(_)) => "Collectives",
         (false, Some(_)) => "Peer-to-peer bandwidth and collectives",
         (_, None) => "Peer-to-peer bandwidth",
@@ -101,6 +106,10 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
         (
             products.flat_map(AgGemmResults::wrong).count(),
             "products had wrong elements. Their times are not shown.".into(),
+        ),
+        (
+            report.norms.iter().flat_map(NormResults::wrong).count(),
+            "calls with RMSNorm had wrong elements. Their times are not shown.".into(),
         ),
     ] {
         if wrong != 0 {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ag_gemm::AgGemmResults;
 use super::collectives::CollectiveResults;
+use super::norms::NormResults;
 use super::statistics::{SingleShot, Spread, Timing};
 
 /// The schema that this version writes and reads.
@@ -36,6 +37,9 @@ pub struct Report {
     /// All-gather + GEMM, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ag_gemm: Option<AgGemmResults>,
+    /// All-reduces with RMSNorm, if they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norms: Option<NormResults>,
     /// Remarks on the measurements; a note that starts with `WRONG` reports wrong results.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -288,6 +292,7 @@ impl Report {
             matrices: Vec::new(),
             collectives: None,
             ag_gemm: None,
+            norms: None,
             notes: Vec::new(),
         }
     }
@@ -374,6 +379,12 @@ impl Report {
                 .ag_gemm
                 .iter()
                 .flat_map(AgGemmResults::wrong)
+                .next()
+                .is_some()
+            || self
+                .norms
+                .iter()
+                .flat_map(NormResults::wrong)
                 .next()
                 .is_some()
     }

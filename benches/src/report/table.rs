@@ -6,13 +6,14 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 
 use super::ag_gemm;
 use super::collectives::{self, BaselineState};
+use super::norms;
 use super::published;
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
 /// Returns every table of the report as plain text without colors, in this order: for each kind of
 /// traffic and direction the looped rates, then graph replay and single shots; latencies; the matrix;
-/// collectives; all-gather + GEMM; notes.
+/// collectives; all-gather + GEMM; all-reduces with RMSNorm; notes.
 ///
 /// Tables without measurements are left out. Lines are as long as the tables need: about 130 characters
 /// for nccl-tests' columns, 150 for all-gather + GEMM with PyTorch, at most 110 for all others.
@@ -54,6 +55,13 @@ pub fn terminal(report: &Report) -> String {
             &section.baselines,
         );
         for view in ag_gemm::views(section, published::is_hopper(&report.environment.devices)) {
+            draw(&mut text, &view);
+        }
+    }
+    if let Some(section) = &report.norms {
+        let what = "All-reduce with RMSNorm";
+        head(&mut text, report, what, section.world, &section.baselines);
+        for view in norms::views(section) {
             draw(&mut text, &view);
         }
     }

@@ -9,6 +9,7 @@ use super::common::{
 use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
 use super::processors;
+use super::rms_norm;
 use super::run::default_ranks;
 use super::start::{command_line, start_ranks};
 use super::task::{Files, Kind, Measurement, Task};
@@ -54,6 +55,8 @@ pub enum BenchCommand {
     /// All-gather + GEMM by every algorithm, checked, beside gather alone, GEMM alone and PyTorch
     #[command(name = "ag-gemm")]
     AllGatherGemm(AgGemmArguments),
+    /// All-reduce with residual and RMSNorm in one kernel, checked, beside the all-reduce alone
+    RmsNorm(RmsNormArguments),
     /// Time that the host spends in a call
     Enqueue(EnqueueArguments),
 }
@@ -94,6 +97,17 @@ pub struct AgGemmArguments {
     ranks: RanksByName,
     #[command(flatten)]
     arguments: ag_gemm::Arguments,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// The arguments of `symmem bench rms-norm`.
+#[derive(Debug, Args)]
+pub struct RmsNormArguments {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    arguments: rms_norm::Arguments,
     #[command(flatten)]
     results: Results,
 }
@@ -236,6 +250,10 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
             }
             let measurement = Measurement::AllGatherGemm(asked.arguments.options()?, files);
             start(asked.ranks.into(), results, measurement, None)
+        }
+        BenchCommand::RmsNorm(asked) => {
+            let measurement = Measurement::RmsNorm(asked.arguments.options()?);
+            start(asked.ranks, asked.results.checked()?, measurement, None)
         }
         BenchCommand::Enqueue(asked) => {
             let ranks = Ranks {

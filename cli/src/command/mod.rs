@@ -16,6 +16,7 @@ mod info;
 mod logging;
 mod processors;
 mod rank;
+mod rms_norm;
 mod run;
 mod selftest;
 mod start;

@@ -12,7 +12,9 @@ use symmem::backends::{self as select, Chosen, Selection};
 use symmem::tuning::StoredGemmRow;
 use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
-use symmem_bench::{Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune};
+use symmem_bench::{
+    Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, rms_norm, tune,
+};
 
 /// Does this rank's part of the task, which is JSON.
 pub fn rank(task: &str) -> Result<ExitCode> {
@@ -95,6 +97,9 @@ impl Run<'_> {
             }),
             Measurement::Collectives(options) => with_bar(communicator, |progress| {
                 collectives::run(communicator, options, environment, progress)
+            }),
+            Measurement::RmsNorm(options) => with_bar(communicator, |progress| {
+                rms_norm::run(communicator, options, environment, progress)
             }),
             Measurement::Everything(pairs, options, products) => {
                 with_bar(communicator, |progress| {

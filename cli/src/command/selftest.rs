@@ -55,6 +55,8 @@ enum Part {
     Collectives,
     /// All-gather + GEMM
     Products,
+    /// All-reduces of rows with a residual and a norm
+    Norms,
     /// The collectives that use multicast
     Multicast,
 }
@@ -65,6 +67,7 @@ impl From<Part> for Subject {
             Part::Transfers => Self::Transfers,
             Part::Collectives => Self::Collectives,
             Part::Products => Self::Products,
+            Part::Norms => Self::Norms,
             Part::Multicast => Self::Multicast,
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use symmem_bench::report::summary::RunContext;
-use symmem_bench::{Effort, ag_gemm, collectives, p2p, tune};
+use symmem_bench::{Effort, ag_gemm, collectives, p2p, rms_norm, tune};
 
 /// Deadline of every wait on a peer: much longer than any measurement, much shorter than a night.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
@@ -63,6 +63,8 @@ pub enum Measurement {
     Everything(p2p::Options, collectives::Options, ag_gemm::Options),
     /// `symmem bench ag-gemm`, and the files that it writes.
     AllGatherGemm(ag_gemm::Options, Files),
+    /// `symmem bench rms-norm`.
+    RmsNorm(rms_norm::Options),
     /// `symmem bench enqueue`.
     Enqueue(Effort),
     /// `symmem tune`.

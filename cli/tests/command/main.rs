@@ -14,6 +14,7 @@ mod ends;
 mod flashinfer;
 mod hip;
 mod info;
+mod norms;
 mod options;
 mod products;
 mod results;

@@ -31,6 +31,10 @@ fn options(command: &[&str]) -> Vec<String> {
     &["bench", "ag-gemm"],
     "algorithm b-order backend baseline benchmark bias config ddlb explain force html json k m n out quick ranks rounds sharding transport tune type validate"
 )]
+#[case(
+    &["bench", "rms-norm"],
+    "backend baseline benchmark force hidden html json no-residual output quick ranks rounds rows type validate"
+)]
 #[case(&["bench", "enqueue"], "backend force json quick ranks")]
 #[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
 #[case(&["compare"], "force html")]
@@ -119,7 +123,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[rstest]
 #[case(&["run", "-n", "2", "ls", "-l"], "put `--` in front of the program: symmem run -n 2 -- ls -l")]
 #[case(&["run", "-n", "2"], "name a program after `--`: symmem run -n 2 -- PROGRAM")]
-#[case(&["bench"], "needs one of p2p, collectives, ag-gemm, enqueue")]
+#[case(&["bench"], "needs one of p2p, collectives, ag-gemm, rms-norm, enqueue")]
 #[case(&["selftset"], "unrecognized subcommand 'selftset'; did you mean selftest?")]
 #[case(&["-n", "1", "--backend", "host"], "write --ranks 2 to --ranks 72")]
 #[case(&["bench", "ag-gemm", "-n", "2"], "the number of ranks is --ranks here")]

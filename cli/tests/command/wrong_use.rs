@@ -71,6 +71,11 @@ const ENQUEUE: Use = Use {
     arguments: &["--backend", "host", "--quick"],
     reads: &[],
 };
+const RMS_NORM: Use = Use {
+    command: &["bench", "rms-norm"],
+    arguments: &["--backend", "host", "--quick", "--rows", "1"],
+    reads: &[],
+};
 const TUNE: Use = Use {
     command: &["tune"],
     arguments: &[
@@ -197,6 +202,7 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
         P2P,
         COLLECTIVES,
         AG_GEMM,
+        RMS_NORM,
         ENQUEUE,
         TUNE,
         COMPARE,
@@ -250,6 +256,7 @@ fn output_that_cannot_be_written_is_one_line_and_a_closed_pipe_is_none(
         P2P,
         COLLECTIVES,
         AG_GEMM,
+        RMS_NORM,
         ENQUEUE,
         TUNE,
         COMPARE,

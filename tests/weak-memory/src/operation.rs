@@ -19,6 +19,8 @@ pub enum Operand {
     Scalar(usize),
     /// A vector register, or the first of several.
     Vector(usize),
+    /// The magnitude of the f32 in a vector register.
+    Magnitude(usize),
     /// A constant; 64-bit operations sign-extend it.
     Constant(i64),
 }

@@ -118,6 +118,7 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
         "s_mov_b32" => plain(32, |a, _, _| (a, None)),
         "s_mov_b64" => plain(64, |a, _, _| (a, None)),
         "s_movk_i32" => formed(Short, 32, |a, _, _| (a, None)),
+        "s_brev_b32" => plain(32, |a, _, _| (u64::from((a as u32).reverse_bits()), None)),
         "s_not_b32" => plain(32, |a, _, _| logic(!a, 32)),
         "s_bcnt1_i32_b64" => mixed([32, 64, 32], |a, _, _| logic(a.count_ones().into(), 32)),
         "s_and_b32" => plain(32, |a, b, _| logic(a & b, 32)),
@@ -140,6 +141,10 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
             (u64::from(difference as u32), Some(overflow))
         }),
         "s_add_u32" => plain(32, |a, b, _| (a + b, Some(a + b > u64::from(u32::MAX)))),
+        "s_lshl2_add_u32" => plain(32, |a, b, _| {
+            let sum = (a << 2) + b;
+            (sum, Some(sum > u64::from(u32::MAX)))
+        }),
         "s_addc_u32" => plain(32, |a, b, carry| {
             let sum = a + b + u64::from(carry);
             (sum, Some(sum > u64::from(u32::MAX)))

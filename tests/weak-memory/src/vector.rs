@@ -75,6 +75,15 @@ pub fn comparison(condition: &str, signed: bool) -> Option<fn(u64, u64) -> bool>
     })
 }
 
+/// Returns a comparison of f32.
+pub fn float_comparison(condition: &str) -> Option<fn(u64, u64) -> bool> {
+    Some(match condition {
+        "lt" => |a, b| float(a) < float(b),
+        "gt" => |a, b| float(a) > float(b),
+        _ => return None,
+    })
+}
+
 fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }

@@ -231,7 +231,9 @@ impl Wave {
             Operand::Scalar(register) => self.scalar(register, wide),
             Operand::Constant(value) => Ok(value as u64),
             // Scalar instructions that name a vector register are decoded separately.
-            Operand::Vector(register) => Err(Registers::Vector(register..register + 1)),
+            Operand::Vector(register) | Operand::Magnitude(register) => {
+                Err(Registers::Vector(register..register + 1))
+            }
         }
     }
 
@@ -290,6 +292,9 @@ impl Wave {
                     }
                 })
             }
+            Operand::Magnitude(register) => self
+                .per_lane(Operand::Vector(register), Source::Word)?
+                .map(|bits| bits & 0x7fff_ffff),
             other => {
                 let value = self.scalar_operand(other, wide)?;
                 match shape {

@@ -87,6 +87,7 @@ protocols! {
     a_move_in_lamport_packets_holds: 10,
     a_two_shot_sum_in_lamport_packets_holds: 11,
     lamport_packets_from_and_to_one_rank_hold: 12,
+    rows_with_a_residual_in_lamport_packets_hold: 13,
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.
@@ -217,6 +218,7 @@ const EXCHANGE: &Scenario = &SCENARIOS[5];
 const PUSH: &Scenario = &SCENARIOS[6];
 const PRODUCT: &Scenario = &SCENARIOS[7];
 const PIECES: &Scenario = &SCENARIOS[9];
+const ROWS: &Scenario = &SCENARIOS[13];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
@@ -411,4 +413,28 @@ fn an_invalidation_that_leaves_the_level_2_is_found() {
         leaves,
         &["data", "a cache has an older line"],
     );
+}
+
+#[test]
+fn rows_whose_packets_are_polled_short_of_the_system_are_found() {
+    let short = |code: &[Instruction], index: usize| match code[index].operation.clone() {
+        Operation::Load {
+            destination,
+            bytes,
+            signed,
+            address,
+            mut modifiers,
+        } if modifiers.sc1 || modifiers.glc => {
+            (modifiers.sc0, modifiers.sc1, modifiers.glc) = (false, false, false);
+            Some(Operation::Load {
+                destination,
+                bytes,
+                signed,
+                address,
+                modifiers,
+            })
+        }
+        _ => None,
+    };
+    finds_changed(ROWS, "symmem_reduce_norm_f32", short, &["inbox"]);
 }

@@ -23,7 +23,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 13] = [
+pub const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -93,6 +93,11 @@ pub const SCENARIOS: [Scenario; 13] = [
         name: "from and to one rank in Lamport packets",
         kernels: &[lamport::KERNELS[1], lamport::ROOTED[0], lamport::ROOTED[1]],
         run: lamport::rooted,
+    },
+    Scenario {
+        name: "rows with a residual in Lamport packets",
+        kernels: &lamport::NORMS,
+        run: lamport::norms,
     },
 ];
 

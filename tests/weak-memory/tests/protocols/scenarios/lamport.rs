@@ -27,6 +27,9 @@ pub const ROOTED: [&str; 2] = [
 const PACKET_ROW: usize = 512;
 const DATA_ROW: usize = 496;
 
+/// The kernel that adds a residual and normalises rows. It runs without a norm: the model has no floating point but sums.
+pub const NORMS: [&str; 2] = ["symmem_reduce_norm_f32", KERNELS[1]];
+
 /// Threads of a block, and the bytes of one vector for each thread of a grid.
 const FEW: usize = 64;
 const ROW: usize = BLOCKS * FEW * 16;
@@ -114,6 +117,51 @@ impl Inboxes {
                 false => pattern(sum.bytes, rank, round),
             };
             self.expected.push((results[rank], result));
+        }
+    }
+
+    /// Enqueues a sum of rows of `hidden` elements with a residual at each rank, which stores it twice.
+    fn norm(&mut self, world: &mut World, round: usize, (rows, hidden): (usize, usize)) {
+        let bytes = rows * hidden * 4;
+        let data = world.each(&format!("data {round}"), bytes as u64, false);
+        let residuals = world.each(&format!("residual {round}"), bytes as u64, false);
+        let results = world.filled(&format!("result {round}"), bytes, round);
+        let sums = world.filled(&format!("sum {round}"), bytes, round);
+        let numbers = |value: &dyn Fn(usize) -> f32| -> Vec<u8> {
+            (0..rows * hidden)
+                .map(value)
+                .flat_map(f32::to_le_bytes)
+                .collect()
+        };
+        let residual = |at: usize| number(at, RANKS, round);
+        let expected = numbers(&|at| {
+            let sum: f32 = (0..RANKS).map(|each| number(at, each, round)).sum();
+            sum + residual(at)
+        });
+        for rank in 0..RANKS {
+            let own = numbers(&|at| number(at, rank, round));
+            world.machine.memory().write(data[rank], &own);
+            let own = numbers(&residual);
+            world.machine.memory().write(residuals[rank], &own);
+            let sources = [data[rank]; RANKS];
+            let peer = 1 - rank;
+            let arguments = Arguments::default()
+                .group(world.abort, &self.slots, 0, rank)
+                .table(&self.inboxes, 0)
+                .table(&sources, 0)
+                .longs(&[results[rank], (rows * hidden) as u64, self.counters[rank]])
+                .words(&[self.part_bytes as u32])
+                .words(&SUM_OF_F32)
+                .words(&[0])
+                .longs(&[sources[rank], sources[peer]])
+                .longs(&[self.inboxes[rank], self.inboxes[peer]])
+                .longs(&[0])
+                .words(&[EVERY_MEMBER, 0])
+                .longs(&[residuals[rank], sums[rank], 0, 0, 0])
+                .words(&[hidden as u32, rows as u32, 0, 0, 0, 0]);
+            world.launch(rank, NORMS[0], BLOCKS, FEW, arguments);
+            self.expected.push((results[rank], expected.clone()));
+            self.expected.push((sums[rank], expected.clone()));
         }
     }
 
@@ -274,6 +322,28 @@ pub fn rooted(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             4 => inboxes.transfer(&mut world, round, &call(EVERY_MEMBER, root)),
             _ => inboxes.transfer(&mut world, round, &call(root, 1 - root)),
         }
+    }
+    world.run(&inboxes.expected)
+}
+
+/// Sums of rows with a residual, in turn with all-reduces on the same inboxes.
+pub fn norms(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    let mut world = World::new(kernels, seed);
+    let mut inboxes = Inboxes::new(&mut world, 2 * ROW);
+    for round in 0..5 {
+        if (round + seed as usize) % 3 == 2 {
+            let sum = Sum {
+                kernels: [KERNELS[1]; RANKS],
+                bytes: ROW - 16 * round,
+                share_bytes: 0,
+                receiver: EVERY_MEMBER,
+            };
+            inboxes.sum(&mut world, round, &sum);
+            continue;
+        }
+        // A block has one row or two; a row has fewer vectors than threads or more, the last in part.
+        let rows = 2 + (round + seed as usize) % 3;
+        inboxes.norm(&mut world, round, (rows, [40, 259][round % 2] + round));
     }
     world.run(&inboxes.expected)
 }
