@@ -118,6 +118,18 @@ fn products_whose_a_is_gathered_by_pull_and_by_push_are_right() {
     }
 }
 
+#[test]
+fn a_layer_of_a_transformer_is_what_one_rank_computes() {
+    for world in [1, 2, 3] {
+        for (rank, text) in run("transformer_layer", world).iter().enumerate() {
+            let rows = 8 * world;
+            let expected =
+                format!("rank {rank} of {world}: a layer of {rows} rows, as on one rank");
+            assert_eq!(text.trim_end(), expected);
+        }
+    }
+}
+
 fn assert_handed_on(texts: &[String]) {
     let world = texts.len();
     for (rank, text) in texts.iter().enumerate() {

@@ -36,3 +36,12 @@ def test_distributed(name: str, ranks: int, tmp_path: Path) -> None:
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
     said = [one.communicate(timeout=300)[1] for one in running]
     assert [one.returncode for one in running] == [0] * ranks, said
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3] if BACKEND == "host" else [2])
+def test_layer_example(ranks: int) -> None:
+    program = Path(__file__).parents[2] / "examples" / "python" / "layer.py"
+    command = [sys.executable, "-m", "symmem", "run", "-n", str(ranks), "--backend", BACKEND, "--", sys.executable, str(program)]
+    done = subprocess.run(command, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("as on one rank") == 2 * ranks
