@@ -22,6 +22,7 @@ mod exchange;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gemm;
 mod latency;
 mod matrix;
 mod outcome;

@@ -6,6 +6,7 @@
 pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
+mod contenders;
 mod html;
 mod limits;
 pub mod links;
@@ -27,5 +28,6 @@ mod fixture;
 pub use collectives::{
     Collective, CollectivePoint, CollectiveResults, Placement, PlacementResults, Time,
 };
+pub use contenders::{Choice, Entry};
 pub use schema::*;
 pub use statistics::{SingleShot, Spread, Timing};
