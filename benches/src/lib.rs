@@ -1,7 +1,7 @@
 //! The benchmarks behind `symmem bench` and `symmem tune`.
 //!
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] collective operations, and
-//! [`ag_gemm`] all-gather + GEMM, each with baselines in the same run. [`tune`] finds the fastest algorithms for
+//! [`ag_gemm`] all-gather + GEMM, [`gemm_reduce`] GEMM + reduce-scatter and GEMM + all-reduce, each with baselines in the same run. [`tune`] finds the fastest algorithms for
 //! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
 //! communicator. All are collective: every rank of a communicator calls them with the same options.
 
@@ -23,6 +23,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gemm;
+pub mod gemm_reduce;
 mod latency;
 mod matrix;
 mod outcome;

@@ -7,6 +7,7 @@ pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
 mod contenders;
+pub mod gemm_reduce;
 mod html;
 mod limits;
 pub mod links;

@@ -29,6 +29,11 @@ impl Content {
         Self(pass * 4 + 1)
     }
 
+    /// The content in a pass of a rank's own A.
+    pub(crate) fn own_a(pass: u64, rank: usize) -> Self {
+        Self((pass << 8 | rank as u64) * 4)
+    }
+
     /// The content of B at a rank.
     pub(crate) fn b(rank: usize) -> Self {
         Self(rank as u64 * 4 + 2)
@@ -150,6 +155,9 @@ mod tests {
             line(Content::a(0), 0),
             line(Content::a(1), 0),
             line(Content::a(0), 1),
+            line(Content::own_a(0, 0), 0),
+            line(Content::own_a(0, 1), 0),
+            line(Content::own_a(1, 0), 0),
             line(Content::b(0), 0),
             line(Content::b(1), 0),
             line(Content::bias(0), 0),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ag_gemm::AgGemmResults;
 use super::collectives::CollectiveResults;
+use super::gemm_reduce::GemmReduceResults;
 use super::statistics::{SingleShot, Spread, Timing};
 
 /// The schema that this version writes and reads.
@@ -36,6 +37,9 @@ pub struct Report {
     /// All-gather + GEMM, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ag_gemm: Option<AgGemmResults>,
+    /// GEMM + reduce-scatter or GEMM + all-reduce, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gemm_reduce: Option<GemmReduceResults>,
     /// Remarks on the measurements; a note that starts with `WRONG` reports wrong results.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -288,6 +292,7 @@ impl Report {
             matrices: Vec::new(),
             collectives: None,
             ag_gemm: None,
+            gemm_reduce: None,
             notes: Vec::new(),
         }
     }
@@ -374,6 +379,10 @@ impl Report {
                 .ag_gemm
                 .iter()
                 .flat_map(AgGemmResults::wrong)
+                .next()
+                .is_some()
+            || (self.gemm_reduce.iter())
+                .flat_map(GemmReduceResults::wrong)
                 .next()
                 .is_some()
     }
