@@ -17,6 +17,7 @@ mod info;
 mod options;
 mod products;
 mod results;
+mod sums;
 mod transfers;
 mod tune;
 mod wrong_use;
