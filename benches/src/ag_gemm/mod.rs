@@ -9,7 +9,7 @@
 //! also run at once, without a dependency. For small M, calls are also captured and replayed. DDLB's published method
 //! (calls back to back without a barrier, mean of rank 0) is optional.
 //!
-//! [`crate::gemm`] has random matrices, the GEMM alone, and the timing. `reference` computes the expected C. `session` holds
+//! `gemm` has random matrices, the GEMM alone, and the timing. `reference` computes the expected C. `session` holds
 //! one rank's matrices, `calls` enqueues the contenders' calls on them. `windows` and `torch` call other libraries, `kernel`
 //! is symmem's GEMM kernel alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
 //! `rounds` the rounds. `shapes` checks shapes, `options` says what to measure, and `measure` runs everything.

@@ -9,7 +9,7 @@
 //! of all ranks on the stream comes before each call. Times are measured by events; the result is the median over rounds of
 //! the slowest rank's time. For small M, calls are also captured and replayed.
 //!
-//! [`crate::gemm`] has random matrices, the GEMM alone, and the timing. `reference` computes the expected C. `session` holds
+//! `gemm` has random matrices, the GEMM alone, and the timing. `reference` computes the expected C. `session` holds
 //! one rank's matrices, `calls` enqueues the contenders' calls on them. `variants` lists symmem's algorithms, `lineup` creates
 //! the contenders, `rounds` checks and times them. `shapes` checks shapes, `options` says what to measure, and `measure` runs
 //! everything.
