@@ -1,7 +1,8 @@
 //! The benchmarks behind `symmem bench` and `symmem tune`.
 //!
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] collective operations, and
-//! [`ag_gemm`] all-gather + GEMM, and [`rms_norm`] all-reduces with RMSNorm, each with baselines in the same run. [`tune`] finds the fastest algorithms for
+//! [`ag_gemm`] all-gather + GEMM, [`gemm_reduce`] GEMM + reduce-scatter and GEMM + all-reduce, and [`rms_norm`] all-reduces with
+//! RMSNorm, each with baselines in the same run. [`tune`] finds the fastest algorithms for
 //! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
 //! communicator. All are collective: every rank of a communicator calls them with the same options.
 
@@ -22,6 +23,8 @@ mod exchange;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gemm;
+pub mod gemm_reduce;
 mod latency;
 mod matrix;
 mod outcome;

@@ -6,6 +6,8 @@
 pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
+mod contenders;
+pub mod gemm_reduce;
 mod html;
 mod limits;
 pub mod links;
@@ -28,5 +30,6 @@ mod fixture;
 pub use collectives::{
     Collective, CollectivePoint, CollectiveResults, Placement, PlacementResults, Time,
 };
+pub use contenders::{Choice, Entry};
 pub use schema::*;
 pub use statistics::{SingleShot, Spread, Timing};

@@ -1,12 +1,12 @@
 //! The calls of the contenders on a session's matrices.
 
-use super::element::MatrixFloat;
 use super::kernel::Kernel;
-use super::library::Library;
 use super::session::Session;
 use super::side::Side;
 use super::windows::Windows;
 use crate::Result;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::library::Library;
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::{Algorithm, AllGatherGemm, CollectiveOptions, Provider, Queue};
 

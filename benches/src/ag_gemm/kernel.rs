@@ -4,8 +4,8 @@
 //! The kernel runs with a world of one rank whose shard is all of A: the tiles and their order are those of a shard,
 //! and there is no chunk to wait for.
 
-use super::element::MatrixFloat;
-use super::library::raw_shape;
+use super::session::raw_shape;
+use crate::gemm::element::MatrixFloat;
 use crate::outcome::{Outcome, agree};
 use crate::report::ag_gemm::GemmProblem;
 use crate::{BenchError, Result};

@@ -1,17 +1,18 @@
 //! The contenders of a shape: the parts alone, other libraries, symmem's algorithms, and the selector's choice.
 
 use super::calls::ContenderKind;
-use super::contender::{Contender, missing};
-use super::element::MatrixFloat;
+use super::contender::Contender;
 use super::kernel::Kernel;
-use super::library::Library;
 use super::options::ALL_TRANSPORTS;
-use super::run::{REPLAYED_ROWS, Run};
-use super::session::Session;
+use super::run::Run;
+use super::session::{Session, raw_shape};
 use super::side::Side;
 use super::torch::Torch;
 use super::windows::Windows;
 use crate::by_caller::is_by_caller;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::library::Library;
+use crate::gemm::turn::{REPLAYED_ROWS, missing};
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{
     ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, GemmProblem, OWN_GEMM, TOGETHER, TORCH,
@@ -119,7 +120,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         let stream = &self.stream;
         // Gather first, so that the GEMM has valid input.
         session.run(stream, || session.issue(stream, &ContenderKind::Gather))?;
-        let prepared = Library::new::<T>(self.communicator, problem)?;
+        let prepared = Library::new(self.communicator, raw_shape::<T>(problem))?;
         let mut parts = Vec::new();
         let mut windows = None;
         match agree(self.communicator, prepared)? {
@@ -128,14 +129,14 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
                 let library = library.choose(&self.clock, stream, work)?;
                 // On the host backend, nothing runs at once.
                 if problem.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
-                    let again = library.again::<T>(self.communicator, problem)?;
+                    let again = library.again(self.communicator)?;
                     if let Ok(again) = agree(self.communicator, again)? {
                         let by = ContenderKind::Together(again, Side::new(self.communicator)?);
                         parts.push(Contender::new(TOGETHER, by, String::new()));
                     }
                 }
                 if self.options.has(BASELINE) {
-                    let again = library.again::<T>(self.communicator, problem)?;
+                    let again = library.again(self.communicator)?;
                     windows = agree(self.communicator, again)?.ok();
                 }
                 let how = library.how();
@@ -223,7 +224,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
                 Ok(counts) => {
                     let mut contender =
                         Contender::new(name, ContenderKind::Torch(method), String::new());
-                    contender.seen.count(counts);
+                    contender.turn.seen.count(counts);
                     contenders.push(contender);
                 }
                 Err(reason) => absent.push(missing(name, reason)),

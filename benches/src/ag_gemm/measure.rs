@@ -1,13 +1,13 @@
 //! The measurement of all-gather + GEMM, from the options to the report.
 
-use super::element::MatrixFloat;
 use super::options::Options;
 use super::rounds::ShapeResults;
 use super::run::Run;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
 use crate::common::SharedLimits;
-use crate::outcome::no_vendor_here;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::nccl;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::ag_gemm::{AgGemmResults, GemmProblem, MatrixElement};
@@ -51,7 +51,8 @@ pub fn add(
         ..AgGemmResults::default()
     };
     if options.runs() {
-        section.baselines.push(vendor(communicator)?);
+        // The algorithm `Baseline` gathers by it.
+        section.baselines.push(nccl::open(communicator)?);
     }
     let mut torch = None;
     if options.benchmark && options.torch.unwrap_or(!on_host) {
@@ -103,18 +104,4 @@ fn one<T: MatrixFloat>(
 ) -> Result<ShapeResults> {
     debug_assert_eq!(problem.dtype, T::NAME);
     run.problem(problem, torch)
-}
-
-/// Opens NCCL or RCCL, by which the algorithm `Baseline` gathers. Collective.
-fn vendor(communicator: &Communicator) -> Result<BaselineState> {
-    let opened = communicator.open_nccl(false).map_err(Into::into);
-    let opened = no_vendor_here(opened)?;
-    Ok(BaselineState {
-        name: "collectives library".into(),
-        version: opened.as_ref().ok().map(|library| {
-            let (major, minor) = (library.version / 10_000, library.version / 100 % 100);
-            format!("{} {major}.{minor}.{}", library.name, library.version % 100)
-        }),
-        absent: opened.err(),
-    })
 }

@@ -9,17 +9,14 @@
 //! also run at once, without a dependency. For small M, calls are also captured and replayed. DDLB's published method
 //! (calls back to back without a barrier, mean of rank 0) is optional.
 //!
-//! `data` generates matrices and `reference` the expected C. `session` holds one rank's matrices, `calls` enqueues the
-//! contenders' calls on them. `library`, `windows` and `torch` call other libraries, `kernel` is symmem's GEMM kernel
-//! alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
+//! `gemm` has random matrices, the GEMM alone, and the timing. `reference` computes the expected C. `session` holds
+//! one rank's matrices, `calls` enqueues the contenders' calls on them. `windows` and `torch` call other libraries, `kernel`
+//! is symmem's GEMM kernel alone, `side` a second stream. `contender` is one contender, `lineup` creates them, `run` has what all shapes share,
 //! `rounds` the rounds. `shapes` checks shapes, `options` says what to measure, and `measure` runs everything.
 
 mod calls;
 mod contender;
-mod data;
-mod element;
 mod kernel;
-mod library;
 mod lineup;
 mod measure;
 mod options;

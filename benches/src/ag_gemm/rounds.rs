@@ -1,27 +1,19 @@
 //! Measures one shape with every contender: check, timed rounds, and collection of the ranks' results.
 
 use super::calls::ContenderKind;
-use super::contender::{Contender, Seen, entry};
-use super::element::MatrixFloat;
+use super::contender::Contender;
 use super::lineup::row;
-use super::reference::Reference;
-use super::run::{DDLB, REPLAYED_ROWS, Run, SINGLE};
+use super::reference::reference;
+use super::run::{DDLB, Run};
 use super::session::Session;
 use super::torch::Torch;
-use crate::by_caller::is_by_caller;
-use crate::report::ag_gemm::{Entry, GemmProblem, Measured};
+use crate::Result;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::samples::Samples;
+use crate::gemm::turn::{REPLAYED_ROWS, Turn, budget, each_ns, entries};
+use crate::report::ag_gemm::{GemmProblem, Measured};
 use crate::sizes::fewer_rounds;
-use crate::{Result, exchange};
 use symmem::tuning::StoredGemmRow;
-
-/// Maximum number of calls in a graph.
-const CALLS: u32 = 20;
-/// Maximum number of graph launches per round, back to back.
-const LAUNCHES: u32 = 5;
-/// Time budget for all rounds of one contender.
-const SERIES_NS: f64 = 200e6;
-/// The same on the host backend, so that a whole run takes seconds.
-const SERIES_NS_ON_HOST: f64 = 6e6;
 
 /// The results of one shape.
 pub(super) struct ShapeResults {
@@ -33,13 +25,6 @@ pub(super) struct ShapeResults {
 }
 
 impl<'a, T: MatrixFloat> Run<'a, T> {
-    fn budget(&self) -> f64 {
-        match is_by_caller(self.communicator) {
-            true => SERIES_NS_ON_HOST,
-            false => SERIES_NS,
-        }
-    }
-
     /// Measures one shape with every contender. Collective.
     pub(super) fn problem(
         &self,
@@ -72,11 +57,13 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
             self.capture(&session, &mut contenders)?;
             self.rounds(&session, &mut contenders, torch, rounds)?;
         }
+        let all = contenders.iter();
+        let all = all.map(|one| (one.name, one.how.as_str(), &one.turn));
         let mut measured = Measured {
             problem: *problem,
             chosen,
             choice: None,
-            entries: self.put_together(&contenders)?,
+            entries: entries(self.communicator, all)?,
             rounds,
             derived: Vec::new(),
         };
@@ -108,25 +95,19 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
             self.set_whole(session, 1, &contender.by)?;
             session.run(stream, || session.issue(stream, &contender.by))?;
-            contender.seen.count(session.wrong(&reference, stream)?);
+            contender
+                .turn
+                .seen
+                .count(session.wrong(&reference, stream)?);
         }
         Ok(())
     }
 
     /// Fills this rank's shard of A for a pass, and returns the expected C.
-    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
+    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Samples> {
         session.fill(&self.table, pass, &self.stream)?;
-        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (processors / world).max(1);
-        let problem = &session.problem;
-        Ok(Reference::new(
-            &self.table,
-            problem,
-            pass,
-            (rank, world),
-            threads,
-        ))
+        let ranks = (self.communicator.rank(), self.communicator.world_size());
+        Ok(reference(&self.table, &session.problem, pass, ranks))
     }
 
     /// Prepares the gathered A for a checked call: filled for a contender that does not gather, poisoned for one that
@@ -149,7 +130,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         if session.problem.m > REPLAYED_ROWS {
             contenders
                 .iter_mut()
-                .for_each(|contender| contender.replays = false);
+                .for_each(|contender| contender.turn.replays = false);
             return Ok(());
         }
         let stream = &self.stream;
@@ -157,24 +138,21 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
             if let ContenderKind::Torch(_) = contender.by {
                 continue;
             }
-            let mut outcome = Ok(());
-            let graph = self.communicator.stream()?.capture(|on| {
-                let mut calls = 0..contender.captured;
-                outcome = calls.try_for_each(|_| session.issue(on, &contender.by));
-                Ok(())
-            });
-            outcome?;
-            contender.graph = Some(graph?);
+            let Contender { turn, by, .. } = contender;
+            turn.capture(self.communicator, |on| session.issue(on, by))?;
         }
         if !self.options.validate {
             return Ok(());
         }
         let reference = self.another(session, 2)?;
         for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
-            if let Some(graph) = &contender.graph {
+            if let Some(graph) = &contender.turn.graph {
                 self.set_whole(session, 2, &contender.by)?;
                 session.run(stream, || Ok(stream.launch_graph(graph)?))?;
-                contender.seen.count(session.wrong(&reference, stream)?);
+                contender
+                    .turn
+                    .seen
+                    .count(session.wrong(&reference, stream)?);
             }
         }
         Ok(())
@@ -191,23 +169,14 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         let wanted = options.rounds.unwrap_or(options.effort.rounds()).max(1);
         let mut longest = 1.0_f64;
         for contender in contenders {
-            // The first calls touch pages and warm caches, so the faster of two tries counts.
-            let mut least = f64::INFINITY;
-            for _ in 0..2 {
-                let times = self.times(session, contender, torch)?;
-                least = times.into_iter().fold(least, f64::min);
-            }
-            let all =
-                exchange::all_gather(self.communicator, &Some(least).filter(|ns| ns.is_finite()))?;
-            let each = all.into_iter().flatten().fold(1.0, f64::max);
-            let in_round = self.budget() / f64::from(wanted) / each;
-            contender.calls = in_round.clamp(1.0, SINGLE.into()) as u32;
-            contender.captured = in_round.clamp(1.0, CALLS.into()) as u32;
-            let launches = in_round / f64::from(contender.captured);
-            contender.launches = launches.clamp(1.0, LAUNCHES.into()) as u32;
+            let times = || self.times(session, contender, torch);
+            let each = each_ns(self.communicator, times)?;
+            contender
+                .turn
+                .pace(each, budget(self.communicator) / f64::from(wanted));
             longest = longest.max(each);
         }
-        Ok(fewer_rounds(wanted, longest, self.budget()).min(wanted))
+        Ok(fewer_rounds(wanted, longest, budget(self.communicator)).min(wanted))
     }
 
     /// Runs the rounds, in which all contenders take turns. Collective.
@@ -221,13 +190,13 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         for _ in 0..rounds {
             for contender in contenders.iter_mut() {
                 let times = self.times(session, contender, torch)?;
-                contender.seen.times.extend(times);
+                contender.turn.seen.times.extend(times);
                 self.replay(contender, torch)?;
             }
         }
         if self.options.ddlb {
             for contender in contenders {
-                contender.seen.ddlb = self.looped(session, contender, torch)?;
+                contender.turn.seen.ddlb = self.looped(session, contender, torch)?;
             }
         }
         Ok(())
@@ -241,38 +210,37 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         torch: &mut Option<Torch>,
     ) -> Result<Vec<f64>> {
         if let ContenderKind::Torch(method) = contender.by {
-            let calls = contender.calls;
+            let calls = contender.turn.calls;
             return Ok(self
                 .ask(torch, |torch| torch.time(method, calls))?
                 .unwrap_or_default());
         }
         let work = || session.issue(&self.stream, &contender.by);
         work()?;
-        self.clock.each(&self.stream, contender.calls, true, &work)
+        self.clock
+            .each(&self.stream, contender.turn.calls, true, &work)
     }
 
     /// Times one round of graph replays, if the contender has them. Collective.
     fn replay(&self, contender: &mut Contender<'a, T>, torch: &mut Option<Torch>) -> Result<()> {
-        let (captured, launches) = (contender.captured, contender.launches);
-        if !contender.replays {
+        let Turn {
+            captured, launches, ..
+        } = contender.turn;
+        if !contender.turn.replays {
             return Ok(());
         }
-        let times = match (&contender.by, &contender.graph) {
-            (ContenderKind::Torch(method), _) => {
+        let times = match contender.by {
+            ContenderKind::Torch(method) => {
                 self.ask(torch, |torch| torch.replay(method, captured, launches))?
             }
-            (_, Some(graph)) => {
-                let launch = || Ok(self.stream.launch_graph(graph)?);
-                launch()?;
-                let all = || (0..launches).try_for_each(|_| launch());
-                let total = self.clock.timed(&self.stream, &all)?;
-                Ok(vec![total / f64::from(captured * launches)])
+            _ => {
+                let replayed = contender.turn.replay(&self.clock, &self.stream)?;
+                replayed.map(|ns| vec![ns]).ok_or_else(String::new)
             }
-            _ => Err(String::new()),
         };
         // A contender that cannot be replayed is not asked again; all ranks get the same answer.
-        contender.replays = times.is_ok();
-        contender.seen.graph.extend(times.unwrap_or_default());
+        contender.turn.replays = times.is_ok();
+        contender.turn.seen.graph.extend(times.unwrap_or_default());
         Ok(())
     }
 
@@ -297,23 +265,5 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         self.communicator.host_barrier()?;
         let times = times.unwrap_or_default();
         Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
-    }
-
-    /// Combines all ranks' measurements of each contender. Collective.
-    fn put_together(&self, contenders: &[Contender<'a, T>]) -> Result<Vec<Entry>> {
-        let own: Vec<Seen> = contenders
-            .iter()
-            .map(|contender| contender.seen.clone())
-            .collect();
-        let all = exchange::all_gather(self.communicator, &own)?;
-        let entry = |(index, contender): (usize, &Contender<'a, T>)| {
-            let ranks: Vec<&Seen> = all.iter().filter_map(|rank| rank.get(index)).collect();
-            Entry {
-                by: contender.name.into(),
-                how: contender.how.clone(),
-                ..entry(&ranks)
-            }
-        };
-        Ok(contenders.iter().enumerate().map(entry).collect())
     }
 }

@@ -1,18 +1,15 @@
 //! State shared by all shapes of one element type.
 
-use super::data::Table;
-use super::element::MatrixFloat;
 use super::options::Options;
 use super::torch::Torch;
 use crate::clock::Clock;
+use crate::gemm::data::Table;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::turn::SINGLE;
 use crate::outcome::{Outcome, agree};
 use crate::{Result, exchange};
 use symmem::{Communicator, Stream};
 
-/// Maximum number of single calls per round.
-pub(super) const SINGLE: u32 = 5;
-/// Calls are also replayed from graphs up to this M; above it, launch overhead is negligible.
-pub(super) const REPLAYED_ROWS: usize = 1024;
 /// Numbers of untimed and of timed calls in DDLB's method.
 pub(super) const DDLB: (u32, u32) = (5, 50);
 /// State shared by all shapes of one element type.

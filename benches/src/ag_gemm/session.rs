@@ -1,15 +1,22 @@
 //! One rank's matrices of one shape.
 
-use super::data::{Content, Table};
-use super::element::MatrixFloat;
-use super::library::Library;
-use super::reference::{GUARD, POISON, Reference, part};
+use super::reference::part;
 use crate::Result;
+use crate::gemm::data::{Content, Table};
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::library::{Library, layout};
+use crate::gemm::samples::{GUARD, POISON, Samples};
 use crate::poison::poison;
 use crate::report::ag_gemm::{GemmProblem, MatrixOrder, Sharding};
-use symmem::backend::abi::DeviceAddress;
+use symmem::backend::abi::{DeviceAddress, GemmLayout};
 use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
+
+/// The whole GEMM in the backend's form.
+pub(super) fn raw_shape<T: MatrixFloat>(problem: &GemmProblem) -> GemmLayout {
+    let GemmProblem { m, n, k, .. } = *problem;
+    layout::<T>([m, n, k], problem.b_order, problem.bias)
+}
 
 pub(super) struct Session<'a, T: MatrixFloat> {
     pub(super) communicator: &'a Communicator,
@@ -134,7 +141,7 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
 
     /// Returns the number of wrong elements of C on this rank, plus changed guard bytes, and the number of compared
     /// elements. Blocks.
-    pub(super) fn wrong(&self, reference: &Reference, stream: &Stream) -> Result<(u64, u64)> {
+    pub(super) fn wrong(&self, reference: &Samples, stream: &Stream) -> Result<(u64, u64)> {
         let GemmProblem { m, n, .. } = self.problem;
         let (mut wrong, mut compared) = (0, 0);
         let mut row = vec![T::ZERO; n];

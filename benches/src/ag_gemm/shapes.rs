@@ -1,9 +1,7 @@
 //! Shapes from a command line or a file, before any rank starts.
 
+use crate::gemm::shapes;
 use symmem::tuning::GemmProblem;
-
-/// The most bytes of a matrix; no device has so much memory.
-const MOST_BYTES: u128 = 1 << 40;
 
 /// A file of shapes.
 const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"#;
@@ -13,13 +11,7 @@ const EXAMPLE: &str = r#"[{"m": 64, "n": 3584, "k": 8192, "dtype": "bfloat16"}]"
 /// # Errors
 /// The first fault, as text.
 pub fn parse(text: &str) -> Result<Vec<GemmProblem>, String> {
-    let problems: Vec<GemmProblem> = serde_json::from_str(text)
-        .map_err(|error| format!("not a list of shapes: {error}; write as in {EXAMPLE}"))?;
-    if problems.is_empty() {
-        return Err("no shapes in the list; add at least one".into());
-    }
-    problems.iter().try_for_each(check)?;
-    Ok(problems)
+    shapes::parse(text, EXAMPLE, check)
 }
 
 /// Checks that the benchmark can make a shape.
@@ -27,23 +19,7 @@ pub fn parse(text: &str) -> Result<Vec<GemmProblem>, String> {
 /// # Errors
 /// The reason why it cannot, as text.
 pub fn check(problem: &GemmProblem) -> Result<(), String> {
-    let shape = problem.shape();
-    let GemmProblem { m, n, k, .. } = *problem;
-    if m == 0 || n == 0 || k == 0 {
-        return Err(format!(
-            "{shape} has no elements; m, n and k must be at least 1"
-        ));
-    }
-    // Both types have two bytes.
-    let bytes = |rows: usize, columns: usize| (rows as u128 * columns as u128).saturating_mul(2);
-    for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
-        if bytes > MOST_BYTES {
-            return Err(format!(
-                "{shape}: {name} would have {bytes} bytes; a matrix can have at most {MOST_BYTES}"
-            ));
-        }
-    }
-    Ok(())
+    shapes::check([problem.m, problem.n, problem.k])
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The all-gather by NCCL or RCCL between symmetric windows, then the GEMM by cuBLASLt or hipBLASLt, as in a
 //! program that registers its buffers.
 
-use super::element::MatrixFloat;
-use super::library::Library;
 use super::reference::part;
 use super::session::Session;
+use crate::gemm::element::MatrixFloat;
+use crate::gemm::library::Library;
 use crate::outcome::{Outcome, agree, no_vendor_here};
 use crate::report::ag_gemm::{GemmProblem, Sharding};
 use crate::{BenchError, Result};

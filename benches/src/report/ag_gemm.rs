@@ -3,7 +3,8 @@
 //! Times are of one call on the slowest rank, each call after a barrier of all ranks. Rates are per device:
 //! 2·M·N·K operations over the time, where N counts the columns of B on that device.
 
-use super::collectives::{BaselineState, Time};
+use super::collectives::BaselineState;
+pub use super::contenders::{Choice, Entry};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -58,17 +59,6 @@ pub struct Measured {
     pub derived: Vec<Derived>,
 }
 
-/// The selector's choice compared with symmem's fastest algorithm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Choice {
-    /// The selector's choice.
-    pub chosen: String,
-    /// Symmem's fastest algorithm.
-    pub fastest: String,
-    /// By how much the choice is slower than the fastest, in percent of the fastest's time.
-    pub behind_percent: f64,
-}
-
 /// A [`Choice`] and its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstChoice {
@@ -78,35 +68,6 @@ pub struct WorstChoice {
     /// The choice.
     #[serde(flatten)]
     pub choice: Choice,
-}
-
-/// The measurements of one contender.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
-    /// The contender: [`GEMM`], [`GATHER`], a symmem algorithm, or a method of another library.
-    pub by: String,
-    /// Details: the transport of the shards, or the heuristic of cuBLASLt or hipBLASLt.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub how: String,
-    /// Time of single calls, each after a barrier of all ranks, measured by events on the stream.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time: Option<Time>,
-    /// Time of calls captured in a graph and replayed, with one barrier before the replays.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub graph: Option<Time>,
-    /// Time by DDLB's method, in nanoseconds: mean of 50 calls back to back at rank 0, after 5 untimed calls,
-    /// without a barrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ddlb_ns: Option<f64>,
-    /// Wrong elements of C, summed over all ranks.
-    #[serde(default)]
-    pub wrong: u64,
-    /// Checked elements of C, summed over all ranks.
-    #[serde(default)]
-    pub checked: u64,
-    /// Why the contender was not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub absent: Option<String>,
 }
 
 /// The GEMM alone, by cuBLASLt or hipBLASLt, with all of A already local.
@@ -152,17 +113,6 @@ pub struct Derived {
     pub over_baseline: Option<f64>,
 }
 
-impl Entry {
-    /// Returns the contender's main time: of graph replays, or of single calls if there are no replays; `None` if
-    /// results were wrong.
-    pub fn headline(&self) -> Option<Time> {
-        match self.wrong {
-            0 => self.graph.or(self.time),
-            _ => None,
-        }
-    }
-}
-
 impl Measured {
     /// Returns a contender's entry.
     pub fn entry(&self, by: &str) -> Option<&Entry> {
@@ -177,12 +127,7 @@ impl Measured {
     /// Returns the time of `one` divided by the time of `other`; above 1, `other` is faster. Compares graph replays
     /// if both have them, otherwise single calls.
     pub fn over(&self, one: &str, other: &str) -> Option<f64> {
-        let right = |by: &str| self.entry(by).filter(|entry| entry.wrong == 0);
-        let (one, other) = (right(one)?, right(other)?);
-        match (one.graph, other.graph) {
-            (Some(one), Some(other)) => Some(one.ns / other.ns),
-            _ => Some(one.time?.ns / other.time?.ns),
-        }
+        self.entry(one)?.over(self.entry(other)?)
     }
 
     /// Returns the longer of the times of GEMM and gather alone, in nanoseconds.

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use super::ag_gemm::{self, AgGemmResults};
 use super::collectives::{self, CollectiveResults};
+use super::gemm_reduce::{self, GemmCollective, GemmReduceResults};
 use super::html::{Document, Escaped, table};
 use super::norms::{self, NormResults};
 use super::schema::Report;
@@ -45,6 +46,9 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     if let Some(measured) = &report.ag_gemm {
         ag_gemm::section(&mut page, measured, limits::of_products(devices), hopper)?;
     }
+    if let Some(measured) = &report.gemm_reduce {
+        gemm_reduce::section(&mut page, measured)?;
+    }
     if let Some(measured) = &report.norms {
         norms::section(&mut page, measured)?;
     }
@@ -60,6 +64,12 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
 
 /// Returns the title without the devices.
 fn subject(report: &Report) -> &'static str {
+    if let Some(section) = &report.gemm_reduce {
+        return match section.collective {
+            GemmCollective::ReduceScatter => "GEMM + reduce-scatter",
+            GemmCollective::AllReduce => "GEMM + all-reduce",
+        };
+    }
     match (report.points.is_empty(), &report.collectives) {
         (true, None) if report.ag_gemm.is_some() => "All-gather + GEMM",
         (true, None) if report.norms.is_some() => "All-reduce with RMSNorm",
@@ -88,6 +98,7 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
     head.push_str("</ul>\n");
     let collectives = report.collectives.iter();
     let products = report.ag_gemm.iter();
+    let sums = report.gemm_reduce.iter();
     let mut is_right = true;
     for (wrong, sentence) in [
         (
@@ -104,7 +115,8 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
             "collectives had wrong elements. Their times are not shown.".into(),
         ),
         (
-            products.flat_map(AgGemmResults::wrong).count(),
+            products.flat_map(AgGemmResults::wrong).count()
+                + sums.flat_map(GemmReduceResults::wrong).count(),
             "products had wrong elements. Their times are not shown.".into(),
         ),
         (
@@ -122,7 +134,7 @@ fn head(report: &Report) -> Result<String, fmt::Error> {
         let class = if report.is_wrong() { "alarm" } else { "right" };
         let sentence = Escaped(checked.trim_end());
         let is_checked = !report.points.is_empty() || report.collectives.is_some();
-        if is_checked || report.ag_gemm.is_some() {
+        if is_checked || report.ag_gemm.is_some() || report.gemm_reduce.is_some() {
             writeln!(head, "<p class=\"{class}\">{sentence}</p>")?;
         }
     }

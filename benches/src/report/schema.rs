@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ag_gemm::AgGemmResults;
 use super::collectives::CollectiveResults;
+use super::gemm_reduce::GemmReduceResults;
 use super::norms::NormResults;
 use super::statistics::{SingleShot, Spread, Timing};
 
@@ -37,6 +38,9 @@ pub struct Report {
     /// All-gather + GEMM, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ag_gemm: Option<AgGemmResults>,
+    /// GEMM + reduce-scatter or GEMM + all-reduce, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gemm_reduce: Option<GemmReduceResults>,
     /// All-reduces with RMSNorm, if they were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norms: Option<NormResults>,
@@ -292,6 +296,7 @@ impl Report {
             matrices: Vec::new(),
             collectives: None,
             ag_gemm: None,
+            gemm_reduce: None,
             norms: None,
             notes: Vec::new(),
         }
@@ -381,10 +386,12 @@ impl Report {
                 .flat_map(AgGemmResults::wrong)
                 .next()
                 .is_some()
-            || self
-                .norms
-                .iter()
+            || (self.norms.iter())
                 .flat_map(NormResults::wrong)
+                .next()
+                .is_some()
+            || (self.gemm_reduce.iter())
+                .flat_map(GemmReduceResults::wrong)
                 .next()
                 .is_some()
     }

@@ -351,7 +351,8 @@ pub(super) fn checked(report: &Report) -> String {
     let collectives = report.collectives.iter().flat_map(|all| &all.points);
     let collectives = collectives.filter(placed).count();
     let products = report.ag_gemm.iter().flat_map(|all| &all.products);
-    let entries = products.flat_map(|one| &one.entries);
+    let sums = report.gemm_reduce.iter().flat_map(|all| &all.products);
+    let entries = (products.flat_map(|one| &one.entries)).chain(sums.flat_map(|one| &one.entries));
     let products = entries.filter(|entry| entry.checked > 0).count();
     let mut parts = Vec::new();
     for (count, what) in [

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 
 use super::ag_gemm;
 use super::collectives::{self, BaselineState};
+use super::gemm_reduce;
 use super::norms;
 use super::published;
 use super::schema::{Direction, Report, Traffic};
@@ -13,7 +14,7 @@ use super::view::{self, View};
 
 /// Returns every table of the report as plain text without colors, in this order: for each kind of
 /// traffic and direction the looped rates, then graph replay and single shots; latencies; the matrix;
-/// collectives; all-gather + GEMM; all-reduces with RMSNorm; notes.
+/// collectives; all-gather + GEMM; GEMM + reduce-scatter or all-reduce; all-reduces with RMSNorm; notes.
 ///
 /// Tables without measurements are left out. Lines are as long as the tables need: about 130 characters
 /// for nccl-tests' columns, 150 for all-gather + GEMM with PyTorch, at most 110 for all others.
@@ -58,6 +59,13 @@ pub fn terminal(report: &Report) -> String {
             draw(&mut text, &view);
         }
     }
+    if let Some(section) = &report.gemm_reduce {
+        let what = format!("GEMM + {}", section.collective.label());
+        head(&mut text, report, &what, section.world, &section.baselines);
+        for view in gemm_reduce::views(section) {
+            draw(&mut text, &view);
+        }
+    }
     if let Some(section) = &report.norms {
         let what = "All-reduce with RMSNorm";
         head(&mut text, report, what, section.world, &section.baselines);
@@ -71,7 +79,7 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
-/// Draws the lines above collectives and all-gather + GEMM: ranks, backend, multicast and baselines.
+/// Draws the lines above collectives and operations with a GEMM: ranks, backend, multicast and baselines.
 fn head(text: &mut String, report: &Report, what: &str, world: u32, baselines: &[BaselineState]) {
     let environment = &report.environment;
     line(

@@ -34,6 +34,14 @@ pub(super) fn rate(gbps: f64) -> String {
     }
 }
 
+/// Formats TFLOP/s; the host backend needs more decimals.
+pub(super) fn tflops(teraflops: f64) -> String {
+    match teraflops {
+        few if few < 1.0 => format!("{few:.5}"),
+        many => format!("{many:.1}"),
+    }
+}
+
 pub(super) fn microseconds(ns: f64) -> String {
     let digits = if ns < 100e3 { 1 } else { 0 };
     format!("{:.digits$}", ns / 1e3)

@@ -3,10 +3,10 @@
 use super::common::{MEASUREMENT, RESULTS, effort};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
+use super::gemm_shapes::{self, SHAPE, extent, word};
 use super::task::Files;
 use clap::Args;
-use serde::de::DeserializeOwned;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use symmem::tuning::gemm_algorithm;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options, shapes};
 use symmem_bench::report::ag_gemm::{
@@ -63,9 +63,6 @@ pub struct Arguments {
     pub tune: Option<PathBuf>,
 }
 
-/// A heading in the help.
-const SHAPE: &str = "One shape instead of --config";
-
 /// One shape.
 #[derive(Debug, Args)]
 struct Shape {
@@ -92,17 +89,6 @@ struct Shape {
     bias: bool,
 }
 
-/// Parses a number of rows or columns.
-fn extent(text: &str) -> std::result::Result<usize, String> {
-    let number = text.parse().ok().filter(|number| *number != 0);
-    number.ok_or_else(|| "not a number of rows or columns; write 1 or more".into())
-}
-
-/// Parses a word that stands for a value in shape files.
-fn word<T: DeserializeOwned>(text: &str) -> std::result::Result<T, String> {
-    serde_json::from_value(text.into()).map_err(|error| error.to_string())
-}
-
 impl Shape {
     /// Returns the shape; `None` if no option of a shape was given.
     fn problem(&self) -> Result<Option<GemmProblem>> {
@@ -113,38 +99,21 @@ impl Shape {
             ("--b-order", self.b_order.is_some()),
             ("--bias", self.bias),
         ];
-        if let [(_, Some(m)), (_, Some(n)), (_, Some(k))] = sizes {
-            let problem = GemmProblem {
-                m,
-                n,
-                k,
-                dtype: self.r#type.unwrap_or(MatrixElement::Bf16),
-                sharding: self.sharding.unwrap_or_default(),
-                b_order: self.b_order.unwrap_or_default(),
-                bias: self.bias,
-            };
-            return shapes::check(&problem)
-                .map(|()| Some(problem))
-                .map_err(CommandError::Said);
-        }
-        let given = sizes.map(|(name, size)| (name, size.is_some()));
-        let given = given.into_iter().chain(extra).filter(|(_, given)| *given);
-        let given: Vec<&str> = given.map(|(name, _)| name).collect();
-        if given.is_empty() {
+        gemm_shapes::check_given(sizes.map(|(name, size)| (name, size.is_some())), &extra)?;
+        let [(_, Some(m)), (_, Some(n)), (_, Some(k))] = sizes else {
             return Ok(None);
-        }
-        let absent = sizes.iter().filter(|(_, size)| size.is_none());
-        let absent: Vec<&str> = absent.map(|(name, _)| *name).collect();
-        // Elsewhere, -n is the number of ranks.
-        let ranks = match *given {
-            ["-n"] => "; the number of ranks is --ranks here",
-            _ => "",
         };
-        Err(CommandError::Said(format!(
-            "{} without {}: one shape needs -m, -n and -k{ranks}",
-            given.join(" "),
-            absent.join(" ")
-        )))
+        let problem = GemmProblem {
+            m,
+            n,
+            k,
+            dtype: self.r#type.unwrap_or(MatrixElement::Bf16),
+            sharding: self.sharding.unwrap_or_default(),
+            b_order: self.b_order.unwrap_or_default(),
+            bias: self.bias,
+        };
+        shapes::check(&problem).map_err(CommandError::Said)?;
+        Ok(Some(problem))
     }
 }
 
@@ -194,19 +163,8 @@ impl Arguments {
 impl Arguments {
     /// Returns the shapes of the files, or the one shape of the command line.
     fn problems(&self) -> Result<Vec<GemmProblem>> {
-        match (self.shape.problem()?, &*self.config) {
-            (Some(shape), []) => Ok(vec![shape]),
-            (Some(_), _) => Err(CommandError::Said(
-                "--config names shapes, and -m, -n and -k one shape; give one of both".into(),
-            )),
-            (None, []) => Err(CommandError::Said(
-                "no shape; name one by -m M -n N -k K, or a file by --config FILE".into(),
-            )),
-            (None, files) => {
-                let all: Result<Vec<_>> = files.iter().map(|file| read(file)).collect();
-                Ok(all?.concat())
-            }
-        }
+        let shape = self.shape.problem()?.into_iter().collect();
+        gemm_shapes::problems(shape, &self.config, shapes::parse)
     }
 
     /// Fails if `--algorithm` or `--transport` excludes an algorithm from the tuning.
@@ -221,17 +179,6 @@ impl Arguments {
             _ => Ok(()),
         }
     }
-}
-
-/// Reads a file's list of shapes.
-fn read(file: &Path) -> Result<Vec<GemmProblem>> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        CommandError::Said(format!(
-            "{} cannot be read ({error}); name a file of shapes, or one shape by -m M -n N -k K",
-            file.display()
-        ))
-    })?;
-    shapes::parse(&text).map_err(|what| CommandError::Said(format!("{}: {what}", file.display())))
 }
 
 /// Writes one JSON file per shape, and the page of all.
@@ -267,11 +214,5 @@ mod tests {
     fn an_unknown_algorithm_is_told_which_there_are() {
         assert!(named("ring").unwrap_err().contains("pipeline"));
         assert_eq!(named("all").unwrap(), "all");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_used_is_named() {
-        let error = read(Path::new("/no/such/file.json")).unwrap_err();
-        assert!(error.to_string().contains("/no/such/file.json"));
     }
 }

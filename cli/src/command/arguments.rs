@@ -31,7 +31,7 @@ enum Command {
     Info(info::Options),
     /// Start a program once per rank: symmem run -n N -- PROGRAM ARGUMENTS
     Run(run::Options),
-    /// Benchmark transfers, collectives, all-gather + GEMM, or the time that the host spends in a call
+    /// Benchmark transfers, collectives, GEMMs with a collective, or the time that the host spends in a call
     Bench {
         #[command(subcommand)]
         what: bench::BenchCommand,

@@ -8,6 +8,7 @@ use super::common::{
 };
 use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
+use super::gemm_reduce;
 use super::processors;
 use super::rms_norm;
 use super::run::default_ranks;
@@ -18,6 +19,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use symmem::backends::{Chosen, Selection};
+use symmem_bench::report::gemm_reduce::GemmCollective;
 use symmem_bench::report::summary::RunContext;
 use symmem_bench::{Effort, collectives, p2p};
 
@@ -55,6 +57,12 @@ pub enum BenchCommand {
     /// All-gather + GEMM by every algorithm, checked, beside gather alone, GEMM alone and PyTorch
     #[command(name = "ag-gemm")]
     AllGatherGemm(AgGemmArguments),
+    /// GEMM + reduce-scatter by every algorithm, checked, beside GEMM alone, reduce-scatter alone and NCCL
+    #[command(name = "gemm-rs")]
+    GemmReduceScatter(GemmReduceArguments),
+    /// GEMM + all-reduce by every algorithm, checked, beside GEMM alone, all-reduce alone and NCCL
+    #[command(name = "gemm-ar")]
+    GemmAllReduce(GemmReduceArguments),
     /// All-reduce with residual and RMSNorm in one kernel, checked, beside the all-reduce alone
     RmsNorm(RmsNormArguments),
     /// Time that the host spends in a call
@@ -97,6 +105,17 @@ pub struct AgGemmArguments {
     ranks: RanksByName,
     #[command(flatten)]
     arguments: ag_gemm::Arguments,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// The arguments of `symmem bench gemm-rs` and `symmem bench gemm-ar`.
+#[derive(Debug, Args)]
+pub struct GemmReduceArguments {
+    #[command(flatten)]
+    ranks: RanksByName,
+    #[command(flatten)]
+    arguments: gemm_reduce::Arguments,
     #[command(flatten)]
     results: Results,
 }
@@ -234,23 +253,22 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
         }
         BenchCommand::AllGatherGemm(asked) => {
             let results = asked.results.checked()?;
-            let out = asked
-                .arguments
-                .out
-                .clone()
-                .unwrap_or_else(|| default_name(ag_gemm::NAME, |directory| directory.exists()));
-            check_directory(&out, "name a writable directory: --out DIR")?;
-            let files = Files {
-                out,
-                force: results.force.force,
-                tune: asked.arguments.tune.clone(),
-            };
+            let files = files(
+                asked.arguments.out.clone(),
+                ag_gemm::NAME,
+                &results,
+                asked.arguments.tune.clone(),
+            )?;
             if let Some(file) = &files.tune {
                 check_table(file)?;
             }
             let measurement = Measurement::AllGatherGemm(asked.arguments.options()?, files);
             start(asked.ranks.into(), results, measurement, None)
         }
+        BenchCommand::GemmReduceScatter(asked) => {
+            start_gemm_reduce(asked, GemmCollective::ReduceScatter)
+        }
+        BenchCommand::GemmAllReduce(asked) => start_gemm_reduce(asked, GemmCollective::AllReduce),
         BenchCommand::RmsNorm(asked) => {
             let measurement = Measurement::RmsNorm(asked.arguments.options()?);
             start(asked.ranks, asked.results.checked()?, measurement, None)
@@ -269,6 +287,30 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
             start(ranks, results, measurement, None)
         }
     }
+}
+
+fn start_gemm_reduce(asked: GemmReduceArguments, collective: GemmCollective) -> Result<ExitCode> {
+    let results = asked.results.checked()?;
+    let out = asked.arguments.out.clone();
+    let files = files(out, collective.command(), &results, None)?;
+    let measurement = Measurement::GemmReduce(asked.arguments.options(collective)?, files);
+    start(asked.ranks.into(), results, measurement, None)
+}
+
+/// Returns the files of a benchmark with a directory of results: `out`, or a new one with the command's name.
+fn files(
+    out: Option<PathBuf>,
+    command: &str,
+    results: &Results,
+    tune: Option<PathBuf>,
+) -> Result<Files> {
+    let out = out.unwrap_or_else(|| default_name(command, |directory| directory.exists()));
+    check_directory(&out, "name a writable directory: --out DIR")?;
+    Ok(Files {
+        out,
+        force: results.force.force,
+        tune,
+    })
 }
 
 /// Launches the ranks that find the fastest algorithms; blocks until they have ended.

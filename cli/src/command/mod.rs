@@ -12,6 +12,8 @@ mod completions;
 mod doctor;
 mod error;
 mod files;
+mod gemm_reduce;
+mod gemm_shapes;
 mod info;
 mod logging;
 mod processors;

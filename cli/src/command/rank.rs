@@ -13,7 +13,7 @@ use symmem::tuning::StoredGemmRow;
 use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{
-    Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, rms_norm, tune,
+    Effort, ag_gemm, bring_up, collectives, enqueue, environment, gemm_reduce, p2p, rms_norm, tune,
 };
 
 /// Does this rank's part of the task, which is JSON.
@@ -110,6 +110,7 @@ impl Run<'_> {
                 })
             }
             Measurement::AllGatherGemm(options, files) => return self.products(options, files),
+            Measurement::GemmReduce(options, files) => return self.gemm_reduce(options, files),
             Measurement::Tune(options) => {
                 let table = with_bar(communicator, |progress| {
                     tune::run(communicator, options, progress)
@@ -167,6 +168,25 @@ impl Run<'_> {
             _ => {}
         }
         Ok(code)
+    }
+
+    /// Measures GEMM + reduce-scatter or GEMM + all-reduce. Rank 0 writes the result files, and prints the plans and the
+    /// report.
+    fn gemm_reduce(self, options: &gemm_reduce::Options, files: &Files) -> Result<ExitCode> {
+        let mut plans = Vec::new();
+        let report = with_bar(self.communicator, |progress| {
+            let mut report = Report::new(self.environment.clone());
+            plans = gemm_reduce::add(self.communicator, options, &mut report, progress)?;
+            Ok(report)
+        })?;
+        let mut written = Written::default();
+        if self.is_first() {
+            super::gemm_reduce::write(files, &report, &mut written)?;
+            for plan in &plans {
+                output::text(format_args!("{plan}\n"))?;
+            }
+        }
+        self.tell(report, written)
     }
 
     /// Writes and prints the report on rank 0. Returns a failure if a result was wrong.

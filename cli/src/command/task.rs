@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use symmem_bench::report::summary::RunContext;
-use symmem_bench::{Effort, ag_gemm, collectives, p2p, rms_norm, tune};
+use symmem_bench::{Effort, ag_gemm, collectives, gemm_reduce, p2p, rms_norm, tune};
 
 /// Deadline of every wait on a peer: much longer than any measurement, much shorter than a night.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
@@ -31,14 +31,14 @@ pub struct Task {
     pub summary: Option<RunContext>,
 }
 
-/// The files that `symmem bench ag-gemm` writes.
+/// The files that `symmem bench ag-gemm`, `gemm-rs` and `gemm-ar` write.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Files {
     /// The directory for results.
     pub out: PathBuf,
     /// Whether results replace files of the same name.
     pub force: bool,
-    /// The tuning table that gets a row per shape.
+    /// The tuning table that gets a row per shape; only of `ag-gemm`.
     pub tune: Option<PathBuf>,
 }
 
@@ -63,6 +63,8 @@ pub enum Measurement {
     Everything(p2p::Options, collectives::Options, ag_gemm::Options),
     /// `symmem bench ag-gemm`, and the files that it writes.
     AllGatherGemm(ag_gemm::Options, Files),
+    /// `symmem bench gemm-rs` or `symmem bench gemm-ar`, and the files that it writes.
+    GemmReduce(gemm_reduce::Options, Files),
     /// `symmem bench rms-norm`.
     RmsNorm(rms_norm::Options),
     /// `symmem bench enqueue`.

@@ -163,6 +163,7 @@ fn a_survivor_says_which_peer_died_before_a_teardown_that_takes_longer_than_it_h
 #[case::transfers(&["bench", "p2p", "--backend", "host", "--full"])]
 #[case::collectives(&["bench", "collectives", "--backend", "host", "--full"])]
 #[case::products(&["bench", "ag-gemm", "--backend", "host", "-m", "512", "-n", "512", "-k", "512"])]
+#[case::sums(&["bench", "gemm-ar", "--backend", "host", "-m", "512", "-n", "512", "-k", "512"])]
 #[case::enqueue(&["bench", "enqueue", "--backend", "host"])]
 #[case::tune(&["tune", "--backend", "host", "--full"])]
 #[case::selftest(&["selftest", "--backend", "host", "--full"])]

@@ -18,6 +18,7 @@ mod norms;
 mod options;
 mod products;
 mod results;
+mod sums;
 mod transfers;
 mod tune;
 mod wrong_use;

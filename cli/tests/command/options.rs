@@ -32,6 +32,14 @@ fn options(command: &[&str]) -> Vec<String> {
     "algorithm b-order backend baseline benchmark bias config ddlb explain force html json k m n out quick ranks rounds sharding transport tune type validate"
 )]
 #[case(
+    &["bench", "gemm-rs"],
+    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport validate"
+)]
+#[case(
+    &["bench", "gemm-ar"],
+    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport validate"
+)]
+#[case(
     &["bench", "rms-norm"],
     "backend baseline benchmark force hidden html json no-residual output quick ranks rounds rows type validate"
 )]
@@ -123,7 +131,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[rstest]
 #[case(&["run", "-n", "2", "ls", "-l"], "put `--` in front of the program: symmem run -n 2 -- ls -l")]
 #[case(&["run", "-n", "2"], "name a program after `--`: symmem run -n 2 -- PROGRAM")]
-#[case(&["bench"], "needs one of p2p, collectives, ag-gemm, rms-norm, enqueue")]
+#[case(&["bench"], "needs one of p2p, collectives, ag-gemm, gemm-rs, gemm-ar, rms-norm, enqueue")]
 #[case(&["selftset"], "unrecognized subcommand 'selftset'; did you mean selftest?")]
 #[case(&["-n", "1", "--backend", "host"], "write --ranks 2 to --ranks 72")]
 #[case(&["bench", "ag-gemm", "-n", "2"], "the number of ranks is --ranks here")]
@@ -136,6 +144,18 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench", "ag-gemm", "--type", "f32"], "expected one of")]
 #[case(&["bench", "collectives", "--between", "gem"], "not a kernel; write copy, gemv, gemm")]
 #[case(&["bench", "ag-gemm", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
+#[case(&["bench", "gemm-rs", "-n", "2"], "the number of ranks is --ranks here")]
+#[case(&["bench", "gemm-ar"], "no shape; name one by -m M -n N -k K")]
+#[case(&["bench", "gemm-ar", "--bias"], "--bias without -m -n -k")]
+#[case(&["bench", "gemm-rs", "-m", "8,0", "-n", "1", "-k", "1"], "write 1 or more")]
+#[case(&["bench", "gemm-rs", "-m", "8", "-n", "-1", "-k", "1"], "write 1 or more")]
+#[case(&["bench", "gemm-rs", "-m", "8", "-n", "1", "-k", "x"], "write 1 or more")]
+#[case(&["bench", "gemm-rs", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
+#[case(&["bench", "gemm-ar", "--element", "f32"], "expected one of")]
+#[case(&["bench", "gemm-ar", "--algorithm", "pull"], "write automatic, baseline, pipeline or all")]
+#[case(&["bench", "gemm-ar", "--transport", "get"], "write put, kernel or all")]
+#[case(&["bench", "gemm-ar", "--chunks", "0"], "write 1 or more")]
+#[case(&["bench", "gemm-ar", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
 fn a_wrong_word_is_answered_with_the_right_one(#[case] arguments: &[&str], #[case] part: &str) {
     let directory = directory("wrong-word");
     let error = fail(symmem(&directory, arguments));

@@ -66,6 +66,20 @@ const AG_GEMM: Use = Use {
     ],
     reads: &["--config", "broken.json"],
 };
+const GEMM_AR: Use = Use {
+    command: &["bench", "gemm-ar"],
+    arguments: &[
+        "--backend",
+        "host",
+        "--config",
+        "shapes.json",
+        "--rounds",
+        "1",
+        "--algorithm",
+        "baseline",
+    ],
+    reads: &["--config", "broken.json"],
+};
 const ENQUEUE: Use = Use {
     command: &["bench", "enqueue"],
     arguments: &["--backend", "host", "--quick"],
@@ -202,6 +216,7 @@ fn wrong_use_is_one_line_that_says_what_and_what_to_do(
         P2P,
         COLLECTIVES,
         AG_GEMM,
+        GEMM_AR,
         RMS_NORM,
         ENQUEUE,
         TUNE,
@@ -256,6 +271,7 @@ fn output_that_cannot_be_written_is_one_line_and_a_closed_pipe_is_none(
         P2P,
         COLLECTIVES,
         AG_GEMM,
+        GEMM_AR,
         RMS_NORM,
         ENQUEUE,
         TUNE,

@@ -1,6 +1,7 @@
 //! A made-up section for tests.
 
 use super::*;
+use crate::report::collectives::Time;
 
 fn entry(by: &str, ns: f64) -> Entry {
     Entry {

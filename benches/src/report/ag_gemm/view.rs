@@ -8,7 +8,7 @@ use super::{
 };
 use crate::report::collectives::Time;
 use crate::report::published;
-use crate::report::text::decimal;
+use crate::report::text::{decimal, tflops};
 use crate::report::view::{Cell, View, heading};
 
 /// The contenders that were measured, in the order of the columns.
@@ -48,14 +48,6 @@ pub(in crate::report) fn views(section: &AgGemmResults, hopper: bool) -> Vec<Vie
     views.extend(looped(section, &names));
     views.push(checked(section, &names));
     views
-}
-
-/// Formats TFLOP/s; the host backend needs more decimals.
-fn rate(teraflops: f64) -> String {
-    match teraflops {
-        few if few < 1.0 => format!("{few:.5}"),
-        many => format!("{many:.1}"),
-    }
 }
 
 fn table(
@@ -138,7 +130,7 @@ fn rates(section: &AgGemmResults, names: &[&'static str], hopper: bool) -> Optio
         |measured, by| {
             let derived = measured.derive(by);
             derived.map_or(Cell::Absent, |derived| {
-                Cell::Figure(rate(derived.teraflops))
+                Cell::Figure(tflops(derived.teraflops))
             })
         },
     )
@@ -217,7 +209,7 @@ fn looped(section: &AgGemmResults, names: &[&'static str]) -> Option<View> {
             let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
             let ns = ns.and_then(|entry| entry.ddlb_ns);
             ns.map_or(Cell::Absent, |ns| {
-                Cell::Figure(rate(measured.problem.teraflops(ns)))
+                Cell::Figure(tflops(measured.problem.teraflops(ns)))
             })
         },
     )

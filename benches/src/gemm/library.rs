@@ -3,7 +3,7 @@
 use super::element::MatrixFloat;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
-use crate::report::ag_gemm::{GemmProblem, MatrixOrder};
+use crate::report::ag_gemm::MatrixOrder;
 use crate::{BenchError, Result};
 use symmem::backend::abi::{DeviceAddress, GemmLayout, GemmOperands, RawGemm, RawStream, Status};
 use symmem::backend::{Backend, CallResult, Gemm};
@@ -15,29 +15,34 @@ const MOST: u32 = 16;
 const RUNS: u32 = 3;
 
 /// The whole GEMM, with matrices without padding, in the backend's form.
-pub(super) fn raw_shape<T: MatrixFloat>(problem: &GemmProblem) -> GemmLayout {
-    let (m, n, k) = (problem.m as u64, problem.n as u64, problem.k as u64);
+pub(crate) fn layout<T: MatrixFloat>(
+    [m, n, k]: [usize; 3],
+    b_order: MatrixOrder,
+    bias: bool,
+) -> GemmLayout {
+    let [m, n, k] = [m, n, k].map(|size| size as u64);
     GemmLayout {
         m,
         n,
         k,
         a_stride: k,
-        b_stride: match problem.b_order {
+        b_stride: match b_order {
             MatrixOrder::Rows => n,
             MatrixOrder::Columns => k,
         },
         c_stride: n,
         element: T::TYPE.into(),
-        b_order: problem.b_order.into(),
-        bias: problem.bias.into(),
+        b_order: b_order.into(),
+        bias: bias.into(),
         addend: 0,
     }
 }
 
 /// A prepared GEMM of the library; released when dropped.
-pub(super) struct Library<'a> {
+pub(crate) struct Library<'a> {
     backend: &'a Backend,
     rank: usize,
+    shape: GemmLayout,
     gemm: RawGemm,
     candidates: u32,
     candidate: u32,
@@ -45,11 +50,7 @@ pub(super) struct Library<'a> {
 
 impl<'a> Library<'a> {
     /// Prepares a GEMM; returns the reason if the library is missing or does not support it.
-    pub(super) fn new<T: MatrixFloat>(
-        communicator: &'a Communicator,
-        problem: &GemmProblem,
-    ) -> Result<Outcome<Self>> {
-        let shape = raw_shape::<T>(problem);
+    pub(crate) fn new(communicator: &'a Communicator, shape: GemmLayout) -> Result<Outcome<Self>> {
         // SAFETY: the backend only prepares GEMMs, which `drop` releases, and enqueues them in `enqueue`, whose callers
         // promise that the matrices outlive them.
         let backend = unsafe { communicator.backend() };
@@ -60,6 +61,7 @@ impl<'a> Library<'a> {
             Self {
                 backend,
                 rank,
+                shape,
                 gemm,
                 candidates: candidates.unwrap_or(1).max(1),
                 candidate: 0,
@@ -80,7 +82,7 @@ impl<'a> Library<'a> {
     }
 
     /// Times the library's heuristics and keeps the fastest. `work` enqueues a call on `stream`.
-    pub(super) fn choose(
+    pub(crate) fn choose(
         mut self,
         clock: &Clock<'_>,
         stream: &Stream,
@@ -105,12 +107,8 @@ impl<'a> Library<'a> {
     }
 
     /// Prepares the same GEMM once more, with the same heuristic.
-    pub(super) fn again<T: MatrixFloat>(
-        &self,
-        communicator: &'a Communicator,
-        problem: &GemmProblem,
-    ) -> Result<Outcome<Self>> {
-        let other = Self::new::<T>(communicator, problem)?;
+    pub(crate) fn again(&self, communicator: &'a Communicator) -> Result<Outcome<Self>> {
+        let other = Self::new(communicator, self.shape)?;
         Ok(other.map(|mut other| {
             other.candidate = self.candidate;
             other
@@ -118,7 +116,7 @@ impl<'a> Library<'a> {
     }
 
     /// Names the heuristic in use.
-    pub(super) fn how(&self) -> String {
+    pub(crate) fn how(&self) -> String {
         format!("heuristic {} of {}", self.candidate + 1, self.candidates)
     }
 
@@ -127,7 +125,7 @@ impl<'a> Library<'a> {
     /// # Safety
     /// The matrices must be valid and without padding until the stream has passed this point and all graphs that
     /// captured it are gone.
-    pub(super) unsafe fn enqueue(
+    pub(crate) unsafe fn enqueue(
         &self,
         [a, b, c]: [DeviceAddress; 3],
         bias: Option<DeviceAddress>,

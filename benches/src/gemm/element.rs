@@ -4,7 +4,7 @@ use crate::report::ag_gemm::MatrixElement;
 use symmem::GemmElement;
 
 /// An element type and its rounding error.
-pub(super) trait MatrixFloat: GemmElement {
+pub(crate) trait MatrixFloat: GemmElement {
     /// Its name.
     const NAME: MatrixElement;
     /// The unit roundoff: half a unit in the last place.

@@ -14,28 +14,33 @@ const PERIOD: usize = 1_048_583;
 const CHUNK: usize = 4 << 20;
 
 /// Random numbers between -1 and 1. A line of a matrix is a piece of the table; matrix and line determine its start.
-pub(super) struct Table<T> {
+pub(crate) struct Table<T> {
     elements: Vec<T>,
     values: Vec<f32>,
 }
 
 /// The content of a matrix, as a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Content(u64);
+pub(crate) struct Content(u64);
 
 impl Content {
     /// The content of A in a pass. Each pass has another, so that stale data of an earlier pass is wrong.
-    pub(super) fn a(pass: u64) -> Self {
+    pub(crate) fn a(pass: u64) -> Self {
         Self(pass * 4 + 1)
     }
 
+    /// The content in a pass of a rank's own A.
+    pub(crate) fn own_a(pass: u64, rank: usize) -> Self {
+        Self((pass << 8 | rank as u64) * 4)
+    }
+
     /// The content of B at a rank.
-    pub(super) fn b(rank: usize) -> Self {
+    pub(crate) fn b(rank: usize) -> Self {
         Self(rank as u64 * 4 + 2)
     }
 
     /// The content of the bias at a rank.
-    pub(super) fn bias(rank: usize) -> Self {
+    pub(crate) fn bias(rank: usize) -> Self {
         Self(rank as u64 * 4 + 3)
     }
 
@@ -46,7 +51,7 @@ impl Content {
 }
 
 /// SplitMix64's output function (Steele, Lea and Flood 2014).
-pub(super) fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -54,7 +59,7 @@ pub(super) fn mix(value: u64) -> u64 {
 }
 
 impl<T: MatrixFloat> Table<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // 17 random bits, mapped to [-1, 1).
         let value = |place: usize| (mix(place as u64) >> 47) as f32 / 65_536.0 - 1.0;
         let elements: Vec<T> = (0..PERIOD).map(|place| T::from_f32(value(place))).collect();
@@ -65,22 +70,22 @@ impl<T: MatrixFloat> Table<T> {
     }
 
     /// Writes the elements of a line from place `from` on to `out`.
-    pub(super) fn line(&self, content: Content, line: usize, from: usize, out: &mut [T]) {
+    pub(crate) fn line(&self, content: Content, line: usize, from: usize, out: &mut [T]) {
         copy(&self.elements, content.start(line) + from, out);
     }
 
     /// Like [`Self::line`], as f32.
-    pub(super) fn values(&self, content: Content, line: usize, from: usize, out: &mut [f32]) {
+    pub(crate) fn values(&self, content: Content, line: usize, from: usize, out: &mut [f32]) {
         copy(&self.values, content.start(line) + from, out);
     }
 
     /// Returns one element as f32.
-    pub(super) fn value(&self, content: Content, line: usize, place: usize) -> f32 {
+    pub(crate) fn value(&self, content: Content, line: usize, place: usize) -> f32 {
         self.values[(content.start(line) + place) % PERIOD]
     }
 
     /// Fills the start of this rank's copy of a buffer with a part of a matrix, without padding. Blocks.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &self,
         content: Content,
         lines: Range<usize>,
@@ -150,6 +155,9 @@ mod tests {
             line(Content::a(0), 0),
             line(Content::a(1), 0),
             line(Content::a(0), 1),
+            line(Content::own_a(0, 0), 0),
+            line(Content::own_a(0, 1), 0),
+            line(Content::own_a(1, 0), 0),
             line(Content::b(0), 0),
             line(Content::b(1), 0),
             line(Content::bias(0), 0),
