@@ -1,11 +1,13 @@
 //! Resources of the timing of GEMMs.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Device, SymmetricMemory};
+use crate::backend::{Backend, CallResult, Device, RemoteAccess as _, SymmetricMemory};
+use crate::base::error::Result;
 use crate::rank::driver::Driver;
 use crate::rank::release::Held;
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
+use crate::world::world::World;
 
 /// Resources of the timing of GEMMs: memory, a stream and events.
 #[derive(Default)]
@@ -51,6 +53,36 @@ impl Scratch {
         Ok(())
     }
 
+    /// Fills `A`, `B`, bias and addend with random numbers: a device that multiplies zeros needs less power, so it is faster,
+    /// and other candidates are the fastest.
+    ///
+    /// # Errors
+    /// The backend's errors, and if streams that are being captured do not allow the copies.
+    pub(super) fn fill(&self, shared: &World) -> Result<()> {
+        let Some(stream) = self.stream else {
+            return Ok(());
+        };
+        let first = random_elements();
+        let sources = self.memory.iter().enumerate().filter(|(at, _)| *at != C);
+        for (_, memory) in sources {
+            let bytes = memory.bytes.min(first.len() as u64);
+            shared
+                .staging
+                .write(shared, memory.address, &first[..bytes as usize])?;
+            let mut filled = bytes;
+            while filled < memory.bytes {
+                let next = filled.min(memory.bytes - filled);
+                let to = DeviceAddress(memory.address.0 + filled);
+                let copy = Transfer::by_engine(to, memory.address, next);
+                // SAFETY: both ranges are in this memory, and do not overlap; the stream is waited for before it is freed.
+                unsafe { shared.backend.transfer(&copy, stream) }
+                    .map_err(|failure| shared.failed("GEMM timing", failure))?;
+                filled += next;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the matrices of a GEMM for which the resources were made.
     pub(super) fn operands(&self, layout: &GemmLayout) -> GemmOperands {
         let at = |index: usize| self.memory[index].address;
@@ -61,7 +93,7 @@ impl Scratch {
         GemmOperands {
             a: at(0),
             b: at(1),
-            c: at(2),
+            c: at(C),
             bias: optional(layout.bias, 3),
             addend: optional(layout.addend, 4),
         }
@@ -84,6 +116,21 @@ impl Scratch {
         }
         self.stream.map(|stream| ClosingStream::held(stream, true))
     }
+}
+
+/// The place of `C` among the matrices.
+const C: usize = 2;
+
+/// Returns numbers of both signs in either type, between 1 and 2 as f16 and between 1/128 and 2 as bf16.
+fn random_elements() -> Vec<u8> {
+    const COUNT: usize = 128 << 10;
+    let mut state: u64 = 1;
+    let mut element = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let bits = (state >> 40) as u16;
+        0x3c00 | bits & 0x83ff
+    };
+    (0..COUNT).flat_map(|_| element().to_ne_bytes()).collect()
 }
 
 /// Returns the bytes of `A`, `B`, `C`, bias and addend.

@@ -53,6 +53,10 @@ pub(crate) fn tune(
         // Without memory for the timing, use the library's first candidates.
         tracing::warn!(rank = shared.rank, %failure, "no memory to time GEMMs: stored or first candidates are used");
     } else {
+        if let Err(error) = scratch.fill(shared) {
+            let rank = shared.rank;
+            tracing::debug!(rank, %error, "GEMMs are timed with whatever is in the memory");
+        }
         let tuned = choose(scratch, shared, &mut gemms.list, begun);
         tuned.map_err(|failure| refused(shared, name, failure))?;
     }
