@@ -1,6 +1,6 @@
 //! The selector of GEMM + reduce-scatter and GEMM + all-reduce: chooses what the caller leaves open.
 //!
-//! Rules, not rows, from measurements on two GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`). A GEMM of a block must fill
+//! Rules, not rows, from measurements on two and four GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`, `-4xh100`). A GEMM of a block must fill
 //! the device, or cutting the rows costs more than the travel under other GEMMs saves; below that, one GEMM and a collective
 //! are fastest. Other devices were not measured.
 
@@ -13,7 +13,8 @@ use crate::gemm_reduce::shape::GemmReduceShape;
 const FULL_BLOCK: usize = 128 * 256 * 128;
 /// Chunks of a rank's rows: the sum of one travels while the next is multiplied.
 const CHUNKS: usize = 2;
-/// Most chunks in a GEMM + all-reduce: the last one's way to all ranks is not hidden, so more, smaller ones pay.
+/// Most chunks in a GEMM + all-reduce: the last one's way to all ranks is not hidden, so more of them pay, as long as each
+/// fills the device twice.
 const MOST_CHUNKS: usize = 4;
 
 /// What is chosen: never automatic.
@@ -35,7 +36,7 @@ pub(super) fn choose(
     let full = (block(1) / FULL_BLOCK).max(1);
     let chunks = options.chunks.unwrap_or(match reduction {
         Reduction::Scatter => full.min(CHUNKS),
-        Reduction::All => full.min(MOST_CHUNKS),
+        Reduction::All => (full / 2).clamp(full.min(CHUNKS), MOST_CHUNKS),
     });
     let chunks = chunks.clamp(1, rows);
     let algorithm = match options.algorithm {
@@ -79,6 +80,11 @@ mod tests {
         assert_eq!(chosen(8192, scatter, 2), (A::Pipeline, T::Put, 2));
         assert_eq!(chosen(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
         assert_eq!(chosen(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
+        assert_eq!(chosen(8192, Reduction::All, 4), (A::Pipeline, T::Put, 2));
+        assert_eq!(
+            chosen(64, Reduction::All, 4),
+            (A::Baseline, T::Automatic, 1)
+        );
         assert_eq!(chosen(8192, scatter, 1).0, A::Baseline);
     }
 
