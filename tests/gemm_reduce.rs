@@ -451,7 +451,7 @@ fn ranks_whose_calls_differ_are_told_in_debug_mode() {
     });
 }
 
-/// The rank that does not come is named, with its word, within the deadline.
+/// The rank that does not come is named, with the call, within the deadline.
 #[rstest]
 fn a_rank_that_does_not_come_is_named(
     #[values(Reduction::Scatter, Reduction::All)] reduction: Reduction,
@@ -477,6 +477,13 @@ fn a_rank_that_does_not_come_is_named(
             let error = stream.synchronize().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
             assert_eq!(error.peer(), Some(1), "{error}");
+            let name = match (algorithm, reduction) {
+                (GemmReduceAlgorithm::Pipeline, Reduction::Scatter) => "gemm_reduce_scatter",
+                (GemmReduceAlgorithm::Pipeline, Reduction::All) => "gemm_all_reduce",
+                (_, Reduction::Scatter) => "reduce_scatter",
+                (_, Reduction::All) => "all_reduce",
+            };
+            assert!(error.to_string().starts_with(name), "{error}");
         } else {
             // Rank 0's error ends this rank's communicator, too.
             while communicator.check().is_ok() {

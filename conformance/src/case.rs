@@ -3,6 +3,7 @@
 use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
 use super::norms::{NormCase, NormRefusalCase};
 use super::products::GemmCase;
+use super::reduced_products::{GemmReduceCase, GemmReduceRefusalCase};
 use super::transfer_case::{Placement, TransferCase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,6 +28,10 @@ pub enum Case {
     Norm(NormCase),
     /// Such calls that must fail with a typed error.
     NormRefusal(NormRefusalCase),
+    /// A GEMM + reduce-scatter or GEMM + all-reduce.
+    GemmReduce(GemmReduceCase),
+    /// Such operations and calls that must fail with a typed error.
+    GemmReduceRefusal(GemmReduceRefusalCase),
 }
 
 impl Case {
@@ -39,7 +44,9 @@ impl Case {
             | Self::Soak(_)
             | Self::AllGatherGemm(_)
             | Self::Norm(_)
-            | Self::NormRefusal(_) => Placement::Device,
+            | Self::NormRefusal(_)
+            | Self::GemmReduce(_)
+            | Self::GemmReduceRefusal(_) => Placement::Device,
         }
     }
 
@@ -50,6 +57,7 @@ impl Case {
             Self::Collective(case) => case.missing(capabilities),
             Self::AllGatherGemm(GemmCase { captured: true, .. })
             | Self::Norm(NormCase { captured: true, .. })
+            | Self::GemmReduce(GemmReduceCase { captured: true, .. })
                 if capabilities.flags & CAPABILITY_GRAPHS == 0 =>
             {
                 Some("the device has no graphs")
@@ -58,7 +66,9 @@ impl Case {
             | Self::Soak(_)
             | Self::AllGatherGemm(_)
             | Self::Norm(_)
-            | Self::NormRefusal(_) => None,
+            | Self::NormRefusal(_)
+            | Self::GemmReduce(_)
+            | Self::GemmReduceRefusal(_) => None,
         }
     }
 }
@@ -73,6 +83,8 @@ impl fmt::Display for Case {
             Self::AllGatherGemm(case) => case.fmt(formatter),
             Self::Norm(case) => case.fmt(formatter),
             Self::NormRefusal(case) => case.fmt(formatter),
+            Self::GemmReduce(case) => case.fmt(formatter),
+            Self::GemmReduceRefusal(case) => case.fmt(formatter),
         }
     }
 }

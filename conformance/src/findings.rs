@@ -27,6 +27,12 @@ pub(super) enum Fault {
     OtherBits,
     /// A result is within its bound, but differs when the call is repeated.
     OtherRepeat,
+    /// A block of the result is of the call before.
+    StaleBlock,
+    /// The result has the rows of the next rank.
+    WrongOwner,
+    /// A sum lacks the part of one rank.
+    MissingPart,
 }
 
 /// Descriptions of everything that this rank found wrong.

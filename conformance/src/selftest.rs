@@ -7,6 +7,7 @@ use super::outcome::Outcome;
 use super::plan;
 use super::products;
 use super::rank::WorldDescription;
+use super::reduced_products;
 use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
 use super::transfer_case::Placement;
 use super::world::{Record, World, WorldError, WorldOptions};
@@ -33,6 +34,8 @@ pub enum Subject {
     Products,
     /// All-reduces of rows with a residual and a norm.
     Norms,
+    /// GEMM + reduce-scatter and GEMM + all-reduce.
+    ReducedProducts,
     /// Collectives that name a multicast algorithm.
     Multicast,
 }
@@ -284,6 +287,14 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
                 of_world(sample, world, std::convert::identity)
             });
         }
+        if wants(Subject::ReducedProducts) {
+            cases.extend(if options.full {
+                reduced_products::full(options.seed).collect()
+            } else {
+                let sample = reduced_products::sample(worlds, options.seed);
+                of_world(sample, world, std::convert::identity)
+            });
+        }
         if options.quick {
             thin(cases, ranks[world]);
         }
@@ -316,6 +327,7 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
             }
             Case::AllGatherGemm(case) => format!("{:?}", case.variant),
             Case::Norm(case) => format!("{:?} {:?}", case.norm, case.output),
+            Case::GemmReduce(case) => format!("{:?} {:?}", case.reduction, case.variant),
             other => other.to_string(),
         };
         seen.insert(kind) || number % 4 == 0

@@ -11,7 +11,7 @@ use super::dtype::Dtype;
 use super::findings::{Fault, Findings};
 use super::outcome::Outcome;
 use super::transfer_case::{Operation, TransferCase};
-use super::{norms, products, refusals, registration, transfers};
+use super::{norms, products, reduced_products, refusals, registration, transfers};
 use std::time::Duration;
 use symmem::backend::Device;
 use symmem::backend::abi::RawStream;
@@ -139,7 +139,9 @@ impl<'a> Session<'a> {
             | Case::Refusal(_)
             | Case::AllGatherGemm(_)
             | Case::Norm(_)
-            | Case::NormRefusal(_) => 1,
+            | Case::NormRefusal(_)
+            | Case::GemmReduce(_)
+            | Case::GemmReduceRefusal(_) => 1,
         };
         self.communicator
             .allow_concurrent_collectives(at_once as u32)
@@ -222,6 +224,20 @@ impl<'a> Session<'a> {
                 fault: self.fault(),
             }),
             Case::NormRefusal(case) => norms::check_refusals(
+                self.communicator,
+                &self.streams[0],
+                case,
+                self.deadline,
+                self.fault(),
+            ),
+            Case::GemmReduce(case) => reduced_products::check(&reduced_products::GemmReduceCheck {
+                communicator: self.communicator,
+                stream: &self.streams[0],
+                case,
+                deadline: self.deadline,
+                fault: self.fault(),
+            }),
+            Case::GemmReduceRefusal(case) => reduced_products::check_refusals(
                 self.communicator,
                 &self.streams[0],
                 case,
@@ -459,7 +475,7 @@ fn site<'s>(
 fn may_be_missing(case: &Case) -> bool {
     match case {
         Case::Collective(case) => case.variant.algorithm.is_nccl(),
-        Case::AllGatherGemm(_) => true,
+        Case::AllGatherGemm(_) | Case::GemmReduce(_) | Case::GemmReduceRefusal(_) => true,
         _ => false,
     }
 }

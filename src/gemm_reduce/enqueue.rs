@@ -17,6 +17,7 @@ use crate::gemm_reduce::call::{Call, GemmReduceOperands, collective_options};
 use crate::gemm_reduce::operation::{GemmReduce, layout};
 use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Reduction};
 use crate::gemm_reduce::words::Signals;
+use crate::health::record::RingCall;
 use crate::rank::allocation::Allocation;
 use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
@@ -92,7 +93,11 @@ impl<T: GemmElement> Call<'_, T> {
                 rank: shared.rank,
                 next: operation.problem.next(),
                 previous: operation.problem.previous(),
-                channel: operation.options.channel,
+                slot: match operation.problem.reduction {
+                    Reduction::Scatter => RingCall::GemmReduceScatter,
+                    Reduction::All => RingCall::GemmAllReduce,
+                }
+                .slot(operation.options.channel),
                 watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
             }),
         };
@@ -197,12 +202,20 @@ impl<T: GemmElement> Run<'_, T> {
                 GemmReduceStep::GiveSum { block, .. } => {
                     let target = self.signals()?.give_sum(block);
                     match self.call.operation.problem.transport {
-                        GemmTransport::Kernel => backend.signal_give(&target, device, on),
-                        _ => self.arrive(&target, on),
+                        GemmTransport::Kernel if block.hop == 0 => {
+                            backend.signal_give(&target, device, on)
+                        }
+                        _ => self.arrive(&target, block, on),
                     }
                 }
                 GemmReduceStep::ReceiveSum { block, .. } => {
-                    backend.signal_wait(&self.signals()?.receive_sum(block), device, on)
+                    let signals = self.signals()?;
+                    backend.signal_wait(&signals.receive_sum(block), device, on)?;
+                    if !self.call.operation.problem.is_passed_on(block) {
+                        return Ok(());
+                    }
+                    let (word, kept) = signals.arrived_sum(block);
+                    backend.gathered_arrive(kept, word, on)
                 }
                 GemmReduceStep::PutBlock { chunk, peer, .. } => {
                     let (first, rows) = self.call.operation.problem.block_rows(self.rank(), chunk);
@@ -211,7 +224,8 @@ impl<T: GemmElement> Run<'_, T> {
                     self.copy(to?, from?, bytes, DirectionCode::PUT, on)
                 }
                 GemmReduceStep::GiveBlock { chunk, peer, .. } => {
-                    self.arrive(&self.signals()?.give_block(peer, chunk), on)
+                    let block = self.call.operation.problem.own_block(chunk);
+                    self.arrive(&self.signals()?.give_block(peer, chunk), block, on)
                 }
                 GemmReduceStep::ReceiveBlock { chunk, peer } => {
                     backend.signal_wait(&self.signals()?.receive_block(peer, chunk), device, on)
@@ -338,15 +352,25 @@ impl<T: GemmElement> Run<'_, T> {
         unsafe { gemms.multiply(self.backend, (&layout, named), &matrices, on) }
     }
 
-    /// Raises a word to the number of barriers, of which each call has one, by the copy engine: while GEMMs run, a kernel might
-    /// not find room before the last of them ends.
+    /// Raises a word for the sum of a block, by the copy engine: while GEMMs run, a kernel might not find room before the last of
+    /// them ends. The first rank of a sum raises it to the number of barriers, of which each call has one; the others to what had
+    /// arrived when they added.
     ///
     /// # Safety
     /// As [`Run::step`].
-    unsafe fn arrive(&self, target: &SignalTarget, on: RawStream) -> CallResult<()> {
-        let barriers = self.signals()?.barrier().epoch;
+    unsafe fn arrive(
+        &self,
+        target: &SignalTarget,
+        block: GemmBlock,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let signals = self.signals()?;
+        let number = match block.hop {
+            0 => signals.barrier().epoch,
+            _ => signals.arrived_sum(block).1,
+        };
         // SAFETY: guaranteed by the caller.
-        unsafe { self.backend.gathered_arrive(target.word, barriers, on) }
+        unsafe { self.backend.gathered_arrive(target.word, number, on) }
     }
 
     /// Copies bytes by the copy engine.

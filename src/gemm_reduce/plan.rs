@@ -98,7 +98,8 @@ pub enum GemmReduceStep {
         /// The stream.
         on: GemmStream,
     },
-    /// Waits for the sum of a block from the previous rank.
+    /// Waits for the sum of a block from the previous rank, and keeps the number that its signal had behind the wait: the signals
+    /// of what this rank adds to the sum have that number.
     ReceiveSum {
         /// The block, as this rank adds to it.
         block: GemmBlock,
@@ -185,6 +186,20 @@ impl Problem {
     /// Returns whether the owner's GEMM of a block is the last one.
     pub(super) fn is_last(&self, block: GemmBlock) -> bool {
         block.hop + 1 == self.world
+    }
+
+    /// Returns a block of this rank's own rows, to which it adds last.
+    pub(super) fn own_block(&self, chunk: u32) -> GemmBlock {
+        GemmBlock {
+            owner: self.rank,
+            chunk,
+            hop: self.world - 1,
+        }
+    }
+
+    /// Returns whether another rank gets a sum to which this one adds in a block.
+    pub(super) fn is_passed_on(&self, block: GemmBlock) -> bool {
+        !self.is_last(block) || self.reduction == Reduction::All
     }
 
     /// Returns the steps of this rank.

@@ -8,12 +8,16 @@ use crate::rank::allocation::Allocation;
 /// its own at both ends, so streams may signal and wait in any order. All count calls: each has one barrier, and raises each
 /// word once.
 ///
+/// What is enqueued behind a wait runs even if the wait gave up. So a rank that adds to a sum signals the next rank with the
+/// number that the previous rank had raised its word to behind the wait, before its GEMM: the next rank does not take a sum that
+/// lacks a part.
+///
 /// ```text
 /// barrier    [rank]          SIGNAL_STRIDE bytes apart: raised by that rank at barriers
 /// sums       [hop - 1][chunk]  raised by the previous rank when a sum is here to which this rank adds in that hop
 /// blocks     [rank][chunk]   raised by that rank when a finished block is here
 /// counters                   32 bits each, this rank's own: barriers, sums given, sums waited for, blocks given (to each
-///                            rank), blocks waited for
+///                            rank), blocks waited for, sums that had arrived behind their waits
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
@@ -43,7 +47,7 @@ impl Words {
     /// Returns the bytes of all words and counters.
     pub(super) fn bytes(&self) -> u64 {
         let (sums, blocks) = self.counts();
-        self.counters_at() + ((1 + 2 * sums + 2 * blocks) * 4).next_multiple_of(SIGNAL_STRIDE)
+        self.counters_at() + ((1 + 3 * sums + 2 * blocks) * 4).next_multiple_of(SIGNAL_STRIDE)
     }
 
     /// Returns the index of a sum: of its word, and of its counters among those of sums.
@@ -64,7 +68,8 @@ pub(super) struct Signals<'a> {
     pub(super) rank: usize,
     pub(super) next: usize,
     pub(super) previous: usize,
-    pub(super) channel: u32,
+    /// What the records of waits have as channel ([`crate::health::record::RingCall::slot`]).
+    pub(super) slot: u32,
     pub(super) watch: Watch,
 }
 
@@ -92,7 +97,7 @@ impl Signals<'_> {
             epoch: self.counter(counter),
             watch: self.watch,
             peer: peer as u32,
-            slot: self.channel,
+            slot: self.slot,
             ..SignalWait::default()
         }
     }
@@ -110,7 +115,7 @@ impl Signals<'_> {
             own: self.word(self.rank, 0),
             peers,
             world: world as u32,
-            slot: self.channel,
+            slot: self.slot,
         }
     }
 
@@ -125,6 +130,16 @@ impl Signals<'_> {
         let index = self.words.sum(block.hop, block.chunk);
         let (sums, _) = self.words.counts();
         self.wait(self.previous, self.words.world + index, 1 + sums + index)
+    }
+
+    /// Returns the word that the previous rank raises for a block's sum, and the counter that keeps what it was behind the wait.
+    pub(super) fn arrived_sum(&self, block: GemmBlock) -> (DeviceAddress, DeviceAddress) {
+        let index = self.words.sum(block.hop, block.chunk);
+        let (sums, blocks) = self.words.counts();
+        (
+            self.word(self.rank, self.words.world + index),
+            self.counter(1 + 2 * sums + 2 * blocks + index),
+        )
     }
 
     /// Returns the signal to a peer that a finished block of this rank's is there.
@@ -163,7 +178,7 @@ mod tests {
             let (most_sums, most_blocks) = words.counts();
             assert_eq!(sums, (0..most_sums).collect::<Vec<_>>());
             assert_eq!(blocks, (0..most_blocks).collect::<Vec<_>>());
-            let counters = 1 + 2 * most_sums + 2 * most_blocks;
+            let counters = 1 + 3 * most_sums + 2 * most_blocks;
             assert!(words.bytes() >= words.counters_at() + counters * 4);
         }
     }

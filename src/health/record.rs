@@ -4,6 +4,38 @@ use crate::backend::abi::{CollectiveOperationCode, WaitRecord};
 use crate::base::error::Error;
 use std::time::Duration;
 
+/// A call of several steps, in which a rank passes on what it has received: the rank that a step waits for may itself wait for
+/// another. Its steps wait for signals and at barriers, so it is told apart by its number, in the upper half of the channel that
+/// kernels copy into the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingCall {
+    GemmReduceScatter = 1,
+    GemmAllReduce = 2,
+}
+
+impl RingCall {
+    /// Returns the `slot` of a wait on a channel.
+    pub fn slot(self, channel: u32) -> u32 {
+        channel | (self as u32) << u16::BITS
+    }
+
+    /// Returns the call that a wait belongs to, if it is one of these.
+    pub fn of(record: &WaitRecord) -> Option<Self> {
+        match (record.kind, record.slot >> u16::BITS) {
+            (1 | 2, 1) => Some(Self::GemmReduceScatter),
+            (1 | 2, 2) => Some(Self::GemmAllReduce),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::GemmReduceScatter => "gemm_reduce_scatter",
+            Self::GemmAllReduce => "gemm_all_reduce",
+        }
+    }
+}
+
 /// Returns the error of a complete record; `None` if the wait left because of an abort.
 pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
     // A receive that cannot be served neither waited too long nor was aborted.
@@ -11,9 +43,13 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
         return None;
     }
     let waited = Duration::from_nanos(record.elapsed_ns);
+    let call = RingCall::of(record);
     let operation = match record.kind {
-        1 => "wait_signal",
-        2 => "barrier",
+        kind @ (1 | 2) => match (call, kind) {
+            (Some(call), _) => call.name(),
+            (None, 1) => "wait_signal",
+            (None, _) => "barrier",
+        },
         3 => {
             return Some(Error::WordTimeout {
                 rank,
@@ -51,7 +87,10 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
         rank,
         peer: record.peer as usize,
         operation,
-        channel: record.slot,
+        channel: match call {
+            Some(_) => record.slot & u32::from(u16::MAX),
+            None => record.slot,
+        },
         expected: record.expected,
         seen: record.seen,
         waited: Some(waited),
@@ -103,6 +142,31 @@ mod tests {
             reason: 1,
             elapsed_ns: 2_000_000,
         }
+    }
+
+    #[test]
+    fn a_step_of_a_call_is_named_by_the_call_and_keeps_its_channel() {
+        for (call, name) in [
+            (RingCall::GemmReduceScatter, "gemm_reduce_scatter"),
+            (RingCall::GemmAllReduce, "gemm_all_reduce"),
+        ] {
+            for kind in [1, 2] {
+                let record = WaitRecord {
+                    slot: call.slot(3),
+                    ..record(kind)
+                };
+                assert_eq!(RingCall::of(&record), Some(call));
+                let error = error_of(1, &record);
+                let Some(Error::Timeout {
+                    operation, channel, ..
+                }) = error
+                else {
+                    panic!("{error:?}");
+                };
+                assert_eq!((operation, channel), (name, 3));
+            }
+        }
+        assert_eq!(RingCall::of(&record(1)), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::host_waits::{HostWait, HostWaits};
-use crate::health::record::error_of;
+use crate::health::record::{RingCall, error_of};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -204,7 +204,7 @@ impl Health {
         // SAFETY: as above.
         let record = unsafe { pointer.read_volatile() };
         let mut error = error_of(self.rank, &record)?;
-        if record.kind > WaitRecord::COLLECTIVE
+        if (record.kind > WaitRecord::COLLECTIVE || RingCall::of(&record).is_some())
             && let Error::Timeout { peer, .. } = &mut error
         {
             // The rank awaited may itself have waited for another.

@@ -2,7 +2,7 @@
 //!
 //! Ranks are processes, so that they can be killed and stopped. They run on the host backend and on the CUDA and HIP
 //! backends over fake runtimes. `SYMMEM_TESTS=all` runs every case instead of a sample. `SYMMEM_TEST_DRIVER=system`
-//! runs the themes that support it on the machine's own driver, `products` with as many ranks as `FAILURES_WORLD` says.
+//! runs the themes that support it on the machine's own driver, `products` and `reduced_products` with as many ranks as `FAILURES_WORLD` says.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests load a plugin of their own")]
@@ -15,11 +15,13 @@ mod drain;
 mod exporter;
 mod injection;
 mod local;
+mod loss;
 mod memory;
 mod mismatch;
 mod multicast;
 mod products;
 mod rebuild;
+mod reduced_products;
 mod rendezvous;
 mod start;
 mod support;
@@ -48,6 +50,7 @@ fn rank() {
         "multicast" => multicast::role(role, &member),
         "products" => products::role(role, &member),
         "rebuild" => rebuild::role(role, &member),
+        "reduced_products" => reduced_products::role(role, &member),
         "rendezvous" => rendezvous::role(role, &member),
         "start" => start::role(role, &member),
         "teardown" => teardown::role(role, &member),

@@ -1,11 +1,11 @@
 //! A rank is killed or stopped in each phase of an all-gather + GEMM, eager and replayed, by every algorithm and
 //! transport.
 
-use crate::support::{Member, Plan, Random, Setting, World, full, on_each_backend, system_driver};
+use crate::loss::{Calls, Loss, Phase, WARM_UP, on_gpus, ranks};
+use crate::support::{Member, Random, Setting, full, on_each_backend};
 use half::bf16;
 use rstest::rstest;
 use rstest_reuse::apply;
-use std::time::{Duration, Instant};
 use symmem::{
     AllGatherGemm, Communicator, Error, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport,
     Graph, Matrix, Operands, Result, Sharding,
@@ -64,33 +64,6 @@ impl GemmVariant {
     }
 }
 
-/// When a rank is lost, as parts of the time that a call takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Before its call: the others wait at the start barrier.
-    Before,
-    /// While shards move.
-    Moving,
-    /// While all multiply.
-    Multiplying,
-    /// About when the call ends.
-    End,
-}
-
-impl Phase {
-    const ALL: [Self; 4] = [Self::Before, Self::Moving, Self::Multiplying, Self::End];
-
-    /// Returns the range in percent of the call's time.
-    fn percents(self) -> (u64, u64) {
-        match self {
-            Self::Before => (0, 0),
-            Self::Moving => (0, 40),
-            Self::Multiplying => (40, 90),
-            Self::End => (90, 120),
-        }
-    }
-}
-
 /// The argument of a role.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
@@ -108,6 +81,16 @@ impl Scenario {
         format!("{way:?} {columns} {replayed} {phase:?} {victim}")
     }
 
+    fn loss(&self) -> Loss {
+        Loss {
+            role: "products/loop",
+            scenario: self.text(),
+            phase: self.phase,
+            victim: self.victim,
+            is_slow: false,
+        }
+    }
+
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
         let &[way, columns, replayed, phase, victim] = words.as_slice() else {
@@ -116,30 +99,14 @@ impl Scenario {
         let way = GemmVariant::ALL
             .into_iter()
             .find(|one| format!("{one:?}") == way);
-        let phase = Phase::ALL
-            .into_iter()
-            .find(|one| format!("{one:?}") == phase);
         Self {
             way: way.expect("a way"),
             by_columns: columns.parse().expect("whether A is sharded by columns"),
             replayed: replayed.parse().expect("whether replayed"),
-            phase: phase.expect("a phase"),
+            phase: Phase::parse(phase),
             victim: victim.parse().expect("a rank"),
         }
     }
-}
-
-/// Returns the number of ranks. On a machine's own driver this is `FAILURES_WORLD`, because some algorithms need a
-/// device for each rank.
-fn ranks(setting: Setting) -> usize {
-    if !on_gpus(setting) {
-        return 3;
-    }
-    std::env::var("FAILURES_WORLD").map_or(2, |ranks| ranks.parse().expect("a number of ranks"))
-}
-
-fn on_gpus(setting: Setting) -> bool {
-    setting.is_device() && system_driver()
 }
 
 /// Returns a shape with two chunks per shard and columns that every kernel supports. On GPUs it takes some
@@ -157,12 +124,6 @@ fn shape(setting: Setting, by_columns: bool) -> GemmShape {
         ..shape
     }
 }
-
-/// Calls before the one in which a rank is lost. NCCL and cuBLASLt connect ranks and load kernels in the first.
-const CALLS_BEFORE: usize = 2;
-
-/// Deadline of those calls, whatever the deadline under test is, because the machine may be busy.
-const WARM_UP: Duration = Duration::from_secs(30);
 
 /// A prepared call.
 enum Call<'a> {
@@ -248,52 +209,22 @@ fn repeat(
         })
     };
     let (first, then) = (prepare(first)?, prepare(then)?);
-    // Some rows are enough to check a large result.
-    let rows = (0..shape.m).step_by(shape.m.div_ceil(8));
-    let (poison, right) = (vec![bf16::NAN; shape.n], bf16::from_f64(shape.k as f64));
-    let call = |call: &Call<'_>, limit, begin: &dyn Fn()| -> Result<Duration> {
-        for row in rows.clone() {
-            c.write(&stream, row * shape.n, &poison)?;
-        }
-        begin();
-        let start = Instant::now();
-        match call {
-            Call::Replayed(graph) => stream.launch_graph(graph)?,
-            Call::Eager(operation) => stream.all_gather_gemm(operation, &operands)?,
-        }
-        match limit {
-            Some(limit) => stream.synchronize_within(limit)?,
-            None => stream.synchronize()?,
-        }
-        let lasts = start.elapsed();
-        let mut found = poison.clone();
-        for row in rows.clone() {
-            c.read(&stream, row * shape.n, &mut found)?;
-            // A call that lost a rank ends in an error, not in a wrong result.
-            assert!(found.iter().all(|&found| found == right), "row {row}");
-        }
-        Ok(lasts)
+    let enqueue = |call: &Call<'_>| match call {
+        Call::Replayed(graph) => stream.launch_graph(graph),
+        Call::Eager(operation) => stream.all_gather_gemm(operation, &operands),
     };
-    let mut lasts = Duration::ZERO;
-    for _ in 0..CALLS_BEFORE {
-        lasts = call(&first, Some(WARM_UP), &|| ())?;
-    }
-    member.say("made", "ok");
-    member.say("lasts", lasts.as_micros());
-    member.ready();
-    let last = || {
-        if member.rank != scenario.victim {
-            return;
-        }
-        member.say("here", "");
-        while scenario.phase == Phase::Before && communicator.check().is_ok() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    let calls = Calls {
+        communicator,
+        stream: &stream,
+        phase: scenario.phase,
+        victim: scenario.victim,
+        c: &c,
+        width: shape.n,
+        right: shape.k as f64,
+        first: &|| enqueue(&first),
+        then: &|| enqueue(&then),
     };
-    call(&then, None, &last)?;
-    loop {
-        call(&then, None, &|| ())?;
-    }
+    calls.repeat(member)
 }
 
 pub fn role(role: &str, member: &Member) {
@@ -307,77 +238,6 @@ pub fn role(role: &str, member: &Member) {
     // The operation and its buffers have been dropped before.
     drop(communicator);
     member.say("done", "");
-}
-
-/// Starts a world whose ranks are about to make the call in which one of them is lost. Returns `None` if the algorithm
-/// is unavailable.
-fn start(setting: Setting, scenario: &Scenario, deadline: Option<Duration>) -> Option<World> {
-    let mut plan = Plan::new("products/loop", ranks(setting), setting)
-        .argument(scenario.text())
-        // Multicast must not be used, by NCCL either.
-        .env("NCCL_NVLS_ENABLE", 0)
-        // Without these variables, the fakes' copies and GEMMs take no time.
-        .env("FAKE_DEVICE_COPY_US", 2000)
-        .env("FAKE_BLASLT_PRODUCT_US", 2000);
-    if let Some(libraries) = setting.libraries_with_collectives() {
-        plan = plan.env("SYMMEM_LIBRARY_PATH", libraries.display());
-    }
-    if let Some(deadline) = deadline {
-        plan = plan.deadline(deadline);
-    }
-    let mut world = plan.start();
-    let made = world.expect("made");
-    if let Some(why) = made.iter().find(|made| *made != "ok") {
-        assert!(on_gpus(setting), "{scenario:?}: {why}");
-        crate::built::skipped(&format!("{scenario:?}: {why}"));
-        world.expect("done");
-        world.ends_well();
-        return None;
-    }
-    Some(world)
-}
-
-/// Waits until the victim is in the order's phase.
-fn reach(world: &mut World, scenario: &Scenario, random: &mut Random) {
-    let lasts = world.expect("lasts")[scenario.victim].parse();
-    let lasts = Duration::from_micros(lasts.expect("microseconds"));
-    world.ready().go();
-    let (begun, _) = world.ranks[scenario.victim].expect("here");
-    let (first, last) = scenario.phase.percents();
-    let percents = first + random.below(last - first + 1);
-    let pause = match scenario.phase {
-        // Time for the others to begin their wait.
-        Phase::Before => Duration::from_millis(20),
-        _ => lasts * percents as u32 / 100,
-    };
-    println!("{scenario:?}: a call lasts {lasts:?}; after {pause:?}");
-    std::thread::sleep(pause.saturating_sub(begun.elapsed()));
-}
-
-fn kill_one(setting: Setting, scenario: &Scenario, random: &mut Random) {
-    let Some(mut world) = start(setting, scenario, None) else {
-        return;
-    };
-    let victim = scenario.victim;
-    reach(&mut world, scenario, random);
-    let killed = world.ranks[victim].kill();
-    let dead = world.ranks.remove(victim);
-    for rank in &mut world.ranks {
-        let (heard, error) = rank.expect("heard");
-        let detection = heard.saturating_duration_since(killed);
-        println!("rank {} heard after {detection:?}", rank.number);
-        let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
-        assert!(named, "{scenario:?}: {error}");
-        assert!(
-            detection < crate::support::detection(),
-            "{scenario:?}: detected after {detection:?}"
-        );
-    }
-    for rank in &mut world.ranks {
-        rank.expect("done");
-    }
-    world.ends_well();
-    drop(dead);
 }
 
 #[apply(on_each_backend)]
@@ -418,7 +278,7 @@ fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
                 victim: random.below(ranks(setting) as u64) as usize,
             };
             for _ in 0..if full() { 3 } else { 1 } {
-                kill_one(setting, &scenario, &mut random);
+                scenario.loss().kill(setting, &mut random);
             }
         }
     }
@@ -448,7 +308,6 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
     if !full() && !few {
         return crate::built::skipped("SYMMEM_TESTS=all runs it");
     }
-    let deadline = Duration::from_millis(600);
     let scenario = Scenario {
         way: kind,
         by_columns: way % 2 == 1,
@@ -456,33 +315,7 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
         phase,
         victim: 1,
     };
-    let Some(mut world) = start(setting, &scenario, Some(deadline)) else {
-        return;
-    };
-    reach(&mut world, &scenario, &mut Random::new(way as u64));
-    let stopped = world.ranks[scenario.victim].stop();
-    let (mut timeouts, mut named) = (0, 0);
-    let others = world.ranks.iter_mut();
-    for rank in others.filter(|rank| rank.number != scenario.victim) {
-        let (heard, error) = rank.expect("heard");
-        let waited = heard.saturating_duration_since(stopped);
-        println!("{error} after {waited:?}");
-        // The first rank that gives up names the peer and the call; the other may learn it from that rank.
-        let timeout = error.contains("Timeout");
-        timeouts += usize::from(timeout);
-        assert!(timeout || error.contains("PeerFailed"), "{error}");
-        // In step-by-step algorithms, a rank may wait for another that waits for the victim.
-        named += usize::from(error.contains(&format!("rank {}", scenario.victim)));
-        // A rank may have begun to wait long before the victim was stopped.
-        assert!(
-            waited < deadline + crate::support::SLACK,
-            "after {waited:?}: {error}"
-        );
-    }
-    assert!(timeouts > 0, "no rank timed out");
-    assert!(named > 0, "no rank named the victim");
-    world.ranks[scenario.victim].resume();
-    world.ranks[scenario.victim].expect("heard");
-    world.expect("done");
-    world.ends_well();
+    // In step-by-step algorithms, a rank may wait for another that waits for the victim.
+    let loss = scenario.loss();
+    loss.stop(setting, &mut Random::new(way as u64), false);
 }

@@ -1,4 +1,4 @@
-//! All-gather + GEMM in worlds of threads on the host backend.
+//! All-gather + GEMM, and resources of GEMM + reduce-scatter and + all-reduce, in worlds of threads on the host backend.
 
 mod allocations;
 mod case;
@@ -7,6 +7,7 @@ mod counting;
 mod failures;
 mod graphs;
 mod products;
+mod reduced_products;
 #[path = "../collectives_on_host/world.rs"]
 #[allow(
     dead_code,

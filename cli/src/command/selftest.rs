@@ -57,6 +57,8 @@ enum Part {
     Products,
     /// All-reduces of rows with a residual and a norm
     Norms,
+    /// GEMM + reduce-scatter and GEMM + all-reduce
+    ReducedProducts,
     /// The collectives that use multicast
     Multicast,
 }
@@ -68,6 +70,7 @@ impl From<Part> for Subject {
             Part::Collectives => Self::Collectives,
             Part::Products => Self::Products,
             Part::Norms => Self::Norms,
+            Part::ReducedProducts => Self::ReducedProducts,
             Part::Multicast => Self::Multicast,
         }
     }

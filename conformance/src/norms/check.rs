@@ -3,12 +3,12 @@
 
 use super::case::{NormCase, NormName, NormOutput, ResidualUse};
 use super::reference::Expected;
-use super::region::Region;
 use super::seen::{NormFloat, POISON_F8, Results, Seen};
 use super::values::{EPSILON, Values};
 use crate::dtype::Dtype;
 use crate::findings::{Fault, Findings};
 use crate::floats::Format;
+use crate::region::Region;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use symmem::{CollectiveOptions, Communicator, F8E4M3, Queue, Result, RowNorm, Scales, Stream};

@@ -1,8 +1,7 @@
 //! All-reduces of rows with a residual and a norm, compared with sums in f32 and norms in f64.
 //!
 //! `case` and `refusal_case` define cases, `plan` generates them, `values` makes their data, `reference` computes what is
-//! expected and within which bounds, `region` is memory with guards, `check` runs a case, `seen` compares, and `refusals` makes the calls that
-//! must fail.
+//! expected and within which bounds, `check` runs a case, `seen` compares, and `refusals` makes the calls that must fail.
 
 mod case;
 mod check;
@@ -10,7 +9,6 @@ mod plan;
 mod reference;
 mod refusal_case;
 mod refusals;
-mod region;
 mod seen;
 mod values;
 

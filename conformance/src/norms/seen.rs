@@ -2,11 +2,11 @@
 
 use super::case::{NormCase, NormOutput};
 use super::reference::Expected;
-use super::region::Guarded;
 use super::values::Values;
 use crate::dtype::Dtype;
 use crate::findings::Fault;
 use crate::floats::Format;
+use crate::region::Guarded;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use symmem::{F8E4M3, NormElement};
 

@@ -2,49 +2,18 @@
 //! must give the same bits.
 
 use super::case::GemmCase;
-use crate::covering::Random;
 use crate::findings::{Fault, Findings};
+use crate::gemm_float::{GemmFloat, random};
 use std::time::Duration;
 use symmem::{
-    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Matrix, MatrixOrder,
-    Operands, Queue, Result, Sharding, Stream, SymmetricBuffer,
+    AllGatherGemm, Communicator, GemmOptions, GemmShape, Matrix, MatrixOrder, Operands, Queue,
+    Result, Sharding, Stream, SymmetricBuffer,
 };
 
 /// Calls per case, each with new data.
 const ROUNDS: u64 = 2;
 /// Repetitions of the last call.
 const REPEATS: u64 = 2;
-
-/// An element type and its rounding error.
-pub trait GemmFloat: GemmElement {
-    /// The largest relative error of one rounding.
-    const UNIT: f64;
-    /// A value that no result has: NaN.
-    const POISON: Self;
-    /// Rounds to the nearest element.
-    fn from_f64(number: f64) -> Self;
-    /// Converts exactly.
-    fn to_f64(self) -> f64;
-}
-
-macro_rules! numbers {
-    ($($type:ty: $unit:expr,)*) => {$(
-        impl GemmFloat for $type {
-            const UNIT: f64 = $unit;
-            const POISON: Self = <$type>::NAN;
-            fn from_f64(number: f64) -> Self {
-                <$type>::from_f64(number)
-            }
-            fn to_f64(self) -> f64 {
-                <$type>::to_f64(self)
-            }
-        }
-    )*};
-}
-numbers! {
-    half::f16: 1.0 / 2048.0,
-    half::bf16: 1.0 / 256.0,
-}
 
 /// The communicator, stream and case that a check uses.
 pub struct GemmCheck<'a> {
@@ -75,13 +44,6 @@ struct Memory<T: GemmFloat> {
     c: SymmetricBuffer<T>,
     bias: SymmetricBuffer<T>,
     gathered: Option<SymmetricBuffer<T>>,
-}
-
-/// Numbers between -1 and 1.
-fn random<T: GemmFloat>(count: usize, seed: u64) -> Vec<T> {
-    let mut random = Random(seed);
-    let number = |_| T::from_f64((random.number() >> 11) as f64 / (1u64 << 52) as f64 - 1.0);
-    (0..count).map(number).collect()
 }
 
 impl GemmCheck<'_> {

@@ -138,7 +138,8 @@ pub fn full() -> bool {
 }
 
 /// Whether `SYMMEM_TEST_DRIVER=system` selects the machine's own driver instead of the fake one. It is for the themes
-/// that do not look into the driver (`waits`, `abort`, `drain`, `exporter`, `rebuild`, `collectives`, `products`).
+/// that do not look into the driver (`waits`, `abort`, `drain`, `exporter`, `rebuild`, `collectives`, `products`,
+/// `reduced_products`).
 pub fn system_driver() -> bool {
     std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
 }

@@ -4,7 +4,8 @@
 //! guard | offset | elements | guard
 //! ```
 
-use symmem::{Communicator, DeviceSlice, Element, Operand, Result, Stream, SymmetricBuffer};
+use symmem::backend::abi::DeviceAddress;
+use symmem::{Communicator, DeviceSlice, Element, Operand, Result, Slice, Stream, SymmetricBuffer};
 
 /// Guard bytes on each side, and the alignment that offsets are relative to.
 const GUARD_BYTES: usize = 256;
@@ -34,9 +35,20 @@ impl<T: Element> Region<T> {
         })
     }
 
+    /// Returns the elements in the symmetric buffer.
+    pub fn slice(&self) -> Result<Slice<'_, T>> {
+        self.buffer.slice(self.first..self.first + self.count)
+    }
+
+    /// Returns the address of the first element at this rank.
+    pub fn address(&self) -> DeviceAddress {
+        let before = self.first * size_of::<T>();
+        DeviceAddress(self.buffer.local().address().0 + before as u64)
+    }
+
     /// Returns the elements as an operand, as memory that only this rank knows if `is_own`.
     pub fn operand(&self, is_own: bool) -> Result<Operand<'_, T>> {
-        let slice = self.buffer.slice(self.first..self.first + self.count)?;
+        let slice = self.slice()?;
         Ok(match is_own {
             true => DeviceSlice::from(slice).into(),
             false => slice.into(),

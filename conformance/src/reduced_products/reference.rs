@@ -1,0 +1,118 @@
+//! What a call must make: sums in f64, with bounds of the errors.
+//!
+//! Let M be the magnitudes of the bias and of all ranks' parts of an element, added up. A pipeline rounds the sum to the element
+//! type once at each rank, and no sum on the way is larger than M. A baseline rounds each rank's part once, which costs no more
+//! than one rounding of M for all parts together. Its collective then rounds the sum: symmem's once, NCCL's at every rank but the
+//! first. So an element is off by at most as many roundings of M as there are ranks. The error of sums in f32 comes on top.
+
+use super::values::Values;
+use crate::gemm_float::GemmFloat;
+
+/// A row of the sum.
+pub struct Row {
+    /// The exact elements, within the error of f64.
+    pub sums: Vec<f64>,
+    /// How far each may be off.
+    pub bounds: Vec<f64>,
+    /// `[rank]`: what each rank adds.
+    pub parts: Vec<Vec<f64>>,
+}
+
+/// The matrices of all ranks in f64.
+pub struct Reference {
+    a: Vec<Vec<f64>>,
+    b: Vec<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+    n: usize,
+    k: usize,
+    /// The largest relative error of a rounding.
+    unit: f64,
+}
+
+impl Reference {
+    /// Converts the matrices. `n` and `k` are the columns of `B` and of `A`.
+    pub fn new<T: GemmFloat>(values: &Values<T>, has_bias: bool, (n, k): (usize, usize)) -> Self {
+        let wide = |numbers: &Vec<T>| numbers.iter().map(|it| it.to_f64()).collect();
+        Self {
+            a: values.a.iter().map(wide).collect(),
+            b: values.b.iter().map(wide).collect(),
+            bias: has_bias.then(|| wide(&values.bias)),
+            n,
+            k,
+            unit: T::UNIT,
+        }
+    }
+
+    /// Computes a row.
+    pub fn row(&self, row: usize) -> Row {
+        let (n, k, world) = (self.n, self.k, self.a.len());
+        let bias = self.bias.clone().unwrap_or_else(|| vec![0.0; n]);
+        let mut sums = bias.clone();
+        // Of the parts, and of all products in them.
+        let mut magnitudes: Vec<f64> = bias.iter().map(|bias| bias.abs()).collect();
+        let mut products = magnitudes.clone();
+        let mut parts = Vec::new();
+        for (a, b) in self.a.iter().zip(&self.b) {
+            let mut part = vec![0.0; n];
+            for (a, b) in a[row * k..][..k].iter().zip(b.chunks(n)) {
+                for (column, b) in b.iter().enumerate() {
+                    part[column] += a * b;
+                    products[column] += (a * b).abs();
+                }
+            }
+            for (column, part) in part.iter().enumerate() {
+                sums[column] += part;
+                magnitudes[column] += part.abs();
+            }
+            parts.push(part);
+        }
+        let bound = |(magnitude, products): (f64, f64)| self.bound(magnitude, products, world);
+        let bounds = magnitudes.into_iter().zip(products).map(bound).collect();
+        Row {
+            sums,
+            bounds,
+            parts,
+        }
+    }
+
+    /// Returns how far an element may be off. `magnitude` is that of all parts together, `products` that of all products.
+    fn bound(&self, magnitude: f64, products: f64, world: usize) -> f64 {
+        /// Half a step of subnormal f16, which bounds the error of a rounding to them.
+        const SUBNORMAL: f64 = 1.0 / (1u64 << 25) as f64;
+        let roundings = world as f64;
+        // Sums in f32, which a device may truncate rather than round.
+        let sums = (self.k as f64).sqrt() * (-22f64).exp2();
+        let in_f32 = sums * (products + roundings * magnitude);
+        // What is rounded is itself off by the roundings before.
+        let each = (magnitude + in_f32) * self.unit * (1.0 + self.unit).powf(roundings - 1.0);
+        in_f32 + roundings * (each + SUBNORMAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    #[test]
+    fn a_sum_that_each_rank_rounds_is_within_the_bound_and_one_without_a_part_is_not() {
+        // Each sum is halfway between two numbers, and rounds down.
+        let world = 4;
+        let values = Values::<bf16> {
+            a: vec![vec![bf16::ONE]; world],
+            b: (0..world)
+                .map(|rank| vec![bf16::from_f64(if rank == 0 { 1.0 } else { 1.0 / 256.0 })])
+                .collect(),
+            bias: vec![bf16::ZERO],
+        };
+        let row = Reference::new(&values, false, (1, 1)).row(0);
+        let mut sum = bf16::ZERO;
+        for part in &row.parts {
+            sum = bf16::from_f64(sum.to_f64() + part[0]);
+        }
+        assert_eq!(sum, bf16::ONE, "every small part was lost");
+        assert!((sum.to_f64() - row.sums[0]).abs() <= row.bounds[0]);
+        assert!(row.bounds[0] < 4.2 / 256.0, "{:e}", row.bounds[0]);
+        assert!(row.parts[0][0] > row.bounds[0], "a missing part is found");
+    }
+}
