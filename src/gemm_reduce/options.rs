@@ -16,7 +16,7 @@ pub enum GemmReduceAlgorithm {
     /// One GEMM for each block of rows. Each block's sum goes round the ranks, and every rank's GEMM adds to what the rank
     /// before it has sent; the rank that owns the block is last. So sums travel under the next blocks' GEMMs, and no pass
     /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
-    /// each partial sum.
+    /// each partial sum, and by one more if there is a bias, before which cuBLASLt may round.
     Pipeline,
 }
 

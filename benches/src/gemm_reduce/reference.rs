@@ -1,9 +1,9 @@
 //! Expected elements of C.
 //!
 //! The reference R is a sum over the ranks of their parts P = A·B, each a sum in f64 of the stored elements. Algorithms round
-//! parts and sums of parts to the element type, at most once per rank, and none of these is larger than Σ|P|. An element is
-//! correct if |C − R| ≤ ranks·u·Σ|P| + √K·2⁻²²·Σ|a·b|, where u is the unit roundoff and the second term an allowance for
-//! summing in f32 in any order.
+//! parts and sums of parts to the element type, at most once per rank, and none of these is larger than Σ|P|. GEMM libraries
+//! may round once more before they add a bias. An element is correct if |C − R| ≤ roundings·u·Σ|P| + √K·2⁻²²·Σ|a·b|, where u is
+//! the unit roundoff and the second term an allowance for summing in f32 in any order.
 
 use crate::gemm::data::{Content, Table};
 use crate::gemm::element::MatrixFloat;
@@ -43,7 +43,8 @@ pub(super) fn reference<T: MatrixFloat>(
             false => 0.0,
         })
         .collect();
-    let roundoff = world as f64 * T::ROUNDOFF;
+    let roundings = (world + usize::from(problem.bias)) as f64;
+    let roundoff = roundings * T::ROUNDOFF;
     // The sums that are rounded have errors of earlier roundings in them.
     let roundoff = roundoff * (1.0 + roundoff);
     let slack = slack(k);
@@ -57,7 +58,7 @@ pub(super) fn reference<T: MatrixFloat>(
             }
         }
         for (expected, sum) in expected.iter_mut().zip(sums) {
-            let off = roundoff * sum.parts + slack * sum.products + world as f64 * LEAST;
+            let off = roundoff * sum.parts + slack * sum.products + roundings * LEAST;
             *expected = (sum.value, off);
         }
     })

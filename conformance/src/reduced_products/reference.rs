@@ -3,7 +3,8 @@
 //! Let M be the magnitudes of the bias and of all ranks' parts of an element, added up. A pipeline rounds the sum to the element
 //! type once at each rank, and no sum on the way is larger than M. A baseline rounds each rank's part once, which costs no more
 //! than one rounding of M for all parts together. Its collective then rounds the sum: symmem's once, NCCL's at every rank but the
-//! first. So an element is off by at most as many roundings of M as there are ranks. The error of sums in f32 comes on top.
+//! first. So an element is off by at most as many roundings of M as there are ranks, and by one more with a bias: cuBLASLt has been
+//! seen to round a sum before it adds the bias. The error of sums in f32 comes on top.
 
 use super::values::Values;
 use crate::gemm_float::GemmFloat;
@@ -79,7 +80,7 @@ impl Reference {
     fn bound(&self, magnitude: f64, products: f64, world: usize) -> f64 {
         /// Half a step of subnormal f16, which bounds the error of a rounding to them.
         const SUBNORMAL: f64 = 1.0 / (1u64 << 25) as f64;
-        let roundings = world as f64;
+        let roundings = (world + usize::from(self.bias.is_some())) as f64;
         // Sums in f32, which a device may truncate rather than round.
         let sums = (self.k as f64).sqrt() * (-22f64).exp2();
         let in_f32 = sums * (products + roundings * magnitude);
