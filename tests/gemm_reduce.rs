@@ -12,7 +12,7 @@ use symmem::bootstrap::LaunchEnvironment;
 use symmem::{
     BackendSource, Communicator, Configuration, ErrorKind, GemmElement, GemmReduce,
     GemmReduceAlgorithm, GemmReduceOperands, GemmReduceOptions, GemmReduceShape, GemmReduceStep,
-    GemmTransport, Matrix, MatrixOrder, Queue, Reduction, Stream, SymmetricBuffer,
+    GemmTransport, Matrix, MatrixOrder, Queue, Reduction, RowNorm, Stream, SymmetricBuffer,
 };
 
 /// Much longer than any of these tests takes.
@@ -97,7 +97,7 @@ impl Case {
             chunks: [None, Some(1), Some(2), Some(5)][random.up_to(4)],
             m: match reduction {
                 Reduction::Scatter => rows * world,
-                Reduction::All => rows * world + random.up_to(world),
+                _ => rows * world + random.up_to(world),
             },
             n: [1, 24, 65][random.up_to(3)],
             k: [1, 16, 130][random.up_to(3)],
@@ -137,7 +137,7 @@ impl Case {
     fn make<T: GemmElement>(&self, communicator: &Communicator) -> symmem::Result<GemmReduce<T>> {
         match self.reduction {
             Reduction::Scatter => communicator.gemm_reduce_scatter(&self.shape(), &self.options()),
-            Reduction::All => communicator.gemm_all_reduce(&self.shape(), &self.options()),
+            _ => communicator.gemm_all_reduce(&self.shape(), &self.options()),
         }
     }
 
@@ -145,7 +145,7 @@ impl Case {
     fn rows(&self, world: usize) -> usize {
         match self.reduction {
             Reduction::Scatter => self.m / world,
-            Reduction::All => self.m,
+            _ => self.m,
         }
     }
 }
@@ -281,7 +281,7 @@ fn check<T: Number>(communicator: &Communicator, case: &Case) {
     let bias = values::<T>(5, 1, case.n, 0);
     let first = match case.reduction {
         Reduction::Scatter => rank * case.rows(world),
-        Reduction::All => 0,
+        _ => 0,
     };
     let mut last = Vec::new();
     for number in 1..=2 {
@@ -467,7 +467,7 @@ fn a_rank_that_does_not_come_is_named(
         };
         let operation = match reduction {
             Reduction::Scatter => communicator.gemm_reduce_scatter(&case.shape(), &options),
-            Reduction::All => communicator.gemm_all_reduce(&case.shape(), &options),
+            _ => communicator.gemm_all_reduce(&case.shape(), &options),
         };
         let operation = operation.unwrap();
         let memory = Memory::<bf16>::new(&communicator, &case, &stream);
@@ -481,7 +481,7 @@ fn a_rank_that_does_not_come_is_named(
                 (GemmReduceAlgorithm::Pipeline, Reduction::Scatter) => "gemm_reduce_scatter",
                 (GemmReduceAlgorithm::Pipeline, Reduction::All) => "gemm_all_reduce",
                 (_, Reduction::Scatter) => "reduce_scatter",
-                (_, Reduction::All) => "all_reduce",
+                (_, _) => "all_reduce",
             };
             assert!(error.to_string().starts_with(name), "{error}");
         } else {
@@ -491,6 +491,103 @@ fn a_rank_that_does_not_come_is_named(
             }
         }
     });
+}
+
+/// A product of whole numbers is exact, so the norm must have the bits that the all-reduce of the products with a norm has.
+fn check_norm(communicator: &Communicator) {
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let stream = communicator.stream().unwrap();
+    let whole = |seed: usize, count: usize| -> Vec<bf16> {
+        (0..count)
+            .map(|at| bf16::from_f32(((seed * 31 + at * 7 + at / 5) % 5) as f32 - 2.0))
+            .collect()
+    };
+    for (m, n, k, captured) in [(1, 64, 8, false), (5, 24, 3, true), (7, 1024, 16, false)] {
+        let allocate = |length: usize| communicator.allocate::<bf16>(&[length]).unwrap();
+        let [a, b, c, expected] = [m * k, k * n, m * n, m * n].map(allocate);
+        let [product, residual, sum, weight] = [m * n, m * n, m * n, n].map(allocate);
+        let (a_numbers, b_numbers) = (whole(rank, m * k), whole(rank + 9, k * n));
+        let of = |row: usize, column: usize| -> f32 {
+            let terms = (0..k)
+                .map(|at| a_numbers[row * k + at].to_f32() * b_numbers[at * n + column].to_f32());
+            terms.sum()
+        };
+        let products = (0..m * n).map(|at| bf16::from_f32(of(at / n, at % n)));
+        product
+            .write(&stream, 0, &products.collect::<Vec<_>>())
+            .unwrap();
+        a.write(&stream, 0, &a_numbers).unwrap();
+        b.write(&stream, 0, &b_numbers).unwrap();
+        residual.write(&stream, 0, &whole(50, m * n)).unwrap();
+        weight.write(&stream, 0, &whole(60, n)).unwrap();
+        let shape = GemmReduceShape::new(m, n, k);
+        let options = GemmReduceOptions::default();
+        let operation = communicator
+            .gemm_all_reduce_norm::<bf16>(&shape, &options)
+            .unwrap();
+        let norm = RowNorm::root_mean_square(&weight, 1e-5).residual(&residual, &sum);
+        let operands = GemmReduceOperands {
+            a: Matrix::of(&a, m, k).unwrap(),
+            b: Matrix::of(&b, k, n).unwrap(),
+            c: Matrix::of(&c, m, n).unwrap(),
+            bias: None,
+        };
+        let call = |queue: &Queue| queue.gemm_reduce_norm(&operation, &operands, &norm);
+        match captured {
+            true => {
+                let graph = communicator.stream().unwrap().capture(call).unwrap();
+                stream.launch_graph(&graph).unwrap();
+                stream.synchronize().unwrap();
+            }
+            false => call(&stream).unwrap(),
+        }
+        let bits = |buffer: &SymmetricBuffer<bf16>| {
+            let mut numbers = vec![bf16::ZERO; buffer.len()];
+            buffer.read(&stream, 0, &mut numbers).unwrap();
+            numbers.iter().map(|it| it.to_bits()).collect::<Vec<_>>()
+        };
+        let (made, made_sum) = (bits(&c), bits(&sum));
+        let norm = RowNorm::root_mean_square(&weight, 1e-5).residual(&residual, &sum);
+        stream
+            .all_reduce_norm(&expected, &product, n, &norm)
+            .unwrap();
+        assert_eq!(made, bits(&expected), "{m} x {n} x {k} between {world}");
+        assert_eq!(made_sum, bits(&sum), "{m} x {n} x {k} between {world}");
+        let refused = stream.gemm_reduce(&operation, &operands).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    }
+    let options = GemmReduceOptions {
+        algorithm: GemmReduceAlgorithm::Pipeline,
+        ..GemmReduceOptions::default()
+    };
+    let shape = GemmReduceShape::new(8, 8, 8);
+    let refused = communicator.gemm_all_reduce_norm::<bf16>(&shape, &options);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let case = small(Reduction::All, GemmReduceAlgorithm::Baseline);
+    let plain = case.make::<bf16>(communicator).unwrap();
+    let memory = Memory::<bf16>::new(communicator, &case, &stream);
+    let operands = memory.operands(&case, world);
+    let refused = stream.gemm_reduce_norm(&plain, &operands, &RowNorm::none());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[rstest]
+fn a_product_is_added_up_and_normalised(#[values(1, 2, 3)] world: u32) {
+    host(world, false, |communicator| check_norm(&communicator));
+}
+
+#[rstest]
+fn so_it_is_by_both_vendors_backends(#[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor) {
+    let report = role(vendor, "norms", vendor.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn norms() {
+    for world in [1, 2, 3] {
+        ranks(world, |communicator| check_norm(&communicator));
+    }
 }
 
 #[test]
@@ -511,5 +608,8 @@ fn an_operation_says_what_it_does() {
 #[ignore = "run by hand on a machine with GPUs: VENDOR_BACKEND=cuda, GEMM_RANKS=2"]
 fn on_this_machine() {
     let world = std::env::var("GEMM_RANKS").map_or(2, |ranks| ranks.parse().unwrap());
-    ranks(world, |communicator| check_all(&communicator, 48));
+    ranks(world, |communicator| {
+        check_all(&communicator, 48);
+        check_norm(&communicator);
+    });
 }

@@ -49,7 +49,7 @@ fn make(
     };
     match reduction {
         Reduction::Scatter => communicator.gemm_reduce_scatter(&shape, &options),
-        Reduction::All => communicator.gemm_all_reduce(&shape, &options),
+        _ => communicator.gemm_all_reduce(&shape, &options),
     }
 }
 
@@ -59,7 +59,7 @@ fn use_one(communicator: &Communicator, kind: Kind) {
     let operation = make(communicator, kind, SMALL, true).unwrap();
     let rows = match kind.0 {
         Reduction::Scatter => m / communicator.world_size(),
-        Reduction::All => m,
+        _ => m,
     };
     let stream = communicator.stream().unwrap();
     let a = communicator.allocate::<bf16>(&[m * k]).unwrap();

@@ -195,7 +195,7 @@ impl GemmReduce {
         }
         let rows = match self.reduction() {
             Reduction::Scatter => m / rank.communicator.world_size(),
-            Reduction::All => m,
+            _ => m,
         };
         let (a_memory, _) = find(a, "a", false, m * k)?;
         let (b_memory, _) = find(b, "b", false, k * n)?;
@@ -221,7 +221,7 @@ fn make<T: GemmElement>(
 ) -> symmem::Result<symmem::GemmReduce<T>> {
     match reduction {
         Reduction::Scatter => communicator.gemm_reduce_scatter(shape, options),
-        Reduction::All => communicator.gemm_all_reduce(shape, options),
+        _ => communicator.gemm_all_reduce(shape, options),
     }
 }
 
@@ -238,7 +238,7 @@ unsafe fn call<'a, T: GemmElement>(
     let (m, n, k) = (shape.m, shape.n, shape.k);
     let rows = match gemm.reduction() {
         Reduction::Scatter => m / rank.communicator.world_size(),
-        Reduction::All => m,
+        _ => m,
     };
     // SAFETY: guaranteed by the caller.
     let operands = unsafe {

@@ -9,6 +9,7 @@ use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::run::norm::NormRequest;
+use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
 
 /// An element type of rows that are normalised: `half::bf16`, `half::f16` and `f32`.
@@ -96,6 +97,44 @@ impl<'a, T: NormElement> RowNorm<'a, T> {
     }
 }
 
+impl<'a, T: NormElement> RowNorm<'a, T> {
+    /// Returns the request of a call of `name`, whose results have the rows' type.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for a buffer of another communicator.
+    pub(crate) fn request(
+        &self,
+        queue: &Queue,
+        name: &'static str,
+        (destination, source): (MemoryRange<'a>, MemoryRange<'a>),
+        hidden: usize,
+    ) -> Result<NormRequest<'a>> {
+        let [weight, bias] = [self.weight, self.bias].map(|one| one.map(|one| one.untyped()));
+        let residual = self.residual.map(|both| both.map(|one| one.untyped()));
+        for slice in [weight, bias]
+            .into_iter()
+            .chain(residual.map_or([None; 2], |both| both.map(Some)))
+        {
+            slice.map_or(Ok(()), |slice| queue.check_same(slice.world, name))?;
+        }
+        Ok(NormRequest {
+            name,
+            element: T::TYPE.into(),
+            hidden: hidden as u64,
+            destination,
+            source,
+            residual: residual.map(|both| both.map(|one| one.memory)),
+            weight: weight.map(|one| one.memory),
+            bias: bias.map(|one| one.memory),
+            norm: self.norm,
+            epsilon: self.epsilon,
+            weight_offset: self.weight_offset,
+            quantization: QuantizationCode::NONE,
+            scales: None,
+        })
+    }
+}
+
 /// The scales with which results become 8-bit numbers: a result is multiplied by its scale's inverse, and rounded to the nearest number of the
 /// type; what is too large becomes the largest number, 448.
 #[derive(Clone, Copy, Debug)]
@@ -161,43 +200,30 @@ impl Collectives<'_> {
         self.run_norm("all_reduce_norm_f8", slices, hidden, norm, Some(&scales))
     }
 
-    fn run_norm<T: NormElement>(
+    fn run_norm<'a, T: NormElement>(
         &self,
         name: &'static str,
-        (destination, source): (UntypedSlice<'_>, UntypedSlice<'_>),
+        (destination, source): (UntypedSlice<'a>, UntypedSlice<'a>),
         hidden: usize,
-        norm: &RowNorm<'_, T>,
-        scales: Option<&Scales<'_>>,
+        norm: &RowNorm<'a, T>,
+        scales: Option<&Scales<'a>>,
     ) -> Result<()> {
         let queue = self.queue;
-        let same = |slice: UntypedSlice<'_>| queue.check_same(slice.world, name);
-        let [weight, bias] = [norm.weight, norm.bias].map(|one| one.map(|one| one.untyped()));
-        let residual = norm.residual.map(|both| both.map(|one| one.untyped()));
         let scales = scales.map(Scales::parts);
-        same(destination)?;
-        same(source)?;
-        let others = [weight, bias, scales.map(|(_, slice)| slice)];
-        for slice in others
-            .into_iter()
-            .chain(residual.map_or([None; 2], |both| both.map(Some)))
-        {
-            slice.map_or(Ok(()), same)?;
+        for slice in [
+            Some(destination),
+            Some(source),
+            scales.map(|(_, slice)| slice),
+        ] {
+            slice.map_or(Ok(()), |slice| queue.check_same(slice.world, name))?;
         }
+        let memory = (destination.memory, source.memory);
+        let request = norm.request(queue, name, memory, hidden)?;
         queue.all_reduce_norm_of(
             &NormRequest {
-                name,
-                element: T::TYPE.into(),
-                hidden: hidden as u64,
-                destination: destination.memory,
-                source: source.memory,
-                residual: residual.map(|both| both.map(|one| one.memory)),
-                weight: weight.map(|one| one.memory),
-                bias: bias.map(|one| one.memory),
-                norm: norm.norm,
-                epsilon: norm.epsilon,
-                weight_offset: norm.weight_offset,
                 quantization: scales.map_or(QuantizationCode::NONE, |(kind, _)| kind),
                 scales: scales.map(|(_, slice)| slice.memory),
+                ..request
             },
             self.options,
         )

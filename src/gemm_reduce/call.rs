@@ -83,7 +83,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         let (shape, name) = (&operation.shape, operation.problem.reduction.name());
         let rows = match operation.problem.reduction {
             Reduction::Scatter => shape.m / operation.problem.world,
-            Reduction::All => shape.m,
+            Reduction::All | Reduction::Norm => shape.m,
         };
         let by_rows = MatrixOrder::Rows;
         for (what, matrix, expected) in [

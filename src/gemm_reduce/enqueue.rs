@@ -10,6 +10,7 @@ use crate::backend::{
 };
 use crate::base::error::Result;
 use crate::base::gemm_names::GemmTransport;
+use crate::collectives::norm::{NormElement, RowNorm};
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::plan::GemmStream;
 use crate::gemm::side_streams::SideStreams;
@@ -40,22 +41,64 @@ impl Queue {
         let name = operation.problem.reduction.name();
         self.check_same(&operation.world, name)?;
         self.world().health.check()?;
-        let call = Call::new(self, operation, operands)?;
-        let submit = self.submit(name);
-        call.hold(&submit);
-        if operation.problem.is_pipeline() {
-            submit.follow(&operation.workspace().sequence, u32::MAX);
+        if operation.problem.reduction == Reduction::Norm {
+            return Err(self.invalid(
+                name,
+                "the operation was made with a norm: call `gemm_reduce_norm`",
+            ));
         }
-        let enqueued = call.submit(&submit);
-        submit.end(enqueued)?;
+        let call = Call::new(self, operation, operands)?;
+        call.enqueue()?;
         match operation.steps.last() {
             Some(GemmReduceStep::Reduce) => call.reduce(),
             _ => Ok(()),
         }
     }
+
+    /// Enqueues a GEMM + all-reduce of rows with a residual and a norm: `C` gets the norm of each row of the sum of all ranks'
+    /// `A · B` and of the residual. Each rank's product is rounded once, then the sum with the residual, then the norm. Collective
+    /// on the device: every rank must enqueue it. Can be captured. The host does not wait.
+    ///
+    /// # Errors
+    /// As [`Queue::gemm_reduce`] and [`crate::Collectives::all_reduce_norm`]. The GEMM may have been enqueued before the norm's
+    /// arguments are refused; nothing but the operation's own memory has changed then.
+    pub fn gemm_reduce_norm<'a, T: GemmElement + NormElement>(
+        &self,
+        operation: &'a GemmReduce<T>,
+        operands: &'a GemmReduceOperands<'a, T>,
+        norm: &RowNorm<'a, T>,
+    ) -> Result<()> {
+        let name = operation.problem.reduction.name();
+        self.check_same(&operation.world, name)?;
+        self.world().health.check()?;
+        let product = match &operation.workspace().inbox {
+            Some(product) if operation.problem.reduction == Reduction::Norm => product,
+            _ => {
+                let message = "the operation was made without a norm: call `gemm_reduce`";
+                return Err(self.invalid(name, message));
+            }
+        };
+        let call = Call::new(self, operation, operands)?;
+        let source = MemoryRange::new(product, 0, call.c.bytes());
+        let request = norm.request(self, name, (call.c, source), operation.shape.n)?;
+        call.enqueue()?;
+        self.all_reduce_norm_of(&request, &collective_options(operation))
+    }
 }
 
 impl<T: GemmElement> Call<'_, T> {
+    /// Enqueues all steps but the collective.
+    fn enqueue(&self) -> Result<()> {
+        let operation = self.operation;
+        let submit = self.queue.submit(operation.problem.reduction.name());
+        self.hold(&submit);
+        if operation.problem.is_pipeline() {
+            submit.follow(&operation.workspace().sequence, u32::MAX);
+        }
+        let enqueued = self.submit(&submit);
+        submit.end(enqueued)
+    }
+
     /// Adds up all ranks' results.
     fn reduce(&self) -> Result<()> {
         let operation = self.operation;
@@ -95,7 +138,7 @@ impl<T: GemmElement> Call<'_, T> {
                 previous: operation.problem.previous(),
                 slot: match operation.problem.reduction {
                     Reduction::Scatter => RingCall::GemmReduceScatter,
-                    Reduction::All => RingCall::GemmAllReduce,
+                    _ => RingCall::GemmAllReduce,
                 }
                 .slot(operation.options.channel),
                 watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
@@ -301,7 +344,7 @@ impl<T: GemmElement> Run<'_, T> {
             Some(block) if problem.is_last(block) => {
                 let (first, _) = problem.block_rows(block.owner, block.chunk);
                 match problem.reduction {
-                    Reduction::All => self.result(self.rank(), first),
+                    Reduction::All | Reduction::Norm => self.result(self.rank(), first),
                     Reduction::Scatter => {
                         let row = first - self.rank() as u64 * problem.shard;
                         Ok(DeviceAddress(own().0 + row * self.row_bytes()))

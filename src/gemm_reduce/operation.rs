@@ -6,6 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::gemm_names::GemmTransport;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
+use crate::collectives::norm::NormElement;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::plan::GemmStream;
 use crate::gemm::stored;
@@ -93,6 +94,21 @@ impl Communicator {
     ) -> Result<GemmReduce<T>> {
         make(self, shape, options, Reduction::All)
     }
+
+    /// Prepares a GEMM + all-reduce of rows with a residual and a norm: all ranks get what
+    /// [`crate::Collectives::all_reduce_norm`] makes of all ranks' `A · B`, with the same bits. For few rows: one GEMM, then one
+    /// kernel. [`crate::Queue::gemm_reduce_norm`] calls it. Otherwise as [`Communicator::gemm_reduce_scatter`], but with any `m`.
+    /// Each rank allocates the elements of the sum.
+    ///
+    /// # Errors
+    /// As [`Communicator::gemm_reduce_scatter`]; [`Error::InvalidArgument`] also for a pipeline, which it has not.
+    pub fn gemm_all_reduce_norm<T: GemmElement + NormElement>(
+        &self,
+        shape: &GemmReduceShape,
+        options: &GemmReduceOptions,
+    ) -> Result<GemmReduce<T>> {
+        make(self, shape, options, Reduction::Norm)
+    }
 }
 
 impl Reduction {
@@ -101,6 +117,7 @@ impl Reduction {
         match self {
             Self::Scatter => "gemm_reduce_scatter",
             Self::All => "gemm_all_reduce",
+            Self::Norm => "gemm_all_reduce_norm",
         }
     }
 }
@@ -277,6 +294,11 @@ impl Preparation<'_> {
             (problem.world as u64 - 1) * problem.shard * row,
         );
         let scatters = problem.reduction == Reduction::Scatter;
+        let keeps_product = match problem.reduction {
+            Reduction::Scatter => problem.world > 1,
+            Reduction::All => false,
+            Reduction::Norm => true,
+        };
         if problem.is_pipeline() {
             workspace.inbox = Some(self.allocate(round, sent, Origin::Backend)?);
             if problem.transport != GemmTransport::Kernel {
@@ -287,7 +309,7 @@ impl Preparation<'_> {
             }
             let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
-        } else if scatters && problem.world > 1 {
+        } else if keeps_product {
             workspace.inbox = Some(self.allocate(round, sum, Origin::Backend)?);
         }
         let forked = steps.iter().filter_map(|step| match *step {

@@ -23,11 +23,14 @@ use std::fmt;
 
 /// What is done with the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reduction {
     /// Rank `r` gets part `r` of its rows.
     Scatter,
     /// All ranks get all of it.
     All,
+    /// All ranks get all of it, with a residual and a norm.
+    Norm,
 }
 
 /// A block: a chunk of an owner's rows of the sum.
@@ -133,7 +136,7 @@ pub enum GemmReduceStep {
     },
     /// Copies the sum from the operation's memory to `C`, on the caller's stream.
     Copy,
-    /// Adds up all ranks' results by a collective, on the caller's stream.
+    /// Adds up all ranks' results by a collective, on the caller's stream, and normalises rows if the operation does.
     Reduce,
 }
 
@@ -210,7 +213,7 @@ impl Problem {
             return steps;
         }
         steps.push(GemmReduceStep::MultiplyAll);
-        if self.world > 1 {
+        if self.world > 1 || self.reduction == Reduction::Norm {
             steps.push(GemmReduceStep::Reduce);
         }
         steps
@@ -268,7 +271,7 @@ impl Problem {
             steps.push(S::Multiply { block, on });
             match (self.is_last(block), self.transport, self.reduction) {
                 (true, _, Reduction::Scatter) => {}
-                (true, _, Reduction::All) => {
+                (true, _, _) => {
                     steps.push(S::Mark { event, on });
                     self.send(steps, block.chunk, event);
                     event += 1;
@@ -302,7 +305,7 @@ impl Problem {
         self.block_lane(0)
             + match self.reduction {
                 Reduction::Scatter => 0,
-                Reduction::All => (self.fanout.max(1) as usize).min(self.world - 1),
+                _ => (self.fanout.max(1) as usize).min(self.world - 1),
             }
     }
 

@@ -98,7 +98,7 @@ impl<'a> Model<'a> {
         let world = problem.world;
         let owners = match problem.reduction {
             Reduction::Scatter => rank..rank + 1,
-            Reduction::All => 0..world,
+            _ => 0..world,
         };
         for owner in owners {
             for chunk in 0..problem.chunks {

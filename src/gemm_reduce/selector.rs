@@ -36,10 +36,14 @@ pub(super) fn choose(
     let full = (block(1) / FULL_BLOCK).max(1);
     let chunks = options.chunks.unwrap_or(match reduction {
         Reduction::Scatter => full.min(CHUNKS),
-        Reduction::All => (full / 2).clamp(full.min(CHUNKS), MOST_CHUNKS),
+        Reduction::All | Reduction::Norm => (full / 2).clamp(full.min(CHUNKS), MOST_CHUNKS),
     });
     let chunks = chunks.clamp(1, rows);
     let algorithm = match options.algorithm {
+        A::Pipeline if reduction == Reduction::Norm => {
+            return Err("a GEMM + all-reduce with a norm has no pipeline; leave it out".into());
+        }
+        A::Automatic if reduction == Reduction::Norm => A::Baseline,
         A::Automatic if options.transport != T::Automatic => A::Pipeline,
         A::Automatic if world > 1 && full >= CHUNKS => A::Pipeline,
         A::Automatic => A::Baseline,

@@ -110,7 +110,7 @@ fn use_up(communicator: &Communicator, member: &Member, scenario: &Scenario) -> 
         };
         let made = match scenario.reduction {
             Reduction::Scatter => communicator.gemm_reduce_scatter::<bf16>(&shape, &options),
-            Reduction::All => communicator.gemm_all_reduce::<bf16>(&shape, &options),
+            _ => communicator.gemm_all_reduce::<bf16>(&shape, &options),
         };
         match made {
             Ok(operation) => Ok(operation),
@@ -144,7 +144,7 @@ fn repeat(
     let GemmReduceShape { m, n, k, .. } = *first.shape();
     let rows = match scenario.reduction {
         Reduction::Scatter => m / member.world,
-        Reduction::All => m,
+        _ => m,
     };
     let mut stream = communicator.stream()?;
     let a = communicator.allocate::<bf16>(&[m * k])?;

@@ -25,11 +25,11 @@ impl Case {
     fn new(communicator: &Communicator, reduction: Reduction, options: &GemmReduceOptions) -> Self {
         let operation = match reduction {
             Reduction::Scatter => communicator.gemm_reduce_scatter(&SHAPE, options),
-            Reduction::All => communicator.gemm_all_reduce(&SHAPE, options),
+            _ => communicator.gemm_all_reduce(&SHAPE, options),
         };
         let rows = match reduction {
             Reduction::Scatter => SHAPE.m / RANKS as usize,
-            Reduction::All => SHAPE.m,
+            _ => SHAPE.m,
         };
         let buffer = |lines: usize, width: usize| {
             let buffer = communicator.allocate::<bf16>(&[lines, width]);

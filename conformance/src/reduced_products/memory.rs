@@ -29,7 +29,7 @@ pub fn operation<T: GemmFloat>(
 ) -> Result<GemmReduce<T>> {
     match reduction {
         Reduction::Scatter => communicator.gemm_reduce_scatter(shape, options),
-        Reduction::All => communicator.gemm_all_reduce(shape, options),
+        _ => communicator.gemm_all_reduce(shape, options),
     }
 }
 

@@ -59,7 +59,7 @@ impl Operation {
         match self {
             Self::Gathered(_) => "all_gather_matmul",
             Self::Reduced(_, Reduction::Scatter) => "matmul_reduce_scatter",
-            Self::Reduced(_, Reduction::All) => "matmul_all_reduce",
+            Self::Reduced(..) => "matmul_all_reduce",
         }
     }
 
