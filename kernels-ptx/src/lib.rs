@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
             let products = if architecture == 90 { 4 + 20 } else { 0 };
-            let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 11 + 15;
+            let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
             let hardware = names_on(architecture, &[Multicast::Hardware]);
