@@ -12,8 +12,9 @@ use crate::gemm::call::Call;
 use crate::gemm::matrix::{GemmElement, Operands};
 use crate::gemm::operation::AllGatherGemm;
 use crate::gemm::options::NAME;
-use crate::gemm::plan::{GemmPart, GemmStep, GemmStream, layout};
-use crate::gemm::side_streams::SideStreams;
+use crate::gemm::plan::{GemmPart, GemmStep, layout};
+use crate::gemm::side_streams::{SideStreams, enqueue_all};
+use crate::gemm::streams::{GemmStream, PlanStep as _};
 use crate::gemm::words::Signals;
 use crate::group::nccl;
 use crate::group::provider::Provider;
@@ -102,30 +103,12 @@ impl<T: GemmElement> Call<'_, T> {
                 watch,
             },
         };
-        let mut forked = [0u128; 2];
-        let (mut begun, mut done) = (false, Ok(()));
-        for step in steps {
-            match *step {
-                GemmStep::Fork { on } if done.is_ok() => {
-                    let (bits, bit) = bits(&mut forked, on);
-                    *bits |= bit;
-                }
-                GemmStep::Join { on } => {
-                    let (bits, bit) = bits(&mut forked, on);
-                    if *bits & bit == 0 {
-                        continue;
-                    }
-                }
-                _ if done.is_err() => continue,
-                _ => {}
-            }
+        let (begun, done) = enqueue_all(steps, |step| {
             // SAFETY: the types guarantee that ranges are inside live allocations. Allocations of this
             // communicator are released only once its streams are idle and no graph keeps them; the maker of
             // the matrix vouches for other memory. All ranks do the steps of one plan, which was agreed on.
-            let step = unsafe { run.step(step) };
-            begun |= step.is_ok();
-            done = done.and(step);
-        }
+            unsafe { run.step(step) }
+        });
         done.map_err(|mut failure: Failure| {
             // Peers count the steps that were begun, and this rank did not end them: its words are no longer in
             // step, whatever the reason.
@@ -134,15 +117,6 @@ impl<T: GemmElement> Call<'_, T> {
             }
             failure
         })
-    }
-}
-
-/// Returns the bits that record whether a stream was forked.
-fn bits(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
-    match on {
-        GemmStream::Main => (&mut forked[0], 0),
-        GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
-        GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
     }
 }
 
@@ -157,30 +131,22 @@ struct Run<'a, T: GemmElement> {
 }
 
 impl<T: GemmElement> Run<'_, T> {
-    fn raw(&self, on: GemmStream) -> RawStream {
-        self.streams.side(on).map_or(self.main, |side| side.raw())
-    }
-
     /// Enqueues a step.
     ///
     /// # Safety
     /// All memory is live until the streams have passed this point.
     unsafe fn step(&self, step: &GemmStep) -> CallResult<()> {
         let (backend, signals) = (self.backend, &self.signals);
-        let on = self.raw(step.on());
+        let on = self.streams.raw(step.on(), self.main);
+        if let Some(order) = step.order() {
+            // SAFETY: guaranteed by the caller; the workspace has the streams and events.
+            return unsafe { self.streams.order(backend, self.main, order) };
+        }
         // SAFETY: guaranteed by the caller; side streams, events and words live as long as the operation's
         // workspace.
         unsafe {
             match *step {
                 GemmStep::Start | GemmStep::End => backend.barrier(&signals.barrier(), on),
-                GemmStep::Fork { on } => match self.streams.side(on) {
-                    Some(side) => side.fork(backend, self.main),
-                    None => Ok(()),
-                },
-                GemmStep::Join { on } => match self.streams.side(on) {
-                    Some(side) => side.join(backend, self.main),
-                    None => Ok(()),
-                },
                 GemmStep::Keep { .. } => self.place_shard(self.rank(), self.rank(), on),
                 GemmStep::Get { peer, .. } => self.place_shard(peer, self.rank(), on),
                 GemmStep::Put { peer, chunk, .. } => self.put(peer, chunk, on),
@@ -199,16 +165,12 @@ impl<T: GemmElement> Run<'_, T> {
                     backend.signal_step(&target, &wait, on)
                 }
                 GemmStep::Exchange { to, from, .. } => self.exchange(to, from, on),
-                GemmStep::Mark { event, .. } => match self.streams.event(event) {
-                    Some(event) => backend.event_record(event, on),
-                    None => Ok(()),
-                },
-                GemmStep::Await { event, .. } => match self.streams.event(event) {
-                    Some(event) => backend.stream_wait_event(on, event),
-                    None => Ok(()),
-                },
-                // The first step of its plan, done by the caller.
-                GemmStep::Gather => Ok(()),
+                // The first step of its plan, done by the caller; done above.
+                GemmStep::Gather
+                | GemmStep::Fork { .. }
+                | GemmStep::Join { .. }
+                | GemmStep::Mark { .. }
+                | GemmStep::Await { .. } => Ok(()),
                 GemmStep::Spread { shard, .. } => self.spread(shard, on),
                 GemmStep::Multiply { part, on: named } => self.multiply(part, named, on),
                 GemmStep::Gathered { mode } => self.gathered(mode, on),

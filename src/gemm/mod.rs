@@ -1,7 +1,7 @@
 //! All-gather + GEMM: `C = A · B` with `A` spread over the ranks, gathered while it is multiplied.
 //!
 //! `base::gemm_shape` has the shape and the division of `A`, `matrix` the layout of a matrix, `options` the
-//! options. `plan` turns these into the list of steps of one rank. `selector` chooses what the caller leaves
+//! options, `streams` the streams of a plan. `plan` turns these into the list of steps of one rank. `selector` chooses what the caller leaves
 //! open, after the tuning rows in `stored`. `workspace` is the operation's memory on the device. `operation`
 //! makes an operation together with all ranks, and `explain` describes it. `call` checks the matrices of a
 //! call with `check`, `enqueue` enqueues its steps. `tuning` times the heuristic candidates of cuBLASLt or hipBLASLt.
@@ -25,6 +25,7 @@ mod scratch;
 mod selector;
 pub(crate) mod side_streams;
 pub(crate) mod stored;
+pub(crate) mod streams;
 pub(crate) mod tuning;
-pub(crate) mod words;
+mod words;
 mod workspace;

@@ -19,9 +19,8 @@ use crate::gemm::workspace::Workspace;
 use crate::gemm::{chunk, tuning};
 use crate::group::provider::Provider;
 use crate::group::residency::Residency;
-use crate::memory::sharing::{self, Origin};
+use crate::memory::sharing::Origin;
 use crate::rank::agreement::Round;
-use crate::rank::allocation::Allocation;
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
 use std::marker::PhantomData;
@@ -211,7 +210,7 @@ impl Preparation<'_> {
         check_channel(options.channel, COLLECTIVE_CHANNELS)
             .map_err(|message| self.invalid(message))?;
         // The library may wait for the device when it is opened, and when it prepares GEMMs.
-        round.vote(self.wait_until_idle())?;
+        round.vote(tuning::wait_until_idle(self.shared))?;
         let world = shared.world;
         let division = Division::new(shape, world);
         let whole = shape.raw(element, shape.m as u64, shape.k as u64);
@@ -392,51 +391,23 @@ impl Preparation<'_> {
         let (steps, _) = plan;
         let bytes = self.shape.gathered_elements() as u64 * self.element.bytes();
         if problem.world > 1 && !self.options.gathered {
-            workspace.gathered = Some(self.allocate(round, bytes, Origin::Backend)?);
+            workspace.gathered = Some(self.shared.allocate(round, bytes, Origin::Backend)?);
         }
         if problem.staged() {
-            workspace.staging = Some(self.allocate(round, bytes, Origin::Backend)?);
+            workspace.staging = Some(self.shared.allocate(round, bytes, Origin::Backend)?);
         }
         let says = |step: &GemmStep| matches!(step, GemmStep::Start | GemmStep::Gathered { .. });
         if steps.iter().any(says) {
-            let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
+            let signals = self
+                .shared
+                .allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         }
-        let forked = steps.iter().filter_map(|step| match *step {
-            GemmStep::Fork { on } => Some(on),
-            _ => None,
-        });
-        let marks = steps.iter().map(|step| match *step {
-            GemmStep::Mark { event, .. } => event + 1,
-            _ => 0,
-        });
         let local = workspace
             .streams
-            .open(self.shared, forked, marks.max().unwrap_or(0))
+            .open(self.shared, steps)
             .and_then(|()| self.prepare(problem, plan, workspace));
         round.vote(local)
-    }
-
-    fn allocate(
-        &self,
-        round: &mut Round<'_>,
-        bytes: u64,
-        origin: Origin,
-    ) -> Result<Arc<Allocation>> {
-        let kinds = [self.shared.kind];
-        let allocator = self.shared.allocator();
-        let (allocation, _) = sharing::allocate(allocator, round, &kinds, bytes, origin)?;
-        Ok(allocation)
-    }
-
-    /// Waits until this rank's streams are idle: the library may wait for the device, which may wait for a peer
-    /// that needs this rank.
-    fn wait_until_idle(&self) -> Result<()> {
-        let shared = self.shared;
-        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
-            return Ok(());
-        }
-        shared.wait_all_idle(tuning::patience(shared))
     }
 
     /// Prepares the GEMMs of all steps.
@@ -449,7 +420,7 @@ impl Preparation<'_> {
         let shared = self.shared;
         // Covers everything below: peers wait for the outcome of all of it.
         let begun = Instant::now();
-        self.wait_until_idle()?;
+        tuning::wait_until_idle(self.shared)?;
         for step in steps {
             let GemmStep::Multiply { part, on } = *step else {
                 continue;

@@ -19,18 +19,8 @@ use crate::backend::abi::{GatherMode, GemmLayout};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_shape::{Division, GemmShape};
 use crate::base::names::ElementType;
+use crate::gemm::streams::{GemmStream, PlanStep, StreamOrder};
 use std::fmt;
-
-/// A stream of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GemmStream {
-    /// The caller's stream.
-    Main,
-    /// A stream for copies.
-    Copies(usize),
-    /// A stream for GEMMs.
-    Gemms(usize),
-}
 
 /// The rows that are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -418,12 +408,14 @@ impl GemmStep {
     }
 }
 
-impl fmt::Display for GemmStream {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Main => write!(formatter, "caller's stream"),
-            Self::Copies(index) => write!(formatter, "copy stream {index}"),
-            Self::Gemms(index) => write!(formatter, "GEMM stream {index}"),
+impl PlanStep for GemmStep {
+    fn order(&self) -> Option<StreamOrder> {
+        match *self {
+            Self::Fork { on } => Some(StreamOrder::Fork(on)),
+            Self::Join { on } => Some(StreamOrder::Join(on)),
+            Self::Mark { event, on } => Some(StreamOrder::Mark(event, on)),
+            Self::Await { event, on } => Some(StreamOrder::Await(event, on)),
+            _ => None,
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Failure, Gemm};
 use crate::base::error::{Error, Result};
-use crate::gemm::plan::GemmStream;
 use crate::gemm::scratch::Scratch;
+use crate::gemm::streams::GemmStream;
 use crate::rank::context::Context;
 use crate::rank::driver::Driver;
 use crate::rank::release::Held;

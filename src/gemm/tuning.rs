@@ -24,8 +24,20 @@ const ASK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Returns how long a rank waits for its own device before it reports the outcome: shorter than its peers wait
 /// for it, so that they receive the reason.
-pub(crate) fn patience(shared: &Context) -> Duration {
+fn patience(shared: &Context) -> Duration {
     shared.deadlines.setup - shared.deadlines.setup / 8
+}
+
+/// Waits until this rank's streams are idle: the GEMM library may wait for the device when it is opened and when it prepares a
+/// GEMM, and the device may wait for a peer that needs this rank.
+///
+/// # Errors
+/// As [`crate::rank::driver::Driver::wait_all_idle`].
+pub(crate) fn wait_until_idle(shared: &Context) -> Result<()> {
+    if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
+        return Ok(());
+    }
+    shared.wait_all_idle(patience(shared))
 }
 
 /// Finds the fastest candidate of each distinct GEMM of an operation called `name`. `begun` is when peers began to wait for

@@ -12,8 +12,8 @@ use crate::base::error::Result;
 use crate::base::gemm_names::GemmTransport;
 use crate::collectives::norm::{NormElement, RowNorm};
 use crate::gemm::matrix::GemmElement;
-use crate::gemm::plan::GemmStream;
-use crate::gemm::side_streams::SideStreams;
+use crate::gemm::side_streams::{SideStreams, enqueue_all};
+use crate::gemm::streams::{GemmStream, PlanStep as _};
 use crate::gemm_reduce::call::{Call, GemmReduceOperands, collective_options};
 use crate::gemm_reduce::operation::{GemmReduce, layout};
 use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Reduction};
@@ -144,29 +144,12 @@ impl<T: GemmElement> Call<'_, T> {
                 watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
             }),
         };
-        let (mut forked, mut begun, mut done) = ([0u128; 2], false, Ok(()));
-        for step in &operation.steps {
-            match *step {
-                GemmReduceStep::Fork { on } if done.is_ok() => {
-                    let (bits, bit) = bit_of(&mut forked, on);
-                    *bits |= bit;
-                }
-                GemmReduceStep::Join { on } => {
-                    let (bits, bit) = bit_of(&mut forked, on);
-                    if *bits & bit == 0 {
-                        continue;
-                    }
-                }
-                _ if done.is_err() => continue,
-                _ => {}
-            }
+        let (begun, done) = enqueue_all(&operation.steps, |step| {
             // SAFETY: the types guarantee that ranges are inside live allocations. Allocations of this
             // communicator are released only once its streams are idle and no graph keeps them; the maker of
             // the matrix vouches for other memory. All ranks do the steps of one plan, which was agreed on.
-            let step = unsafe { run.step(step) };
-            begun |= step.is_ok();
-            done = done.and(step);
-        }
+            unsafe { run.step(step) }
+        });
         done.map_err(|mut failure: Failure| {
             // Peers count the steps that were begun, and this rank did not end them: its words are no longer in
             // step, whatever the reason.
@@ -175,15 +158,6 @@ impl<T: GemmElement> Call<'_, T> {
             }
             failure
         })
-    }
-}
-
-/// Returns the bits that record whether a stream was forked.
-fn bit_of(forked: &mut [u128; 2], on: GemmStream) -> (&mut u128, u128) {
-    match on {
-        GemmStream::Main => (&mut forked[0], 0),
-        GemmStream::Copies(index) => (&mut forked[0], 1 << (index % 128)),
-        GemmStream::Gemms(index) => (&mut forked[1], 1 << (index % 128)),
     }
 }
 
@@ -205,32 +179,17 @@ impl<T: GemmElement> Run<'_, T> {
     /// All memory is live until the streams have passed this point.
     unsafe fn step(&self, step: &GemmReduceStep) -> CallResult<()> {
         let backend = self.backend;
-        let on = self
-            .streams
-            .side(step.on())
-            .map_or(self.main, |side| side.raw());
+        let on = self.streams.raw(step.on(), self.main);
+        if let Some(order) = step.order() {
+            // SAFETY: guaranteed by the caller; the workspace has the streams and events.
+            return unsafe { self.streams.order(backend, self.main, order) };
+        }
         let device = SignalPlacementCode::DEVICE;
         // SAFETY: guaranteed by the caller; side streams, events and words live as long as the operation's
         // workspace.
         unsafe {
             match *step {
                 GemmReduceStep::Start { .. } => backend.barrier(&self.signals()?.barrier(), on),
-                GemmReduceStep::Fork { on } => match self.streams.side(on) {
-                    Some(side) => side.fork(backend, self.main),
-                    None => Ok(()),
-                },
-                GemmReduceStep::Join { on } => match self.streams.side(on) {
-                    Some(side) => side.join(backend, self.main),
-                    None => Ok(()),
-                },
-                GemmReduceStep::Mark { event, .. } => match self.streams.event(event) {
-                    Some(event) => backend.event_record(event, on),
-                    None => Ok(()),
-                },
-                GemmReduceStep::Await { event, .. } => match self.streams.event(event) {
-                    Some(event) => backend.stream_wait_event(on, event),
-                    None => Ok(()),
-                },
                 GemmReduceStep::MultiplyAll => self.multiply(None, GemmStream::Main, on),
                 GemmReduceStep::Multiply { block, on: named } => {
                     self.multiply(Some(block), named, on)
@@ -278,8 +237,12 @@ impl<T: GemmElement> Run<'_, T> {
                     let from = self.result(self.rank(), 0)?;
                     self.copy(to, from, self.call.c.bytes(), DirectionCode::LOCAL, on)
                 }
-                // Done by the caller, after all other steps.
-                GemmReduceStep::Reduce => Ok(()),
+                // Done by the caller, after all other steps; done above.
+                GemmReduceStep::Reduce
+                | GemmReduceStep::Fork { .. }
+                | GemmReduceStep::Join { .. }
+                | GemmReduceStep::Mark { .. }
+                | GemmReduceStep::Await { .. } => Ok(()),
             }
         }
     }

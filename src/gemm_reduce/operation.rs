@@ -8,8 +8,8 @@ use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::collectives::norm::NormElement;
 use crate::gemm::matrix::GemmElement;
-use crate::gemm::plan::GemmStream;
 use crate::gemm::stored;
+use crate::gemm::streams::GemmStream;
 use crate::gemm::tuning;
 use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
 use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Problem, Reduction};
@@ -17,9 +17,8 @@ use crate::gemm_reduce::selector::choose;
 use crate::gemm_reduce::shape::GemmReduceShape;
 use crate::gemm_reduce::words::Words;
 use crate::gemm_reduce::workspace::Workspace;
-use crate::memory::sharing::{self, Origin};
+use crate::memory::sharing::Origin;
 use crate::rank::agreement::Round;
-use crate::rank::allocation::Allocation;
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
 use std::marker::PhantomData;
@@ -203,7 +202,7 @@ impl Preparation<'_> {
         let chosen = choose(shape, options, (reduction, world));
         let (algorithm, transport, chunks) = chosen.map_err(|message| self.invalid(message))?;
         // The library may wait for the device when it is opened, and when it prepares GEMMs.
-        round.vote(self.wait_until_idle())?;
+        round.vote(tuning::wait_until_idle(self.shared))?;
         let library = shared.backend.gemm_library();
         let library = library.map_err(|failure| match failure.status {
             Status::LIBRARY_MISSING => Error::Unsupported {
@@ -252,16 +251,6 @@ impl Preparation<'_> {
         Ok((problem, library))
     }
 
-    /// Waits until this rank's streams are idle: the library may wait for the device, which may wait for a peer
-    /// that needs this rank.
-    fn wait_until_idle(&self) -> Result<()> {
-        let shared = self.shared;
-        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
-            return Ok(());
-        }
-        shared.wait_all_idle(tuning::patience(shared))
-    }
-
     /// Makes the operation's resources. On failure all are released, once this rank's streams are idle.
     fn workspace(
         &self,
@@ -300,43 +289,25 @@ impl Preparation<'_> {
             Reduction::Norm => true,
         };
         if problem.is_pipeline() {
-            workspace.inbox = Some(self.allocate(round, sent, Origin::Backend)?);
+            workspace.inbox = Some(self.shared.allocate(round, sent, Origin::Backend)?);
             if problem.transport != GemmTransport::Kernel {
-                workspace.outgoing = Some(self.allocate(round, sent, Origin::Backend)?);
+                workspace.outgoing = Some(self.shared.allocate(round, sent, Origin::Backend)?);
             }
             if !scatters && !problem.in_place {
-                workspace.result = Some(self.allocate(round, sum, Origin::Backend)?);
+                workspace.result = Some(self.shared.allocate(round, sum, Origin::Backend)?);
             }
-            let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
+            let signals = self
+                .shared
+                .allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         } else if keeps_product {
-            workspace.inbox = Some(self.allocate(round, sum, Origin::Backend)?);
+            workspace.inbox = Some(self.shared.allocate(round, sum, Origin::Backend)?);
         }
-        let forked = steps.iter().filter_map(|step| match *step {
-            GemmReduceStep::Fork { on } => Some(on),
-            _ => None,
-        });
-        let marks = steps.iter().map(|step| match *step {
-            GemmReduceStep::Mark { event, .. } => event + 1,
-            _ => 0,
-        });
         let local = workspace
             .streams
-            .open(self.shared, forked, marks.max().unwrap_or(0))
+            .open(self.shared, steps)
             .and_then(|()| self.prepare(problem, steps, workspace));
         round.vote(local)
-    }
-
-    fn allocate(
-        &self,
-        round: &mut Round<'_>,
-        bytes: u64,
-        origin: Origin,
-    ) -> Result<Arc<Allocation>> {
-        let kinds = [self.shared.kind];
-        let allocator = self.shared.allocator();
-        let (allocation, _) = sharing::allocate(allocator, round, &kinds, bytes, origin)?;
-        Ok(allocation)
     }
 
     /// Prepares the GEMMs of all steps.
@@ -348,7 +319,7 @@ impl Preparation<'_> {
     ) -> Result<()> {
         // Covers everything below: peers wait for the outcome of all of it.
         let begun = Instant::now();
-        self.wait_until_idle()?;
+        tuning::wait_until_idle(self.shared)?;
         for step in steps {
             let (block, on) = match *step {
                 GemmReduceStep::Multiply { block, on } => (Some(block), on),

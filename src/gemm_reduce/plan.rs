@@ -17,7 +17,7 @@
 //! added to them, but their signals have its number.
 
 use crate::base::gemm_names::GemmTransport;
-use crate::gemm::plan::GemmStream;
+use crate::gemm::streams::{GemmStream, PlanStep, StreamOrder};
 use crate::gemm_reduce::options::GemmReduceAlgorithm;
 use std::fmt;
 
@@ -347,6 +347,18 @@ impl GemmReduceStep {
             | Self::ReceiveSum { on, .. }
             | Self::PutBlock { on, .. }
             | Self::GiveBlock { on, .. } => on,
+        }
+    }
+}
+
+impl PlanStep for GemmReduceStep {
+    fn order(&self) -> Option<StreamOrder> {
+        match *self {
+            Self::Fork { on } => Some(StreamOrder::Fork(on)),
+            Self::Join { on } => Some(StreamOrder::Join(on)),
+            Self::Mark { event, on } => Some(StreamOrder::Mark(event, on)),
+            Self::Await { event, on } => Some(StreamOrder::Await(event, on)),
+            _ => None,
         }
     }
 }

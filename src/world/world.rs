@@ -2,12 +2,15 @@
 //! multicast and the group of all ranks.
 
 use crate::backend::abi::{ShareKindCode, Watch};
+use crate::base::error::Result;
 use crate::group::state::State;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::multicast::object::Multicast;
 use crate::memory::pad::SignalPad;
-use crate::memory::sharing::Allocator;
+use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::Staging;
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
 use crate::rank::context::Context;
 use crate::world::start_memory::StartMemory;
 use std::ops::Deref;
@@ -50,6 +53,20 @@ impl World {
             staging: &self.staging,
             table: Some(&self.table),
         }
+    }
+
+    /// Makes a symmetric allocation of the kind that the signal pad proved. A step of a round, of all ranks.
+    ///
+    /// # Errors
+    /// As [`sharing::allocate`].
+    pub fn allocate(
+        &self,
+        round: &mut Round<'_>,
+        bytes: u64,
+        origin: Origin,
+    ) -> Result<Arc<Allocation>> {
+        let made = sharing::allocate(self.allocator(), round, &[self.kind], bytes, origin);
+        made.map(|(allocation, _)| allocation)
     }
 }
 
