@@ -2,6 +2,11 @@
 
 #[allow(dead_code, reason = "not every test binary samples its cases")]
 pub mod amount;
+#[allow(
+    dead_code,
+    reason = "not every test binary divides a sample among worlds"
+)]
+pub mod divided;
 pub mod fakes;
 #[allow(dead_code, reason = "not every test binary has a use for HIP")]
 pub mod hip;
