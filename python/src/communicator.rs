@@ -194,14 +194,7 @@ impl Communicator {
         b_columns: bool,
         bias: bool,
     ) -> Result<AllGatherGemm> {
-        let asked = Request {
-            m: m.0,
-            n: n.0,
-            k: k.0,
-            element: element::of_object(dtype)?,
-            b_columns,
-            bias,
-        };
+        let asked = Request::new([m, n, k], dtype, (b_columns, bias))?;
         let (gemm, shard) = self.blocks(python, move |rank| Gemm::prepare(rank, &asked))?;
         AllGatherGemm::new(python, &self.rank_of()?, &asked, gemm, shard)
     }
@@ -220,14 +213,7 @@ impl Communicator {
         bias: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<GemmReduce> {
-        let asked = Request {
-            m: m.0,
-            n: n.0,
-            k: k.0,
-            element: element::of_object(dtype)?,
-            b_columns,
-            bias,
-        };
+        let asked = Request::new([m, n, k], dtype, (b_columns, bias))?;
         self.reduced_gemm(python, asked, Reduction::Scatter, options)
     }
 
@@ -245,14 +231,7 @@ impl Communicator {
         bias: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<GemmReduce> {
-        let asked = Request {
-            m: m.0,
-            n: n.0,
-            k: k.0,
-            element: element::of_object(dtype)?,
-            b_columns,
-            bias,
-        };
+        let asked = Request::new([m, n, k], dtype, (b_columns, bias))?;
         self.reduced_gemm(python, asked, Reduction::All, options)
     }
 

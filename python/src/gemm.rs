@@ -4,10 +4,11 @@ use crate::buffer::Buffer;
 use crate::element;
 use crate::failure::{Result, invalid};
 use crate::memory;
+use crate::number::Number;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
 use crate::shared::Shared;
-use crate::stream;
+use crate::stream::{self, Library};
 use pyo3::prelude::*;
 use std::sync::{Arc, Weak};
 use symmem::{
@@ -43,6 +44,25 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns the request for sizes m, n and k, and a type, as Python passes them.
+    ///
+    /// # Errors
+    /// For an object that is no type.
+    pub fn new(
+        [m, n, k]: [Number; 3],
+        dtype: &Bound<'_, PyAny>,
+        (b_columns, bias): (bool, bool),
+    ) -> Result<Self> {
+        Ok(Self {
+            m: m.0,
+            n: n.0,
+            k: k.0,
+            element: element::of_object(dtype)?,
+            b_columns,
+            bias,
+        })
+    }
+
     /// The storage order of B.
     pub fn b_order(&self) -> MatrixOrder {
         match self.b_columns {
@@ -174,27 +194,15 @@ impl AllGatherGemm {
         let python = b.py();
         let shape = self.gemm.shape();
         let elements = self.shard.get().memory(&rank)?;
-        let find = |object, name, is_written, expected: usize| {
-            let (memory, library) = memory::find(&rank, object, name, is_written)?;
-            match (
-                memory.element == elements.element,
-                memory.elements == expected,
-            ) {
-                (true, true) => Ok((memory, library)),
-                _ => Err(invalid(format!(
-                    "{name} has {} elements of {}, and the operation takes {expected} of {}",
-                    memory.elements,
-                    element::name_of(memory.element),
-                    element::name_of(elements.element)
-                ))),
-            }
+        check_bias(shape.bias, bias)?;
+        let find = |object, name, is_written, expected| {
+            find(
+                &rank,
+                object,
+                (name, is_written),
+                (expected, elements.element),
+            )
         };
-        if shape.bias != bias.is_some() {
-            return Err(invalid(match shape.bias {
-                true => "the operation was prepared with a bias: pass one",
-                false => "the operation was prepared without a bias",
-            }));
-        }
         let (b_memory, _) = find(b, "b", false, shape.k * shape.n)?;
         let (c_memory, library) = find(c, "c", true, shape.m * shape.n)?;
         let bias_memory = bias.map(|bias| find(bias, "the bias", false, shape.n));
@@ -211,6 +219,42 @@ impl AllGatherGemm {
             }
         })
     }
+}
+
+/// Finds the memory of a matrix, which is called `name`.
+///
+/// # Errors
+/// As [`memory::find`]; if it has other elements than the operation takes.
+pub fn find<'a, 'py>(
+    rank: &Rank,
+    object: &'a Bound<'py, PyAny>,
+    (name, is_written): (&str, bool),
+    (expected, element): (usize, ElementType),
+) -> Result<(Memory, Library<'a, 'py>)> {
+    let (memory, library) = memory::find(rank, object, name, is_written)?;
+    match (memory.element == element, memory.elements == expected) {
+        (true, true) => Ok((memory, library)),
+        _ => Err(invalid(format!(
+            "{name} has {} elements of {}, and the operation takes {expected} of {}",
+            memory.elements,
+            element::name_of(memory.element),
+            element::name_of(element)
+        ))),
+    }
+}
+
+/// Checks that a call has a bias exactly if the operation was prepared with one.
+///
+/// # Errors
+/// If not.
+pub fn check_bias(prepared: bool, passed: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    if prepared == passed.is_some() {
+        return Ok(());
+    }
+    Err(invalid(match prepared {
+        true => "the operation was prepared with a bias: pass one",
+        false => "the operation was prepared without a bias",
+    }))
 }
 
 /// Returns what enqueues a call on these matrices: the shard, B, C and the bias.

@@ -2,8 +2,7 @@
 
 use crate::element;
 use crate::failure::{Result, invalid};
-use crate::gemm::{Request, matrix};
-use crate::memory;
+use crate::gemm::{Request, check_bias, find, matrix};
 use crate::number::Number;
 use crate::operand::Memory;
 use crate::rank::{Rank, Where};
@@ -38,7 +37,7 @@ pub type Matrices<'a> = (&'a Memory, &'a Memory, &'a Memory, Option<&'a Memory>)
 /// Returns the options that a program gives by name.
 ///
 /// # Errors
-/// For a name or a value that is none.
+/// For an unknown name, or a value of the wrong type.
 pub fn options(given: Option<&Bound<'_, PyDict>>) -> Result<GemmReduceOptions> {
     use {GemmReduceAlgorithm as A, GemmTransport as T};
     let mut options = GemmReduceOptions::default();
@@ -78,7 +77,7 @@ fn named<T: Copy>(
     let found = all.iter().copied().find(|one| name_of(one) == name);
     found.ok_or_else(|| {
         let names: Vec<_> = all.iter().map(name_of).collect();
-        invalid(format!("{name:?} is none of {}", names.join(", ")))
+        invalid(format!("there is no {name:?}; use {}", names.join(", ")))
     })
 }
 
@@ -172,27 +171,15 @@ impl GemmReduce {
         let rank = self.rank.upgrade().ok_or_else(gone)?;
         let python = b.py();
         let Request { m, n, k, .. } = self.request;
-        let find = |object, name, is_written, expected: usize| {
-            let (memory, library) = memory::find(&rank, object, name, is_written)?;
-            match (
-                memory.element == self.request.element,
-                memory.elements == expected,
-            ) {
-                (true, true) => Ok((memory, library)),
-                _ => Err(invalid(format!(
-                    "{name} has {} elements of {}, and the operation takes {expected} of {}",
-                    memory.elements,
-                    element::name_of(memory.element),
-                    element::name_of(self.request.element)
-                ))),
-            }
+        let find = |object, name, is_written, expected| {
+            find(
+                &rank,
+                object,
+                (name, is_written),
+                (expected, self.request.element),
+            )
         };
-        if self.request.bias != bias.is_some() {
-            return Err(invalid(match self.request.bias {
-                true => "the operation was prepared with a bias: pass one",
-                false => "the operation was prepared without a bias",
-            }));
-        }
+        check_bias(self.request.bias, bias)?;
         let rows = match self.reduction() {
             Reduction::Scatter => m / rank.communicator.world_size(),
             _ => m,
