@@ -194,6 +194,33 @@ def a_product_gathers_its_rows(c: symmem.Communicator) -> None:
 
 
 @program
+def products_are_added_up(c: symmem.Communicator) -> None:
+    rank, world = c.rank, c.world_size
+    m, n, k = 4 * world, 6, 8
+    all_a = [(np.arange(m * k).reshape(m, k) % 5 + one).astype("float16") for one in range(world)]
+    all_b = [(np.arange(k * n).reshape(k, n) % 3 - one).astype("float16") for one in range(world)]
+    bias = np.arange(n).astype("float16")
+    expected = sum(a @ b for a, b in zip(all_a, all_b, strict=True)) + bias
+    for make, own in [(c.gemm_reduce_scatter, slice(4 * rank, 4 * rank + 4)), (c.gemm_all_reduce, slice(m))]:
+        for options in [{}, {"algorithm": "pipeline", "transport": "kernel", "streams": 2, "chunks": 2}]:
+            for symmetric in [False, True]:
+                gemm = make(m, n, k, "float16", bias=True, symmetric_result=symmetric, **options)  # type: ignore[arg-type]
+                assert gemm.explain()
+                result = c.allocate(expected[own].shape, "float16") if symmetric else np.zeros(expected[own].shape, "float16")
+                gemm(all_a[rank], all_b[rank], result, bias)
+                assert (np.asarray(result) == expected[own]).all()
+                with pytest.raises(symmem.InvalidArgument, match="takes"):
+                    gemm(all_a[rank][:-1], all_b[rank], result, bias)
+                with pytest.raises(symmem.InvalidArgument, match="bias"):
+                    gemm(all_a[rank], all_b[rank], result)
+                c.host_barrier()
+    with pytest.raises(symmem.InvalidArgument, match="baseline"):
+        c.gemm_all_reduce(m, n, k, "float16", algorithm="fastest")
+    with pytest.raises(TypeError, match="option"):
+        c.gemm_all_reduce(m, n, k, "float16", chunk=2)  # type: ignore[call-arg]
+
+
+@program
 def private_memory_of_the_host_is_not_shareable(c: symmem.Communicator) -> None:
     with pytest.raises(symmem.NotShareable, match="private memory"):
         c.register(np.full(1 << 16, c.rank, "float32"))
