@@ -25,6 +25,8 @@ mod scratch;
 mod selector;
 pub(crate) mod side_streams;
 pub(crate) mod stored;
+#[cfg(test)]
+pub(crate) mod stream_model;
 pub(crate) mod streams;
 pub(crate) mod tuning;
 mod words;

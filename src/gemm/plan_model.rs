@@ -1,23 +1,13 @@
 //! A model of streams that runs all ranks' plans and finds violations of their rules.
 
 use super::*;
-use std::collections::{HashMap, HashSet, VecDeque};
-
-/// A piece of work on a stream of the model.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Work {
-    Do(GemmStep),
-    Reach(usize),
-    Pass(usize),
-}
+use crate::gemm::stream_model::{StreamModel, Streams};
+use std::collections::HashMap;
 
 /// All ranks, and the signals among them.
 pub(super) struct Model<'a> {
     problems: &'a [Problem],
-    /// `[rank]`: the remaining work of each stream.
-    pub(super) streams: Vec<HashMap<GemmStream, VecDeque<Work>>>,
-    /// Points of streams that were reached, by rank.
-    reached: HashSet<(usize, usize)>,
+    pub(super) streams: Streams<GemmStep>,
     /// `[rank]`: number of barriers reached.
     barriers: Vec<usize>,
     /// (to, from): number of signals, turns and messages given and taken.
@@ -29,8 +19,6 @@ pub(super) struct Model<'a> {
     call: Vec<usize>,
     started: Vec<usize>,
     calls: usize,
-    /// Whether all work is on the callers' streams.
-    serial: bool,
 }
 
 impl<'a> Model<'a> {
@@ -38,8 +26,7 @@ impl<'a> Model<'a> {
     pub(super) fn new(problems: &'a [Problem], calls: usize, serial: bool) -> Self {
         let mut model = Self {
             problems,
-            streams: vec![HashMap::new(); problems.len()],
-            reached: HashSet::new(),
+            streams: Streams::new(problems.len(), serial),
             barriers: vec![0; problems.len()],
             given: HashMap::new(),
             gathered: HashMap::new(),
@@ -47,68 +34,22 @@ impl<'a> Model<'a> {
             call: vec![0; problems.len()],
             started: vec![0; problems.len()],
             calls,
-            serial,
         };
         for rank in 0..problems.len() {
-            model.next_call(rank);
+            model.begin(rank);
         }
         model
     }
 
     /// Fills a rank's streams with the plan of its next call.
-    fn next_call(&mut self, rank: usize) {
+    fn begin(&mut self, rank: usize) {
         self.call[rank] += 1;
         if self.call[rank] > self.calls {
             return;
         }
-        let (mut point, call) = (self.call[rank] * 10_000, self.call[rank]);
-        let mut events = HashMap::new();
-        let (streams, serial) = (&mut self.streams[rank], self.serial);
-        let mut push = |on, work| {
-            let on = if serial { GemmStream::Main } else { on };
-            streams.entry(on).or_default().push_back(work);
-        };
-        for step in self.problems[rank].steps() {
-            point += 1;
-            match step {
-                GemmStep::Fork { on } => {
-                    push(GemmStream::Main, Work::Reach(point));
-                    push(on, Work::Pass(point));
-                }
-                GemmStep::Join { on } => {
-                    push(on, Work::Reach(point));
-                    push(GemmStream::Main, Work::Pass(point));
-                }
-                GemmStep::Mark { event, on } => {
-                    events.insert((call, event), point);
-                    push(on, Work::Reach(point));
-                }
-                GemmStep::Await { event, on } => push(on, Work::Pass(events[&(call, event)])),
-                step => push(step.on(), Work::Do(step)),
-            }
-        }
-    }
-
-    /// Runs the head of a stream. Returns whether it could.
-    fn advance(&mut self, rank: usize, on: GemmStream) -> bool {
-        let Some(&work) = self.streams[rank].get(&on).and_then(VecDeque::front) else {
-            return false;
-        };
-        let ready = match work {
-            Work::Reach(point) => {
-                self.reached.insert((rank, point));
-                true
-            }
-            Work::Pass(point) => self.reached.contains(&(rank, point)),
-            Work::Do(step) => self.step(rank, step),
-        };
-        if ready && let Some(left) = self.streams[rank].get_mut(&on) {
-            left.pop_front();
-        }
-        if ready && self.streams[rank].values().all(VecDeque::is_empty) {
-            self.next_call(rank);
-        }
-        ready
+        let steps = self.problems[rank].steps();
+        self.streams
+            .fill(rank, self.call[rank], steps, GemmStep::on);
     }
 
     /// Signals another rank, once; a signal of a step that cannot complete is taken back before the step is
@@ -153,7 +94,7 @@ impl<'a> Model<'a> {
         );
     }
 
-    fn step(&mut self, rank: usize, step: GemmStep) -> bool {
+    fn does(&mut self, rank: usize, step: GemmStep) -> bool {
         let (world, call) = (self.problems.len(), self.call[rank]);
         match step {
             GemmStep::Start | GemmStep::End => {
@@ -290,30 +231,25 @@ impl<'a> Model<'a> {
     }
 
     /// Runs until all ranks have made all calls, with the streams in an order derived from `seed`.
-    pub(super) fn run(&mut self, mut seed: u64) {
-        loop {
-            let streams = self.streams.iter().enumerate();
-            let left = streams.flat_map(|(rank, streams)| {
-                let left = streams.iter().filter(|(_, left)| !left.is_empty());
-                left.map(move |(&on, _)| (rank, on))
-            });
-            let mut left: Vec<(usize, GemmStream)> = left.collect();
-            if left.is_empty() {
-                break;
-            }
-            left.sort_unstable();
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let first = (seed >> 33) as usize % left.len();
-            let most = 1 + (seed >> 60) as usize;
-            left.rotate_left(first);
-            // Twice: the last stream may have signaled the first before it began to wait itself.
-            let mut moved = false;
-            for &(rank, on) in left.iter().chain(&left) {
-                let done = (0..most).take_while(|_| self.advance(rank, on)).count();
-                moved |= done > 0;
-            }
-            assert!(moved, "all wait: {left:?} of {:?}", self.problems[0]);
-        }
+    pub(super) fn run(&mut self, seed: u64) {
+        let problems = self.problems;
+        self.run_all(seed, &problems[0]);
         assert!(self.call.iter().all(|&call| call == self.calls + 1));
+    }
+}
+
+impl StreamModel for Model<'_> {
+    type Step = GemmStep;
+
+    fn streams(&mut self) -> &mut Streams<GemmStep> {
+        &mut self.streams
+    }
+
+    fn step(&mut self, rank: usize, step: GemmStep) -> bool {
+        self.does(rank, step)
+    }
+
+    fn next_call(&mut self, rank: usize) {
+        self.begin(rank);
     }
 }

@@ -1,9 +1,10 @@
 //! Checks plans against their rules, by running all ranks' plans on a model of streams.
 
-use super::model::{Model, Work};
+use super::model::Model;
 use super::*;
 use crate::base::gemm_shape::GemmShape;
 use crate::base::names::Sharding;
+use crate::gemm::stream_model::Work;
 use std::collections::HashSet;
 
 const WAYS: [(GemmAlgorithm, GemmTransport); 7] = [
@@ -268,12 +269,12 @@ fn ranks_keep_step_alike_where_links_are_shared() {
 /// Plants faults, to show that the model finds them.
 #[test]
 fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
-    let fails = |world: usize, way, fault: &dyn Fn(&mut Vec<Work>)| {
+    let fails = |world: usize, way, fault: &dyn Fn(&mut Vec<Work<GemmStep>>)| {
         let problems: Vec<_> = (0..world).map(|rank| problem(rank, world, way)).collect();
         let run = || {
             for seed in 0..64 {
                 let mut model = Model::new(&problems, 1, false);
-                for streams in &mut model.streams {
+                for streams in &mut model.streams.work {
                     for left in streams.values_mut() {
                         let mut work: Vec<_> = left.drain(..).collect();
                         fault(&mut work);
@@ -287,7 +288,7 @@ fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
         std::panic::catch_unwind(quiet).is_err()
     };
     let without = |unwanted: fn(&GemmStep) -> bool| {
-        move |work: &mut Vec<Work>| {
+        move |work: &mut Vec<Work<GemmStep>>| {
             work.retain(|work| !matches!(work, Work::Do(step) if unwanted(step)));
         }
     };
@@ -303,7 +304,7 @@ fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
         WAYS[2],
         &without(|step| matches!(step, GemmStep::Give { .. }))
     ));
-    assert!(fails(3, WAYS[1], &|work: &mut Vec<Work>| {
+    assert!(fails(3, WAYS[1], &|work: &mut Vec<Work<GemmStep>>| {
         work.retain(|work| !matches!(work, Work::Pass(_)));
     }));
     assert!(fails(

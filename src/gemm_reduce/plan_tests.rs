@@ -1,15 +1,8 @@
 //! Runs all ranks' plans on a model of streams, and checks what each sum has and when memory is written.
 
 use super::*;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-
-/// Work on a stream of the model.
-#[derive(Clone, Copy, Debug)]
-enum Work {
-    Do(GemmReduceStep),
-    Reach(usize),
-    Pass(usize),
-}
+use crate::gemm::stream_model::{StreamModel, Streams, Work};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The ranks in a sum, and the call that it belongs to.
 type Sum = (usize, BTreeSet<usize>);
@@ -17,9 +10,7 @@ type Sum = (usize, BTreeSet<usize>);
 /// All ranks, their memory, and the signals among them. A key of memory is (rank, owner, chunk), or (rank, chunk, hop).
 struct Model<'a> {
     problems: &'a [Problem],
-    /// `[rank]`: the remaining work of each stream.
-    streams: Vec<HashMap<GemmStream, VecDeque<Work>>>,
-    reached: HashSet<(usize, usize)>,
+    streams: Streams<GemmReduceStep>,
     call: Vec<usize>,
     /// `[rank]`: the last call whose barrier it has reached.
     started: Vec<usize>,
@@ -30,15 +21,13 @@ struct Model<'a> {
     sums_given: HashMap<(usize, u32, usize), usize>,
     blocks_given: HashMap<(usize, usize, u32), usize>,
     calls: usize,
-    serial: bool,
 }
 
 impl<'a> Model<'a> {
     fn new(problems: &'a [Problem], calls: usize, serial: bool) -> Self {
         let mut model = Self {
             problems,
-            streams: vec![HashMap::new(); problems.len()],
-            reached: HashSet::new(),
+            streams: Streams::new(problems.len(), serial),
             call: vec![0; problems.len()],
             started: vec![0; problems.len()],
             inbox: HashMap::new(),
@@ -47,16 +36,15 @@ impl<'a> Model<'a> {
             sums_given: HashMap::new(),
             blocks_given: HashMap::new(),
             calls,
-            serial,
         };
         for rank in 0..problems.len() {
-            model.next_call(rank);
+            model.begin(rank);
         }
         model
     }
 
     /// Checks the results of a rank's call, and fills its streams with the plan of the next.
-    fn next_call(&mut self, rank: usize) {
+    fn begin(&mut self, rank: usize) {
         let call = self.call[rank];
         if call > 0 {
             self.check(rank, call);
@@ -65,31 +53,9 @@ impl<'a> Model<'a> {
         if self.call[rank] > self.calls {
             return;
         }
-        let (mut point, mut events) = (self.call[rank] * 10_000, HashMap::new());
-        let (streams, serial) = (&mut self.streams[rank], self.serial);
-        let mut push = |on, work| {
-            let on = if serial { GemmStream::Main } else { on };
-            streams.entry(on).or_default().push_back(work);
-        };
-        for step in self.problems[rank].steps() {
-            point += 1;
-            match step {
-                GemmReduceStep::Fork { on } => {
-                    push(GemmStream::Main, Work::Reach(point));
-                    push(on, Work::Pass(point));
-                }
-                GemmReduceStep::Join { on } => {
-                    push(on, Work::Reach(point));
-                    push(GemmStream::Main, Work::Pass(point));
-                }
-                GemmReduceStep::Mark { event, on } => {
-                    events.insert(event, point);
-                    push(on, Work::Reach(point));
-                }
-                GemmReduceStep::Await { event, on } => push(on, Work::Pass(events[&event])),
-                step => push(step.on(), Work::Do(step)),
-            }
-        }
+        let steps = self.problems[rank].steps();
+        self.streams
+            .fill(rank, self.call[rank], steps, GemmReduceStep::on);
     }
 
     /// Checks that the rank has all of its results of a call, each with every rank in it.
@@ -111,28 +77,6 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Runs the head of a stream. Returns whether it could.
-    fn advance(&mut self, rank: usize, on: GemmStream) -> bool {
-        let Some(&work) = self.streams[rank].get(&on).and_then(VecDeque::front) else {
-            return false;
-        };
-        let ready = match work {
-            Work::Reach(point) => {
-                self.reached.insert((rank, point));
-                true
-            }
-            Work::Pass(point) => self.reached.contains(&(rank, point)),
-            Work::Do(step) => self.step(rank, step),
-        };
-        if ready && let Some(left) = self.streams[rank].get_mut(&on) {
-            left.pop_front();
-        }
-        if ready && self.streams[rank].values().all(VecDeque::is_empty) {
-            self.next_call(rank);
-        }
-        ready
-    }
-
     /// Stores a sum at a rank, which must be in the call, and must have read what was there.
     fn arrive(&mut self, at: usize, block: GemmBlock, sum: Sum) {
         assert_eq!(self.started[at], sum.0, "rank {at} is not ready");
@@ -140,7 +84,7 @@ impl<'a> Model<'a> {
         assert_eq!(before, None, "rank {at} has not read {block:?}");
     }
 
-    fn step(&mut self, rank: usize, step: GemmReduceStep) -> bool {
+    fn does(&mut self, rank: usize, step: GemmReduceStep) -> bool {
         let (call, problem) = (self.call[rank], self.problems[rank]);
         let key = |block: GemmBlock| (rank, block.chunk, block.hop);
         match step {
@@ -199,31 +143,26 @@ impl<'a> Model<'a> {
     }
 
     /// Runs until all ranks have made all calls, with the streams in an order derived from `seed`.
-    fn run(&mut self, mut seed: u64) {
-        loop {
-            let streams = self.streams.iter().enumerate();
-            let left = streams.flat_map(|(rank, streams)| {
-                let left = streams.iter().filter(|(_, left)| !left.is_empty());
-                left.map(move |(&on, _)| (rank, on))
-            });
-            let mut left: Vec<(usize, GemmStream)> = left.collect();
-            if left.is_empty() {
-                break;
-            }
-            left.sort_unstable();
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let first = (seed >> 33) as usize % left.len();
-            left.rotate_left(first);
-            let most = 1 + (seed >> 60) as usize;
-            // Twice: the last stream may have signaled the first before it began to wait itself.
-            let mut moved = false;
-            for &(rank, on) in left.iter().chain(&left) {
-                let done = (0..most).take_while(|_| self.advance(rank, on)).count();
-                moved |= done > 0;
-            }
-            assert!(moved, "all wait: {left:?} of {:?}", self.problems[0]);
-        }
+    fn run(&mut self, seed: u64) {
+        let problems = self.problems;
+        self.run_all(seed, &problems[0]);
         assert!(self.call.iter().all(|&call| call == self.calls + 1));
+    }
+}
+
+impl StreamModel for Model<'_> {
+    type Step = GemmReduceStep;
+
+    fn streams(&mut self) -> &mut Streams<GemmReduceStep> {
+        &mut self.streams
+    }
+
+    fn step(&mut self, rank: usize, step: GemmReduceStep) -> bool {
+        self.does(rank, step)
+    }
+
+    fn next_call(&mut self, rank: usize) {
+        self.begin(rank);
     }
 }
 
@@ -331,4 +270,37 @@ fn a_baseline_multiplies_all_rows_and_adds_them_up() {
     assert_eq!(problem.steps(), steps);
     problem.world = 1;
     assert_eq!(problem.steps(), steps[..1]);
+}
+
+/// Plants faults, to show that the model finds them.
+#[test]
+fn the_model_finds_a_plan_without_a_barrier_a_wait_or_a_signal() {
+    let fails = |unwanted: fn(&GemmReduceStep) -> bool| {
+        let mut all = problems(3, 12, 2);
+        for problem in &mut all {
+            problem.reduction = Reduction::All;
+        }
+        let run = || {
+            for seed in 0..64 {
+                let mut model = Model::new(&all, 1, false);
+                for left in model.streams.work.iter_mut().flat_map(HashMap::values_mut) {
+                    left.retain(|work| !matches!(work, Work::Do(step) if unwanted(step)));
+                }
+                model.run(seed);
+            }
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    assert!(!fails(|_| false));
+    assert!(fails(|step| matches!(step, GemmReduceStep::Start { .. })));
+    assert!(fails(|step| matches!(
+        step,
+        GemmReduceStep::ReceiveSum { .. }
+    )));
+    assert!(fails(|step| matches!(step, GemmReduceStep::GiveSum { .. })));
+    assert!(fails(|step| matches!(step, GemmReduceStep::PutSum { .. })));
+    assert!(fails(|step| matches!(
+        step,
+        GemmReduceStep::ReceiveBlock { .. }
+    )));
 }
