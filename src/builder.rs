@@ -8,7 +8,7 @@ use crate::base::names::{ShareKind, SignalPlacement};
 use crate::base::variables;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
-use crate::{Communicator, Configuration, DeviceChoice, GemmRow, Result};
+use crate::{Communicator, Configuration, DeviceChoice, GemmReduceRow, GemmRow, Result};
 use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::CollectiveRow;
@@ -66,6 +66,7 @@ pub struct Builder {
     share_kinds: Vec<ShareKind>,
     collective_rows: Option<Vec<CollectiveRow>>,
     gemm_rows: Option<Vec<GemmRow>>,
+    gemm_reduce_rows: Option<Vec<GemmReduceRow>>,
     check_calls: Option<bool>,
 }
 
@@ -135,6 +136,13 @@ impl Builder {
         self
     }
 
+    /// Sets the tuning rows of GEMM + reduce-scatter and GEMM + all-reduce, in place of those in the table that `SYMMEM_TUNING`
+    /// names (written by `symmem bench gemm-rs --tune` and `gemm-ar --tune`). Must be the same on all ranks.
+    pub fn gemm_reduce_tuning(mut self, rows: &[GemmReduceRow]) -> Self {
+        self.gemm_reduce_rows = Some(rows.to_vec());
+        self
+    }
+
     /// Sets whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`. A
     /// comparison costs a round trip over the host and names the rank whose call differs. Must be the same on
     /// all ranks.
@@ -162,12 +170,18 @@ impl Builder {
         };
         let chosen = backends::choose(&selection)?;
         let mut configuration = Configuration::new(launch);
-        let (collectives, products) = match (&self.collective_rows, &self.gemm_rows) {
-            (Some(_), Some(_)) => Default::default(),
+        let given = (
+            &self.collective_rows,
+            &self.gemm_rows,
+            &self.gemm_reduce_rows,
+        );
+        let rows = match given {
+            (Some(_), Some(_), Some(_)) => Rows::default(),
             _ => rows_from_environment(rank)?,
         };
-        configuration.collective_rows = self.collective_rows.unwrap_or(collectives);
-        configuration.gemm_rows = self.gemm_rows.unwrap_or(products);
+        configuration.collective_rows = self.collective_rows.unwrap_or(rows.collectives);
+        configuration.gemm_rows = self.gemm_rows.unwrap_or(rows.gemm);
+        configuration.gemm_reduce_rows = self.gemm_reduce_rows.unwrap_or(rows.gemm_reduce);
         configuration.check_calls = match self.check_calls {
             Some(check) => check,
             None => variables::CHECK
@@ -194,7 +208,13 @@ impl Builder {
     }
 }
 
-type Rows = (Vec<CollectiveRow>, Vec<GemmRow>);
+/// The rows of a table.
+#[derive(Debug, Default)]
+struct Rows {
+    collectives: Vec<CollectiveRow>,
+    gemm: Vec<GemmRow>,
+    gemm_reduce: Vec<GemmReduceRow>,
+}
 
 /// Reads the table that `SYMMEM_TUNING` names; no rows if it is not set.
 fn rows_from_environment(rank: usize) -> Result<Rows> {
@@ -209,7 +229,13 @@ fn rows_of(path: &OsStr) -> std::result::Result<Rows, BadVariable> {
     let bad = |reason: String| variables::TUNING.refuse(path, reason);
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
     tuning::Table::from_json(&text)
-        .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
+        .and_then(|table| {
+            Ok(Rows {
+                collectives: table.rows()?,
+                gemm: table.gemm_rows()?,
+                gemm_reduce: table.gemm_reduce_rows()?,
+            })
+        })
         .map_err(|error| bad(error.to_string()))
 }
 

@@ -1,14 +1,19 @@
-//! Tuning tables as files: `symmem tune` and `symmem bench ag-gemm --tune` write them, `SYMMEM_TUNING` names
+//! Tuning tables as files: `symmem tune` and `symmem bench` of GEMMs with `--tune` write them, `SYMMEM_TUNING` names
 //! one.
 
-use crate::GemmRow;
 use crate::backend::abi::{AlgorithmCode, CollectiveRow};
 use crate::base::names::CollectiveOperation;
+use crate::{GemmReduceRow, GemmRow};
 use serde::{Deserialize, Serialize};
 
+mod checked;
+mod gemm_reduce_problem;
+mod gemm_reduce_rows;
 mod gemm_rows;
 mod problem;
 
+pub use gemm_reduce_problem::{GemmReduceProblem, gemm_reduce_algorithm};
+pub use gemm_reduce_rows::StoredGemmReduceRow;
 pub use gemm_rows::{GemmCandidate, StoredGemmRow};
 pub use problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
 
@@ -39,8 +44,11 @@ pub struct Table {
     /// The rows of collectives; the first that fits a call applies.
     pub rows: Vec<Row>,
     /// The rows of all-gather + GEMM, each for its device. Older files have none.
-    #[serde(rename = "products", default, deserialize_with = "gemm_rows::checked")]
+    #[serde(rename = "products", default, deserialize_with = "checked::checked")]
     pub gemm: Vec<StoredGemmRow>,
+    /// The rows of GEMM + reduce-scatter and GEMM + all-reduce, each for its device. Older files have none.
+    #[serde(default, deserialize_with = "checked::checked")]
+    pub gemm_reduce: Vec<StoredGemmReduceRow>,
 }
 
 /// A [`CollectiveRow`] with names in place of numbers.
@@ -86,6 +94,14 @@ pub enum TableError {
         /// The fault.
         reason: String,
     },
+    /// An invalid row of GEMM + reduce-scatter or GEMM + all-reduce.
+    #[error("row {row} of the tuning table's `gemm_reduce`: {reason}")]
+    GemmReduceRow {
+        /// The row, counted from 0.
+        row: usize,
+        /// The fault.
+        reason: String,
+    },
     /// An unknown name.
     #[error("row {row} of the tuning table: unknown {what} `{name}`")]
     Name {
@@ -105,6 +121,7 @@ impl Default for Table {
             device: String::new(),
             rows: Vec::new(),
             gemm: Vec::new(),
+            gemm_reduce: Vec::new(),
         }
     }
 }
@@ -155,6 +172,10 @@ impl Table {
             let gemm = lines(&self.gemm)?;
             text += &format!(",\n  \"products\": {gemm}");
         }
+        if !self.gemm_reduce.is_empty() {
+            let rows = lines(&self.gemm_reduce)?;
+            text += &format!(",\n  \"gemm_reduce\": {rows}");
+        }
         Ok(text + "\n}\n")
     }
 
@@ -198,8 +219,20 @@ impl Table {
         self.gemm.iter().enumerate().map(row).collect()
     }
 
+    /// Returns the rows of GEMM + reduce-scatter and GEMM + all-reduce as [`crate::Builder::gemm_reduce_tuning`] takes them.
+    ///
+    /// # Errors
+    /// [`TableError::GemmReduceRow`] for an invalid row.
+    pub fn gemm_reduce_rows(&self) -> Result<Vec<GemmReduceRow>, TableError> {
+        let row = |(row, stored): (usize, &StoredGemmReduceRow)| {
+            let made = stored.row();
+            made.map_err(|reason| TableError::GemmReduceRow { row, reason })
+        };
+        self.gemm_reduce.iter().enumerate().map(row).collect()
+    }
+
     /// Adds to these rows those of `before`, for the operations and world sizes that these rows do not cover;
-    /// likewise for all-gather + GEMM. Sorts them as the selector requires: by operation, then world size, then
+    /// likewise for GEMMs. Sorts them as the selector requires: by operation, then world size, then
     /// size, ascending.
     pub fn over(mut self, before: Self) -> Self {
         if self.rows.is_empty() && !before.rows.is_empty() {
@@ -210,6 +243,12 @@ impl Table {
         let kept = before.gemm.into_iter();
         self.gemm.extend(kept.filter(|row| !spoken_of(row)));
         self.gemm.sort_by(|a, b| a.key().cmp(&b.key()));
+        let known = self.gemm_reduce.clone();
+        let replaced =
+            |row: &StoredGemmReduceRow| known.iter().any(|known| known.key() == row.key());
+        let kept = before.gemm_reduce.into_iter();
+        self.gemm_reduce.extend(kept.filter(|row| !replaced(row)));
+        self.gemm_reduce.sort_by(|a, b| a.key().cmp(&b.key()));
         let spoken: Vec<(String, u32)> = (self.rows.iter())
             .map(|row| (row.operation.clone(), row.world))
             .collect();

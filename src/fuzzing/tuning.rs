@@ -1,7 +1,7 @@
 //! Tuning files, which `SYMMEM_TUNING` names.
 
 use crate::fuzzing::heap;
-use crate::tuning::{StoredGemmRow, Table};
+use crate::tuning::{StoredGemmReduceRow, StoredGemmRow, Table};
 
 /// Checks `bytes` as a tuning file.
 pub fn check(bytes: &[u8]) {
@@ -25,10 +25,16 @@ pub fn check(bytes: &[u8]) {
         let again = StoredGemmRow::new(row).expect("a row of a file has no gaps");
         assert_eq!(again.row().as_ref(), Ok(row), "{stored:?}");
     }
+    let reduced = table.gemm_reduce_rows().unwrap();
+    for (row, stored) in reduced.iter().zip(&table.gemm_reduce) {
+        let again = StoredGemmReduceRow::new(row).expect("a row of a file has no gaps");
+        assert_eq!(again.row().as_ref(), Ok(row), "{stored:?}");
+    }
     // Every row of a table covers its own operation or shape, so the table replaces itself.
     let merged = table.clone().over(table.clone());
     assert_eq!(merged.rows.len(), table.rows.len());
     assert_eq!(merged.gemm.len(), table.gemm.len());
+    assert_eq!(merged.gemm_reduce.len(), table.gemm_reduce.len());
     assert!(
         merged
             .rows

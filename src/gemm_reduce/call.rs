@@ -1,12 +1,12 @@
 //! A call, and the checks of its matrices.
 
 use crate::base::error::{Error, Result};
+use crate::base::gemm_reduce_names::Reduction;
 use crate::base::names::MatrixOrder;
 use crate::collectives::options::CollectiveOptions;
 use crate::gemm::check::{Stride, check_matrix};
 use crate::gemm::matrix::{GemmElement, Matrix};
 use crate::gemm_reduce::operation::GemmReduce;
-use crate::gemm_reduce::plan::Reduction;
 use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;

@@ -10,13 +10,14 @@ use crate::backend::{
 };
 use crate::base::error::Result;
 use crate::base::gemm_names::GemmTransport;
+use crate::base::gemm_reduce_names::Reduction;
 use crate::collectives::norm::{NormElement, RowNorm};
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::side_streams::{SideStreams, enqueue_all};
 use crate::gemm::streams::{GemmStream, PlanStep as _};
 use crate::gemm_reduce::call::{Call, GemmReduceOperands, collective_options};
 use crate::gemm_reduce::operation::{GemmReduce, layout};
-use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Reduction};
+use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep};
 use crate::gemm_reduce::words::Signals;
 use crate::health::record::RingCall;
 use crate::rank::allocation::Allocation;

@@ -1,9 +1,9 @@
 //! Description of an operation as text.
 
+use crate::base::gemm_reduce_shape::GemmReduceShape;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm_reduce::operation::GemmReduce;
 use crate::gemm_reduce::plan::Problem;
-use crate::gemm_reduce::shape::GemmReduceShape;
 use std::fmt::Write;
 
 impl<T: GemmElement> GemmReduce<T> {

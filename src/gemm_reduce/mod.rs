@@ -1,6 +1,6 @@
 //! GEMM + reduce-scatter and GEMM + all-reduce: `C = Σ A_r · B_r` over the ranks `r`, added up while it is multiplied.
 //!
-//! `shape` has the shape, `options` the options and the algorithms. `plan` turns these into the list of steps of one rank.
+//! `options` has the options. `plan` turns shape and options into the list of steps of one rank.
 //! `selector` chooses what the caller leaves open. `words` has the words with which ranks signal sums, `workspace` the
 //! operation's memory on the device. `operation` makes an operation together with all ranks, and `explain` describes it.
 //! `call` checks the matrices of a call, `enqueue` enqueues its steps.
@@ -14,6 +14,6 @@ pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod plan;
 mod selector;
-pub(crate) mod shape;
+mod stored;
 mod words;
 mod workspace;

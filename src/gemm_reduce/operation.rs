@@ -4,17 +4,21 @@ use crate::backend::abi::*;
 use crate::backend::{Gemm, read_text};
 use crate::base::error::{Error, Result};
 use crate::base::gemm_names::GemmTransport;
+use crate::base::gemm_reduce_names::GemmReduceAlgorithm;
+use crate::base::gemm_reduce_names::Reduction;
+use crate::base::gemm_reduce_row::GemmReduceRow;
+use crate::base::gemm_reduce_shape::GemmReduceShape;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::collectives::norm::NormElement;
 use crate::gemm::matrix::GemmElement;
-use crate::gemm::stored;
+use crate::gemm::stored::library_text;
 use crate::gemm::streams::GemmStream;
 use crate::gemm::tuning;
-use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
-use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Problem, Reduction};
+use crate::gemm_reduce::options::GemmReduceOptions;
+use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Problem};
 use crate::gemm_reduce::selector::choose;
-use crate::gemm_reduce::shape::GemmReduceShape;
+use crate::gemm_reduce::stored;
 use crate::gemm_reduce::words::Words;
 use crate::gemm_reduce::workspace::Workspace;
 use crate::memory::sharing::Origin;
@@ -110,17 +114,6 @@ impl Communicator {
     }
 }
 
-impl Reduction {
-    /// Returns the operation's name, in errors too.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Scatter => "gemm_reduce_scatter",
-            Self::All => "gemm_all_reduce",
-            Self::Norm => "gemm_all_reduce_norm",
-        }
-    }
-}
-
 fn make<T: GemmElement>(
     communicator: &Communicator,
     shape: &GemmReduceShape,
@@ -129,6 +122,8 @@ fn make<T: GemmElement>(
 ) -> Result<GemmReduce<T>> {
     let shared = communicator.world();
     shared.reclaim();
+    let rows = communicator.gemm_reduce_rows();
+    let options = &stored::complete(rows, shared, (shape, T::TYPE, reduction), options);
     let mut round = shared.agreement.begin(reduction.name());
     round.compare(&[
         ("the element type", T::TYPE.name().into()),
@@ -247,7 +242,7 @@ impl Preparation<'_> {
         ])?;
         let name = self.name;
         tracing::debug!(rank = shared.rank, ?algorithm, ?transport, chunk, "{name}");
-        let library = (stored::library_text(&library), read_text(&library.file));
+        let library = (library_text(&library), read_text(&library.file));
         Ok((problem, library))
     }
 
@@ -357,6 +352,21 @@ pub(super) fn layout(
 }
 
 impl<T: GemmElement> GemmReduce<T> {
+    /// Returns the operation's choice as a tuning row, with which another operation of this shape makes the same choice.
+    pub fn row(&self) -> GemmReduceRow {
+        GemmReduceRow {
+            device: read_text(&self.world.description.name),
+            world: self.world.world,
+            reduction: self.problem.reduction,
+            shape: self.shape,
+            element: T::TYPE,
+            algorithm: self.problem.algorithm,
+            transport: self.problem.transport,
+            streams: self.problem.streams,
+            chunks: self.problem.chunks as usize,
+        }
+    }
+
     /// Returns the shape.
     pub fn shape(&self) -> &GemmReduceShape {
         &self.shape

@@ -1,35 +1,8 @@
-//! Options and algorithms of GEMM + reduce-scatter and GEMM + all-reduce.
+//! Options of GEMM + reduce-scatter and GEMM + all-reduce.
 
 use crate::base::gemm_names::GemmTransport;
+use crate::base::gemm_reduce_names::GemmReduceAlgorithm;
 use std::time::Duration;
-
-/// Algorithm of a GEMM + reduce-scatter or GEMM + all-reduce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GemmReduceAlgorithm {
-    /// The selector's choice for the shape.
-    #[default]
-    Automatic,
-    /// One GEMM, then the collective. A partial result is rounded once to the element type, and the sum of all once more:
-    /// an element is off by at most one rounding of the sum, plus one of each rank's part.
-    Baseline,
-    /// One GEMM for each block of rows. Each block's sum goes round the ranks, and every rank's GEMM adds to what the rank
-    /// before it has sent; the rank that owns the block is last. So sums travel under the next blocks' GEMMs, and no pass
-    /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
-    /// each partial sum, and by one more if there is a bias, before which cuBLASLt may round.
-    Pipeline,
-}
-
-impl GemmReduceAlgorithm {
-    /// Returns the name used in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Automatic => "automatic",
-            Self::Baseline => "baseline",
-            Self::Pipeline => "pipeline",
-        }
-    }
-}
 
 /// Options of a GEMM + reduce-scatter or GEMM + all-reduce; by default the selector chooses. Must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

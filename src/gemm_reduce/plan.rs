@@ -17,21 +17,9 @@
 //! added to them, but their signals have its number.
 
 use crate::base::gemm_names::GemmTransport;
+use crate::base::gemm_reduce_names::{GemmReduceAlgorithm, Reduction};
 use crate::gemm::streams::{GemmStream, PlanStep, StreamOrder};
-use crate::gemm_reduce::options::GemmReduceAlgorithm;
 use std::fmt;
-
-/// What is done with the sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reduction {
-    /// Rank `r` gets part `r` of its rows.
-    Scatter,
-    /// All ranks get all of it.
-    All,
-    /// All ranks get all of it, with a residual and a norm.
-    Norm,
-}
 
 /// A block: a chunk of an owner's rows of the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

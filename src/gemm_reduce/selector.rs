@@ -5,9 +5,10 @@
 //! are fastest. Other devices were not measured.
 
 use crate::base::gemm_names::GemmTransport;
-use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
-use crate::gemm_reduce::plan::Reduction;
-use crate::gemm_reduce::shape::GemmReduceShape;
+use crate::base::gemm_reduce_names::GemmReduceAlgorithm;
+use crate::base::gemm_reduce_names::Reduction;
+use crate::base::gemm_reduce_shape::GemmReduceShape;
+use crate::gemm_reduce::options::GemmReduceOptions;
 
 /// Elements of a block's sum from which on its GEMM fills a device: a tile of 128 x 256 for each of 128 multiprocessors.
 const FULL_BLOCK: usize = 128 * 256 * 128;

@@ -1,12 +1,10 @@
 //! Rows of all-gather + GEMM, which `symmem bench ag-gemm --tune` writes.
 
 use crate::base::names::ElementType;
+use crate::tuning::checked::CheckedRow;
 use crate::tuning::problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
 use crate::{GemmRow, GemmTransport};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt::{self, Formatter};
+use serde::{Deserialize, Serialize};
 
 /// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +39,7 @@ pub struct GemmCandidate {
 }
 
 /// The name of the default transport.
-const AUTOMATIC: &str = "automatic";
+pub(super) const AUTOMATIC: &str = "automatic";
 
 impl StoredGemmRow {
     /// Makes a row with names; `None` for a shape that files cannot describe: with gaps between lines, or of
@@ -109,36 +107,12 @@ impl StoredGemmRow {
     }
 }
 
-/// Reads the rows of a file and checks each; an error names its line.
-pub(super) fn checked<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<StoredGemmRow>, D::Error> {
-    struct Checked(StoredGemmRow);
-    struct Checker;
+impl CheckedRow for StoredGemmRow {
+    const WHAT: &str = "a row of all-gather + GEMM";
 
-    impl<'de> Visitor<'de> for Checker {
-        type Value = Checked;
-
-        fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a row of all-gather + GEMM")
-        }
-
-        // The JSON reader adds the line number to an error that is raised while it is at the row.
-        fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Checked, M::Error> {
-            let row = StoredGemmRow::deserialize(MapAccessDeserializer::new(map))?;
-            row.row().map_err(M::Error::custom)?;
-            Ok(Checked(row))
-        }
+    fn check(&self) -> Result<(), String> {
+        self.row().map(drop)
     }
-
-    impl<'de> Deserialize<'de> for Checked {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_map(Checker)
-        }
-    }
-
-    let rows = Vec::<Checked>::deserialize(deserializer)?;
-    Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
 #[cfg(test)]

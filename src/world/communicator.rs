@@ -3,6 +3,7 @@
 use crate::backend::Device;
 use crate::backend::abi::{Capabilities, DeviceDescription, MemoryInformation, Watch};
 use crate::base::error::{Error, Result};
+use crate::base::gemm_reduce_row::GemmReduceRow;
 use crate::base::gemm_row::GemmRow;
 use crate::base::names::{ShareKind, SignalPlacement};
 use crate::memory::multicast::object::MulticastStatus;
@@ -318,6 +319,11 @@ impl Communicator {
     /// Returns the tuning rows of all-gather + GEMM.
     pub(crate) fn gemm_rows(&self) -> &[GemmRow] {
         &self.configuration.gemm_rows
+    }
+
+    /// Returns the tuning rows of GEMM + reduce-scatter and GEMM + all-reduce.
+    pub(crate) fn gemm_reduce_rows(&self) -> &[GemmReduceRow] {
+        &self.configuration.gemm_reduce_rows
     }
 
     /// Returns the open backend, to measure the overhead that this library adds to it.

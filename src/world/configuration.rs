@@ -2,6 +2,7 @@
 
 use crate::backend::Tables;
 use crate::backend::abi::CollectiveRow;
+use crate::base::gemm_reduce_row::GemmReduceRow;
 use crate::base::gemm_row::GemmRow;
 use crate::base::names::{ShareKind, SignalPlacement};
 use crate::bootstrap::LaunchEnvironment;
@@ -50,6 +51,8 @@ pub struct Configuration {
     pub collective_rows: Vec<CollectiveRow>,
     /// Tuning rows of all-gather + GEMM; the first that matches a shape applies.
     pub gemm_rows: Vec<GemmRow>,
+    /// Tuning rows of GEMM + reduce-scatter and GEMM + all-reduce; the first that matches a shape applies.
+    pub gemm_reduce_rows: Vec<GemmReduceRow>,
     /// Whether ranks compare each collective call before they make it. Slow; a mismatch names the rank that
     /// differs.
     pub check_calls: bool,
@@ -67,6 +70,7 @@ impl Configuration {
             share_kinds: Vec::new(),
             collective_rows: Vec::new(),
             gemm_rows: Vec::new(),
+            gemm_reduce_rows: Vec::new(),
             check_calls: false,
         }
     }

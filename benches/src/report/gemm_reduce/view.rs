@@ -1,5 +1,6 @@
 //! GEMM + reduce-scatter or GEMM + all-reduce as tables.
 
+use super::problem::text;
 use super::{
     AUTOMATIC, COLLECTIVE, GEMM, GEMM_THEN_NCCL, GEMM_THEN_SYMMEM, GemmReduceResults,
     MeasuredReduce,
@@ -26,7 +27,7 @@ fn title(section: &GemmReduceResults, what: &str) -> String {
 }
 
 fn name(measured: &MeasuredReduce) -> Cell {
-    Cell::Name(measured.problem.text())
+    Cell::Name(text(&measured.problem))
 }
 
 fn microseconds(time: Option<f64>) -> Cell {
@@ -105,7 +106,7 @@ fn choices(section: &GemmReduceResults) -> Option<View> {
             good.count(),
             known.len(),
             worst.choice.chosen,
-            worst.problem.text(),
+            text(&worst.problem),
             worst.choice.behind_percent,
             worst.choice.fastest,
         ));
@@ -143,7 +144,7 @@ fn contenders(section: &GemmReduceResults) -> View {
     ];
     let mut rows = Vec::new();
     for measured in &section.products {
-        let shape = measured.problem.text();
+        let shape = text(&measured.problem);
         for entry in &measured.entries {
             if entry.wrong != 0 {
                 caption.push(format!(

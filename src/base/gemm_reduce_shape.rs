@@ -64,7 +64,7 @@ impl GemmReduceShape {
     }
 
     /// Checks sizes and strides. Returns the first violation as text.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Self { m, n, k, .. } = *self;
         if m == 0 || n == 0 || k == 0 {
             return Err(format!(
@@ -96,7 +96,7 @@ impl GemmReduceShape {
     }
 
     /// Returns the shape of a GEMM of `rows` rows as a backend takes it.
-    pub(super) fn layout(
+    pub(crate) fn layout(
         &self,
         element: ElementType,
         rows: u64,

@@ -1,0 +1,52 @@
+//! The algorithms of GEMM + reduce-scatter and GEMM + all-reduce, and what they do with the sum.
+
+/// Algorithm of a GEMM + reduce-scatter or GEMM + all-reduce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GemmReduceAlgorithm {
+    /// The selector's choice for the shape.
+    #[default]
+    Automatic,
+    /// One GEMM, then the collective. A partial result is rounded once to the element type, and the sum of all once more:
+    /// an element is off by at most one rounding of the sum, plus one of each rank's part.
+    Baseline,
+    /// One GEMM for each block of rows. Each block's sum goes round the ranks, and every rank's GEMM adds to what the rank
+    /// before it has sent; the rank that owns the block is last. So sums travel under the next blocks' GEMMs, and no pass
+    /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
+    /// each partial sum, and by one more if there is a bias, before which cuBLASLt may round.
+    Pipeline,
+}
+
+impl GemmReduceAlgorithm {
+    /// Returns the name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Automatic => "automatic",
+            Self::Baseline => "baseline",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
+/// What is done with the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reduction {
+    /// Rank `r` gets part `r` of its rows.
+    Scatter,
+    /// All ranks get all of it.
+    All,
+    /// All ranks get all of it, with a residual and a norm.
+    Norm,
+}
+
+impl Reduction {
+    /// Returns the operation's name, in errors, reports and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scatter => "gemm_reduce_scatter",
+            Self::All => "gemm_all_reduce",
+            Self::Norm => "gemm_all_reduce_norm",
+        }
+    }
+}
