@@ -103,7 +103,7 @@ pub(crate) const CHECK: Variable = own(
 /// The selectors' tuning rows.
 pub(crate) const TUNING: Variable = own(
     "SYMMEM_TUNING",
-    "the path of a tuning table that `symmem tune` or `symmem bench ag-gemm --tune` wrote",
+    "the path of a tuning table that `symmem tune` or `symmem bench` of GEMMs with `--tune` wrote",
     "the backend's own rows",
     "Names the file of measured tuning rows, which take precedence over the backend's own; must be the same on all \
      ranks",

@@ -387,6 +387,11 @@ impl<T: GemmElement> GemmReduce<T> {
         self.problem.chunks as usize
     }
 
+    /// Returns a pipeline's number of streams for GEMMs.
+    pub fn streams(&self) -> usize {
+        self.problem.streams
+    }
+
     /// Returns what is done with the sum.
     pub fn reduction(&self) -> Reduction {
         self.problem.reduction

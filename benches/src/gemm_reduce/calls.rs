@@ -6,6 +6,7 @@ use crate::gemm::element::MatrixFloat;
 use crate::gemm::library::Library;
 use crate::gemm::turn::Turn;
 use crate::report::gemm_reduce::GemmCollective;
+use symmem::tuning::StoredGemmReduceRow;
 use symmem::{CollectiveOptions, GemmReduce, Provider, Queue};
 
 /// The call of a contender.
@@ -47,6 +48,18 @@ impl<'a, T: MatrixFloat> Contender<'a, T> {
     pub(super) fn has_same_bits(&self, collective: GemmCollective) -> bool {
         matches!(self.by, ContenderKind::Ours(_)) && collective == GemmCollective::AllReduce
     }
+}
+
+/// Returns the tuning row of the contender named `best`.
+pub(super) fn row<T: MatrixFloat>(
+    best: &str,
+    contenders: &[Contender<'_, T>],
+) -> Option<StoredGemmReduceRow> {
+    let mut named = contenders.iter().filter(|contender| contender.name == best);
+    named.find_map(|contender| match &contender.by {
+        ContenderKind::Ours(operation) => StoredGemmReduceRow::new(&operation.row()),
+        _ => None,
+    })
 }
 
 impl<T: MatrixFloat> Session<'_, T> {

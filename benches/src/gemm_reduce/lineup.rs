@@ -54,7 +54,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
                     continue;
                 }
             };
-            let own = name(&operation, options.streams);
+            let own = name(&operation);
             // A GEMM with few rows has fewer chunks than asked for, which may be another contender's number.
             if contenders.iter().any(|known| known.name == own) {
                 continue;
@@ -89,7 +89,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
             ..GemmReduceOptions::default()
         };
         let made = not_here(self.make(problem, &options).map_err(Into::into))?;
-        Ok(made.ok().map(|operation| name(&operation, options.streams)))
+        Ok(made.ok().map(|operation| name(&operation)))
     }
 
     /// Creates the parts alone, and the GEMM followed by a collective. Collective.

@@ -11,9 +11,19 @@ use crate::report::ag_gemm::MatrixElement;
 use crate::report::gemm_reduce::{GemmCollective, GemmReduceProblem, GemmReduceResults};
 use crate::{BenchError, Result};
 use symmem::Communicator;
+use symmem::tuning::StoredGemmReduceRow;
+
+/// What the report does not contain.
+#[derive(Debug, Default)]
+pub struct UnreportedReduceResults {
+    /// Each rank's plans, if requested.
+    pub plans: Vec<String>,
+    /// The tuning row of symmem's fastest algorithm for each shape that was timed, for [`symmem::tuning::Table`].
+    pub rows: Vec<StoredGemmReduceRow>,
+}
 
 /// Measures GEMM + reduce-scatter or GEMM + all-reduce and adds the results to `report`. Collective; blocks. Every rank gets
-/// the whole report. `progress` is used at rank 0 only. Returns each rank's plans, if requested.
+/// the whole report. `progress` is used at rank 0 only. Returns what the report does not contain.
 ///
 /// # Errors
 /// [`BenchError::World`] with fewer than 2 ranks, or if a reduce-scatter's rows cannot be divided among the ranks; any error
@@ -24,7 +34,7 @@ pub fn add(
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Vec<String>> {
+) -> Result<UnreportedReduceResults> {
     check(communicator, options)?;
     report.environment.devices = SharedLimits::agree(communicator)?.devices;
     let mut section = GemmReduceResults {
@@ -42,7 +52,7 @@ pub fn add(
     }
     let f16 = Run::<half::f16>::new(communicator, options, opened.clone())?;
     let bf16 = Run::<half::bf16>::new(communicator, options, opened)?;
-    let mut plans = Vec::new();
+    let mut told = UnreportedReduceResults::default();
     for (done, problem) in options.problems.iter().enumerate() {
         progress(Progress {
             done,
@@ -59,11 +69,12 @@ pub fn add(
             MatrixElement::Bf16 => one(&bf16, problem)?,
         };
         section.products.push(found.measured);
-        plans.extend(found.plans);
+        told.plans.extend(found.plans);
+        told.rows.extend(found.row);
     }
     section.worst_choice = section.find_worst_choice();
     report.gemm_reduce = options.runs().then_some(section);
-    Ok(plans)
+    Ok(told)
 }
 
 fn one<T: MatrixFloat>(run: &Run<'_, T>, problem: &GemmReduceProblem) -> Result<ShapeResults> {

@@ -24,5 +24,5 @@ mod session;
 pub mod shapes;
 mod variants;
 
-pub use measure::add;
+pub use measure::{UnreportedReduceResults, add};
 pub use options::Options;

@@ -1,6 +1,6 @@
 //! Measures one shape with every contender: check, timed rounds, and collection of the ranks' results.
 
-use super::calls::Contender;
+use super::calls::{Contender, row};
 use super::options::Options;
 use super::session::Session;
 use crate::Result;
@@ -11,6 +11,7 @@ use crate::gemm::turn::{REPLAYED_ROWS, SINGLE, budget, each_ns, entries};
 use crate::outcome::Outcome;
 use crate::report::gemm_reduce::{GemmReduceProblem, MeasuredReduce};
 use crate::sizes::fewer_rounds;
+use symmem::tuning::StoredGemmReduceRow;
 use symmem::{Communicator, Stream};
 
 /// State shared by all shapes of one element type.
@@ -29,6 +30,8 @@ pub(super) struct ShapeResults {
     pub(super) measured: MeasuredReduce,
     /// Each rank's plans, if requested.
     pub(super) plans: Vec<String>,
+    /// Tuning row of symmem's fastest algorithm, if it was timed.
+    pub(super) row: Option<StoredGemmReduceRow>,
 }
 
 impl<'a, T: MatrixFloat> Run<'a, T> {
@@ -84,10 +87,15 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
         measured.entries.extend(absent);
         measured.derived = measured.derive_all();
         measured.choice = measured.choose();
+        let row = measured.best().and_then(|best| row(best, &contenders));
         // Drop graphs and operations first, since they use the buffers.
         drop(contenders);
         session.finish()?;
-        Ok(ShapeResults { measured, plans })
+        Ok(ShapeResults {
+            measured,
+            plans,
+            row,
+        })
     }
 
     /// Calls every contender that can be checked once with one A; with `validate`, once more with another A, and compares C

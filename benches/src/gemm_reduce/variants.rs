@@ -57,8 +57,8 @@ impl Options {
     }
 }
 
-/// Returns the name of an operation with `streams` streams: `pipeline put, 2 chunks, 1 stream`.
-pub(super) fn name<T: GemmElement>(operation: &GemmReduce<T>, streams: usize) -> String {
+/// Returns the name of an operation: `pipeline put, 2 chunks, 1 stream`.
+pub(super) fn name<T: GemmElement>(operation: &GemmReduce<T>) -> String {
     let counted = |count: usize, what: &str| match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
@@ -70,7 +70,7 @@ pub(super) fn name<T: GemmElement>(operation: &GemmReduce<T>, streams: usize) ->
             algorithm.name(),
             transport.name(),
             counted(operation.chunks(), "chunk"),
-            counted(streams, "stream")
+            counted(operation.streams(), "stream")
         ),
     }
 }

@@ -29,11 +29,43 @@ pub fn terminal(tuning: &Table) -> String {
             row.concurrent.to_string(),
         ]);
     }
-    match tuning.gemm.is_empty() {
-        true => format!("{table}\n"),
-        false if tuning.rows.is_empty() => products(tuning),
-        false => format!("{table}\n{}", products(tuning)),
+    let gemms = [
+        (!tuning.gemm.is_empty()).then(|| products(tuning)),
+        (!tuning.gemm_reduce.is_empty()).then(|| reduced(tuning)),
+    ];
+    let mut text: String = gemms.into_iter().flatten().collect();
+    if !tuning.rows.is_empty() || text.is_empty() {
+        text.insert_str(0, &format!("{table}\n"));
     }
+    text
+}
+
+fn reduced(tuning: &Table) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::TableStyle::new());
+    table.set_header([
+        "operation",
+        "MxNxK, element",
+        "ranks",
+        "device",
+        "algorithm",
+        "transport",
+        "chunks",
+        "streams",
+    ]);
+    for row in &tuning.gemm_reduce {
+        table.add_row([
+            row.operation.clone(),
+            row.problem.file_name(),
+            row.world.to_string(),
+            row.device.clone(),
+            row.algorithm.clone(),
+            row.transport.clone(),
+            row.chunks.to_string(),
+            row.streams.to_string(),
+        ]);
+    }
+    format!("{table}\n")
 }
 
 fn products(tuning: &Table) -> String {
@@ -75,5 +107,14 @@ mod tests {
             "transport": "automatic", "library": "", "ways": []}]}"#;
         let table = Table::from_json(text).unwrap();
         assert!(terminal(&table).contains("4x8x16"));
+        let text = r#"{"version": 1, "rows": [], "gemm_reduce": [{"device": "Example", "world": 2,
+            "operation": "gemm_all_reduce", "product": {"m": 4, "n": 8, "k": 32, "dtype": "float16"},
+            "algorithm": "pipeline", "transport": "put", "streams": 1, "chunks": 2}]}"#;
+        let table = Table::from_json(text).unwrap();
+        let text = terminal(&table);
+        assert!(
+            text.contains("4x8x32") && text.contains("gemm_all_reduce"),
+            "{text}"
+        );
     }
 }

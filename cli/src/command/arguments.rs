@@ -37,7 +37,7 @@ enum Command {
         what: bench::BenchCommand,
     },
     /// Find the fastest algorithms for collectives on this machine and write a tuning table for SYMMEM_TUNING;
-    /// for all-gather + GEMM use `bench ag-gemm --tune`
+    /// for GEMMs use --tune of `bench ag-gemm`, `gemm-rs` and `gemm-ar`
     Tune(bench::Tune),
     /// Compare reports of different machines side by side: symmem compare a.json b.json ...
     Compare(compare::Options),

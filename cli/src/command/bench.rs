@@ -292,7 +292,11 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
 fn start_gemm_reduce(asked: GemmReduceArguments, collective: GemmCollective) -> Result<ExitCode> {
     let results = asked.results.checked()?;
     let out = asked.arguments.out.clone();
-    let files = files(out, collective.command(), &results, None)?;
+    let tune = asked.arguments.tune.clone();
+    let files = files(out, collective.command(), &results, tune)?;
+    if let Some(file) = &files.tune {
+        check_table(file)?;
+    }
     let measurement = Measurement::GemmReduce(asked.arguments.options(collective)?, files);
     start(asked.ranks.into(), results, measurement, None)
 }

@@ -55,6 +55,10 @@ pub struct Arguments {
     /// [default: symmem-results/, the command's name and the time]
     #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     pub out: Option<PathBuf>,
+    /// Tuning table for SYMMEM_TUNING: add a row per shape with symmem's fastest algorithm; other rows stay. Needs all
+    /// algorithms and implies -v and -b. The table stays unchanged if a result is wrong
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    pub tune: Option<PathBuf>,
 }
 
 /// A heading in the help.
@@ -144,6 +148,10 @@ impl Arguments {
     /// Reads the shapes and returns the benchmark's options.
     pub fn options(self, collective: GemmCollective) -> Result<Options> {
         let problems = gemm_shapes::problems(self.shapes.problems()?, &self.config, shapes::parse)?;
+        let tunes = self.tune.is_some();
+        if tunes {
+            self.check_all_take_part()?;
+        }
         let neither = !self.validate && !self.benchmark && !self.explain;
         Ok(Options {
             collective,
@@ -153,11 +161,29 @@ impl Arguments {
             transports: unless_all(self.transport),
             streams: self.streams,
             chunks: self.chunks,
-            validate: self.validate || neither,
-            benchmark: self.benchmark || neither,
+            // A tuning table must not name an algorithm that computes wrong results.
+            validate: self.validate || neither || tunes,
+            benchmark: self.benchmark || neither || tunes,
             explain: self.explain,
             rounds: self.rounds,
         })
+    }
+
+    /// Fails if an option excludes an algorithm from the tuning.
+    fn check_all_take_part(&self) -> Result<()> {
+        let numbers = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>();
+        for (option, given) in [
+            ("--algorithm", unless_all(self.algorithm.clone())),
+            ("--transport", unless_all(self.transport.clone())),
+            ("--streams", numbers(&self.streams)),
+            ("--chunks", numbers(&self.chunks)),
+        ] {
+            if !given.is_empty() {
+                let part = format!("{option} {}", given.join(","));
+                return Err(CommandError::TunePart(part));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use symmem::backends::{self as select, Chosen, Selection};
-use symmem::tuning::StoredGemmRow;
 use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{
@@ -43,16 +42,24 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE);
     let to_write = match measurement {
-        Measurement::AllGatherGemm(_, files) => files.tune.as_deref(),
+        Measurement::AllGatherGemm(_, files) | Measurement::GemmReduce(_, files) => {
+            files.tune.as_deref()
+        }
         Measurement::Tune(options) => Some(options.out.as_path()),
         _ => None,
     };
     if to_write.is_some_and(is_yet_to_be_made) {
-        builder = builder.tuning(&[]).gemm_tuning(&[]);
+        builder = builder.tuning(&[]).gemm_tuning(&[]).gemm_reduce_tuning(&[]);
     }
-    if let Measurement::AllGatherGemm(_, Files { tune: Some(_), .. }) = measurement {
-        // Stored rows must not influence the measurement that replaces them.
-        builder = builder.gemm_tuning(&[]);
+    // Stored rows must not influence the measurement that replaces them.
+    match measurement {
+        Measurement::AllGatherGemm(_, Files { tune: Some(_), .. }) => {
+            builder = builder.gemm_tuning(&[]);
+        }
+        Measurement::GemmReduce(_, Files { tune: Some(_), .. }) => {
+            builder = builder.gemm_reduce_tuning(&[]);
+        }
+        _ => {}
     }
     let communicator = builder.build()?;
     let up = bring_up::note(&communicator, probe, start.elapsed())?;
@@ -156,11 +163,25 @@ impl Run<'_> {
                 output::text(format_args!("{plan}\n"))?;
             }
         }
-        let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
-        // Report the measurement first: writing the tuning table may fail.
-        let code = self.tell(measured?, written)?;
+        let rows = tune::Table {
+            gemm: told.rows,
+            ..tune::Table::default()
+        };
+        self.tell_and_store(measured?, written, files, rows)
+    }
+
+    /// Prints the report, and then stores the tuning rows if all results were right: writing the table may fail.
+    fn tell_and_store(
+        self,
+        report: Report,
+        written: Written,
+        files: &Files,
+        rows: tune::Table,
+    ) -> Result<ExitCode> {
+        let (first, right) = (self.is_first(), !report.is_wrong());
+        let code = self.tell(report, written)?;
         match &files.tune {
-            Some(file) if first && right => tell_products(file, told.rows)?,
+            Some(file) if first && right => tell_rows(file, rows)?,
             Some(file) if first => output::note(format_args!(
                 "symmem: nothing is stored in {}, because results were wrong",
                 file.display()
@@ -170,23 +191,27 @@ impl Run<'_> {
         Ok(code)
     }
 
-    /// Measures GEMM + reduce-scatter or GEMM + all-reduce. Rank 0 writes the result files, and prints the plans and the
-    /// report.
+    /// Measures GEMM + reduce-scatter or GEMM + all-reduce. Rank 0 writes the result files, prints the plans and the
+    /// report, and then stores the tuning rows if all results were right.
     fn gemm_reduce(self, options: &gemm_reduce::Options, files: &Files) -> Result<ExitCode> {
-        let mut plans = Vec::new();
+        let mut told = gemm_reduce::UnreportedReduceResults::default();
         let report = with_bar(self.communicator, |progress| {
             let mut report = Report::new(self.environment.clone());
-            plans = gemm_reduce::add(self.communicator, options, &mut report, progress)?;
+            told = gemm_reduce::add(self.communicator, options, &mut report, progress)?;
             Ok(report)
         })?;
         let mut written = Written::default();
         if self.is_first() {
             super::gemm_reduce::write(files, &report, &mut written)?;
-            for plan in &plans {
+            for plan in &told.plans {
                 output::text(format_args!("{plan}\n"))?;
             }
         }
-        self.tell(report, written)
+        let rows = tune::Table {
+            gemm_reduce: told.rows,
+            ..tune::Table::default()
+        };
+        self.tell_and_store(report, written, files, rows)
     }
 
     /// Writes and prints the report on rank 0. Returns a failure if a result was wrong.
@@ -221,12 +246,8 @@ impl Run<'_> {
     }
 }
 
-/// Merges the rows for all-gather + GEMM into the file, and prints them.
-fn tell_products(file: &Path, rows: Vec<StoredGemmRow>) -> Result<()> {
-    let table = tune::Table {
-        gemm: rows,
-        ..tune::Table::default()
-    };
+/// Merges rows into the file, and prints them.
+fn tell_rows(file: &Path, table: tune::Table) -> Result<()> {
     let mut written = Written::default();
     write_over(file, table.clone(), &mut written)?;
     output::text(report::tuning::terminal(&table))?;

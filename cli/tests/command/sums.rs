@@ -2,6 +2,7 @@
 
 use super::*;
 use rstest::rstest;
+use symmem::tuning::Table;
 use symmem_bench::report::gemm_reduce::{
     AUTOMATIC, BASELINE, COLLECTIVE, GEMM, GEMM_THEN_NCCL, GEMM_THEN_SYMMEM, GemmCollective,
     GemmReduceResults, MeasuredReduce,
@@ -254,4 +255,57 @@ fn what_cannot_be_measured_is_said_in_a_sentence(
     }
     let error = fail(symmem(&directory, &arguments));
     assert!(error.contains(part), "{error}");
+}
+
+#[test]
+fn what_was_tuned_is_chosen_and_each_operation_and_shape_has_its_row() {
+    let directory = directory("sums-tuned");
+    let shape = ["-m", "32", "-n", "16", "-k", "24"];
+    let tune = ["--tune", "t.json"];
+    for command in ["gemm-rs", "gemm-ar"] {
+        succeed(bench(&directory, command, &[&shape[..], &tune].concat()));
+    }
+    let file = directory.join("t.json");
+    let read = || Table::from_json(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let table = read();
+    let operations: Vec<&str> = (table.gemm_reduce.iter())
+        .map(|row| row.operation.as_str())
+        .collect();
+    assert_eq!(operations, ["gemm_all_reduce", "gemm_reduce_scatter"]);
+    let fastest = sums(&directory)[0].choice.clone().unwrap().fastest;
+    let row = &table.gemm_reduce[0];
+    assert!(fastest.starts_with(&row.algorithm), "{fastest}: {row:?}");
+
+    // A row that no rule gives.
+    let mut stored = table;
+    for row in &mut stored.gemm_reduce {
+        (row.algorithm, row.transport) = ("pipeline".into(), "kernel".into());
+        (row.chunks, row.streams) = (4, 2);
+    }
+    std::fs::write(&file, stored.to_json().unwrap()).unwrap();
+    for command in ["gemm-rs", "gemm-ar"] {
+        let mut command = bench(&directory, command, &shape);
+        command.env("SYMMEM_TUNING", &file);
+        succeed(command);
+        let measured = sums(&directory).remove(0);
+        let chosen = measured.chosen.as_deref();
+        assert_eq!(chosen, Some("pipeline kernel, 4 chunks, 2 streams"));
+    }
+}
+
+#[rstest]
+#[case(&["--algorithm", "pipeline"])]
+#[case(&["--transport", "put"])]
+#[case(&["--chunks", "2"])]
+#[case(&["--streams", "1"])]
+fn a_table_takes_the_fastest_of_all_algorithms(#[case] part: &[&str]) {
+    let directory = directory("sums-tuned-in-part");
+    let asked = ["-m", "32", "-n", "16", "-k", "24", "--tune", "t.json"];
+    let output = bench(&directory, "gemm-rs", &[&asked[..], part].concat())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let told = text(&output.stderr);
+    assert!(told.contains(&part.join(" ")), "{told}");
+    assert!(!directory.join("t.json").exists());
 }
