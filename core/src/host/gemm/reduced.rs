@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! inbox   [peer][row][column]   partial sums of that peer: of the owner's rows, or of all; the next rank's first
-//! words   entered  [rank]       SIGNAL_STRIDE bytes apart, like all words: that rank has reached the call
+//! words   entered  [rank]       32 bytes apart, like all words: that rank has reached the call
 //!         partials [rank]       partial sums of that rank are here
 //!         finished [rank]       finished rows of that rank are here
 //!         calls                 counts this rank's calls
@@ -35,9 +35,13 @@ const PACKET_ROWS: u64 = 128;
 /// Rows of the sum that a grid computes at a time.
 const TILE_ROWS: u32 = 16;
 
+/// Bytes from one word to the next. So all of them are no longer than one word for each rank in kernels' words, which are
+/// [`SIGNAL_STRIDE`] apart: the fake drivers run this code in memory of the size that a kernel asks for.
+const WORD_STRIDE: u64 = 32;
+
 /// Kinds of words, each of which has one for each rank.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Entered = 0,
     Partials = 1,
     Finished = 2,
@@ -45,6 +49,11 @@ enum Kind {
 
 /// Number of kinds.
 const KINDS: u64 = 3;
+
+/// Returns the offset of a word that `rank` raises.
+pub(crate) fn word_offset(world: usize, kind: Kind, rank: usize) -> u64 {
+    (kind as u64 * world as u64 + rank as u64) * WORD_STRIDE
+}
 
 /// Returns the limits of the host backend; `None` for a shape or problem that it does not know.
 pub fn limits(shape: &GemmLayout, problem: &ReducedProblem) -> Option<ReducedLimits> {
@@ -67,7 +76,7 @@ pub fn limits(shape: &GemmLayout, problem: &ReducedProblem) -> Option<ReducedLim
         tile_n: 1,
         alignment: 1,
         inbox_bytes: inbox_bytes.checked_next_multiple_of(SIGNAL_STRIDE)?,
-        word_bytes: (KINDS * world + 1) * SIGNAL_STRIDE,
+        word_bytes: ((KINDS * world + 1) * WORD_STRIDE).next_multiple_of(SIGNAL_STRIDE),
         ..ReducedLimits::default()
     })
 }
@@ -174,14 +183,13 @@ impl Call<'_> {
 
     /// The word at `member` that `rank` raises.
     fn word(&self, member: usize, kind: Kind, rank: usize) -> DeviceAddress {
-        let index = kind as u64 * self.world as u64 + rank as u64;
-        DeviceAddress(self.arguments.words[member].0 + index * SIGNAL_STRIDE)
+        DeviceAddress(self.arguments.words[member].0 + word_offset(self.world, kind, rank))
     }
 
     /// The word that counts this rank's calls.
     fn calls(&self) -> DeviceAddress {
-        let index = KINDS * self.world as u64;
-        DeviceAddress(self.arguments.words[self.rank].0 + index * SIGNAL_STRIDE)
+        let offset = KINDS * self.world as u64 * WORD_STRIDE;
+        DeviceAddress(self.arguments.words[self.rank].0 + offset)
     }
 
     /// Raises this rank's word at a member.
