@@ -105,7 +105,7 @@ pub use gemm::plan::{GemmPart, GemmStep};
 pub use gemm::streams::GemmStream;
 pub use gemm_reduce::call::GemmReduceOperands;
 pub use gemm_reduce::operation::GemmReduce;
-pub use gemm_reduce::options::GemmReduceOptions;
+pub use gemm_reduce::options::{GemmPartials, GemmReduceOptions};
 pub use gemm_reduce::plan::{GemmBlock, GemmReduceStep};
 pub use group::choice::Choice;
 pub use group::dependents::Dependents;

@@ -15,6 +15,15 @@ pub enum GemmReduceAlgorithm {
     /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
     /// each partial sum, and by one more if there is a bias, before which cuBLASLt may round.
     Pipeline,
+    /// One kernel, for many rows. It multiplies the rows of the other ranks first and stores each tile in its owner's memory;
+    /// then it multiplies the own rows, and adds what has arrived for them in registers. Neither the product nor the sum makes a
+    /// way through memory of its own, and no GEMM library is needed. An element is off by one rounding of the sum, and, unless
+    /// [`crate::GemmReduceOptions::partials`] is [`crate::GemmPartials::F32`], by one of each other rank's part.
+    Push,
+    /// One kernel, for few rows: small M. The blocks of a cluster divide `K` among them, and what they have multiplied travels in
+    /// packets, which carry flags with the data. An element is off by one rounding of the sum, and, unless
+    /// [`crate::GemmReduceOptions::partials`] is [`crate::GemmPartials::F32`], by one of each rank's part.
+    Packets,
 }
 
 impl GemmReduceAlgorithm {
@@ -24,7 +33,14 @@ impl GemmReduceAlgorithm {
             Self::Automatic => "automatic",
             Self::Baseline => "baseline",
             Self::Pipeline => "pipeline",
+            Self::Push => "push",
+            Self::Packets => "packets",
         }
+    }
+
+    /// Returns whether one kernel multiplies and reduces.
+    pub fn is_fused(self) -> bool {
+        matches!(self, Self::Push | Self::Packets)
     }
 }
 

@@ -1,8 +1,41 @@
 //! Options of GEMM + reduce-scatter and GEMM + all-reduce.
 
+use crate::backend::abi::ElementTypeCode;
 use crate::base::gemm_names::GemmTransport;
 use crate::base::gemm_reduce_names::GemmReduceAlgorithm;
+use crate::base::names::ElementType;
 use std::time::Duration;
+
+/// Element type of a rank's part of a sum on its way to the rank that adds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GemmPartials {
+    /// The element type of the matrices: each part is rounded once, before it is sent.
+    #[default]
+    Element,
+    /// f32: parts are not rounded, so that an element of the sum is off by a single rounding, but twice the bytes are sent. Only
+    /// [`GemmReduceAlgorithm::Push`] and [`GemmReduceAlgorithm::Packets`] can; with [`GemmReduceAlgorithm::Automatic`], the
+    /// selector chooses one of them.
+    F32,
+}
+
+impl GemmPartials {
+    /// Returns the name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Element => "element",
+            Self::F32 => "f32",
+        }
+    }
+
+    /// Returns the type of the parts of sums of elements of a type.
+    pub(super) fn code(self, element: ElementType) -> ElementTypeCode {
+        match self {
+            Self::Element => element.into(),
+            Self::F32 => ElementTypeCode::F32,
+        }
+    }
+}
 
 /// Options of a GEMM + reduce-scatter or GEMM + all-reduce; by default the selector chooses. Must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +51,10 @@ pub struct GemmReduceOptions {
     pub streams: usize,
     /// Into how many parts a pipeline cuts each rank's rows; `None` for the selector's choice.
     pub chunks: Option<usize>,
-    /// Whether `C` is in a symmetric buffer, in the same place at all ranks. Then a pipeline of a GEMM + all-reduce stores sums
-    /// there, and not in memory of its own, from which it would copy them; and a baseline's collective may have peers read or
+    /// Element type of the parts of a sum that a fused kernel sends.
+    pub partials: GemmPartials,
+    /// Whether `C` is in a symmetric buffer, in the same place at all ranks. Then a pipeline or a fused kernel of a GEMM + all-reduce
+    /// stores sums there, and not in memory of its own, from which it would copy them; and a baseline's collective may have peers read or
     /// write it. Otherwise `C` may be anywhere, at each rank.
     pub symmetric_result: bool,
     /// Whether the heuristic candidates of cuBLASLt or hipBLASLt are timed when the operation is made, as
@@ -39,6 +74,7 @@ impl Default for GemmReduceOptions {
             transport: GemmTransport::Automatic,
             streams: 1,
             chunks: None,
+            partials: GemmPartials::Element,
             symmetric_result: false,
             tune: true,
             channel: 0,

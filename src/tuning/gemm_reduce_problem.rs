@@ -59,7 +59,12 @@ impl GemmReduceProblem {
 
 /// Returns the algorithm of this name.
 pub fn gemm_reduce_algorithm(name: &str) -> Option<GemmReduceAlgorithm> {
-    let all = [GemmReduceAlgorithm::Baseline, GemmReduceAlgorithm::Pipeline];
+    let all = [
+        GemmReduceAlgorithm::Baseline,
+        GemmReduceAlgorithm::Pipeline,
+        GemmReduceAlgorithm::Push,
+        GemmReduceAlgorithm::Packets,
+    ];
     all.into_iter().find(|known| known.name() == name)
 }
 

@@ -1,9 +1,9 @@
-//! GEMM and all-gather + GEMM on a stream of the host backend.
+//! GEMM, and GEMMs that communicate, on a stream of the host backend.
 
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
 use crate::host::backend::HostBackend;
-use crate::host::gemm::{GemmCall, check, check_gathered, refuse};
+use crate::host::gemm::{GemmCall, check, check_gathered, check_reduced, reduced, refuse};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
@@ -127,5 +127,26 @@ impl Gemm for HostBackend {
         let stream = unsafe { self.stream(stream, "gathered_arrive")? };
         // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Arrive { word, epoch }) }
+    }
+
+    fn reduced_gemm_limits(
+        &self,
+        shape: &GemmLayout,
+        problem: &ReducedProblem,
+    ) -> CallResult<Option<ReducedLimits>> {
+        Ok(reduced::limits(shape, problem))
+    }
+
+    unsafe fn reduced_gemm(
+        &self,
+        arguments: &ReducedGemmArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        check_reduced(arguments)?;
+        // SAFETY: the caller passes a live stream.
+        let stream = unsafe { self.stream(stream, "reduced_gemm")? };
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
+        unsafe { stream.submit(Operation::ReducedGemm(*arguments)) }
     }
 }
