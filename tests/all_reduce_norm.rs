@@ -235,12 +235,7 @@ fn check<T: Number>(communicator: &Communicator, buffers: &Buffers<T>, seed: u64
     write(&stream, &buffers.destination, &case, &stale);
     let own = own_elements(&case, communicator.rank(), world);
     write(&stream, &buffers.residual, &case, &stale);
-    write(
-        &stream,
-        &buffers.residual,
-        &case,
-        &residual[own.clone()],
-    );
+    write(&stream, &buffers.residual, &case, &residual[own.clone()]);
     write(&stream, &buffers.sums, &case, &stale);
     write(&stream, &buffers.weight, &case, &weight);
     write(&stream, &buffers.bias, &case, &bias);
@@ -661,7 +656,8 @@ fn members_whose_residuals_are_divided_and_whole_are_told_in_debug_mode() {
                 configuration.check_calls = true;
                 let communicator = Communicator::open(&BackendSource::Host, configuration).unwrap();
                 let stream = communicator.stream().unwrap();
-                let [x, r] = [64, 64].map(|length| communicator.allocate::<f32>(&[length]).unwrap());
+                let [x, r] =
+                    [64, 64].map(|length| communicator.allocate::<f32>(&[length]).unwrap());
                 let own = r.slice(..32).unwrap();
                 let norm = match number {
                     0 => RowNorm::none().residual(&r, &r),

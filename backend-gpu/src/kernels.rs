@@ -218,7 +218,12 @@ impl<K: Copy> NormKernels<K> {
     fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
         let forms = |size: &str| -> Option<[WaitingKernel<K>; 4]> {
             let form = |form| named(&format!("_{size}{form}")).ok();
-            Some([form("")?, form("_plain")?, form("_narrow")?, form("_shares")?])
+            Some([
+                form("")?,
+                form("_plain")?,
+                form("_narrow")?,
+                form("_shares")?,
+            ])
         };
         let small = || {
             Some(SmallNormKernels {

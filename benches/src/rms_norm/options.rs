@@ -39,7 +39,9 @@ impl Options {
     /// The reason why it cannot, as text.
     pub fn check(&self) -> Result<(), String> {
         if self.sharded && (self.outputs.iter()).any(|output| *output != NormOutput::Same) {
-            return Err("--sharded-residual serves results of the rows' type; leave out --output".into());
+            return Err(
+                "--sharded-residual serves results of the rows' type; leave out --output".into(),
+            );
         }
         let has_groups = self.outputs.contains(&NormOutput::Group);
         let partial = (self.hidden.iter()).find(|hidden| !hidden.is_multiple_of(NormOutput::GROUP));

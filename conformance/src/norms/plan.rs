@@ -144,7 +144,8 @@ pub fn full(seed: u64) -> impl Iterator<Item = Case> {
         case(&row, shape, random.number())
     });
     let mut others = Random(seed.wrapping_add(1));
-    let divided = (0..DIVIDED).map(move |number| sharded(&mut others, SHAPES[number % SHAPES.len()]));
+    let divided =
+        (0..DIVIDED).map(move |number| sharded(&mut others, SHAPES[number % SHAPES.len()]));
     DTYPES
         .into_iter()
         .map(move |dtype| refusal(dtype, seed))
@@ -221,7 +222,9 @@ mod tests {
             );
         }
         for world in 0..4 {
-            let sharded = norms.iter().filter(|(at, case)| *at == world && case.sharded);
+            let sharded = norms
+                .iter()
+                .filter(|(at, case)| *at == world && case.sharded);
             assert_eq!(sharded.count(), SHAPES.len() + 1);
         }
         assert!(norms.len() < 4 * 35, "{} cases", norms.len());

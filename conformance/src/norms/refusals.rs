@@ -211,7 +211,11 @@ impl Refusals<'_> {
         let sharded = norm.residual_shard(own, own);
         let one = Scales::Tensor(scales.slice(..1)?.into());
         let outcome = calls.all_reduce_norm_f8(bytes, one, x, HIDDEN, &sharded);
-        expect(findings, "results of 8 bits with a shard of the residual", outcome);
+        expect(
+            findings,
+            "results of 8 bits with a shard of the residual",
+            outcome,
+        );
         for (call, scales) in [
             (
                 "a norm with too few scales of rows",

@@ -202,26 +202,29 @@ fn own_rows(rows: u64, member: usize, world: usize) -> u64 {
 /// `world` of its rows, where one-shot sends `world` - 1 times all.
 const TWO_SHOT_BYTES: u64 = 1 << 20;
 
-/// How the rows of a call are divided: the number of rows of a launch, and of them the rows that blocks share.
+/// Which rows each member sums and normalises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
-    /// Every member sums and normalises all rows.
+    /// All rows.
     OneShot { rows: u64 },
-    /// Every member sums and normalises its share of `owner` rows.
+    /// Its share of `owner` rows.
     TwoShot { rows: u64, owner: u64 },
 }
 
 impl Division {
-    /// Divides `rows` rows, of which `fit` fit into a part of an inbox; at least one must, two-shot two. All members choose alike:
-    /// what they choose by, they compare.
-    fn new(request: &NormRequest<'_>, rows: u64, fit: u64, world: usize) -> Self {
-        let bytes = rows * ReduceNormArguments::taken_bytes(request.hidden, request.element);
-        let pays = request.residual.is_none()
-            && request.scales.is_none()
-            && world > 2
-            && bytes >= TWO_SHOT_BYTES;
+    /// Divides `rows` rows of `row_bytes` between `world` members. Each has its own rows of the residual only if `sharded`; else
+    /// `may_share` says that there is no residual, nor results of 8 bits. `part_bytes` is what an inbox holds of a member. All
+    /// members choose alike: what they choose by, they share.
+    fn new(
+        (rows, row_bytes): (u64, u64),
+        world: usize,
+        (sharded, may_share): (bool, bool),
+        part_bytes: u64,
+    ) -> Self {
+        let pays = world > 2 && rows.saturating_mul(row_bytes) >= TWO_SHOT_BYTES;
+        let fits = part_bytes / row_bytes >= 2 && rows <= u32::MAX.into();
         let owner = owner_rows(rows, world);
-        match world > 1 && (request.sharded || pays && fit >= 2 && rows <= u32::MAX.into()) {
+        match world > 1 && (sharded || may_share && pays && fits) {
             true => Self::TwoShot { rows, owner },
             false => Self::OneShot { rows },
         }
@@ -317,7 +320,9 @@ impl Queue {
             (_, Some(inboxes)) => inboxes.part_bytes.into(),
             (_, None) => 0,
         };
-        let division = Division::new(request, rows, part / row_bytes, members);
+        let may_share = request.residual.is_none() && request.scales.is_none();
+        let kind = (request.sharded, may_share);
+        let division = Division::new((rows, row_bytes), members, kind, part);
         let (taken, divided) = division.shape();
         let taken = taken.saturating_mul(row_bytes);
         if part < taken {
@@ -408,5 +413,46 @@ impl Queue {
         submit
             .end(enqueued)
             .map_err(|error| error.about(None, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_one_owner() {
+        for world in 1..=8 {
+            for rows in 0..40 {
+                let owned: u64 = (0..world).map(|member| own_rows(rows, member, world)).sum();
+                assert_eq!(owned, rows, "{world} members");
+                // The first members have full shares, as the kernels expect.
+                for member in 1..world {
+                    let before = own_rows(rows, member - 1, world);
+                    let own = own_rows(rows, member, world);
+                    assert!(own == 0 || before == owner_rows(rows, world));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn owners_sum_their_rows_if_the_residual_is_divided_or_where_that_sends_less() {
+        const PART: u64 = 1 << 22;
+        let two_shot = |rows, world, kind| match Division::new((rows, 1 << 14), world, kind, PART) {
+            Division::TwoShot { owner, .. } => Some(owner),
+            Division::OneShot { .. } => None,
+        };
+        let (divided, whole, none) = ((true, false), (false, false), (false, true));
+        assert_eq!(two_shot(1, 2, divided), Some(1));
+        assert_eq!(two_shot(1023, 4, divided), Some(256));
+        assert_eq!(two_shot(8, 1, divided), None);
+        assert_eq!(two_shot(1024, 4, whole), None);
+        assert_eq!(two_shot(1024, 2, none), None);
+        assert_eq!(two_shot(63, 3, none), None);
+        assert_eq!(two_shot(64, 3, none), Some(22));
+        // A row and its result must fit.
+        let long = Division::new((64, PART), 3, none, PART);
+        assert_eq!(long, Division::OneShot { rows: 64 });
     }
 }

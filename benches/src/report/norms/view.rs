@@ -11,7 +11,15 @@ use std::fmt;
 /// Returns a table for each output and row length.
 pub(in crate::report) fn views(section: &NormResults) -> Vec<View> {
     let same = |a: &NormPoint, b: &NormPoint| {
-        let parts = |point: &NormPoint| (point.output, point.hidden, point.element, point.residual, point.sharded);
+        let parts = |point: &NormPoint| {
+            (
+                point.output,
+                point.hidden,
+                point.element,
+                point.residual,
+                point.sharded,
+            )
+        };
         parts(a) == parts(b)
     };
     let vendor = section.vendor();
