@@ -86,6 +86,8 @@ struct Case {
     kind: Kind,
     quantization: Quantization,
     residual: bool,
+    /// Whether each rank has its own rows of the residual only.
+    sharded: bool,
     /// Whether the results replace source and residual.
     in_place: bool,
     /// Whether memory is what only its rank knows.
@@ -132,6 +134,7 @@ impl Case {
             ][random.up_to(4)],
             quantization,
             residual,
+            sharded: residual && quantization == Quantization::None && random.up_to(3) != 0,
             in_place: random.up_to(2) == 0,
             own: random.up_to(2) == 0,
             offset: [0, 0, 1, 8][random.up_to(4)],
@@ -140,6 +143,16 @@ impl Case {
             threads: [None, Some(64)][random.up_to(2)],
         }
     }
+}
+
+/// Returns the elements of the residual that a rank has.
+fn own_elements(case: &Case, rank: usize, world: usize) -> std::ops::Range<usize> {
+    if !case.sharded {
+        return 0..case.rows * case.hidden;
+    }
+    let each = case.rows.div_ceil(world);
+    let [first, end] = [rank, rank + 1].map(|rank| (rank * each).min(case.rows));
+    first * case.hidden..end * case.hidden
 }
 
 fn operand<'a, T: Number>(
@@ -220,7 +233,9 @@ fn check<T: Number>(communicator: &Communicator, buffers: &Buffers<T>, seed: u64
         &sources[communicator.rank()],
     );
     write(&stream, &buffers.destination, &case, &stale);
-    write(&stream, &buffers.residual, &case, &residual);
+    let own = own_elements(&case, communicator.rank(), world);
+    write(&stream, &buffers.residual, &case, &stale);
+    write(&stream, &buffers.residual, &case, &residual[own.clone()]);
     write(&stream, &buffers.sums, &case, &stale);
     write(&stream, &buffers.weight, &case, &weight);
     write(&stream, &buffers.bias, &case, &bias);
@@ -247,9 +262,11 @@ fn check<T: Number>(communicator: &Communicator, buffers: &Buffers<T>, seed: u64
     } else {
         &buffers.sums
     };
-    let norm = match case.residual {
-        true => norm.residual(all(&buffers.residual), all(sums)),
-        false => norm,
+    let some = |buffer| operand::<T>(buffer, &case, own.len());
+    let norm = match (case.residual, case.sharded) {
+        (true, false) => norm.residual(all(&buffers.residual), all(sums)),
+        (true, true) => norm.residual_shard(some(&buffers.residual), some(sums)),
+        (false, _) => norm,
     };
     let mut options = CollectiveOptions::new();
     if let Some(blocks) = case.blocks {
@@ -293,8 +310,10 @@ fn check<T: Number>(communicator: &Communicator, buffers: &Buffers<T>, seed: u64
         .collect();
     if case.residual {
         let seen = read(&stream, sums, case.offset, count);
-        let wrong = (0..count).find(|at| seen[*at] != expected[*at]);
-        assert_eq!(wrong, None, "sums of {case:?}: {seen:?} for {expected:?}");
+        let mut wanted = expected[own.clone()].to_vec();
+        wanted.resize(count, stale[0]);
+        let wrong = (0..count).find(|at| seen[*at] != wanted[*at]);
+        assert_eq!(wrong, None, "sums of {case:?}: {seen:?} for {wanted:?}");
     }
     let found: Vec<f64> = match quantized {
         false => {
@@ -464,6 +483,68 @@ fn a_call_takes_as_many_kernels_as_it_needs() {
 }
 
 #[test]
+fn a_call_with_a_shard_of_the_residual_takes_as_many_kernels_as_it_needs() {
+    host(3, |communicator| {
+        const HIDDEN: usize = 8192;
+        const ROWS: usize = 61;
+        let stream = communicator.stream().unwrap();
+        let source = communicator.allocate::<f16>(&[ROWS * HIDDEN]).unwrap();
+        let residual = communicator.allocate::<f16>(&[21 * HIDDEN]).unwrap();
+        let number = |index: usize| f16::from_f32((index % 50) as f32 + 1.0);
+        for index in 0..ROWS {
+            let row = vec![number(index); HIDDEN];
+            source.write(&stream, index * HIDDEN, &row).unwrap();
+        }
+        // Three shares, of 21, 21 and 19 rows.
+        let own = if communicator.rank() == 2 { 19 } else { 21 };
+        for index in 0..own {
+            let row = vec![number(communicator.rank() * 21 + index); HIDDEN];
+            residual.write(&stream, index * HIDDEN, &row).unwrap();
+        }
+        let shard = residual.slice(..own * HIDDEN).unwrap();
+        let norm = RowNorm::none().residual_shard(shard, shard);
+        stream
+            .all_reduce_norm(&source, &source, HIDDEN, &norm)
+            .unwrap();
+        let mut seen = vec![f16::ZERO; ROWS * HIDDEN];
+        source.read(&stream, 0, &mut seen).unwrap();
+        for (index, row) in seen.chunks(HIDDEN).enumerate() {
+            let expected = number(index) * f16::from_f32(4.0);
+            assert!(row.iter().all(|one| *one == expected), "row {index}");
+        }
+        let mut seen = vec![f16::ZERO; own * HIDDEN];
+        residual.read(&stream, 0, &mut seen).unwrap();
+        for (index, row) in seen.chunks(HIDDEN).enumerate() {
+            let expected = number(communicator.rank() * 21 + index) * f16::from_f32(4.0);
+            assert!(row.iter().all(|one| *one == expected), "own row {index}");
+        }
+    });
+}
+
+/// Between more than two ranks, a large sum without a residual is two-shot.
+#[test]
+fn many_rows_without_a_residual_are_summed_by_their_owners() {
+    host(3, |communicator| {
+        const HIDDEN: usize = 1000;
+        const ROWS: usize = 1100;
+        let stream = communicator.stream().unwrap();
+        let source = communicator.allocate::<bf16>(&[ROWS * HIDDEN]).unwrap();
+        let number = |index: usize| bf16::from_f32((index % 50) as f32 + 1.0);
+        let rows: Vec<bf16> = (0..ROWS * HIDDEN).map(|at| number(at / HIDDEN)).collect();
+        source.write(&stream, 0, &rows).unwrap();
+        stream
+            .all_reduce_norm(&source, &source, HIDDEN, &RowNorm::none())
+            .unwrap();
+        let mut seen = vec![bf16::ZERO; ROWS * HIDDEN];
+        source.read(&stream, 0, &mut seen).unwrap();
+        for (index, row) in seen.chunks(HIDDEN).enumerate() {
+            let expected = number(index) * bf16::from_f32(3.0);
+            assert!(row.iter().all(|one| *one == expected), "row {index}");
+        }
+    });
+}
+
+#[test]
 fn arguments_that_do_not_fit_are_refused_before_anything_is_enqueued() {
     host(2, |communicator| {
         let stream = communicator.stream().unwrap();
@@ -504,6 +585,20 @@ fn arguments_that_do_not_fit_are_refused_before_anything_is_enqueued() {
         }
         let odd = norm.weight_offset(f32::NAN);
         refused("an odd offset", stream.all_reduce_norm(&y, &x, 8, &odd));
+        // Each of the two owns four of eight rows.
+        for own in [0, 3, 5, 8] {
+            let rows = scales.slice(..own * 8).unwrap();
+            let norm = norm.residual_shard(rows, rows);
+            let outcome = stream.all_reduce_norm(&y, &x, 8, &norm);
+            refused("rows of a residual that are not the own ones", outcome);
+        }
+        let own = scales.slice(32..64).unwrap();
+        let sharded = norm.residual_shard(own, own);
+        let one = Scales::Tensor(scales.slice(..1).unwrap().into());
+        refused(
+            "results of 8 bits with a shard of the residual",
+            stream.all_reduce_norm_f8(&bytes, one, &x, 8, &sharded),
+        );
         let few = || Scales::Rows(scales.slice(..7).unwrap().into());
         refused(
             "few scales",
@@ -544,6 +639,33 @@ fn members_that_differ_are_told_in_debug_mode() {
                 let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Mismatch);
                 assert!(error.to_string().contains("epsilon"), "{error}");
+            });
+        }
+    });
+}
+
+#[test]
+fn members_whose_residuals_are_divided_and_whole_are_told_in_debug_mode() {
+    let job = format!("norm-shard-debug-{}", std::process::id());
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let launch = LaunchEnvironment::local(number, 2, job).unwrap();
+                let mut configuration = Configuration::new(launch);
+                configuration.check_calls = true;
+                let communicator = Communicator::open(&BackendSource::Host, configuration).unwrap();
+                let stream = communicator.stream().unwrap();
+                let [x, r] =
+                    [64, 64].map(|length| communicator.allocate::<f32>(&[length]).unwrap());
+                let own = r.slice(..32).unwrap();
+                let norm = match number {
+                    0 => RowNorm::none().residual(&r, &r),
+                    _ => RowNorm::none().residual_shard(own, own),
+                };
+                let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Mismatch);
+                assert!(error.to_string().contains("own rows"), "{error}");
             });
         }
     });

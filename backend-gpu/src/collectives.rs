@@ -196,8 +196,8 @@ impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
             ),
             group: &arguments.reduce.group,
             geometry,
-            // A row has a block.
-            most: SLOT_BLOCKS.min(arguments.rows),
+            // A row has a block; two-shot, one of each share.
+            most: SLOT_BLOCKS.min(arguments.block_rows()),
         };
         arguments.check().map_err(|why| call.refuse(why))?;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
@@ -465,7 +465,9 @@ fn norm_kernel<'a, K: Copy>(
     geometry: &Geometry,
 ) -> &'a WaitingKernel<K> {
     let reduce = &arguments.reduce;
-    let own = reduce.sources.get(reduce.group.rank as usize);
+    let world = reduce.group.world as usize;
+    // One-shot they are all the same.
+    let sources = reduce.sources.get(..world).unwrap_or_default();
     let matrices = [
         arguments.residual,
         arguments.residual_out,
@@ -474,7 +476,7 @@ fn norm_kernel<'a, K: Copy>(
         reduce.destination,
     ];
     let bytes = u64::from(arguments.hidden) * reduce.element.bytes();
-    let all = matrices.iter().chain(own);
+    let all = matrices.iter().chain(sources);
     let whole = all.fold(bytes, |all, address| all | address.0);
     let whole = whole.is_multiple_of(16) && bytes / 16 <= geometry.threads[0].into();
     kernels.smallest(arguments, whole)

@@ -199,26 +199,31 @@ impl<K: Copy> LamportKernels<K> {
 
 /// The kernels that sum rows of an element type in Lamport packets, with a residual and a norm.
 pub struct NormKernels<K> {
-    /// For rows of any length at any address.
-    any: WaitingKernel<K>,
+    /// For rows of any length at any address: one-shot, and two-shot.
+    any: [WaitingKernel<K>; 2],
     /// `None` for types without small kernels.
     small: Option<SmallNormKernels<K>>,
 }
 
 /// Kernels for norms of rows of whole vectors, one a thread.
 struct SmallNormKernels<K> {
-    /// In a group of two: for all calls, plain ones, and narrow ones.
-    pair: [WaitingKernel<K>; 3],
+    /// In a group of two: for all one-shot calls, plain ones, and narrow ones, and for two-shot calls.
+    pair: [WaitingKernel<K>; 4],
     /// In any group of more than one, likewise.
-    few: [WaitingKernel<K>; 3],
+    few: [WaitingKernel<K>; 4],
 }
 
 impl<K: Copy> NormKernels<K> {
     /// Finds the kernels by what their names say of the call.
     fn find(named: impl Fn(&str) -> CallResult<WaitingKernel<K>>) -> CallResult<Self> {
-        let forms = |size: &str| -> Option<[WaitingKernel<K>; 3]> {
+        let forms = |size: &str| -> Option<[WaitingKernel<K>; 4]> {
             let form = |form| named(&format!("_{size}{form}")).ok();
-            Some([form("")?, form("_plain")?, form("_narrow")?])
+            Some([
+                form("")?,
+                form("_plain")?,
+                form("_narrow")?,
+                form("_shares")?,
+            ])
         };
         let small = || {
             Some(SmallNormKernels {
@@ -227,7 +232,7 @@ impl<K: Copy> NormKernels<K> {
             })
         };
         Ok(Self {
-            any: named("")?,
+            any: [named("")?, named("_shares")?],
             small: small(),
         })
     }
@@ -238,7 +243,9 @@ impl<K: Copy> NormKernels<K> {
         arguments: &ReduceNormArguments,
         whole: bool,
     ) -> &WaitingKernel<K> {
+        let two_shot = arguments.is_two_shot();
         let form = match (arguments.is_plain(), arguments.is_narrow()) {
+            _ if two_shot => 3,
             (true, _) => 1,
             (_, true) => 2,
             _ => 0,
@@ -249,7 +256,7 @@ impl<K: Copy> NormKernels<K> {
         ) {
             (Some(small), 2) => &small.pair[form],
             (Some(small), 3..) => &small.few[form],
-            _ => &self.any,
+            _ => &self.any[usize::from(two_shot)],
         }
     }
 
@@ -257,7 +264,7 @@ impl<K: Copy> NormKernels<K> {
     pub fn all(&self) -> impl Iterator<Item = &WaitingKernel<K>> {
         let small = self.small.iter();
         let small = small.flat_map(|small| small.pair.iter().chain(&small.few));
-        small.chain([&self.any])
+        small.chain(&self.any)
     }
 }
 
@@ -515,11 +522,11 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         let name = format!("symmem_reduce_norm_{name}");
         (name, size_of::<ReduceNormArguments>())
     };
-    kernels.push(norm("f32"));
+    kernels.extend(["f32", "shares_f32"].map(norm));
     for element in ["f16", "bf16"] {
-        kernels.push(norm(element));
+        kernels.extend(["", "shares_"].map(|call| norm(&format!("{call}{element}"))));
         let sizes = ["pair", "few"];
-        let forms = ["", "plain_", "narrow_"];
+        let forms = ["", "plain_", "narrow_", "shares_"];
         let small = sizes
             .iter()
             .flat_map(|size| forms.map(|form| norm(&format!("{size}_{form}{element}"))));

@@ -26,9 +26,19 @@ impl<T: Element> Region<T> {
         count: usize,
         poison: T,
     ) -> Result<Self> {
+        Self::with_room(communicator, offset, (count, count), poison)
+    }
+
+    /// Allocates room for `room` elements, of which this rank has the first `count` and the others belong to the guard. Collective.
+    pub fn with_room(
+        communicator: &Communicator,
+        offset: usize,
+        (room, count): (usize, usize),
+        poison: T,
+    ) -> Result<Self> {
         let guard = GUARD_BYTES / size_of::<T>();
         Ok(Self {
-            buffer: communicator.allocate(&[2 * guard + offset + count])?,
+            buffer: communicator.allocate(&[2 * guard + offset + room])?,
             first: guard + offset,
             count,
             poison,

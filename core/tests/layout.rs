@@ -77,7 +77,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         LamportPair { source, sent, inbox, peer_inbox }
         ReduceNormArguments {
             reduce, residual, residual_out, weight, bias, scales, hidden, rows, epsilon,
-            weight_offset, norm, quantization
+            weight_offset, norm, quantization, share_rows, owner_rows
         }
         MoveLamportArguments {
             group, inboxes, sources, destinations, bytes, counters, part_bytes, dependents, pair,

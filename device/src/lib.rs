@@ -56,6 +56,7 @@ pub const HEADERS: &[Header] = headers![
     "reduce_lamport.h",
     "reduce_lamport_two_shot.h",
     "reduce_norm.h",
+    "reduce_norm_shares.h",
     "reduce_packets.h",
     "reduce_push.h",
     "signal.h",

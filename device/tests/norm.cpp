@@ -8,7 +8,8 @@
 //
 // Verified to fail if packets are emptied in the first pass or never, if the residual is left out or added after the rounding, if
 // the second line of a block does not count, if the two halves of a block's memory are one, if a vector has a scale of its own,
-// and if what has not come is stored.
+// and if what has not come is stored. Two-shot: if a member's rows begin at another's, if a row that does not exist is stored, if the
+// last results are not taken, and if the owner stores other bits than it sends.
 #include "symmem/abi.h"
 
 // A group is as many vectors as a line of threads: 128 elements are more than the twin's lines have.
@@ -22,22 +23,24 @@ namespace {
 
 using Kernel = void (*)(const ReduceNormArguments&);
 
-// The small kernels for calls of every form, without mean and bias, and those with results of 8 bits.
+// The small kernels for one-shot calls of every form, without mean and bias, and those with results of 8 bits; and for two-shot calls.
 struct Forms {
-  Kernel any, plain, narrow;
+  Kernel any, plain, narrow, shares;
 };
 
 struct Type {
   const PlainType& plain;
-  Kernel any;
+  Kernel any, shares;
   Forms pair, few;  // null for f32
 };
 
-#define FORMS(size, type) \
-  {symmem_reduce_norm_##size##_##type, symmem_reduce_norm_##size##_plain_##type, symmem_reduce_norm_##size##_narrow_##type}
-const Type row_types[] = {{types[8], symmem_reduce_norm_f16, FORMS(pair, f16), FORMS(few, f16)},
-                          {types[9], symmem_reduce_norm_bf16, FORMS(pair, bf16), FORMS(few, bf16)},
-                          {types[10], symmem_reduce_norm_f32, {}, {}}};
+#define FORMS(size, type)                                                                                                    \
+  {symmem_reduce_norm_##size##_##type, symmem_reduce_norm_##size##_plain_##type, symmem_reduce_norm_##size##_narrow_##type, \
+   symmem_reduce_norm_##size##_shares_##type}
+const Type row_types[] = {
+    {types[8], symmem_reduce_norm_f16, symmem_reduce_norm_shares_f16, FORMS(pair, f16), FORMS(few, f16)},
+    {types[9], symmem_reduce_norm_bf16, symmem_reduce_norm_shares_bf16, FORMS(pair, bf16), FORMS(few, bf16)},
+    {types[10], symmem_reduce_norm_f32, symmem_reduce_norm_shares_f32, {}, {}}};
 
 // Most vectors that a rank sends another in a call.
 constexpr uint32 most_vectors = 40;
@@ -77,17 +80,21 @@ struct Call {
   Quantization quantization;
   Residual residual;
   bool in_place, has_weight, has_bias;
+  bool two_shot;  // residuals and sums then have a rank's own rows
+  uint32 ranks;
   uint32 rows, hidden;
   uint32 blocks, threads;  // of the grid, equal on all ranks
   float epsilon, weight_offset;
   Buffer weight, bias;
   std::vector<Buffer> inputs, outputs, residuals, sums, scales;                 // per rank
   std::vector<Buffer> wanted_inputs, wanted_outputs, wanted_residuals, wanted_sums, wanted_scales;
+  std::vector<uint8> whole_residual;  // of all rows
 
   Call(uint32 ranks, Random& random)
       : type(row_types[up_to(random, 2)]), norm(static_cast<Norm>(up_to(random, 2))),
         quantization(static_cast<Quantization>(up_to(random, 3))), residual(static_cast<Residual>(up_to(random, 3))),
-        in_place(quantization == Quantization::none && up_to(random, 1) != 0), weight(0, 0), bias(0, 0) {
+        in_place(quantization == Quantization::none && up_to(random, 1) != 0),
+        two_shot(ranks > 1 && quantization == Quantization::none && up_to(random, 3) != 0), ranks(ranks), weight(0, 0), bias(0, 0) {
     has_weight = norm != Norm::none;
     has_bias = norm == Norm::layer && up_to(random, 3) != 0;
     // Mostly short and aligned, so that the small kernels can do the call.
@@ -98,15 +105,20 @@ struct Call {
     hidden = vectors * count();
     if (!whole) hidden -= up_to(random, count() - 1);
     if (quantization == Quantization::group) hidden = (vectors + 1) / 2 * group();
-    rows = 1 + up_to(random, std::min(5u, most_vectors / row_vectors()) - 1);
-    blocks = 1 + up_to(random, std::min(rows, 3u) - 1);
+    // Two-shot, a part has a share's rows and its results.
+    const uint32 fit = std::min(5u, most_vectors / row_vectors() / (two_shot ? 2 : 1));
+    rows = 1 + up_to(random, (two_shot ? fit * ranks : fit) - 1);
+    blocks = 1 + up_to(random, std::min(share_rows(), 3u) - 1);
     epsilon = up_to(random, 1) == 0 ? 1e-5f : 0.25f;
     weight_offset = static_cast<float>(up_to(random, 1));
     const auto offset = [&] { return whole ? up_to(random, 1) * 16 : up_to(random, 16 / width()) * width(); };
     const uint64 bytes = static_cast<uint64>(elements()) * width();
     inputs = buffers(ranks, bytes, offset);
-    residuals = buffers(ranks, residual == Residual::absent ? 0 : bytes, offset);
-    sums = buffers(ranks, residual == Residual::apart ? bytes : 0, offset);
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      const uint64 own = rows_of(rank) * hidden * width();
+      residuals.emplace_back(residual == Residual::absent ? 0 : own, offset());
+      sums.emplace_back(residual == Residual::apart ? own : 0, offset());
+    }
     outputs = buffers(ranks, in_place ? 0 : elements() * (is_narrow() ? 1 : width()), offset);
     scales = buffers(ranks, scale_count() * 4, [&] { return up_to(random, 1) * 4; });
     weight = Buffer(hidden * width(), offset());
@@ -120,6 +132,10 @@ struct Call {
   uint32 group() const { return count() * arch::line_threads; }
   uint32 row_vectors() const { return (hidden * width() + 15) / 16; }
   uint32 elements() const { return rows * hidden; }
+  // Rows of a share, and those of a rank, from `first_row` on; one-shot all.
+  uint32 share_rows() const { return two_shot ? (rows + ranks - 1) / ranks : rows; }
+  uint32 first_row(uint32 rank) const { return two_shot ? rank * share_rows() : 0; }
+  uint32 rows_of(uint32 rank) const { return std::min(share_rows(), rows - std::min(rows, first_row(rank))); }
   bool is_narrow() const { return quantization != Quantization::none; }
   bool has_no_mean() const { return norm != Norm::layer && !has_bias; }
   uint32 scale_count() const {
@@ -140,21 +156,21 @@ struct Call {
       }
     };
     for (Buffer& input : inputs) fill_one(input);
-    // A residual is the same at all ranks.
-    for (Buffer& one : residuals) {
-      if (&one == &residuals[0]) {
-        fill_one(one);
-      } else if (one.size() != 0) {
-        std::memcpy(one.memory.data() + one.offset, residuals[0].memory.data() + residuals[0].offset, one.size());
-      }
+    // A residual is the same at all ranks that have it.
+    const bool zeros = up_to(random, 3) == 0;
+    Buffer all(static_cast<uint64>(elements()) * width(), 0);
+    fill_one(all);
+    if (zeros) for (uint64 at = 0; at < hidden * width(); at += width()) put(all, at, 0, width());
+    whole_residual.assign(all.memory.begin() + static_cast<long>(all.offset), all.memory.end());
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      Buffer& one = residuals[rank];
+      const uint64 from = all.offset + static_cast<uint64>(first_row(rank)) * hidden * width();
+      if (one.size() != 0) std::memcpy(one.memory.data() + one.offset, all.memory.data() + from, one.size());
     }
     fill_one(weight);
     fill_one(bias);
-    if (up_to(random, 3) == 0) {
-      for (std::vector<Buffer>* all : {&inputs, &residuals})
-        for (Buffer& one : *all)
-          for (uint64 at = 0; at < std::min<uint64>(one.size(), hidden * width()); at += width()) put(one, at, 0, width());
-    }
+    for (Buffer& one : inputs)
+      for (uint64 at = 0; zeros && at < hidden * width(); at += width()) put(one, at, 0, width());
     const float scale = static_cast<float>(1 + up_to(random, 100)) / 1000;
     if (quantization == Quantization::tensor) for (Buffer& one : scales) put(one, 0, arch::bits_of(scale), 4);
   }
@@ -168,11 +184,17 @@ struct Call {
         const uint64 at = (static_cast<uint64>(row) * hidden + index) * width();
         float sum = wide(type.plain, word_at(inputs[0], at, width()));
         for (size_t rank = 1; rank < inputs.size(); ++rank) sum += wide(type.plain, word_at(inputs[rank], at, width()));
-        if (residual != Residual::absent) sum += wide(type.plain, word_at(residuals[0], at, width()));
+        if (residual != Residual::absent) {
+          uint32 word = 0;
+          std::memcpy(&word, whole_residual.data() + at, width());
+          sum += wide(type.plain, word);
+        }
         const uint32 rounded = narrow(type.plain, sum);
-        for (size_t rank = 0; rank < inputs.size(); ++rank) {
-          if (residual == Residual::in_place) put(wanted_residuals[rank], at, rounded, width());
-          if (residual == Residual::apart) put(wanted_sums[rank], at, rounded, width());
+        for (uint32 rank = 0; rank < ranks; ++rank) {
+          if (row < first_row(rank) || row >= first_row(rank) + rows_of(rank)) continue;
+          const uint64 own = at - static_cast<uint64>(first_row(rank)) * hidden * width();
+          if (residual == Residual::in_place) put(wanted_residuals[rank], own, rounded, width());
+          if (residual == Residual::apart) put(wanted_sums[rank], own, rounded, width());
         }
         numbers[index] = wide(type.plain, rounded);
       }
@@ -225,12 +247,14 @@ struct Call {
   }
 
   // Returns a kernel that can do the call, any of them.
-  Kernel kernel(const ReduceNormArguments& arguments, uint32 ranks, uint32 dice) const {
-    const uint64 all = hidden * width() | arguments.reduce.sources[arguments.reduce.group.rank] | arguments.reduce.destination |
-                       arguments.residual | arguments.residual_out | arguments.weight | arguments.bias;
-    std::vector<Kernel> able = {type.any};
+  Kernel kernel(const ReduceNormArguments& arguments, uint32 dice) const {
+    uint64 all = hidden * width() | arguments.reduce.destination | arguments.residual | arguments.residual_out | arguments.weight |
+                 arguments.bias;
+    for (uint32 member = 0; member < ranks; ++member) all |= arguments.reduce.sources[member];
+    std::vector<Kernel> able = {two_shot ? type.shares : type.any};
     const auto add = [&](const Forms& forms) {
-      able.push_back(forms.any);
+      able.push_back(two_shot ? forms.shares : forms.any);
+      if (two_shot) return;
       if (has_no_mean()) able.push_back(is_narrow() ? forms.narrow : forms.plain);
     };
     if (type.few.any != nullptr && ranks > 1 && all % 16 == 0 && row_vectors() <= threads) {
@@ -243,16 +267,24 @@ struct Call {
   void launch(World& world, Inboxes& inboxes, uint32 rank, uint32 dice) {
     ReduceNormArguments arguments{};
     arguments.reduce = inboxes.arguments(world, rank);
-    for (uint32 member = 0; member < world.ranks; ++member) arguments.reduce.sources[member] = inputs[rank].at();
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      // One without rows has no address.
+      const uint64 from = inputs[rank].at() + static_cast<uint64>(first_row(member)) * hidden * width();
+      arguments.reduce.sources[member] = rows_of(member) == 0 ? 0 : from;
+    }
     arguments.reduce.pair = pair_of(arguments.reduce);
+    arguments.share_rows = two_shot ? share_rows() : 0;
+    arguments.owner_rows = arguments.share_rows;
+    arguments.reduce.share_bytes = arguments.share_rows * row_vectors() * 16;
     arguments.reduce.destination = in_place ? inputs[rank].at() : outputs[rank].at();
     arguments.reduce.count = elements();
     arguments.reduce.element = static_cast<uint32>(type.plain.type);
     arguments.reduce.reduce = static_cast<uint32>(ReduceOperation::sum);
     arguments.reduce.receiver = every_member;
-    if (residual != Residual::absent) arguments.residual = residuals[rank].at();
-    if (residual == Residual::in_place) arguments.residual_out = residuals[rank].at();
-    if (residual == Residual::apart) arguments.residual_out = sums[rank].at();
+    const bool owns = rows_of(rank) != 0;
+    if (owns && residual != Residual::absent) arguments.residual = residuals[rank].at();
+    if (owns && residual == Residual::in_place) arguments.residual_out = residuals[rank].at();
+    if (owns && residual == Residual::apart) arguments.residual_out = sums[rank].at();
     if (has_weight) arguments.weight = weight.at();
     if (has_bias) arguments.bias = bias.at();
     if (is_narrow()) arguments.scales = scales[rank].at();
@@ -262,7 +294,7 @@ struct Call {
     arguments.weight_offset = weight_offset;
     arguments.norm = static_cast<uint32>(norm);
     arguments.quantization = static_cast<uint32>(quantization);
-    const Kernel call = kernel(arguments, world.ranks, dice);
+    const Kernel call = kernel(arguments, dice);
     arch::launch(blocks, threads, threads / arch::line_threads * 8, [&] { call(arguments); });
   }
 
@@ -310,6 +342,7 @@ struct Waiting {
   Kernel kernel;
   uint32 ranks;
   bool is_narrow = false;
+  bool two_shot = false;
 };
 
 const Waiting all_kernels[] = {
@@ -320,6 +353,9 @@ const Waiting all_kernels[] = {
     {symmem_reduce_norm_pair_bf16, 2},
     {symmem_reduce_norm_pair_plain_bf16, 2},
     {symmem_reduce_norm_pair_narrow_bf16, 2, true},
+    {symmem_reduce_norm_shares_bf16, 3, false, true},
+    {symmem_reduce_norm_few_shares_bf16, 3, false, true},
+    {symmem_reduce_norm_pair_shares_bf16, 2, false, true},
 };
 
 // Launches a call of zeros at a rank. Returns its result and its sum, of which bytes that are not stored are 0xA5.
@@ -339,6 +375,10 @@ std::vector<Buffer> launch_zeros(const Waiting& waiting, World& world, Inboxes& 
   arguments.residual_out = sum.at();
   arguments.hidden = hidden;
   arguments.rows = rows;
+  if (waiting.two_shot) {
+    arguments.share_rows = arguments.owner_rows = 1;
+    arguments.reduce.share_bytes = hidden * 2;
+  }
   arguments.norm = static_cast<uint32>(Norm::root_mean_square);
   arguments.epsilon = 1;
   if (waiting.is_narrow) {

@@ -153,7 +153,7 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
-const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 64;
+const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 72;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
@@ -254,7 +254,8 @@ static MODULES: [Module; 10] = [
         "reduce_norm",
         each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS, 1024,
     "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "pair_narrow_f16"
-    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16")
+    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16"
+    "shares_f16" "shares_bf16" "shares_f32" "pair_shares_f16" "pair_shares_bf16" "few_shares_f16" "few_shares_bf16")
     ),
     module!(
         "gathered_gemm",
@@ -335,6 +336,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (125, 125));
+        assert_eq!((names.len(), all), (132, 132));
     }
 }

@@ -151,7 +151,7 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
-const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 64;
+const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 72;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
@@ -211,9 +211,10 @@ const REDUCE_LAMPORT: [Entry; 48] = each_element!("symmem_reduce_lamport", REDUC
     "two_shot_four_bf16" "two_shot_four_f32" "two_shot_eight_f16" "two_shot_eight_bf16" "two_shot_eight_f32");
 
 /// For the types of a norm, and small ones for those of 16 bits.
-const REDUCE_NORM: [Entry; 15] = each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
+const REDUCE_NORM: [Entry; 22] = each_element!("symmem_reduce_norm", REDUCE_NORM_ARGUMENTS,
     "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "pair_narrow_f16"
-    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16");
+    "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16"
+    "shares_f16" "shares_bf16" "shares_f32" "pair_shares_f16" "pair_shares_bf16" "few_shares_f16" "few_shares_bf16");
 
 /// For the types that a switch reduces, and one kernel that moves bytes.
 const MULTICAST: [Entry; 9] = [
@@ -459,7 +460,7 @@ mod tests {
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
             let products = if architecture == 90 { 4 + 20 } else { 0 };
-            let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
+            let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 22 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
             let hardware = names_on(architecture, &[Multicast::Hardware]);

@@ -529,7 +529,7 @@ impl Shape<'_> {
         inboxes: &LamportInboxes,
     ) -> impl Iterator<Item = (u64, u64)> {
         let bytes = self.parts.bytes(0);
-        let part = u64::from(inboxes.part_bytes);
+        let part = inboxes.message_bytes(self.world);
         let most = if algorithm == AlgorithmCode::LAMPORT_TWO_SHOT {
             // A part holds a share, and the result of one.
             part / (2 * VECTOR) * VECTOR * self.world as u64

@@ -34,9 +34,19 @@ pub struct LamportInboxes {
 }
 
 impl LamportInboxes {
-    /// Most bytes of a part, which bounds the memory: 4 MiB of data with its marks. On two GPUs a sketch was still the
-    /// fastest at twice as many (`benches/NOTES.md`).
-    pub const MOST_PART_BYTES: u64 = MoveLamportArguments::taken_bytes(4 << 20);
+    /// Most bytes of a part, which bounds the memory: 8 MiB of data with its marks. Two-shot norms use all of it: on two GPUs,
+    /// 1024 rows of 16 KiB took 63.6 us with half as much, 54.2 with this, and 51.7 with twice as much (`benches/NOTES.md`).
+    pub const MOST_PART_BYTES: u64 = 2 * Self::MOST_MESSAGE_BYTES;
+    /// Most bytes of a part that one launch of another collective fills: 4 MiB of data with its marks.
+    const MOST_MESSAGE_BYTES: u64 = MoveLamportArguments::taken_bytes(4 << 20);
+
+    /// Returns the most bytes of a part that one launch fills in a group of `world` ranks, but for two-shot norms: launches of more
+    /// were not timed with other collectives, and a one-shot norm was slower by them.
+    pub fn message_bytes(&self, world: usize) -> u64 {
+        let peers = (world as u64).saturating_sub(1).max(1);
+        let most = Self::MOST_MESSAGE_BYTES / peers / PUSH_PIECES_ALIGNMENT * PUSH_PIECES_ALIGNMENT;
+        most.min(self.part_bytes.into())
+    }
 
     /// Returns the bytes of a part if an inbox of `bytes` is divided for a group of `world` ranks.
     pub fn part_bytes(world: usize, bytes: u64) -> u64 {
@@ -126,9 +136,15 @@ mod tests {
     fn the_parts_of_an_inbox_for_lamport_packets_fit_into_it() {
         assert_eq!(LamportInboxes::part_bytes(1, 1 << 24), 0);
         assert_eq!(LamportInboxes::part_bytes(2, 8 << 20), 4 << 20);
-        let most = LamportInboxes::part_bytes(2, 1 << 24);
+        let most = LamportInboxes::part_bytes(2, 1 << 25);
         assert_eq!(most, LamportInboxes::MOST_PART_BYTES);
-        assert!(MoveLamportArguments::capacity(most) >= 4 << 20);
+        let inboxes = LamportInboxes {
+            addresses: [DeviceAddress::NULL; MAX_RANKS],
+            counters: DeviceAddress::NULL,
+            part_bytes: most as u32,
+        };
+        assert!(MoveLamportArguments::capacity(inboxes.message_bytes(2)) >= 4 << 20);
+        assert_eq!(most, 2 * inboxes.message_bytes(2));
         for world in 2..=MAX_RANKS {
             let part = LamportInboxes::part_bytes(world, 1 << 24);
             assert!(

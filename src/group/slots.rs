@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
 const HOST_PACKET_BYTES: u64 = 1 << 20;
 
-/// Most bytes of an inbox for Lamport packets: parts for 4 MiB of data in groups of two, 1.3 MiB in groups of four, and
-/// 0.6 MiB in groups of eight.
+/// Most bytes of an inbox for Lamport packets: parts for 8 MiB of data in groups of two, 2.7 MiB in groups of four, and
+/// 1.2 MiB in groups of eight.
 const DEVICE_LAMPORT_BYTES: u64 = LAMPORT_BUFFERS * LamportInboxes::MOST_PART_BYTES;
 /// The same on the host backend, which uses them only when they are named.
 const HOST_LAMPORT_BYTES: u64 = 1 << 20;

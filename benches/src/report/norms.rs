@@ -97,6 +97,9 @@ pub struct NormPoint {
     pub output: NormOutput,
     /// Whether a residual is added.
     pub residual: bool,
+    /// Whether each rank has its own rows of the residual only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sharded: bool,
     /// The contenders.
     pub entries: Vec<NormEntry>,
     /// Number of rounds; 0 if nothing was timed.
@@ -120,6 +123,15 @@ impl NormPoint {
     /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.rows * self.hidden
+    }
+
+    /// Returns the rows of the residual that a rank of `world` has.
+    pub(crate) fn residual_of(&self, rank: usize, world: usize) -> std::ops::Range<usize> {
+        if !self.sharded {
+            return 0..self.rows;
+        }
+        let each = self.rows.div_ceil(world);
+        (rank * each).min(self.rows)..((rank + 1) * each).min(self.rows)
     }
 
     /// Returns the scales that a row has, or shares with others.

@@ -19,6 +19,9 @@ pub struct Options {
     pub outputs: Vec<NormOutput>,
     /// Whether a residual is added.
     pub residual: bool,
+    /// Whether each rank has its own rows of the residual only.
+    #[serde(default)]
+    pub sharded: bool,
     /// Whether to compare results with a reference.
     pub validate: bool,
     /// Whether to time.
@@ -35,6 +38,11 @@ impl Options {
     /// # Errors
     /// The reason why it cannot, as text.
     pub fn check(&self) -> Result<(), String> {
+        if self.sharded && (self.outputs.iter()).any(|output| *output != NormOutput::Same) {
+            return Err(
+                "--sharded-residual serves results of the rows' type; leave out --output".into(),
+            );
+        }
         let has_groups = self.outputs.contains(&NormOutput::Group);
         let partial = (self.hidden.iter()).find(|hidden| !hidden.is_multiple_of(NormOutput::GROUP));
         match partial {
@@ -68,6 +76,7 @@ impl Options {
                     element: self.element,
                     output,
                     residual: self.residual,
+                    sharded: self.sharded,
                     entries: Vec::new(),
                     rounds: 0,
                 }));
@@ -89,6 +98,7 @@ mod tests {
             element: RowElement::Bf16,
             outputs: outputs.into(),
             residual: true,
+            sharded: false,
             validate: true,
             benchmark: true,
             vendor: None,

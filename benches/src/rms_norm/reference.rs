@@ -138,6 +138,7 @@ mod tests {
             element: RowElement::Bf16,
             output: NormOutput::Group,
             residual: true,
+            sharded: false,
             entries: Vec::new(),
             rounds: 0,
         };

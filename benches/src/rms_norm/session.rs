@@ -90,8 +90,14 @@ impl<'a, T: RowFloat> Session<'a, T> {
         }
         let mut norm = RowNorm::root_mean_square(self.weight.slice(..point.hidden)?, EPSILON);
         if point.residual {
-            let sums = self.sums.slice(..elements)?;
-            norm = norm.residual(self.residual.slice(..elements)?, sums);
+            // Each row at its place, also where a rank has some only.
+            let own = self.own(point);
+            let own = own.start * point.hidden..own.end * point.hidden;
+            let (from, to) = (self.residual.slice(own.clone())?, self.sums.slice(own)?);
+            norm = match point.sharded {
+                true => norm.residual_shard(from, to),
+                false => norm.residual(from, to),
+            };
         }
         let scales = self.scales.slice(..point.scales())?.into();
         let scales = match point.output {
@@ -179,7 +185,7 @@ impl<'a, T: RowFloat> Session<'a, T> {
         let mut elements = vec![T::ZERO; hidden];
         for row in sampled(point.rows) {
             let expected = Row::new::<T>(point, row, world);
-            if point.residual {
+            if point.residual && self.own(point).contains(&row) {
                 self.sums.read(&self.stream, row * hidden, &mut elements)?;
                 wrong += expected.wrong_sums(&elements);
                 checked += hidden as u64;
@@ -213,6 +219,11 @@ impl<'a, T: RowFloat> Session<'a, T> {
         };
         wrong += self.touched(&self.sums, end, T::ZERO)?;
         Ok((wrong, checked))
+    }
+
+    /// Returns the rows of the residual that this rank has.
+    fn own(&self, point: &NormPoint) -> std::ops::Range<usize> {
+        point.residual_of(self.communicator.rank(), self.communicator.world_size())
     }
 
     /// Counts the bytes of the guard behind `end` that are not poison.
@@ -266,6 +277,7 @@ mod tests {
             element: RowElement::Bf16,
             output,
             residual: true,
+            sharded: false,
             entries: Vec::new(),
             rounds: 0,
         };

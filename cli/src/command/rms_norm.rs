@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Leave out the residual
     #[arg(long, help_heading = MEASUREMENT)]
     no_residual: bool,
+    /// Divide the residual: each rank has its own rows only
+    #[arg(long, conflicts_with = "no_residual", help_heading = MEASUREMENT)]
+    sharded_residual: bool,
     /// Compare sampled rows with a reference [default: both --validate and --benchmark]
     #[arg(short, long, help_heading = MEASUREMENT)]
     validate: bool,
@@ -87,6 +90,7 @@ impl Arguments {
             element: self.r#type,
             outputs: self.output,
             residual: !self.no_residual,
+            sharded: self.sharded_residual,
             validate: self.validate || neither,
             benchmark: self.benchmark || neither,
             vendor: self.baseline.map(|name| name != NONE),

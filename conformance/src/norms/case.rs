@@ -3,6 +3,7 @@
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Range;
 use symmem::backend::abi::LAMPORT_BUFFERS;
 
 /// The norm, as data.
@@ -77,6 +78,9 @@ pub struct NormCase {
     pub output: NormOutput,
     /// The residual.
     pub residual: ResidualUse,
+    /// Whether each rank has its own rows of the residual only. Results of 8 bits do not allow it.
+    #[serde(default)]
+    pub sharded: bool,
     /// Whether the results replace the source. Results of 8 bits never do.
     pub in_place: bool,
     /// Number of rows.
@@ -107,6 +111,7 @@ impl NormCase {
             norm: NormName::RootMeanSquare,
             output: NormOutput::Same,
             residual: ResidualUse::InPlace,
+            sharded: false,
             in_place: true,
             rows,
             hidden,
@@ -125,6 +130,16 @@ impl NormCase {
         self.rows * self.hidden
     }
 
+    /// Returns the elements of the residual that a rank of `world` has.
+    pub(super) fn residual_of(&self, rank: usize, world: usize) -> Range<usize> {
+        if !self.sharded {
+            return 0..self.elements();
+        }
+        let each = self.rows.div_ceil(world);
+        let [first, end] = [rank, rank + 1].map(|rank| (rank * each).min(self.rows));
+        first * self.hidden..end * self.hidden
+    }
+
     /// Returns the number of scales; 0 for results of the rows' type.
     pub(super) fn scales(&self) -> usize {
         match self.output {
@@ -140,7 +155,9 @@ impl NormCase {
         let bytes = (self.hidden * self.dtype.size()).next_multiple_of(16);
         let parts = LAMPORT_BUFFERS as usize * world.saturating_sub(1);
         // Parts begin at multiples of 128 bytes.
-        (parts * (bytes + 128) > INBOX_BYTES).then(|| {
+        // Two-shot, a part has the row and its result.
+        let taken = if self.sharded { 2 * bytes } else { bytes };
+        (parts * (taken + 128) > INBOX_BYTES).then(|| {
             format!("a row of {bytes} bytes may be longer than an inbox in a group of {world}")
         })
     }
@@ -158,6 +175,7 @@ impl fmt::Display for NormCase {
             write!(formatter, "/residual-{:?}", self.residual)?;
         }
         for (is, what) in [
+            (self.sharded, "sharded"),
             (self.in_place, "in-place"),
             (self.own, "own"),
             (self.from_one, "from-1"),

@@ -103,7 +103,7 @@ impl NormCheck<'_> {
             seen.plant(self.fault, self.case, &values);
             let found = seen.wrong(&expected, self.case, values.scale);
             findings.extend(found.map(|found| format!("call {round}: {found}")));
-            hashes.push(seen.hash());
+            hashes.push(seen.hash(!self.case.sharded));
         }
         self.come_late();
         values = Values::new(self.case, world, ROUNDS - 1);
@@ -112,7 +112,7 @@ impl NormCheck<'_> {
         if self.planted(Fault::OtherRepeat) {
             seen.change_last_bit();
         }
-        hashes.push(seen.hash());
+        hashes.push(seen.hash(!self.case.sharded));
         let [.., last, again] = hashes[..] else {
             return Ok((findings, 0));
         };
@@ -130,6 +130,11 @@ impl NormCheck<'_> {
         let matrix = |count| Region::new(communicator, case.offset, count, poison);
         let elements = case.elements();
         let optional = |is_used: bool| is_used.then(|| matrix(elements)).transpose();
+        let world = communicator.world_size();
+        let room = case.residual_of(0, world).len();
+        let count = case.residual_of(communicator.rank(), world).len();
+        let rows = || Region::with_room(communicator, case.offset, (room, count), poison);
+        let own = |is_used: bool| is_used.then(rows).transpose();
         let is_narrow = case.output != NormOutput::Same;
         let scales = || Region::new(communicator, case.offset, case.scales(), f32::NAN);
         let bytes = || Region::new(communicator, case.offset, elements, POISON_F8);
@@ -138,8 +143,8 @@ impl NormCheck<'_> {
             destination: optional(!is_narrow && !case.in_place)?,
             bytes: is_narrow.then(bytes).transpose()?,
             scales: is_narrow.then(scales).transpose()?,
-            residual: optional(case.residual != ResidualUse::Absent)?,
-            sums: optional(case.residual == ResidualUse::Apart)?,
+            residual: own(case.residual != ResidualUse::Absent)?,
+            sums: own(case.residual == ResidualUse::Apart)?,
             weight: matrix(case.hidden)?,
             bias: matrix(case.hidden)?,
         })
@@ -154,7 +159,7 @@ impl NormCheck<'_> {
         memory.weight.write(stream, &of(&values.weight))?;
         memory.bias.write(stream, &of(&values.bias))?;
         if let Some(residual) = &memory.residual {
-            residual.write(stream, &of(&values.residual))?;
+            residual.write(stream, &of(&values.residual[self.own()]))?;
         }
         for region in [&memory.destination, &memory.sums].into_iter().flatten() {
             region.poison(stream)?;
@@ -190,7 +195,11 @@ impl NormCheck<'_> {
         }
         if let Some(residual) = &memory.residual {
             let sums = memory.sums.as_ref().unwrap_or(residual);
-            norm = norm.residual(residual.operand(own)?, sums.operand(own)?);
+            let (from, to) = (residual.operand(own)?, sums.operand(own)?);
+            norm = match case.sharded {
+                true => norm.residual_shard(from, to),
+                false => norm.residual(from, to),
+            };
         }
         let mut options = CollectiveOptions::new().deadline(self.deadline);
         if case.blocks > 0 {
@@ -234,7 +243,8 @@ impl NormCheck<'_> {
         }
         let sums = match (&memory.residual, &memory.sums) {
             (Some(residual), Some(sums)) => {
-                inputs.push(("residual", residual.read(stream)?, values.residual.clone()));
+                let values = values.residual[self.own()].to_vec();
+                inputs.push(("residual", residual.read(stream)?, values));
                 Some(sums.read(stream)?)
             }
             (Some(residual), None) => Some(residual.read(stream)?),
@@ -245,8 +255,15 @@ impl NormCheck<'_> {
             results,
             scales: scales.map(|scales| scales.read(stream)).transpose()?,
             sums,
+            first_sum: self.own().start,
             inputs,
         })
+    }
+
+    /// Returns the elements of the residual that this rank has.
+    fn own(&self) -> std::ops::Range<usize> {
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
+        self.case.residual_of(rank, world)
     }
 
     /// Sleeps, so that ranks start in another order in the repetition.

@@ -69,6 +69,19 @@ fn a_sum_that_is_not_stored_or_of_another_order_fails_the_case_on_every_rank() {
 }
 
 #[test]
+fn a_wrong_row_or_sum_of_one_owner_fails_the_case_on_every_rank() {
+    for residual in [ResidualUse::Apart, ResidualUse::InPlace] {
+        let sharded = NormCase {
+            sharded: true,
+            ..case(NormOutput::Same, residual)
+        };
+        all_name(&sharded, Fault::OldResidual, "call 0: the sum of row 1, el");
+        all_name(&sharded, Fault::WrongOrder, "call 0: the sum of row 1");
+        all_name(&sharded, Fault::WrongByte, "call 0: row 0, element 0 of");
+    }
+}
+
+#[test]
 fn a_scale_that_is_off_by_a_thousandth_fails_the_case_on_every_rank() {
     for output in [NormOutput::Rows, NormOutput::Groups] {
         let case = case(output, ResidualUse::Absent);
@@ -99,11 +112,16 @@ fn bits_that_differ_among_ranks_or_in_a_repetition_fail_the_case_on_every_rank()
 #[test]
 fn a_rank_that_does_not_come_fails_the_case_on_every_rank_within_its_deadline() {
     let started = std::time::Instant::now();
-    let case = Case::Norm(case(NormOutput::Same, ResidualUse::Apart));
-    let outcomes = outcomes(&case, Some(Fault::Absent), 1);
-    let told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(reason) if reason.contains("peer 1): timed out"));
-    assert!(outcomes.iter().any(told), "{outcomes:?}");
-    assert!(started.elapsed() < std::time::Duration::from_secs(20));
+    for sharded in [false, true] {
+        let case = Case::Norm(NormCase {
+            sharded,
+            ..case(NormOutput::Same, ResidualUse::Apart)
+        });
+        let outcomes = outcomes(&case, Some(Fault::Absent), 1);
+        let told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(reason) if reason.contains("peer 1): timed out"));
+        assert!(outcomes.iter().any(told), "{outcomes:?}");
+    }
+    assert!(started.elapsed() < std::time::Duration::from_secs(40));
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn case(row: &[usize], (rows, hidden): (usize, usize), seed: u64) -> Case {
         norm: NormName::ALL[row[2]],
         output,
         residual: ResidualUse::ALL[row[4]],
+        sharded: false,
         in_place: row[5] == 1 && output == NormOutput::Same,
         rows,
         // Only whole groups have scales.
@@ -70,13 +71,28 @@ fn case(row: &[usize], (rows, hidden): (usize, usize), seed: u64) -> Case {
     })
 }
 
+/// Returns a call whose residual is divided, of a shape: the other parameters are at random.
+fn sharded(random: &mut Random, shape: (usize, usize)) -> Case {
+    let mut row: Vec<usize> = SIZES.iter().map(|&size| random.below(size)).collect();
+    // Results of the rows' type, and a residual.
+    row[3] = 0;
+    row[4] = 1 + random.below(2);
+    match case(&row, shape, random.number()) {
+        Case::Norm(case) => Case::Norm(NormCase {
+            sharded: true,
+            ..case
+        }),
+        other => other,
+    }
+}
+
 fn refusal(dtype: Dtype, seed: u64) -> Case {
     Case::NormRefusal(NormRefusalCase { dtype, seed })
 }
 
 /// Returns the sample for `worlds` worlds, as pairs of a world's index and a case. Every two values of every two parameters, the
-/// world included, occur together in some case. Each world also gets a call that takes several kernels, and the refusals of one
-/// type.
+/// world included, occur together in some case. Each world also gets a call that takes several kernels, a call of each shape with a
+/// residual that is divided, and the refusals of one type.
 pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
     let mut parameters = vec![worlds];
     parameters.extend(SIZES);
@@ -95,6 +111,9 @@ pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
             Sizes::Large => NormCase::plain(Dtype::F32, SEVERAL_KERNELS_LARGE, seed_of_case),
         };
         cases.push((world, Case::Norm(several)));
+        for shape in SHAPES.into_iter().chain([SEVERAL_KERNELS]) {
+            cases.push((world, sharded(&mut random, shape)));
+        }
         cases.push((world, refusal(dtype, seed)));
     }
     cases.sort_by_key(|(world, _)| *world);
@@ -102,7 +121,7 @@ pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
 }
 
 /// Returns every type, shape, norm, output and residual of one world, those that take several kernels included, several times
-/// with the other parameters at random; and the refusals of every type.
+/// with the other parameters at random; as many times every shape with a residual that is divided; and the refusals of every type.
 pub fn full(seed: u64) -> impl Iterator<Item = Case> {
     let mut random = Random(seed);
     let cases = (0..PRODUCT).map(move |number| {
@@ -124,20 +143,26 @@ pub fn full(seed: u64) -> impl Iterator<Item = Case> {
         };
         case(&row, shape, random.number())
     });
+    let mut others = Random(seed.wrapping_add(1));
+    let divided =
+        (0..DIVIDED).map(move |number| sharded(&mut others, SHAPES[number % SHAPES.len()]));
     DTYPES
         .into_iter()
         .map(move |dtype| refusal(dtype, seed))
         .chain(cases)
+        .chain(divided)
 }
 
 /// Returns the number of cases in [`full`].
 pub fn full_count() -> usize {
-    DTYPES.len() + PRODUCT
+    DTYPES.len() + PRODUCT + DIVIDED
 }
 
 const ALL_SHAPES: usize = SHAPES.len() + 2;
 /// Cases of each type, shape, norm, output and residual.
 const TIMES: usize = 4;
+/// Cases with a residual that is divided.
+const DIVIDED: usize = SHAPES.len() * 12 * TIMES;
 const PRODUCT: usize = DTYPES.len()
     * NormName::ALL.len()
     * NormOutput::ALL.len()
@@ -196,7 +221,13 @@ mod tests {
                     .any(|(world, case)| *world == index && (case.rows, case.hidden) == shape)
             );
         }
-        assert!(norms.len() < 4 * 25, "{} cases", norms.len());
+        for world in 0..4 {
+            let sharded = norms
+                .iter()
+                .filter(|(at, case)| *at == world && case.sharded);
+            assert_eq!(sharded.count(), SHAPES.len() + 1);
+        }
+        assert!(norms.len() < 4 * 35, "{} cases", norms.len());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::dtype::Dtype;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::{
-    CollectiveOptions, Communicator, Error, F8E4M3, Result, RowNorm, Scales, Stream,
+    CollectiveOptions, Communicator, Error, F8E4M3, Result, RowNorm, Scales, Slice, Stream,
     SymmetricBuffer,
 };
 
@@ -16,7 +16,7 @@ use symmem::{
 const HIDDEN: usize = 64;
 const ELEMENTS: usize = 4 * HIDDEN;
 /// Bytes of a row that no inbox holds.
-const TOO_LONG: usize = 8 << 20;
+const TOO_LONG: usize = 16 << 20;
 
 /// Makes each call and checks its error; then makes one that must succeed.
 ///
@@ -127,6 +127,14 @@ impl Refusals<'_> {
             "a norm with too short a residual",
             calls.all_reduce_norm(y, x, HIDDEN, &norm.residual(short, &memory.residual)),
         );
+        // Of four rows each rank owns at least one less than all, but in a group of one.
+        if self.communicator.world_size() > 1 {
+            let all = norm.residual_shard(&memory.residual, &memory.residual);
+            refused(
+                "a norm with all rows for a shard of the residual",
+                calls.all_reduce_norm(y, x, HIDDEN, &all),
+            );
+        }
         let bias = memory.residual.slice(..HIDDEN + 1)?;
         let layer = RowNorm::layer(weight, bias, 1e-5);
         refused(
@@ -199,6 +207,15 @@ impl Refusals<'_> {
         let calls = self.stream.with(&self.options);
         let norm = RowNorm::root_mean_square(weight, 1e-5);
         let few = ELEMENTS / HIDDEN - 1;
+        let own = memory.own_rows(self.communicator)?;
+        let sharded = norm.residual_shard(own, own);
+        let one = Scales::Tensor(scales.slice(..1)?.into());
+        let outcome = calls.all_reduce_norm_f8(bytes, one, x, HIDDEN, &sharded);
+        expect(
+            findings,
+            "results of 8 bits with a shard of the residual",
+            outcome,
+        );
         for (call, scales) in [
             (
                 "a norm with too few scales of rows",
@@ -239,6 +256,14 @@ impl Refusals<'_> {
 }
 
 impl<T: NormFloat> Memory<T> {
+    /// Returns the rows of the residual that this rank owns.
+    fn own_rows(&self, communicator: &Communicator) -> Result<Slice<'_, T>> {
+        let rows = ELEMENTS / HIDDEN;
+        let each = rows.div_ceil(communicator.world_size());
+        let [first, end] = [0, 1].map(|more| ((communicator.rank() + more) * each).min(rows));
+        self.residual.slice(first * HIDDEN..end * HIDDEN)
+    }
+
     /// Frees all memory. Collective.
     fn free(self) -> Result<()> {
         for rows in [self.x, self.y, self.residual, self.weight] {

@@ -270,9 +270,9 @@ enum class Quantization : uint32 { none = 0, tensor = 1, row = 2, group = 3 };
 // Number of adjacent elements that share a scale with Quantization::group.
 constexpr uint32 norm_group = 128;
 
-// A sum of rows in Lamport packets, one-shot for every member, to which this rank adds its residual, and which it normalises:
-// see ReduceNormArguments in the core. A row's vectors follow those of the row before, and the last of a row is filled up with
-// zeros. A group of one has no inboxes.
+// A sum of rows in Lamport packets, to which this rank adds its residual, and which it normalises: see ReduceNormArguments in the
+// core. A row's vectors follow those of the row before, and the last of a row is filled up with zeros. A group of one has no
+// inboxes. Two-shot, member p owns `share_rows` rows from number p * `owner_rows` on, as far as there are so many.
 struct ReduceNormArguments {
   ReduceLamportArguments reduce;
   uint64 residual;      // 0: none; as the next four
@@ -281,11 +281,13 @@ struct ReduceNormArguments {
   uint64 bias;
   uint64 scales;        // f32: one to read, one per row or one per group to write
   uint32 hidden;        // elements of a row
-  uint32 rows;          // at least as many as the grid has blocks
+  uint32 rows;          // of all members; one-shot at least as many as the grid has blocks
   float epsilon;
   float weight_offset;  // is added to each weight
   uint32 norm;          // a Norm
   uint32 quantization;  // a Quantization
+  uint32 share_rows;    // two-shot: rows that a member sends each other, at least as many as the grid has blocks; otherwise 0
+  uint32 owner_rows;    // two-shot: from a member's first row in `destination` to the next one's; otherwise 0
 };
 
 // Addresses of a move in Lamport packets in a group of two, as in LamportPair.
@@ -555,7 +557,7 @@ SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, dependents, 1900);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, pair, 1904);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, share_bytes, 1936);
 SYMMEM_ASSERT_OFFSET(ReduceLamportArguments, receiver, 1944);
-static_assert(sizeof(ReduceNormArguments) == 1952 + 5 * 8 + 24, "ReduceNormArguments changed size");
+static_assert(sizeof(ReduceNormArguments) == 1952 + 5 * 8 + 32, "ReduceNormArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, residual, 1952);
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, residual_out, 1960);
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, weight, 1968);
@@ -567,6 +569,8 @@ SYMMEM_ASSERT_OFFSET(ReduceNormArguments, epsilon, 2000);
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, weight_offset, 2004);
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, norm, 2008);
 SYMMEM_ASSERT_OFFSET(ReduceNormArguments, quantization, 2012);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, share_rows, 2016);
+SYMMEM_ASSERT_OFFSET(ReduceNormArguments, owner_rows, 2020);
 static_assert(sizeof(MoveLamportArguments) == 712 + 3 * 576 + 24 + 56, "MoveLamportArguments changed size");
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(MoveLamportArguments, sources, 1288);

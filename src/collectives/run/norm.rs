@@ -28,6 +28,8 @@ pub struct NormRequest<'a> {
     pub source: MemoryRange<'a>,
     /// Where the residual is, and where the sum with it goes.
     pub residual: Option<[MemoryRange<'a>; 2]>,
+    /// Whether the residual has this rank's own rows only.
+    pub sharded: bool,
     pub weight: Option<MemoryRange<'a>>,
     pub bias: Option<MemoryRange<'a>>,
     pub norm: NormCode,
@@ -38,11 +40,11 @@ pub struct NormRequest<'a> {
 }
 
 impl NormRequest<'_> {
-    /// Returns the number of rows.
+    /// Returns the number of rows, in a group of `world` of which this is member `rank`.
     ///
     /// # Errors
     /// The first length or number that does not fit, as text.
-    fn rows(&self) -> std::result::Result<u64, String> {
+    fn rows(&self, rank: usize, world: usize) -> std::result::Result<u64, String> {
         let (size, hidden) = (self.element.bytes(), self.hidden);
         let elements = self.source.bytes() / size;
         if hidden == 0 || hidden > u32::MAX.into() || !elements.is_multiple_of(hidden) {
@@ -63,9 +65,36 @@ impl NormRequest<'_> {
         };
         let out = if self.scales.is_some() { 1 } else { size };
         expected("destination", &self.destination, out, elements)?;
-        if let Some([from, to]) = &self.residual {
-            expected("residual", from, size, elements)?;
-            expected("residual's destination", to, size, elements)?;
+        if self.sharded && self.scales.is_some() {
+            return Err(
+                "results of 8 bits need a residual of all rows at each rank; pass one to `RowNorm::residual`, or take results of \
+                 the rows' type"
+                    .into(),
+            );
+        }
+        if self.sharded && rows > u32::MAX.into() {
+            return Err(format!(
+                "a residual of own rows serves at most {} rows, not {rows}; make several calls",
+                u32::MAX
+            ));
+        }
+        match &self.residual {
+            Some([from, to]) if self.sharded => {
+                let own = own_rows(rows, rank, world);
+                for (name, range) in [("residual", from), ("residual's destination", to)] {
+                    if range.bytes() != own * hidden * size {
+                        return Err(format!(
+                            "the {name} has {} elements; of {rows} rows of {hidden} this rank owns {own}: pass those",
+                            range.bytes() / size
+                        ));
+                    }
+                }
+            }
+            Some([from, to]) => {
+                expected("residual", from, size, elements)?;
+                expected("residual's destination", to, size, elements)?;
+            }
+            None => {}
         }
         for (name, range) in [("weight", &self.weight), ("bias", &self.bias)] {
             if let Some(range) = range {
@@ -146,8 +175,68 @@ impl NormRequest<'_> {
             ("epsilon", self.epsilon.to_string()),
             ("the weights' offset", self.weight_offset.to_string()),
             ("the scales", self.quantization.name().into()),
-            ("the residual", format!("{}", self.residual.is_some())),
+            (
+                "the residual",
+                match (self.residual.is_some(), self.sharded) {
+                    (false, _) => "none".into(),
+                    (true, false) => "all rows".into(),
+                    (true, true) => "own rows".into(),
+                },
+            ),
         ]
+    }
+}
+
+/// Returns the rows of each member's share of `rows`; the last shares may have fewer, or none.
+fn owner_rows(rows: u64, world: usize) -> u64 {
+    rows.div_ceil(world as u64)
+}
+
+/// Returns the number of rows that a member owns.
+fn own_rows(rows: u64, member: usize, world: usize) -> u64 {
+    let each = owner_rows(rows, world);
+    rows.saturating_sub(member as u64 * each).min(each)
+}
+
+/// Bytes of all rows from which on a sum without a residual is two-shot between more than two ranks: it sends 2 (`world` - 1) /
+/// `world` of its rows, where one-shot sends `world` - 1 times all.
+const TWO_SHOT_BYTES: u64 = 1 << 20;
+
+/// Which rows each member sums and normalises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// All rows.
+    OneShot { rows: u64 },
+    /// Its share of `owner` rows.
+    TwoShot { rows: u64, owner: u64 },
+}
+
+impl Division {
+    /// Divides `rows` rows of `row_bytes` between `world` members. Each has its own rows of the residual only if `sharded`; else
+    /// `may_share` says that there is no residual, nor results of 8 bits. `part_bytes` is what an inbox holds of a member. All
+    /// members choose alike: what they choose by, they share.
+    fn new(
+        (rows, row_bytes): (u64, u64),
+        world: usize,
+        (sharded, may_share): (bool, bool),
+        part_bytes: u64,
+    ) -> Self {
+        let pays = world > 2 && rows.saturating_mul(row_bytes) >= TWO_SHOT_BYTES;
+        let fits = part_bytes / row_bytes >= 2 && rows <= u32::MAX.into();
+        let owner = owner_rows(rows, world);
+        match world > 1 && (sharded || may_share && pays && fits) {
+            true => Self::TwoShot { rows, owner },
+            false => Self::OneShot { rows },
+        }
+    }
+
+    /// Returns the rows of a part that each row takes, and the rows that are divided between launches.
+    fn shape(self) -> (u64, u64) {
+        match self {
+            Self::OneShot { rows } => (1, rows),
+            // Where it is sent, and where its result is.
+            Self::TwoShot { owner, .. } => (2, owner),
+        }
     }
 }
 
@@ -212,7 +301,8 @@ impl Queue {
         let membership = membership(world, name, options)?;
         let invalid = |message: String| self.invalid(name, message);
         // Before members compare, since one with such arguments has no rows.
-        let rows = request.rows().map_err(invalid)?;
+        let (rank, members) = (membership.rank, membership.world());
+        let rows = request.rows(rank, members).map_err(invalid)?;
         let state = &world.collectives;
         if state.check_calls {
             let comparison = Comparison::new(world, membership, options, name);
@@ -225,19 +315,30 @@ impl Queue {
         let row_bytes = ReduceNormArguments::taken_bytes(request.hidden, request.element);
         let slots = &membership.slots;
         let inboxes = slots.lamport(options.channel);
-        let part = match (membership.world(), inboxes) {
+        let part = match (members, inboxes) {
             (1, _) => u64::MAX,
             (_, Some(inboxes)) => inboxes.part_bytes.into(),
             (_, None) => 0,
         };
-        if part < row_bytes {
+        let may_share = request.residual.is_none() && request.scales.is_none();
+        let kind = (request.sharded, may_share);
+        let division = Division::new((rows, row_bytes), members, kind, part);
+        let (taken, divided) = division.shape();
+        let taken = taken.saturating_mul(row_bytes);
+        if part < taken {
             return Err(invalid(format!(
-                "a row takes {row_bytes} bytes, and channel {} has inboxes for {part}; use channel 0 and shorter rows",
+                "a row takes {taken} bytes, and channel {} has inboxes for {part}; use channel 0 and shorter rows",
                 options.channel
             )));
         }
-        let launches = rows.div_ceil((part / row_bytes).min(u32::MAX.into()));
-        let most = rows.div_ceil(launches);
+        let part = match (division, inboxes) {
+            (Division::OneShot { .. }, Some(inboxes)) if members > 1 => {
+                inboxes.message_bytes(members).max(taken)
+            }
+            _ => part,
+        };
+        let launches = divided.div_ceil((part / taken).min(u32::MAX.into()));
+        let most = divided.div_ceil(launches);
         let of = (most, row_bytes / 16);
         let (blocks, threads) =
             grid(&state.selector, request.element, of, options).map_err(invalid)?;
@@ -283,6 +384,8 @@ impl Queue {
             weight_offset: request.weight_offset,
             norm: request.norm,
             quantization: request.quantization,
+            share_rows: 0,
+            owner_rows: 0,
         };
         header.complete(&mut arguments.reduce.group);
         if let Some(inboxes) = inboxes.filter(|_| membership.world() > 1) {
@@ -291,10 +394,16 @@ impl Queue {
         let (source, destination) = (address(&request.source), address(&request.destination));
         let enqueued = (0..launches).try_for_each(|launch| {
             let first = launch * most;
-            let count = most.min(rows - first);
-            let mut arguments = arguments.of_rows(first, count as u32, (source, destination));
+            let count = most.min(divided - first) as u32;
+            let places = (source, destination);
+            let mut arguments = match division {
+                Division::OneShot { .. } => arguments.of_rows(first, count, places),
+                Division::TwoShot { rows, owner } => {
+                    arguments.of_shares((first, count), (rows, owner as u32), places)
+                }
+            };
             arguments.reduce.pair = arguments.reduce.pair_of();
-            let grid = geometry(blocks.min(count as u32), threads);
+            let grid = geometry(blocks.min(count), threads);
             let (backend, stream) = (submit.backend(), submit.stream());
             // SAFETY: the ranges are inside live allocations, which `submit` keeps, as it keeps the group's memory; for memory
             // of the program's, its slice vouches. All members make the same choice: it depends on what they share.
@@ -304,5 +413,46 @@ impl Queue {
         submit
             .end(enqueued)
             .map_err(|error| error.about(None, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_one_owner() {
+        for world in 1..=8 {
+            for rows in 0..40 {
+                let owned: u64 = (0..world).map(|member| own_rows(rows, member, world)).sum();
+                assert_eq!(owned, rows, "{world} members");
+                // The first members have full shares, as the kernels expect.
+                for member in 1..world {
+                    let before = own_rows(rows, member - 1, world);
+                    let own = own_rows(rows, member, world);
+                    assert!(own == 0 || before == owner_rows(rows, world));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn owners_sum_their_rows_if_the_residual_is_divided_or_where_that_sends_less() {
+        const PART: u64 = 1 << 22;
+        let two_shot = |rows, world, kind| match Division::new((rows, 1 << 14), world, kind, PART) {
+            Division::TwoShot { owner, .. } => Some(owner),
+            Division::OneShot { .. } => None,
+        };
+        let (divided, whole, none) = ((true, false), (false, false), (false, true));
+        assert_eq!(two_shot(1, 2, divided), Some(1));
+        assert_eq!(two_shot(1023, 4, divided), Some(256));
+        assert_eq!(two_shot(8, 1, divided), None);
+        assert_eq!(two_shot(1024, 4, whole), None);
+        assert_eq!(two_shot(1024, 2, none), None);
+        assert_eq!(two_shot(63, 3, none), None);
+        assert_eq!(two_shot(64, 3, none), Some(22));
+        // A row and its result must fit.
+        let long = Division::new((64, PART), 3, none, PART);
+        assert_eq!(long, Division::OneShot { rows: 64 });
     }
 }

@@ -440,6 +440,7 @@ macro_rules! norms {
 static NORMS: &[Kernel] = norms! {
     "f16" "bf16" "f32" "pair_f16" "pair_bf16" "pair_plain_f16" "pair_plain_bf16" "pair_narrow_f16"
     "pair_narrow_bf16" "few_f16" "few_bf16" "few_plain_f16" "few_plain_bf16" "few_narrow_f16" "few_narrow_bf16"
+    "shares_f16" "shares_bf16" "shares_f32" "pair_shares_f16" "pair_shares_bf16" "few_shares_f16" "few_shares_bf16"
 };
 
 /// The multicast kernel, for each element type that a switch reduces.

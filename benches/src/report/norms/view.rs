@@ -11,7 +11,16 @@ use std::fmt;
 /// Returns a table for each output and row length.
 pub(in crate::report) fn views(section: &NormResults) -> Vec<View> {
     let same = |a: &NormPoint, b: &NormPoint| {
-        (a.output, a.hidden, a.element, a.residual) == (b.output, b.hidden, b.element, b.residual)
+        let parts = |point: &NormPoint| {
+            (
+                point.output,
+                point.hidden,
+                point.element,
+                point.residual,
+                point.sharded,
+            )
+        };
+        parts(a) == parts(b)
     };
     let vendor = section.vendor();
     let groups = section.points.chunk_by(same);
@@ -42,9 +51,10 @@ fn view(points: &[NormPoint], vendor: Option<&str>) -> View {
     } else {
         headings.extend([heading("checked"), heading("wrong")]);
     }
-    let residual = match first.residual {
-        true => "with a residual",
-        false => "without a residual",
+    let residual = match (first.residual, first.sharded) {
+        (true, false) => "with a residual",
+        (true, true) => "with a shard of the residual at each rank",
+        (false, _) => "without a residual",
     };
     let mut view = View {
         title: format!(
@@ -178,6 +188,7 @@ mod tests {
             element: RowElement::Bf16,
             output: NormOutput::Group,
             residual: true,
+            sharded: false,
             entries: vec![
                 entry(FUSED, 4000.0, wrong),
                 entry(ALL_REDUCE, 3200.0, 0),

@@ -48,21 +48,26 @@ pub const NORM_GROUP: u32 = 128;
 /// The smallest of the largest magnitudes from which a scale is computed; a row of zeros has none.
 pub const SMALLEST_MAXIMUM: f32 = 1e-10;
 
-/// Arguments of a sum of rows in Lamport packets, one-shot for every member, to which this rank adds its residual, and which it
-/// normalises:
+/// Arguments of a sum of rows in Lamport packets, to which this rank adds its residual, and which it normalises:
 ///
 /// - `y` = the sum of the members' rows + `residual`, in f32 in that order, rounded once, goes to `residual_out`;
 /// - the norm of `y`, (`y` - mean) · factor · (`weight` + `weight_offset`) + `bias`, in f32 and rounded once, goes to
 ///   `reduce.destination`. The factor is 1 / √(mean of squares + `epsilon`), of the differences from the mean if the norm has one.
 ///
-/// A message has the rows one after the other, each filled up with zeros to a multiple of 16 bytes. In a group of one there are
-/// no inboxes, counters and peers.
+/// One-shot (`share_rows` is 0), every member does so with every row. A message has the rows one after the other, each filled up
+/// with zeros to a multiple of 16 bytes. In a group of one there are no inboxes, counters and peers.
+///
+/// Two-shot, member `p` owns `share_rows` rows from number `p` · `owner_rows` on, as far as there are `rows`. `reduce.sources[p]`
+/// are its rows, and `residual` and `residual_out` are this rank's rows only. The owner sends the normalised rows to all, so that
+/// every member has all rows in `reduce.destination`. A message is a share, filled up with rows of zeros, and behind it the sender's
+/// result, filled up alike.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceNormArguments {
-    /// The sum: its operator is [`ReduceOpCode::SUM`], its `count` is `rows` · `hidden`, its destination where the result goes.
+    /// The sum: its operator is [`ReduceOpCode::SUM`], its `count` is `rows` · `hidden`, its destination where the result goes; two-shot
+    /// member 0's. Its `share_bytes` is `share_rows` · [`ReduceNormArguments::row_bytes`].
     pub reduce: ReduceLamportArguments,
-    /// A row of `hidden` elements for each row; null for zeros.
+    /// A row of `hidden` elements for each row, two-shot for each own one; null for zeros.
     pub residual: DeviceAddress,
     /// Where the sums with the residual go, which may be the residual; null for nowhere.
     pub residual_out: DeviceAddress,
@@ -74,7 +79,8 @@ pub struct ReduceNormArguments {
     pub scales: DeviceAddress,
     /// Elements of a row; a multiple of [`NORM_GROUP`] with [`QuantizationCode::GROUP`].
     pub hidden: u32,
-    /// Number of rows, at least as many as the grid has blocks.
+    /// Number of rows, one-shot at least as many as the grid has blocks; two-shot those of all members, counted from the first one
+    /// in `reduce.destination` on.
     pub rows: u32,
     /// Added to the mean of squares.
     pub epsilon: f32,
@@ -82,8 +88,12 @@ pub struct ReduceNormArguments {
     pub weight_offset: f32,
     /// The norm.
     pub norm: NormCode,
-    /// What the results become.
+    /// What the results become; two-shot [`QuantizationCode::NONE`].
     pub quantization: QuantizationCode,
+    /// Two-shot, rows of a share in this call, at least as many as the grid has blocks; otherwise 0.
+    pub share_rows: u32,
+    /// Two-shot, number of rows from a member's first one to the next member's, at least `share_rows`; otherwise 0.
+    pub owner_rows: u32,
 }
 
 impl ReduceNormArguments {
@@ -109,6 +119,30 @@ impl ReduceNormArguments {
         self.norm != NormCode::LAYER && self.bias == DeviceAddress::NULL
     }
 
+    /// Returns whether each member sums and normalises its own rows only.
+    pub fn is_two_shot(&self) -> bool {
+        self.share_rows != 0
+    }
+
+    /// Returns the number of rows of which a grid's blocks have at least one each.
+    pub fn block_rows(&self) -> u32 {
+        match self.is_two_shot() {
+            true => self.share_rows,
+            false => self.rows,
+        }
+    }
+
+    /// Returns the number of rows that member `member` owns in this call; one-shot all.
+    pub fn rows_of(&self, member: u32) -> u32 {
+        if !self.is_two_shot() {
+            return self.rows;
+        }
+        let before = u64::from(member) * u64::from(self.owner_rows);
+        u64::from(self.rows)
+            .saturating_sub(before)
+            .min(self.share_rows.into()) as u32
+    }
+
     /// Returns the bytes of a row in a message.
     pub fn row_bytes(&self) -> u64 {
         Self::taken_bytes(self.hidden.into(), self.reduce.element)
@@ -130,10 +164,6 @@ impl ReduceNormArguments {
         let mut some = *self;
         let width = self.reduce.element.bytes();
         let before = first * u64::from(self.hidden);
-        let from = |address: DeviceAddress, bytes: u64| match address {
-            DeviceAddress::NULL => address,
-            address => DeviceAddress(address.0 + bytes),
-        };
         for source_of in &mut some.reduce.sources[..self.reduce.group.world as usize] {
             *source_of = from(source, before * width);
         }
@@ -149,6 +179,39 @@ impl ReduceNormArguments {
         some.scales = from(self.scales, scales * size_of::<f32>() as u64);
         some.rows = rows;
         some.reduce.count = u64::from(rows) * u64::from(self.hidden);
+        some
+    }
+
+    /// Returns the arguments of a two-shot call for rows `first` to `first + count` of each member's `owner_rows`, of `rows` rows of
+    /// `source` and `destination`. A member without rows has no address.
+    pub fn of_shares(
+        &self,
+        (first, count): (u64, u32),
+        (rows, owner_rows): (u64, u32),
+        (source, destination): (DeviceAddress, DeviceAddress),
+    ) -> Self {
+        let mut some = *self;
+        let row = u64::from(self.hidden) * self.reduce.element.bytes();
+        some.rows = (rows - first) as u32;
+        some.reduce.count = u64::from(some.rows) * u64::from(self.hidden);
+        some.share_rows = count;
+        some.owner_rows = owner_rows;
+        some.reduce.share_bytes = u64::from(count) * self.row_bytes();
+        for member in 0..self.reduce.group.world {
+            let before = u64::from(member) * u64::from(owner_rows) + first;
+            some.reduce.sources[member as usize] = match some.rows_of(member) {
+                0 => DeviceAddress::NULL,
+                _ => from(source, before * row),
+            };
+        }
+        let owns = some.rows_of(self.reduce.group.rank) != 0;
+        let own = |address| match owns {
+            true => from(address, first * row),
+            false => DeviceAddress::NULL,
+        };
+        some.residual = own(self.residual);
+        some.residual_out = own(self.residual_out);
+        some.reduce.destination = from(destination, first * row);
         some
     }
 
@@ -189,17 +252,36 @@ impl ReduceNormArguments {
                 reduce.count
             ));
         }
-        if reduce.share_bytes != 0 || reduce.receiver != EVERY_MEMBER {
+        let share = self.row_bytes().saturating_mul(self.share_rows.into());
+        if reduce.share_bytes != share || reduce.receiver != EVERY_MEMBER {
             return Err(format!(
-                "shares of {} bytes and receiver {}: the sum is one-shot, for every member",
-                reduce.share_bytes, reduce.receiver
+                "shares of {} bytes and {} rows, and receiver {}: give a share all bytes of its rows, and every member the sum",
+                reduce.share_bytes, self.share_rows, reduce.receiver
             ));
         }
-        let taken = self.row_bytes().saturating_mul(rows.into());
+        let fits = match self.is_two_shot() {
+            true => {
+                let wide = self.quantization == QuantizationCode::NONE;
+                wide && reduce.group.world > 1 && self.share_rows <= self.owner_rows
+            }
+            false => self.owner_rows == 0,
+        };
+        if !fits {
+            return Err(format!(
+                "shares of {} of a member's {} rows, quantization {} and {} members: two-shot calls have at least two members and \
+                 results of the rows' type, and a share at most a member's rows; one-shot calls have no shares",
+                self.share_rows, self.owner_rows, self.quantization.0, reduce.group.world
+            ));
+        }
+        let sent = match self.is_two_shot() {
+            true => 2 * u64::from(self.share_rows),
+            false => rows.into(),
+        };
+        let taken = self.row_bytes().saturating_mul(sent);
         let room = u64::from(reduce.part_bytes);
         if reduce.group.world > 1 && (taken > room || !room.is_multiple_of(16)) {
             return Err(format!(
-                "{rows} rows take {taken} of a part of {room} bytes: give a part of a multiple of 16 bytes that holds them"
+                "{sent} rows take {taken} of a part of {room} bytes: give a part of a multiple of 16 bytes that holds them"
             ));
         }
         if self.quantization == QuantizationCode::GROUP && !hidden.is_multiple_of(NORM_GROUP) {
@@ -215,5 +297,13 @@ impl ReduceNormArguments {
                 self.norm.0, self.quantization.0
             )),
         }
+    }
+}
+
+/// Returns the address `bytes` behind one that is not null.
+fn from(address: DeviceAddress, bytes: u64) -> DeviceAddress {
+    match address {
+        DeviceAddress::NULL => address,
+        address => DeviceAddress(address.0 + bytes),
     }
 }

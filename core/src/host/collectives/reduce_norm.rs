@@ -1,7 +1,7 @@
-//! Sums of rows in Lamport packets with a residual and a norm. [`ReduceNormArguments`] says what is computed.
+//! Sums of rows in Lamport packets with a residual and a norm, one-shot and two-shot. [`ReduceNormArguments`] says what is computed.
 
 use super::arithmetic::{from_f32, to_f32};
-use super::lamport::{self, Inboxes, Messages, WORDS};
+use super::lamport::{self, Inboxes, Messages};
 use crate::backend::abi::*;
 use crate::epoch::lamport::{from_packet, to_packet};
 use crate::float::E4m3;
@@ -97,10 +97,16 @@ impl<'a> Call<'a> {
         };
     }
 
-    /// Returns a word of a row that this rank sends. Behind the row's end there are zeros.
-    fn word_of_row(&self, row: u64, index: u64) -> u32 {
-        let own = self.arguments.reduce.group.rank as usize;
-        let message = self.place(self.arguments.reduce.sources[own], row);
+    fn own(&self) -> u32 {
+        self.arguments.reduce.group.rank
+    }
+
+    /// Returns a word of this rank's row for a member. Behind the row's end, and where there is no such row, there are zeros.
+    fn word_of_row(&self, member: u32, row: u64, index: u64) -> u32 {
+        if row >= self.arguments.rows_of(member).into() {
+            return 0;
+        }
+        let message = self.place(self.arguments.reduce.sources[member as usize], row);
         let bytes = u64::from(self.arguments.hidden) * self.element_bytes();
         // SAFETY: the source is live, as `new` requires.
         unsafe { lamport::word_of(message, bytes, index) }
@@ -119,7 +125,7 @@ impl<'a> Call<'a> {
                         inboxes.take(member, buffer, row * words + index)
                     }
                     // As at the peers, or members would get different bits.
-                    _ => from_packet(to_packet(self.word_of_row(row, index))),
+                    _ => from_packet(to_packet(self.word_of_row(self.own(), row, index))),
                 };
                 let word = word.to_le_bytes();
                 let elements = (index * 4 / width..hidden).zip(word.chunks_exact(width as usize));
@@ -130,7 +136,7 @@ impl<'a> Call<'a> {
                 }
             }
         }
-        if self.arguments.residual != DeviceAddress::NULL {
+        if self.arguments.residual != DeviceAddress::NULL && self.is_present(row) {
             let residual = self.load(self.arguments.residual, row);
             sums.iter_mut()
                 .zip(residual)
@@ -200,32 +206,97 @@ impl<'a> Call<'a> {
         scale
     }
 
+    /// Returns whether a row of this rank's share exists.
+    fn is_present(&self, row: u64) -> bool {
+        row < self.arguments.rows_of(self.own()).into()
+    }
+
     /// Does all that follows once the peers' packets are there.
     fn finish(&self, buffer: u64) {
-        for row in 0..u64::from(self.arguments.rows) {
+        for row in 0..u64::from(self.arguments.block_rows()) {
             let mut numbers = self.sum(row, buffer);
             let out = self.arguments.residual_out;
-            if out != DeviceAddress::NULL {
+            if out != DeviceAddress::NULL && self.is_present(row) {
                 self.store(out, row, &numbers);
             }
             self.normalise(&mut numbers);
-            self.store_result(row, &numbers);
+            match &self.inboxes {
+                Some(inboxes) if self.arguments.is_two_shot() => {
+                    self.give_result(inboxes, buffer, row, &numbers);
+                }
+                _ => self.store_result(row, &numbers),
+            }
+        }
+    }
+
+    /// Returns the words of a share in a message.
+    fn share_words(&self) -> u64 {
+        self.arguments.row_bytes() / 4 * u64::from(self.arguments.block_rows())
+    }
+
+    /// Stores a word of a member's row in the destination, as far as the row reaches; nowhere if there is no such row.
+    fn store_word(&self, member: u32, row: u64, index: u64, word: u32) {
+        if row >= self.arguments.rows_of(member).into() {
+            return;
+        }
+        let row = u64::from(member) * u64::from(self.arguments.owner_rows) + row;
+        let to = self.place(self.arguments.reduce.destination, row);
+        let bytes = u64::from(self.arguments.hidden) * self.element_bytes();
+        // SAFETY: the destination is live, as `new` requires.
+        unsafe { lamport::store_word(to, bytes, index, word) };
+    }
+
+    /// Stores a row of this rank's results, and sends it to all peers.
+    fn give_result(&self, inboxes: &Inboxes<'_>, buffer: u64, row: u64, numbers: &[f32]) {
+        let (element, width) = (self.arguments.reduce.element, self.element_bytes() as usize);
+        let mut bytes = Vec::with_capacity(self.arguments.row_bytes() as usize);
+        for number in numbers {
+            bytes.extend_from_slice(&from_f32(element, *number).to_le_bytes()[..width]);
+        }
+        bytes.resize(self.arguments.row_bytes() as usize, 0);
+        let words = self.arguments.row_bytes() / 4;
+        for (index, word) in (0..words).zip(bytes.chunks_exact(4)) {
+            let word = bits_of(word);
+            for peer in inboxes.members.peers() {
+                let at = self.share_words() + row * words + index;
+                inboxes.send(peer, buffer, at, word);
+            }
+            // As at the peers, or members would get different bits.
+            self.store_word(self.own(), row, index, from_packet(to_packet(word)));
+        }
+    }
+
+    /// Stores all peers' results, and empties their places.
+    fn store_results(&self, inboxes: &Inboxes<'_>, buffer: u64) {
+        let words = self.arguments.row_bytes() / 4;
+        for peer in inboxes.members.peers() {
+            for at in 0..self.share_words() {
+                let word = inboxes.take(peer, buffer, self.share_words() + at);
+                self.store_word(peer, at / words, at % words, word);
+            }
         }
     }
 }
 
 impl Messages for Call<'_> {
+    fn stages(&self) -> u32 {
+        1 + u32::from(self.arguments.is_two_shot())
+    }
+
     fn words(&self, _: u32, _: u32) -> u64 {
-        self.arguments.row_bytes() / lamport::VECTOR * WORDS * u64::from(self.arguments.rows)
+        self.share_words()
     }
 
-    fn word(&self, _: u32, index: u64) -> u32 {
+    fn word(&self, to: u32, index: u64) -> u32 {
         let words = self.arguments.row_bytes() / 4;
-        self.word_of_row(index / words, index % words)
+        self.word_of_row(to, index / words, index % words)
     }
 
-    fn take(&self, _: u32, buffer: u64) {
-        self.finish(buffer);
+    fn take(&self, stage: u32, buffer: u64) {
+        match &self.inboxes {
+            Some(inboxes) if stage == 1 => self.store_results(inboxes, buffer),
+            _ => self.finish(buffer),
+        }
     }
 }
 

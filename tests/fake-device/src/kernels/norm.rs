@@ -23,7 +23,12 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
     let reduce = &mut arguments.reduce;
     let own = reduce.group.rank as usize;
     translation.watch(&mut reduce.group.watch)?;
-    translation.change(&mut reduce.sources[own], lengths.matrix)?;
+    // One-shot, the kernels read the own entry only.
+    for member in 0..world {
+        if lengths.two_shot || member == own {
+            translation.change(&mut reduce.sources[member], lengths.sources[member])?;
+        }
+    }
     translation.change(&mut reduce.destination, lengths.result)?;
     if world > 1 {
         // Peers write into this rank's inbox, which it polls.
@@ -35,8 +40,8 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
         translation.change(&mut reduce.counters, LAMPORT_COUNTER_BYTES)?;
     }
     for (address, bytes) in [
-        (&mut arguments.residual, lengths.matrix),
-        (&mut arguments.residual_out, lengths.matrix),
+        (&mut arguments.residual, lengths.sources[own]),
+        (&mut arguments.residual_out, lengths.sources[own]),
         (&mut arguments.weight, lengths.row),
         (&mut arguments.bias, lengths.row),
         (&mut arguments.scales, lengths.scales),
@@ -48,7 +53,9 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
 
 /// Bytes of what a call reads and writes.
 struct Lengths {
-    matrix: u64,
+    two_shot: bool,
+    /// Of each member's rows in this call; the own entry is also the residual's.
+    sources: [u64; MAX_RANKS],
     row: u64,
     result: u64,
     scales: u64,
@@ -56,10 +63,23 @@ struct Lengths {
 
 impl Lengths {
     fn of(arguments: &ReduceNormArguments) -> Self {
+        let row = u64::from(arguments.hidden) * arguments.reduce.element.bytes();
+        let rows = |member| u64::from(arguments.rows_of(member as u32));
+        // A call of some of each member's rows ends with those of the last member that has any.
+        let world = (arguments.reduce.group.world as usize).min(MAX_RANKS);
+        let end = |member: usize| match rows(member) {
+            0 => 0,
+            rows => member as u64 * u64::from(arguments.owner_rows) + rows,
+        };
+        let end = (0..world).map(end).max().unwrap_or(0);
         Self {
-            matrix: arguments.reduce.bytes(),
-            row: u64::from(arguments.hidden) * arguments.reduce.element.bytes(),
-            result: arguments.result_bytes(),
+            two_shot: arguments.is_two_shot(),
+            sources: std::array::from_fn(|member| rows(member) * row),
+            row,
+            result: match arguments.is_two_shot() {
+                true => end * row,
+                false => arguments.result_bytes(),
+            },
             scales: arguments.scales_used() * 4,
         }
     }
@@ -69,6 +89,9 @@ impl Lengths {
 fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     let (name, reduce) = (launch.kernel.name, &arguments.reduce);
     let size = [
+        "pair_shares",
+        "few_shares",
+        "shares",
         "pair_plain",
         "few_plain",
         "pair_narrow",
@@ -86,11 +109,15 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     if reduce.dependents != reduce.group.dependents || reduce.pair != reduce.pair_of() {
         violation(format!("{name} is given {reduce:?}"));
     }
-    if u64::from(launch.blocks[0]) > u64::from(arguments.rows) {
+    if launch.blocks[0] > arguments.block_rows() {
         violation(format!(
             "{name} is given {} rows for {} blocks: a block has a row at least",
-            arguments.rows, launch.blocks[0]
+            arguments.block_rows(),
+            launch.blocks[0]
         ));
+    }
+    if name.contains("shares") != arguments.is_two_shot() {
+        violation(format!("{name} is given {arguments:?}"));
     }
     let scaled = arguments.quantization != QuantizationCode::NONE;
     if scaled == (arguments.scales.0 == 0) {
@@ -106,7 +133,7 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
             launch.shared, launch.threads[0]
         ));
     }
-    let Some(size) = size else {
+    let Some(size) = size.filter(|size| *size != "shares") else {
         return;
     };
     let is_its = match size {
@@ -119,14 +146,14 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     }
     let bytes = u64::from(arguments.hidden) * reduce.element.bytes();
     let addresses = [
-        reduce.sources[reduce.group.rank as usize],
         reduce.destination,
         arguments.residual,
         arguments.residual_out,
         arguments.weight,
         arguments.bias,
     ];
-    let all = addresses.iter().fold(bytes, |all, address| all | address.0);
+    let addresses = addresses.iter().chain(&reduce.sources[..world]);
+    let all = addresses.clone().fold(bytes, |all, address| all | address.0);
     let room = u64::from(launch.threads[0]);
     let fits = if size.starts_with("pair") {
         world == 2
@@ -135,8 +162,9 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
     };
     if !fits || !all.is_multiple_of(16) || bytes / 16 > room {
         violation(format!(
-            "{name} is given rows of {bytes} bytes in a group of {world}, for {} threads, at {addresses:?}",
-            launch.threads[0]
+            "{name} is given rows of {bytes} bytes in a group of {world}, for {} threads, at {:?}",
+            launch.threads[0],
+            addresses.collect::<Vec<_>>()
         ));
     }
 }
@@ -152,8 +180,16 @@ pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
         ranges.extend(spans(&reduce.inboxes[..world], |_| inbox));
         ranges.extend(spans(&[reduce.counters], |_| LAMPORT_COUNTER_BYTES));
     }
+    let sources = match lengths.two_shot {
+        true => &reduce.sources[..world],
+        false => &reduce.sources[own..=own],
+    };
+    let of_sources = match lengths.two_shot {
+        true => &lengths.sources[..world],
+        false => &lengths.sources[own..=own],
+    };
+    ranges.extend(spans(sources, |index| of_sources[index]));
     let addresses = [
-        reduce.sources[own],
         reduce.destination,
         arguments.residual,
         arguments.residual_out,
@@ -162,10 +198,9 @@ pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
         arguments.scales,
     ];
     let bytes = [
-        lengths.matrix,
         lengths.result,
-        lengths.matrix,
-        lengths.matrix,
+        lengths.sources[own],
+        lengths.sources[own],
         lengths.row,
         lengths.row,
         lengths.scales,

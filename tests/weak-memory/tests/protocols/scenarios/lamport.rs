@@ -28,7 +28,11 @@ const PACKET_ROW: usize = 512;
 const DATA_ROW: usize = 496;
 
 /// The kernel that adds a residual and normalises rows. It runs without a norm: the model has no floating point but sums.
-pub const NORMS: [&str; 2] = ["symmem_reduce_norm_f32", KERNELS[1]];
+pub const NORMS: [&str; 3] = [
+    "symmem_reduce_norm_f32",
+    KERNELS[1],
+    "symmem_reduce_norm_shares_f32",
+];
 
 /// Threads of a block, and the bytes of one vector for each thread of a grid.
 const FEW: usize = 64;
@@ -158,10 +162,61 @@ impl Inboxes {
                 .longs(&[0])
                 .words(&[EVERY_MEMBER, 0])
                 .longs(&[residuals[rank], sums[rank], 0, 0, 0])
-                .words(&[hidden as u32, rows as u32, 0, 0, 0, 0]);
+                .words(&[hidden as u32, rows as u32, 0, 0, 0, 0, 0, 0]);
             world.launch(rank, NORMS[0], BLOCKS, FEW, arguments);
             self.expected.push((results[rank], expected.clone()));
             self.expected.push((sums[rank], expected.clone()));
+        }
+    }
+
+    /// Enqueues a two-shot sum of rows: each rank owns half of them, the last one less by one if their number is odd.
+    fn norm_of_shares(&mut self, world: &mut World, round: usize, (rows, hidden): (usize, usize)) {
+        let (share, row) = (rows.div_ceil(RANKS), hidden * 4);
+        let data = world.each(&format!("data {round}"), (rows * row) as u64, false);
+        let residuals = world.each(&format!("residual {round}"), (share * row) as u64, false);
+        let results = world.filled(&format!("result {round}"), rows * row, round);
+        let sums = world.filled(&format!("sum {round}"), share * row, round);
+        let numbers = |range: std::ops::Range<usize>, value: &dyn Fn(usize) -> f32| -> Vec<u8> {
+            range.map(value).flat_map(f32::to_le_bytes).collect()
+        };
+        let residual = |at: usize| number(at, RANKS, round);
+        let all = |at: usize| {
+            let sum: f32 = (0..RANKS).map(|each| number(at, each, round)).sum();
+            sum + residual(at)
+        };
+        for rank in 0..RANKS {
+            let own = rank * share * hidden..rows.min((rank + 1) * share) * hidden;
+            let memory = world.machine.memory();
+            memory.write(
+                data[rank],
+                &numbers(0..rows * hidden, &|at| number(at, rank, round)),
+            );
+            memory.write(residuals[rank], &numbers(own.clone(), &residual));
+            let source = |member: usize| data[rank] + (member * share * row) as u64;
+            let sources = [source(0), source(1)];
+            let peer = 1 - rank;
+            let arguments = Arguments::default()
+                .group(world.abort, &self.slots, 0, rank)
+                .table(&self.inboxes, 0)
+                .table(&sources, 0)
+                .longs(&[results[rank], (rows * hidden) as u64, self.counters[rank]])
+                .words(&[self.part_bytes as u32])
+                .words(&SUM_OF_F32)
+                .words(&[0])
+                .longs(&[sources[rank], sources[peer]])
+                .longs(&[self.inboxes[rank], self.inboxes[peer]])
+                .longs(&[(share * row.next_multiple_of(16)) as u64])
+                .words(&[EVERY_MEMBER, 0])
+                .longs(&[residuals[rank], sums[rank], 0, 0, 0])
+                .words(&[hidden as u32, rows as u32, 0, 0, 0, 0])
+                .words(&[share as u32, share as u32]);
+            world.launch(rank, NORMS[2], BLOCKS, FEW, arguments);
+            let mut stored = pattern(share * row, rank, round);
+            let sums_of_rank = numbers(own, &all);
+            stored[..sums_of_rank.len()].copy_from_slice(&sums_of_rank);
+            self.expected.push((sums[rank], stored));
+            let everywhere = numbers(0..rows * hidden, &all);
+            self.expected.push((results[rank], everywhere));
         }
     }
 
@@ -343,6 +398,11 @@ pub fn norms(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         }
         // A block has one row or two; a row has fewer vectors than threads or more, the last in part.
         let rows = 2 + (round + seed as usize) % 3;
+        if (round / 2 + seed as usize) % 2 == 1 {
+            // Two rows of a share, a block each, of which the second may not exist.
+            inboxes.norm_of_shares(&mut world, round, (3 + rows % 2, [40, 130][round % 2] + round));
+            continue;
+        }
         inboxes.norm(&mut world, round, (rows, [40, 259][round % 2] + round));
     }
     world.run(&inboxes.expected)
