@@ -482,7 +482,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 + 20 } else { 0 };
+            let products = if architecture == 90 { 4 + 20 + 4 } else { 0 };
             let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
