@@ -127,6 +127,10 @@ const FEW_ROWS: [(usize, usize, usize); 6] = [
     (16, 8, 32768),
     (1, 136, 768),
 ];
+/// Shapes for the kernel whose tiles share their loads, if A is sharded by columns: K in two parts and in one, the rows and
+/// columns of the last tiles cut short.
+const SOME_HUNDRED_ROWS: [(usize, usize, usize); 3] =
+    [(129, 2056, 768), (256, 3584, 8192), (300, 3576, 1536)];
 /// Shapes for the fake, which multiplies slowly, in a world of two ranks.
 const SMALL: [(usize, usize, usize); 3] = [(64, 16, 128), (268, 24, 128), (1, 8, 128)];
 
@@ -176,6 +180,13 @@ fn by_a_kernel() {
                 one_aligned(&communicator, GemmShape::new(m, n, k), way, number);
             }
         }
+        // As wide as the kernel whose tiles share their loads needs it.
+        let shape = GemmShape {
+            sharding: Sharding::Columns,
+            ..GemmShape::new(130, 1800, 128)
+        };
+        let options = options((GemmAlgorithm::Push, GemmTransport::Kernel));
+        Case::<f16>::new(&communicator, shape, &options).run(2);
         assert!(communicator.finalize().unwrap().is_empty());
     });
 }
@@ -221,7 +232,8 @@ fn on_this_machine() {
                     if way != (GemmAlgorithm::Push, GemmTransport::Kernel) {
                         continue;
                     }
-                    for (number, (m, n, k)) in FEW_ROWS.into_iter().enumerate() {
+                    let shapes = FEW_ROWS.into_iter().chain(SOME_HUNDRED_ROWS);
+                    for (number, (m, n, k)) in shapes.enumerate() {
                         let shape = GemmShape::new(m, n, k);
                         let gap = 8 * number;
                         in_rows_and_columns(&communicator, shape, options(way), gap);

@@ -3,7 +3,7 @@
 use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
 use crate::split_gemm;
-use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, TensorGemmArguments};
+use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, Boxes, Fetch, TensorGemmArguments};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
@@ -63,7 +63,7 @@ pub fn limits(
         return GatheredLimits::default();
     }
     let known = |name: &str| state.kernels.by_name(name.as_bytes()).is_ok();
-    let at_once = split_gemm::Grid::new(shape, &backend.clusters.split)
+    let at_once = split_gemm::Grid::new(shape, sharding, &backend.clusters.split)
         .filter(|grid| grid.kernel_name(shape).is_some_and(known))
         .filter(|_| state.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY);
     let at_once_mode = at_once.map_or(0, |_| GatherMode::PUSH_AT_ONCE.bit());
@@ -109,7 +109,13 @@ pub unsafe fn launch(
     let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(kernel.as_bytes())?;
-    let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
+    let boxes = Boxes {
+        a: TILE_ROWS,
+        b_rows: BOX_LENGTH,
+        b_columns: BOX_COLUMNS,
+        fetch: Fetch::Bytes256,
+    };
+    let tensors = TensorGemmArguments::new(backend.driver, arguments, boxes)?;
     let argument = (&raw const tensors).cast();
     let grid = symmem_gpu::Grid {
         blocks,

@@ -1,18 +1,27 @@
-//! The all-gather + GEMM kernel for few rows. It does the whole call, and the blocks of a cluster split `K`
-//! among them.
+//! The all-gather + GEMM kernels for few rows, which do the whole call in one launch.
+//!
+//! `split_gemm` is for few rows: the blocks of a cluster split `K` among them. `cluster_gemm` is for a few hundred rows: the
+//! tiles of a cluster load `A` and `B` for each other.
 
 use crate::clusters::{PARTS, Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
-use crate::tensor_maps::TensorGemmArguments;
+use crate::tensor_maps::{BOX_LENGTH, Boxes, Fetch, TensorGemmArguments};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
-use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
+use symmem_kernels_ptx::{
+    CLUSTER_GEMM, CLUSTER_GEMM_ROWS, SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY,
+};
 
-/// Columns of `C` that a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`); the
-/// kernel's name has the rows.
+/// Columns of a tile of `C` of `split_gemm` (`kernels-ptx/src/gathered_gemm/split_gemm.h`); the kernel's name has the rows.
 const TILE_COLUMNS: u32 = 128;
+/// Columns of a tile of `C` of `cluster_gemm` (`kernels-ptx/src/gathered_gemm/cluster_gemm.h`).
+const CLUSTER_COLUMNS: u32 = 64;
+/// Tiles beside each other in a cluster of `cluster_gemm`, which share `A`.
+const BESIDE: u32 = 4;
+/// Blocks of a cluster of `cluster_gemm`: the first of [`PARTS`].
+const CLUSTER: u32 = PARTS[0];
 const DEPTH: u64 = 64;
 /// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
 /// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
@@ -24,20 +33,46 @@ const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
 const SMALL_B: u64 = 16 << 20;
 /// Largest `A` in bytes, because each block pushes a part of a shard before it multiplies.
 const MOST_BYTES_OF_A: u64 = 16 << 20;
+
 /// Grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Rows of a tile, which select the kernel.
     rows: u32,
-    /// Blocks of a cluster, among which `K` is split.
+    /// Blocks of a cluster with the same tile, among which `K` is split.
     parts: u32,
+    /// The tiles of a cluster of `cluster_gemm`; `None` for `split_gemm`, whose clusters have one.
+    tiles: Option<Tiles>,
     /// Blocks of the grid.
     pub(crate) blocks: u32,
 }
 
+/// The tiles of a cluster: those below each other share `B`, and those beside each other share `A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiles {
+    below: u32,
+    beside: u32,
+}
+
 impl Grid {
-    /// Chooses the grid for a shape; `None` if no grid is co-resident, or the shape is too large for this kernel.
-    pub(crate) fn new(shape: &GemmLayout, room: &Room) -> Option<Self> {
+    /// Chooses the kernel and the grid for a shape; `None` if no grid is co-resident, or the shape is too large for these
+    /// kernels. Of two kernels, the one that occupies more of the device.
+    pub(crate) fn new(shape: &GemmLayout, sharding: ShardingCode, room: &Room) -> Option<Self> {
+        let bytes_of_a = shape.m.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
+        let split = Self::split(shape, room);
+        let shared = match sharding {
+            ShardingCode::COLUMNS => Self::shared(shape, room),
+            // Every row waits for the gather, so it does not pay to compute faster.
+            _ => None,
+        };
+        let fewer = |other: &Self| split.is_some_and(|split| other.blocks < split.blocks);
+        let grid = shared.filter(|shared| !fewer(shared)).or(split)?;
+        let known = bytes_of_a <= MOST_BYTES_OF_A && grid.blocks <= AT_ONCE_BLOCKS;
+        known.then_some(grid)
+    }
+
+    /// Chooses the grid of `split_gemm`.
+    fn split(shape: &GemmLayout, room: &Room) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
             SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
@@ -52,20 +87,63 @@ impl Grid {
             tiles.saturating_mul(divided) <= u64::from(*room) && divided <= steps.max(1)
         };
         let (parts, _) = PARTS.into_iter().zip(room.blocks).find(fits)?;
-        let blocks = u32::try_from(tiles).ok()? * parts;
-        let bytes = |lines: u64| lines.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
-        let most_row_tiles = match bytes(shape.n) <= SMALL_B {
+        let bytes_of_b = shape.n.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
+        let most_row_tiles = match bytes_of_b <= SMALL_B {
             true => MOST_ROW_TILES_OF_SMALL_B,
             false => MOST_ROW_TILES,
         };
-        let known = row_tiles <= most_row_tiles
-            && bytes(shape.m) <= MOST_BYTES_OF_A
-            && blocks <= AT_ONCE_BLOCKS;
-        known.then_some(Self {
+        (row_tiles <= most_row_tiles).then_some(Self {
             rows,
             parts,
+            tiles: None,
+            blocks: u32::try_from(tiles).ok()? * parts,
+        })
+    }
+
+    /// Chooses the grid of `cluster_gemm`: one or two tiles of rows, where `split_gemm` would need its largest tiles, and
+    /// columns that occupy at least half of the device.
+    fn shared(shape: &GemmLayout, room: &Room) -> Option<Self> {
+        let rows = u64::from(CLUSTER_GEMM_ROWS);
+        let below = u32::try_from(shape.m.div_ceil(rows)).ok()?;
+        if shape.m <= rows / 2 || below > 2 {
+            return None;
+        }
+        let clusters = shape.n.div_ceil((CLUSTER_COLUMNS * BESIDE).into());
+        let blocks = u32::try_from(clusters.saturating_mul(CLUSTER.into())).ok()?;
+        let [room, ..] = room.blocks;
+        (blocks <= room && blocks >= room / 2).then_some(Self {
+            rows: CLUSTER_GEMM_ROWS,
+            parts: CLUSTER / BESIDE / below,
+            tiles: Some(Tiles {
+                below,
+                beside: BESIDE,
+            }),
             blocks,
         })
+    }
+
+    /// Returns the blocks of a cluster.
+    fn cluster(&self) -> u32 {
+        self.parts * self.tiles.map_or(1, |tiles| tiles.below * tiles.beside)
+    }
+
+    /// Returns the boxes of the kernel, of which each block of a cluster loads its own for the blocks that share it.
+    fn boxes(&self) -> Boxes {
+        let fetch = Fetch::Bytes64;
+        match self.tiles {
+            None => Boxes {
+                a: self.rows,
+                b_rows: BOX_LENGTH,
+                b_columns: TILE_COLUMNS,
+                fetch,
+            },
+            Some(Tiles { below, beside }) => Boxes {
+                a: self.rows / beside,
+                b_rows: BOX_LENGTH / below,
+                b_columns: CLUSTER_COLUMNS / below,
+                fetch,
+            },
+        }
     }
 
     pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
@@ -76,6 +154,9 @@ impl Grid {
             (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
             _ => return None,
         };
+        if self.tiles.is_some() {
+            return Some(CLUSTER_GEMM[matrices].name);
+        }
         let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
         Some(SPLIT_GEMM[matrices * SPLIT_GEMM_ROWS.len() + index].name)
     }
@@ -95,11 +176,15 @@ pub(crate) unsafe fn launch(
 ) -> CallResult<()> {
     let state = backend.state();
     let shape = &arguments.shape;
-    let grid = Grid::new(shape, &backend.clusters.split).ok_or_else(unsupported)?;
+    let grid = Grid::new(shape, arguments.sharding, &backend.clusters.split)
+        .ok_or_else(unsupported)?;
     let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = state.kernels.by_name(kernel.as_bytes())?;
-    let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
+    let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.boxes())?;
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
+    if let Some(Tiles { below, beside }) = grid.tiles {
+        (tensors.below, tensors.beside) = (below, beside);
+    }
     let blocks = symmem_gpu::Grid {
         blocks: grid.blocks,
         threads: SPLIT_THREADS,
@@ -107,7 +192,7 @@ pub(crate) unsafe fn launch(
     };
     // SAFETY: the kernel's argument is a `TensorGemmArguments`, and it waits for its predecessor before it
     // accesses memory. The caller upholds the rest of the contract.
-    unsafe { backend.launch_clusters(kernel, blocks, grid.parts, (&raw const tensors).cast(), on) }
+    unsafe { backend.launch_clusters(kernel, blocks, grid.cluster(), (&raw const tensors).cast(), on) }
 }
 
 #[cfg(test)]
@@ -126,7 +211,22 @@ mod tests {
             k,
             ..GemmLayout::default()
         };
-        Grid::new(&shape, &room()).map(|grid| (grid.rows, grid.parts, grid.blocks))
+        let grid = Grid::new(&shape, ShardingCode::ROWS, &room())?;
+        assert_eq!(grid.tiles, None);
+        Some((grid.rows, grid.parts, grid.blocks))
+    }
+
+    /// As `grid`, of an `A` in columns, with the tiles of a cluster.
+    fn grid_of_columns(m: u64, n: u64, k: u64) -> Option<(u32, Option<(u32, u32)>, u32)> {
+        let shape = GemmLayout {
+            m,
+            n,
+            k,
+            ..GemmLayout::default()
+        };
+        let grid = Grid::new(&shape, ShardingCode::COLUMNS, &room())?;
+        let tiles = grid.tiles.map(|tiles| (tiles.below, tiles.beside));
+        Some((grid.parts, tiles, grid.blocks))
     }
 
     #[test]
@@ -143,6 +243,67 @@ mod tests {
     }
 
     #[test]
+    fn a_few_hundred_rows_of_an_a_in_columns_share_their_loads_where_that_fills_the_device() {
+        assert_eq!(grid_of_columns(128, 3584, 8192), Some((4, None, 112)));
+        assert_eq!(
+            grid_of_columns(129, 3584, 8192),
+            Some((2, Some((1, 4)), 112))
+        );
+        assert_eq!(
+            grid_of_columns(256, 3584, 8192),
+            Some((2, Some((1, 4)), 112))
+        );
+        assert_eq!(
+            grid_of_columns(257, 3584, 8192),
+            Some((1, Some((2, 4)), 112))
+        );
+        assert_eq!(
+            grid_of_columns(512, 3584, 8192),
+            Some((1, Some((2, 4)), 112))
+        );
+        assert_eq!(grid_of_columns(513, 3584, 8192), None);
+        assert_eq!(
+            grid_of_columns(256, 3841, 8192),
+            Some((2, None, 62)),
+            "16 clusters of eight do not fit"
+        );
+        assert_eq!(
+            grid_of_columns(512, 1024, 8192),
+            Some((4, None, 64)),
+            "more blocks split K"
+        );
+        assert_eq!(
+            grid_of_columns(512, 1024, 16384),
+            None,
+            "a quarter of the device, and B is large"
+        );
+        assert_eq!(grid_of_columns(512, 3584, 16385), None, "A is large");
+    }
+
+    #[test]
+    fn blocks_that_share_a_stage_load_equal_boxes_of_it() {
+        let shape = |m| GemmLayout {
+            m,
+            n: 3584,
+            k: 8192,
+            ..GemmLayout::default()
+        };
+        let of = |m| {
+            let grid = Grid::new(&shape(m), ShardingCode::COLUMNS, &room()).unwrap();
+            let Boxes {
+                a,
+                b_rows,
+                b_columns,
+                ..
+            } = grid.boxes();
+            (a, b_rows, b_columns, grid.cluster())
+        };
+        assert_eq!(of(64), (64, 64, 128, 4));
+        assert_eq!(of(256), (64, 64, 64, 8));
+        assert_eq!(of(512), (64, 32, 32, 8));
+    }
+
+    #[test]
     fn a_kernel_is_named_by_its_matrices_and_rows() {
         let name = |element, b_order, m| {
             let shape = GemmLayout {
@@ -153,7 +314,8 @@ mod tests {
                 b_order,
                 ..GemmLayout::default()
             };
-            Grid::new(&shape, &room()).and_then(|grid| grid.kernel_name(&shape))
+            Grid::new(&shape, ShardingCode::ROWS, &room())
+                .and_then(|grid| grid.kernel_name(&shape))
         };
         let (f16, bf16) = (ElementTypeCode::F16, ElementTypeCode::BF16);
         let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
@@ -181,8 +343,9 @@ mod tests {
             k: 8192,
             ..GemmLayout::default()
         };
-        let blocks =
-            |clusters| Grid::new(&shape, &Room::new(132, clusters)).map(|grid| grid.blocks);
+        let blocks = |clusters| {
+            Grid::new(&shape, ShardingCode::ROWS, &Room::new(132, clusters)).map(|grid| grid.blocks)
+        };
         assert_eq!(blocks([16, 32, 66, 132]), Some(4 * 28));
         assert_eq!(blocks([12, 27, 66, 132]), Some(2 * 28));
         assert_eq!(blocks([0, 0, 20, 132]), Some(28));

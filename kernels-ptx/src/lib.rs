@@ -148,7 +148,8 @@ const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 32;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
-const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
+const TENSOR_GEMM_ARGUMENTS: u32 =
+    (3 * 128 + GROUP + 3 * ADDRESSES + 136 + 8_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
 const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 72;
@@ -287,7 +288,21 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 23] = [
+/// Rows of the tiles of the `cluster_gemm` kernels.
+pub const CLUSTER_GEMM_ROWS: u32 = 256;
+
+/// Kernels of module `cluster_gemm`, in the order of those of [`SPLIT_GEMM`].
+pub const CLUSTER_GEMM: [Entry; 4] = [
+    entry("symmem_cluster_gemm_f16_rows_256", TENSOR_GEMM_ARGUMENTS),
+    entry("symmem_cluster_gemm_f16_columns_256", TENSOR_GEMM_ARGUMENTS),
+    entry("symmem_cluster_gemm_bf16_rows_256", TENSOR_GEMM_ARGUMENTS),
+    entry(
+        "symmem_cluster_gemm_bf16_columns_256",
+        TENSOR_GEMM_ARGUMENTS,
+    ),
+];
+
+static MODULES: [Module; 24] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -384,13 +399,22 @@ static MODULES: [Module; 23] = [
         end_architecture: 91,
         multicast: Multicast::None,
     },
+    Module {
+        name: "cluster_gemm",
+        ptx: ptx!("cluster_gemm.ptx"),
+        cubins: &[(90, cubin!("cluster_gemm.sm_90a.cubin"))],
+        entries: &const { dependent(CLUSTER_GEMM) },
+        minimum_architecture: 90,
+        end_architecture: 91,
+        multicast: Multicast::None,
+    },
 ];
 
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
 /// operands, its barriers, a word about aborts, and room to align it.
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 + 1024;
 
-/// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
+/// Bytes of dynamic shared memory that the `split_gemm` and `cluster_gemm` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.
 pub const SPLIT_GEMM_SHARED_MEMORY: u32 = 225 * 1024 + 3 * 8 * 12 + 1024;
 
@@ -459,7 +483,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 + 20 } else { 0 };
+            let products = if architecture == 90 { 4 + 20 + 4 } else { 0 };
             let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 22 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 

@@ -31,6 +31,9 @@ const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
 /// `A` sharded by columns, two ranks: from this many rows on, pulling `A` is faster than pushing it, if the
 /// device has the pull kernel.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
+/// `A` sharded by rows, two ranks: bytes of a shard up to which blocks store it faster than copy engines do, whose
+/// copies and signals cost some microseconds (2048 × 3584 × 8192: 184 µs, not 190).
+const STORED_SHARD: u64 = 16 << 20;
 /// Threshold for one GEMM per shard: how often the tiles of a shard fill the device.
 const WAVES: u64 = 3;
 /// Threshold for one GEMM per shard: tiles times elements of depth for each block (0.9 ms).
@@ -124,6 +127,14 @@ pub(super) fn choose(
                 && support.has(GatherMode::PUSH)
                 && !(COPIED_ROWS_OF_COLUMNS.contains(&shape.m)
                     && support.has(GatherMode::WAIT)) =>
+        {
+            Ok((algorithm, T::Kernel))
+        }
+        (A::Push, T::Automatic)
+            if !by_columns
+                && world == 2
+                && shard_bytes <= STORED_SHARD
+                && support.has(GatherMode::PUSH) =>
         {
             Ok((algorithm, T::Kernel))
         }
@@ -336,6 +347,7 @@ mod tests {
             choose(&shape, &GemmOptions::default(), world, shard_bytes, &ALL)
         };
         let (library, kernel) = (Ok((A::Pipeline, T::Put)), Ok((A::Push, T::Put)));
+        let stores = Ok((A::Push, T::Kernel));
         for (shape, two, four) in [
             ((32768, 8192, 16384), &library, &library),
             // The gather takes as long as the GEMM.
@@ -345,8 +357,8 @@ mod tests {
             // Launches matter.
             ((8192, 4096, 4096), &kernel, &kernel),
             ((4096, 6656, 8192), &kernel, &kernel),
-            // With four ranks, a shard has few tiles.
-            ((2048, 3584, 8192), &kernel, &library),
+            // With two ranks, blocks store small shards; with four, a shard has few tiles.
+            ((2048, 3584, 8192), &stores, &library),
             ((8192, 8192, 8192), &library, &library),
         ] {
             assert_eq!(

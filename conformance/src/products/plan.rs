@@ -16,7 +16,13 @@ const SHAPES: [(usize, usize, usize); 8] = [
     (256, 128, 96),
 ];
 /// `(m, n, k)` for GPUs; too slow for the host backend.
-const LARGE: [(usize, usize, usize); 3] = [(1024, 1024, 1024), (2049, 520, 256), (8, 4096, 512)];
+const LARGE: [(usize, usize, usize); 5] = [
+    (1024, 1024, 1024),
+    (2049, 520, 256),
+    (8, 4096, 512),
+    (160, 2056, 768),
+    (300, 3584, 768),
+];
 const GAPS: [usize; 3] = [0, 3, 8];
 const STREAMS: [usize; 4] = [1, 2, 3, 9];
 const CHUNKS: [usize; 3] = [0, 1, 100];

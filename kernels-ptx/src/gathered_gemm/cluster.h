@@ -50,6 +50,18 @@ SYMMEM_DEVICE void tensor_load_shared(uint32 shared, const TensorMap* map, uint3
       : "memory");
 }
 
+// As tensor_load_shared, with the hint of tensor_load_once.
+SYMMEM_DEVICE void tensor_load_once_shared(uint32 shared, const TensorMap* map, uint32 x, uint32 y, uint32 barrier,
+                                           uint32 ranks) {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<uint16>(ranks)), "l"(policy)
+      : "memory");
+}
+
 // Loads a word of a block's shared memory; the address is a cluster address.
 SYMMEM_DEVICE uint32 load_one(uint32 address) {
   uint32 word;

@@ -1,7 +1,7 @@
 // Module `split_gemm`: all-gather + GEMM for few rows, in one launch. sm_90a only.
 //
 // Such a GEMM takes as long as reading B takes. The gather hides behind the first stages of B, whose loads start
-// before the ranks have met. A tile is 128 columns of C and all rows, so that B is read once. It is computed
+// before the ranks have met, and behind the own columns, if A is sharded by columns. A tile is 128 columns of C and all rows, so that B is read once. It is computed
 // transposed, since the matrix instruction has 64 rows and C has few. There are few such tiles, so K is split among
 // the blocks of a cluster, which add their sums through each other's shared memory, always in the same order.
 #include "gathered_gemm/split_gemm.h"
@@ -27,26 +27,32 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   }
   arch::block_barrier();
   arch::wait_for_prerequisites();
-  const uint32 warpgroup = arch::thread_index() / 128;
+  const uint32 warpgroup = arch::thread_index() / loading_threads;
+  const uint32 epoch = arch::load_relaxed(calls_of_block(arguments)) + 1;
+  const bool by_columns = arguments.sharding == static_cast<uint32>(Sharding::columns);
   if (warpgroup == 0) {
-    if (rows >= 256) give_registers<56>();
+    if (rows >= 256) give_registers<104>();
     // The tensor copies read what earlier kernels wrote.
     arch::fence_async_proxy();
     const uint32 warp = arch::thread_index() / arch::warp_size;
-    if (arch::thread_index() == 0) load_b<b_rows>(given, ring, tile);
-    if (warp == 1) load_a(given, ring, tile, arch::load_relaxed(calls_of_block(arguments)) + 1);
+    if (arch::thread_index() == 0) {
+      load_b<b_rows>(&given.b, ring, tile, window_of(arch::block_count(), Ring::stages));
+    }
+    if (warp == 1) load_a(given, ring, tile, epoch);
+    // The own columns can be multiplied meanwhile.
+    if (warp > 1 && by_columns) push_at_once(arguments, epoch, IdleWarps{});
     arch::warp_barrier();
   } else {
-    const uint32 epoch = arch::load_relaxed(calls_of_block(arguments)) + 1;
-    push_at_once(arguments, epoch, Warpgroups{});
-    if (rows >= 256) take_registers<224>();
+    // All rows wait for the gather, so more threads push.
+    if (!by_columns) push_at_once(arguments, epoch, Warpgroups{});
+    if (rows >= 256) take_registers<200>();
     multiply_part<f16, b_rows>(ring, tile, warpgroup - 1);
   }
   cluster_arrive();
   cluster_wait();
   // No thread of the cluster waits for a peer any more.
   arch::start_dependents();
-  // Both threads' reads of the call counter are done, so it may change.
+  // All reads of the call counter are done, so it may change.
   if (arch::thread_index() == 0) {
     arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);
   }

@@ -8,9 +8,10 @@ namespace symmem {
 
 constexpr uint32 tile_columns = 128;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
-// Two warpgroups first push A, and then compute 64 columns each, which are a box of B if its rows are
-// contiguous. Of the third warpgroup one warp loads B and another one A.
+// Two warpgroups compute 64 columns each, which are a box of B if its rows are contiguous. Of the third warpgroup one
+// warp loads B, another one A, and two push A if it is sharded by columns.
 constexpr uint32 threads = 384;
+constexpr uint32 loading_threads = 128;
 constexpr uint32 half_columns = tile_columns / 2;
 // Bytes of shared memory for the stages.
 constexpr uint32 ring_bytes = 225 * 1024;
@@ -47,16 +48,18 @@ struct SplitRing {
   SYMMEM_DEVICE uint32 sum(uint32 row, uint32 column) const { return base + (row * sum_stride + column) * 4; }
 };
 
-// The threads that first push A and then multiply.
-struct Warpgroups {
-  SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - 128; }
-  SYMMEM_DEVICE uint32 count() const { return threads - 128; }
+// The threads from `first` on, which meet at a barrier of their own.
+template <uint32 first, uint32 number, uint32 barrier_name>
+struct Crew {
+  SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - first; }
+  SYMMEM_DEVICE uint32 count() const { return number; }
   // Warps come whole: see arch::block_barrier.
   SYMMEM_DEVICE void barrier() const {
     asm volatile(
         "bar.warp.sync 0xffffffff;\n\t"
-        "barrier.sync.aligned 1, 256;" ::
-            : "memory");
+        "barrier.sync.aligned %0, %1;" ::"n"(barrier_name),
+        "n"(number)
+        : "memory");
   }
   SYMMEM_DEVICE bool all(bool condition) const {
     uint32 all;
@@ -64,53 +67,70 @@ struct Warpgroups {
         "{ .reg .pred p, q;\n\t"
         "setp.ne.u32 p, %1, 0;\n\t"
         "bar.warp.sync 0xffffffff;\n\t"
-        "barrier.red.and.pred.aligned q, 1, 256, p;\n\t"
+        "barrier.red.and.pred.aligned q, %2, %3, p;\n\t"
         "selp.u32 %0, 1, 0, q; }"
         : "=r"(all)
-        : "r"(static_cast<uint32>(condition))
+        : "r"(static_cast<uint32>(condition)), "n"(barrier_name), "n"(number)
         : "memory");
     return all != 0;
   }
 };
+
+// The threads that multiply, and the two warps that load nothing.
+using Warpgroups = Crew<loading_threads, threads - loading_threads, 1>;
+using IdleWarps = Crew<loading_threads / 2, loading_threads / 2, 2>;
+
+// Returns the first of `all` steps of K that is in this rank's shard, if A is sharded by columns; 0 if the shard is empty.
+SYMMEM_DEVICE uint32 first_step(const GatheredGemmArguments& arguments, uint32 all) {
+  const uint64 own = arguments.group.rank * arguments.shard / depth;
+  return own < all ? static_cast<uint32>(own) : 0;
+}
 
 // A block's work: a tile, and a part of K in steps of `depth`.
 struct SplitTile {
   uint32 part, parts;  // of K
   uint64 row;
   uint64 column;
-  uint32 first, steps, turn;
+  uint32 all;    // steps of K
+  uint32 steps;  // of this block: `first`, and then each `stride` after the one before, from the last of K to its first
+  uint32 first, stride;
 
-  SYMMEM_DEVICE SplitTile(const GatheredGemmArguments& arguments, uint32 rows) {
+  // The parts are ranges of K.
+  SYMMEM_DEVICE SplitTile(const GemmShape& shape, uint32 rows) {
     part = cluster_rank();
     parts = cluster_size();
     const uint32 cluster = arch::block_index() / parts;
-    const uint32 row_tiles = static_cast<uint32>((arguments.shape.m + rows - 1) / rows);
+    const uint32 row_tiles = static_cast<uint32>((shape.m + rows - 1) / rows);
     // Clusters that use the same columns of B are neighbors.
     row = static_cast<uint64>(cluster % row_tiles) * rows;
     column = static_cast<uint64>(cluster / row_tiles) * tile_columns;
-    const uint32 all = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
+    all = static_cast<uint32>((shape.k + depth - 1) / depth);
     const uint32 each = (all + parts - 1) / parts;
     first = part * each < all ? part * each : all;
     steps = all - first < each ? all - first : each;
-    turn = 0;
-    if (arguments.sharding == static_cast<uint32>(Sharding::columns)) {
-      const uint64 own = arguments.group.rank * arguments.shard / depth;
-      if (own > first && own - first < steps) turn = static_cast<uint32>(own - first);
-    }
+    stride = 1;
   }
 
-  // Returns a step's position in K. If A is sharded by columns, starts at the own shard, which needs no gather,
-  // and wraps around.
+  // If A is sharded by columns, the parts take turns at the steps, from the own shard on, which needs no gather. So all
+  // blocks have something to do before it ends, and the same to do after it.
+  SYMMEM_DEVICE SplitTile(const GatheredGemmArguments& arguments, uint32 rows) : SplitTile(arguments.shape, rows) {
+    if (arguments.sharding != static_cast<uint32>(Sharding::columns)) return;
+    first = (first_step(arguments, all) + part) % all;
+    steps = (all + parts - 1 - part) / parts;
+    stride = parts;
+  }
+
+  // Returns a step's position in K.
   SYMMEM_DEVICE uint32 at(uint32 step) const {
-    const uint32 turned = step + turn;
-    return (first + (turned < steps ? turned : turned - steps)) * depth;
+    const uint32 turned = first + step * stride;
+    return (turned < all ? turned : turned - all) * depth;
   }
 };
 
+// Loads a tile of B, with at most `window` stages in flight.
 template <bool b_rows, uint32 rows>
-SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
+SYMMEM_DEVICE void load_b(const TensorMap* b, const SplitRing<rows>& ring, const SplitTile& tile, uint32 window) {
   const uint32 column = static_cast<uint32>(tile.column);
-  const uint32 window = window_of(arch::block_count(), SplitRing<rows>::stages);
   RingCursor<SplitRing<rows>::stages> cursor, late;
   for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
     if (step >= cursor.count) barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
@@ -122,10 +142,10 @@ SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows
     const uint32 full = ring.full_b(cursor.stage), to = ring.b(cursor.stage);
     barrier_expect(full, b_bytes);
     if (b_rows) {
-      tensor_load_once(to, &given.b, column, at, full);
-      tensor_load_once(to + b_bytes / 2, &given.b, column + half_columns, at, full);
+      tensor_load_once(to, b, column, at, full);
+      tensor_load_once(to + b_bytes / 2, b, column + half_columns, at, full);
     } else {
-      tensor_load_once(to, &given.b, at, column, full);
+      tensor_load_once(to, b, at, column, full);
     }
   }
 }
@@ -204,6 +224,26 @@ SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& t
   }
 }
 
+// Adds the bias to the sums of `left` columns of a row, and stores them; all four at once if `vectors`.
+template <bool f16>
+SYMMEM_DEVICE void store_four(const GatheredGemmArguments& arguments, uint64 row, uint64 column, float (&sums)[4],
+                              uint32 left, bool vectors) {
+  SYMMEM_UNROLL
+  for (uint32 next = 0; next < 4; ++next) {
+    if (arguments.bias == 0 || next >= left) continue;
+    sums[next] += widen<f16>(arch::load(pointer<const uint16>(arguments.bias) + column + next));
+  }
+  const uint64 address = arguments.c + (row * arguments.shape.c_stride + column) * gemm_element_bytes;
+  uint64 four = static_cast<uint64>(narrow<f16>(sums[2], sums[3])) << 32 | narrow<f16>(sums[0], sums[1]);
+  if (vectors && left == 4) {
+    arch::store(pointer<uint64>(address), four);
+    return;
+  }
+  for (uint32 next = 0; next < left; ++next, four >>= 16) {
+    arch::store(pointer<uint16>(address) + next, static_cast<uint16>(four));
+  }
+}
+
 // Adds this block's share of the cluster's sums, part by part, and stores it in units of four columns of a row.
 template <bool f16, uint32 rows>
 SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const SplitRing<rows>& ring,
@@ -229,20 +269,7 @@ SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const Split
       for (uint32 next = 0; next < 4; ++next) sums[next] += numbers[part][next];
     }
     const uint32 left = shape.n - column < 4 ? static_cast<uint32>(shape.n - column) : 4;
-    SYMMEM_UNROLL
-    for (uint32 next = 0; next < 4; ++next) {
-      if (arguments.bias == 0 || next >= left) continue;
-      sums[next] += widen<f16>(arch::load(pointer<const uint16>(arguments.bias) + column + next));
-    }
-    const uint64 address = arguments.c + (row * shape.c_stride + column) * gemm_element_bytes;
-    uint64 four = static_cast<uint64>(narrow<f16>(sums[2], sums[3])) << 32 | narrow<f16>(sums[0], sums[1]);
-    if (vectors && left == 4) {
-      arch::store(pointer<uint64>(address), four);
-      continue;
-    }
-    for (uint32 next = 0; next < left; ++next, four >>= 16) {
-      arch::store(pointer<uint16>(address) + next, static_cast<uint16>(four));
-    }
+    store_four<f16>(arguments, row, column, sums, left, vectors);
   }
 }
 

@@ -17,6 +17,7 @@ struct TensorGemmArguments {
   TensorMap gathered;  // the whole A
   TensorMap b;
   GatheredGemmArguments arguments;
+  uint32 below, beside;  // tiles of a cluster that share B, and A; for the kernel that splits K
 };
 
 template <bool f16>

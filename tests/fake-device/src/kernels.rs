@@ -498,6 +498,13 @@ macro_rules! products {
             split_gemm!($matrices, 64),
             split_gemm!($matrices, 128),
             split_gemm!($matrices, 256),
+            Kernel {
+                name: concat!("symmem_cluster_gemm_", $matrices, "_256"),
+                parameters: parameter!(products::TensorGemmArguments),
+                waits: true,
+                ranges: products::tensor_gemm_ranges,
+                run: products::cluster_gemm,
+            },
         )*]
     };
 }

@@ -49,6 +49,9 @@ pub(super) struct TensorGemmArguments {
     gathered: TensorMap,
     b: TensorMap,
     arguments: GatheredGemmArguments,
+    /// Tiles of a cluster that share B, and A.
+    below: u32,
+    beside: u32,
 }
 // SAFETY: a repr(C) struct of integers, for which any bytes are a value.
 unsafe impl Plain for TensorGemmArguments {}
@@ -160,7 +163,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     }
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
-    if name.contains("split") != at_once {
+    if ["split", "cluster"].iter().any(|kind| name.contains(kind)) != at_once {
         violation(format!(
             "{name} is launched in mode {}",
             arguments.mode.name()
@@ -202,22 +205,47 @@ fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Re
 }
 
 pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
-    tiles(launch, runner, 128, 128)
+    tiles(launch, runner, 128, [64, 128])
 }
 
 /// Runs the split-K GEMM kernel for small M, whose name ends in the rows of a tile.
 pub(super) fn split_gemm<const ROWS: u32>(launch: &Launch, runner: &Runner) -> Result {
-    tiles(launch, runner, ROWS, 128)
+    tiles(launch, runner, ROWS, [64, 128])
 }
 
-/// Checks the tensor maps of a kernel with tiles of `tile_rows` rows and boxes of `box_columns` columns of B, and
-/// multiplies.
-fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> Result {
+/// Runs the GEMM kernel whose tiles of 256 rows and 64 columns share their loads in a cluster.
+pub(super) fn cluster_gemm(launch: &Launch, runner: &Runner) -> Result {
+    let arguments: TensorGemmArguments = launch.arguments();
+    let TensorGemmArguments { below, beside, .. } = arguments;
+    let [clusters, ..] = launch.blocks;
+    let shape = &arguments.arguments.shape;
+    let tiles_in = |length: u64, tile: u64, together: u32| {
+        length.div_ceil(tile).div_ceil(together.max(1).into()) * u64::from(together)
+    };
+    let tiles_of_all = tiles_in(shape.m, 256, below) * tiles_in(shape.n, 64, beside);
+    if below * beside == 0 || 64 % below != 0 || 256 % beside != 0 {
+        violation(format!(
+            "cluster_gemm: {below} times {beside} tiles cannot share a stage"
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
+    if !u64::from(clusters).is_multiple_of(tiles_of_all) {
+        violation(format!(
+            "cluster_gemm: {clusters} blocks for {tiles_of_all} tiles"
+        ));
+    }
+    tiles(launch, runner, 256 / beside, [64 / below; 2])
+}
+
+/// Checks the tensor maps of a kernel whose boxes have `a_lines` lines of A, and `b_lines` of B if it is stored by rows
+/// and by columns, and multiplies.
+fn tiles(launch: &Launch, runner: &Runner, a_lines: u32, b_lines: [u32; 2]) -> Result {
     let TensorGemmArguments {
         own,
         gathered,
         b,
         arguments,
+        ..
     } = launch.arguments();
     let (name, shape) = (launch.kernel.name, &arguments.shape);
     let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
@@ -236,19 +264,19 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
         rest: [0; 10],
     };
     let Shard { rows, columns } = shard(&arguments, rank);
-    let expected = map(arguments.sources[rank], columns, rows, columns, tile_rows);
+    let expected = map(arguments.sources[rank], columns, rows, columns, a_lines);
     check_map(name, "the own shard", &own, expected)?;
     let whole = map(
         arguments.gathered[rank],
         shape.k,
         shape.m,
         shape.a_stride,
-        tile_rows,
+        a_lines,
     );
     check_map(name, "the gathered A", &gathered, whole)?;
     let expected = match shape.b_order {
-        MatrixOrderCode::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, box_columns),
-        _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
+        MatrixOrderCode::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, b_lines[1]),
+        _ => map(arguments.b, shape.n, shape.k, shape.b_stride, b_lines[0]),
     };
     check_map(name, "B", &b, expected)?;
     multiply(launch, runner, arguments)
