@@ -124,6 +124,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
             false => memory.only_at(operation.problem.rank),
         };
         check_overlap(queue, name, operands)?;
+        check_alignment(queue, operation, operands)?;
         Ok(Self {
             queue,
             operation,
@@ -161,6 +162,29 @@ fn check_overlap<T: GemmElement>(
         if c.start < other.end && other.start < c.end {
             let message = format!("C, which is written, overlaps {what}; pass disjoint ranges");
             return Err(queue.invalid(name, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses matrices that start where the fused kernel cannot load them, before this rank has begun the call.
+fn check_alignment<T: GemmElement>(
+    queue: &Queue,
+    operation: &GemmReduce<T>,
+    operands: &GemmReduceOperands<'_, T>,
+) -> Result<()> {
+    let Some(kernel) = &operation.kernel else {
+        return Ok(());
+    };
+    let alignment = u64::from(kernel.limits.alignment).max(1);
+    for (what, matrix) in [("A", &operands.a), ("B", &operands.b)] {
+        let start = matrix.start();
+        if !start.is_multiple_of(alignment) {
+            let message = format!(
+                "{what} starts at {start:#x}; the fused kernel needs it at a multiple of {alignment} bytes: move it, or make the \
+                 operation with `Baseline`"
+            );
+            return Err(queue.invalid(operation.problem.reduction.name(), message));
         }
     }
     Ok(())
