@@ -99,8 +99,8 @@ pub(crate) fn limits(
             alignment: ALIGNMENT as u32,
             reserved: 0,
             inbox_bytes,
-            // Three counters of this rank alone.
-            word_bytes: SIGNAL_STRIDE,
+            // The kernel has three counters. The fake drivers run the host's code, which has words for each rank.
+            word_bytes: u64::from(problem.world) * SIGNAL_STRIDE,
         })
     });
     found.unwrap_or_default()
@@ -128,7 +128,7 @@ pub(crate) unsafe fn launch(
         arguments,
         grid.rows,
         TILE_COLUMNS,
-        Fetch::Bytes128,
+        Fetch::Bytes64,
     )?;
     let blocks = symmem_gpu::Grid {
         blocks: grid.blocks,

@@ -1,4 +1,4 @@
-//! Tensor maps of the matrices of the all-gather + GEMM and GEMM + reduce kernels.
+//! Tensor maps of the matrices of the all-gather + GEMM kernels and of the GEMM + reduce kernels.
 //!
 //! The driver encodes the maps at each launch: arithmetic on the host, a few hundred nanoseconds per map.
 
@@ -14,14 +14,14 @@ pub(crate) const BOX_LENGTH: u32 = 64;
 /// Alignment in bytes that tensor copies need of addresses and strides.
 pub(crate) const ALIGNMENT: u64 = 16;
 
-/// Bytes that a miss in L2 fetches from memory.
+/// Bytes that a miss in L2 fetches from memory. For a GEMM that takes as long as reading `B` takes, 64 bytes are better than
+/// 256: 16 × 8192 × 14336 takes 55 to 56 µs and not 58 (H200).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fetch {
     /// For kernels with large tiles.
     Bytes256,
-    /// For kernels that take as long as reading `B` takes: 16 × 8192 × 14336 takes 55 to 56 µs, and 58 with 256 bytes
-    /// (H200). Fewer are no better.
-    Bytes128,
+    /// For kernels for few rows.
+    Bytes64,
 }
 
 /// `CUtensorMap`, which is opaque.
@@ -54,8 +54,8 @@ impl TensorGemmArguments {
         let map = |what, lines, height| {
             encode(driver, what, shape.element, lines, height, Fetch::Bytes256)
         };
-        let [own, gathered] = matrices(arguments);
-        let (b, b_box) = b_lines(shape, arguments.b, box_columns);
+        let [own, gathered, b] = matrices(arguments);
+        let b_box = b_box(shape, box_columns);
         Ok(Self {
             own: map("this rank's shard of A", own, tile_rows)?,
             gathered: map("the gathered A", gathered, tile_rows)?,
@@ -86,35 +86,22 @@ impl TensorReducedArguments {
         fetch: Fetch,
     ) -> CallResult<Self> {
         let shape = &arguments.shape;
-        let map = |what, lines, height| encode(driver, what, shape.element, lines, height, fetch);
-        let a = Lines {
-            address: arguments.a,
-            length: shape.k,
-            count: shape.m,
-            stride: shape.a_stride,
-        };
-        let (b, b_box) = b_lines(shape, arguments.b, box_columns);
+        let b_box = b_box(shape, box_columns);
+        let [a, b] = [whole_a(shape, arguments.a), whole_b(shape, arguments.b)];
         Ok(Self {
-            a: map("A", a, tile_rows)?,
-            b: map("B", b, b_box)?,
+            a: encode(driver, "A", shape.element, a, tile_rows, fetch)?,
+            b: encode(driver, "B", shape.element, b, b_box, fetch)?,
             arguments: *arguments,
         })
     }
 }
 
-/// Returns the lines of `B`, and how many a box of it has. `box_columns` is that number if `B` is stored by columns.
-fn b_lines(shape: &GemmLayout, address: DeviceAddress, box_columns: u32) -> (Lines, u32) {
-    let (length, count, lines) = match shape.b_order {
-        MatrixOrderCode::ROWS => (shape.n, shape.k, BOX_LENGTH),
-        _ => (shape.k, shape.n, box_columns),
-    };
-    let b = Lines {
-        address,
-        length,
-        count,
-        stride: shape.b_stride,
-    };
-    (b, lines)
+/// Returns the lines of a box of `B`.
+fn b_box(shape: &GemmLayout, box_columns: u32) -> u32 {
+    match shape.b_order {
+        MatrixOrderCode::ROWS => BOX_LENGTH,
+        _ => box_columns,
+    }
 }
 
 /// A matrix in memory: `count` lines of `length` contiguous elements, `stride` elements apart.
@@ -126,8 +113,32 @@ struct Lines {
     stride: u64,
 }
 
-/// Returns this rank's shard of `A`, and the gathered `A`.
-fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 2] {
+/// Returns all rows of `A`.
+fn whole_a(shape: &GemmLayout, address: DeviceAddress) -> Lines {
+    Lines {
+        address,
+        length: shape.k,
+        count: shape.m,
+        stride: shape.a_stride,
+    }
+}
+
+/// Returns `B`.
+fn whole_b(shape: &GemmLayout, address: DeviceAddress) -> Lines {
+    let (length, count) = match shape.b_order {
+        MatrixOrderCode::ROWS => (shape.n, shape.k),
+        _ => (shape.k, shape.n),
+    };
+    Lines {
+        address,
+        length,
+        count,
+        stride: shape.b_stride,
+    }
+}
+
+/// Returns this rank's shard of `A`, the gathered `A`, and `B`.
+fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
     let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
     let whole = match arguments.sharding {
         ShardingCode::COLUMNS => shape.k,
@@ -139,15 +150,16 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 2] {
         ShardingCode::COLUMNS => (shape.m, part),
         _ => (part, shape.k),
     };
-    let lines = |address, length, count, stride| Lines {
-        address,
-        length,
-        count,
-        stride,
+    let own = Lines {
+        address: arguments.sources[rank],
+        length: columns,
+        count: rows,
+        stride: columns,
     };
     [
-        lines(arguments.sources[rank], columns, rows, columns),
-        lines(arguments.gathered[rank], shape.k, shape.m, shape.a_stride),
+        own,
+        whole_a(shape, arguments.gathered[rank]),
+        whole_b(shape, arguments.b),
     ]
 }
 
@@ -196,7 +208,7 @@ fn encode(
             SWIZZLE_128B,
             match fetch {
                 Fetch::Bytes256 => L2_PROMOTION_256B,
-                Fetch::Bytes128 => L2_PROMOTION_128B,
+                Fetch::Bytes64 => L2_PROMOTION_64B,
             },
             OUT_OF_BOUNDS_ZERO,
         )
@@ -236,28 +248,10 @@ mod tests {
         let kernels = entries.filter(|entry| takes(entry.name));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
         assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 24]);
-    }
-
-    #[test]
-    fn the_reducing_kernel_takes_the_struct_that_it_is_launched_with() {
         let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
         let kernels = entries.filter(|entry| entry.name.contains("_split_reduce_"));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
         assert_eq!(bytes, [size_of::<TensorReducedArguments>(); 16]);
-    }
-
-    #[test]
-    fn boxes_of_b_have_rows_or_columns_as_it_is_stored() {
-        let by_rows = shape(264, 128);
-        let (b, lines) = b_lines(&by_rows, DeviceAddress(64), 32);
-        assert_eq!((b.count, b.length, b.stride, lines), (128, 264, 264, 64));
-        let by_columns = GemmLayout {
-            b_order: MatrixOrderCode::COLUMNS,
-            b_stride: 136,
-            ..by_rows
-        };
-        let (b, lines) = b_lines(&by_columns, DeviceAddress(64), 32);
-        assert_eq!((b.count, b.length, b.stride, lines), (264, 128, 136, 32));
     }
 
     #[test]
@@ -272,9 +266,10 @@ mod tests {
         let counts = [(0, 40), (1, 40), (2, 20), (3, 0)];
         for (rank, rows) in counts {
             arguments.group.rank = rank;
-            let [own, gathered] = matrices(&arguments);
+            let [own, gathered, b] = matrices(&arguments);
             assert_eq!((own.count, own.length, own.stride), (rows, 128, 128));
             assert_eq!((gathered.count, gathered.stride), (100, 128));
+            assert_eq!((b.count, b.length), (128, 264));
         }
         arguments.sharding = ShardingCode::COLUMNS;
         arguments.shard = 64;

@@ -11,7 +11,7 @@
 // block: at its start, a block tells the peers' blocks of its number that it is resident. So a rank that owns no rows
 // also gets packets from each peer in each call, and does not run ahead of them: see symmem/lamport.h.
 #include "gathered_gemm/split_gemm.h"
-#include "symmem/reduce_lamport.h"
+#include "symmem/lamport.h"
 
 using namespace symmem;
 
@@ -124,10 +124,10 @@ SYMMEM_DEVICE void load_own_a(const TensorMap* a, const SplitRing<rows>& ring, c
   }
 }
 
-// Adds the cluster's sums of a packet's columns, part by part, and rounds them to the partial type.
-template <class Partial, uint32 rows>
-SYMMEM_DEVICE arch::Vector16 sum_parts(const SplitRing<rows>& ring, const SplitTile& tile, uint32 row, uint32 column) {
-  constexpr uint32 columns = TileShare<Partial>::columns;
+// Adds the cluster's sums of a packet's columns, part by part.
+template <uint32 columns, uint32 rows>
+SYMMEM_DEVICE void sum_parts(const SplitRing<rows>& ring, const SplitTile& tile, uint32 row, uint32 column,
+                             float (&sums)[columns]) {
   float numbers[most_parts][columns] = {};
   SYMMEM_UNROLL
   for (uint32 part = 0; part < most_parts; ++part) {
@@ -140,41 +140,52 @@ SYMMEM_DEVICE arch::Vector16 sum_parts(const SplitRing<rows>& ring, const SplitT
       for (uint32 next = 0; next < 4; ++next) numbers[part][four + next] = loaded[next];
     }
   }
-  float sums[columns] = {};
+  SYMMEM_UNROLL
+  for (uint32 next = 0; next < columns; ++next) sums[next] = 0;
   SYMMEM_UNROLL
   for (uint32 part = 0; part < most_parts; ++part) {
     SYMMEM_UNROLL
     for (uint32 next = 0; next < columns; ++next) sums[next] += numbers[part][next];
   }
-  arch::Vector16 rounded;
-  Accumulation<Partial, 4>::narrow(sums, rounded.words);
-  return rounded;
 }
 
-SYMMEM_DEVICE void keep(uint32 shared, const arch::Vector16& vector) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(vector.words[0]), "r"(vector.words[1]),
-               "r"(vector.words[2]), "r"(vector.words[3])
-               : "memory");
+// Stores numbers where this block's sums of a packet's columns were.
+template <uint32 columns, uint32 rows>
+SYMMEM_DEVICE void keep(const SplitRing<rows>& ring, uint32 row, uint32 column, const float (&numbers)[columns]) {
+  SYMMEM_UNROLL
+  for (uint32 next = 0; next < columns; next += 4) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(ring.sum(row, column + next)), "f"(numbers[next]),
+                 "f"(numbers[next + 1]), "f"(numbers[next + 2]), "f"(numbers[next + 3])
+                 : "memory");
+  }
 }
 
-SYMMEM_DEVICE arch::Vector16 kept(uint32 shared) {
-  arch::Vector16 vector;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(vector.words[0]), "=r"(vector.words[1]), "=r"(vector.words[2]), "=r"(vector.words[3])
-               : "r"(shared)
-               : "memory");
-  return vector;
+// Loads them again.
+template <uint32 columns, uint32 rows>
+SYMMEM_DEVICE void kept(const SplitRing<rows>& ring, uint32 row, uint32 column, float (&numbers)[columns]) {
+  SYMMEM_UNROLL
+  for (uint32 next = 0; next < columns; next += 4) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(numbers[next]), "=f"(numbers[next + 1]), "=f"(numbers[next + 2]), "=f"(numbers[next + 3])
+                 : "r"(ring.sum(row, column + next))
+                 : "memory");
+  }
 }
 
-// Sends this block's share of the tile to the members that want it, and keeps the rows that this rank wants where the
-// tile's sums were: no other thread reads them.
+// Sends this block's share of the tile to the members that want it, and keeps it for this rank where the tile's sums were:
+// no other thread reads them. If all members add the same rows, this rank keeps what it sends, for equal results.
 template <class Partial, uint32 rows>
 SYMMEM_DEVICE void send_share(const ReducedGemmArguments& arguments, const SplitRing<rows>& ring, const SplitTile& tile,
                               const TileShare<Partial>& share, const Lamport& inboxes, bool sends) {
   const uint32 rank = arguments.group.rank, world = arguments.group.world;
   for (uint32 row = share.row(); row < arguments.shape.m && share.exists(); row += share.stride()) {
-    const arch::Vector16 packet = to_packet(sum_parts<Partial>(ring, tile, row, share.column()));
-    keep(ring.sum(row, share.column()), packet);
+    float sums[TileShare<Partial>::columns];
+    sum_parts(ring, tile, row, share.column(), sums);
+    arch::Vector16 rounded;
+    Accumulation<Partial, 4>::narrow(sums, rounded.words);
+    const arch::Vector16 packet = to_packet(rounded);
+    if (arguments.all != 0) Accumulation<Partial, 4>::widen(from_packet(packet).words, sums);
+    keep(ring, row, share.column(), sums);
     if (!sends) continue;
     if (arguments.all != 0) {
       SYMMEM_ROLLED
@@ -190,18 +201,14 @@ SYMMEM_DEVICE void send_share(const ReducedGemmArguments& arguments, const Split
 }
 
 // Adds the bias to the sums of a packet's columns, rounds them and stores them.
-template <bool f16, class Partial>
-SYMMEM_DEVICE void store_sums(const ReducedGemmArguments& arguments, uint64 row, uint64 column,
-                              const Accumulation<Partial, 4>& accumulation) {
+template <bool f16, int columns>
+SYMMEM_DEVICE void store_sums(const ReducedGemmArguments& arguments, uint64 row, uint64 column, float (&sums)[columns]) {
   using Element = typename ElementOf<f16 ? ElementType::f16 : ElementType::bf16>::Type;
-  constexpr uint32 columns = Accumulation<Partial, 4>::count;
-  constexpr uint32 words = columns / 2;
+  constexpr int words = columns / 2;
   const GemmShape& shape = arguments.shape;
-  const uint32 left = shape.n - column < columns ? static_cast<uint32>(shape.n - column) : columns;
-  float sums[columns];
+  const int left = shape.n - column < columns ? static_cast<int>(shape.n - column) : columns;
   SYMMEM_UNROLL
-  for (uint32 next = 0; next < columns; ++next) {
-    sums[next] = accumulation.wide(next);
+  for (int next = 0; next < columns; ++next) {
     if (arguments.bias == 0 || next >= left) continue;
     sums[next] += widen<f16>(arch::load(pointer<const uint16>(arguments.bias) + column + next));
   }
@@ -217,46 +224,66 @@ SYMMEM_DEVICE void store_sums(const ReducedGemmArguments& arguments, uint64 row,
     return;
   }
   SYMMEM_UNROLL
-  for (uint32 next = 0; next < columns; ++next) {
+  for (int next = 0; next < columns; ++next) {
     if (next < left) arch::store(pointer<uint16>(address) + next, static_cast<uint16>(rounded[next / 2] >> (next % 2 * 16)));
   }
 }
 
-// Adds all members' sums of the rows that this rank wants. Polls the packets of `most` peers and of all of a
-// thread's rows at once, if K is split in two at least.
+// Adds all members' sums of the rows that this rank wants, in the members' order. Polls the packets of `most` peers and of
+// several of a thread's rows at once.
 template <bool f16, int most, class Partial, uint32 rows>
 SYMMEM_DEVICE void add_shares(const ReducedGemmArguments& arguments, const SplitRing<rows>& ring, const SplitTile& tile,
                               const TileShare<Partial>& share, Lamport& inboxes) {
-  constexpr uint32 half = rows * tile_columns / TileShare<Partial>::columns / 2;
-  constexpr int all = (half + threads - 1) / threads;
-  // As many as registers suffice for.
-  constexpr int together = most > 1 ? 1 : all < 3 ? all : 3;
-  const Rows wanted = rows_of(arguments, arguments.group.rank);
-  const Sum operation(static_cast<uint32>(ReduceOperation::sum));
+  constexpr int columns = TileShare<Partial>::columns;
+  // The rows of a thread if K is split in two, or as many as registers suffice for.
+  constexpr int all = (rows * TileShare<Partial>::wide / 2 + threads - 1) / threads;
+  constexpr int few = most > 1 ? 1 : 6;
+  constexpr int together = all < few ? all : few;
   if (!share.exists()) return;
-  // Rows go to threads as in send_share.
+  const uint32 rank = arguments.group.rank;
+  const Rows wanted = rows_of(arguments, rank);
   const uint64 end = wanted.first + wanted.count;
+  // Rows go to threads as in send_share.
   uint64 row = share.row();
   while (row < wanted.first) row += share.stride();
   for (; row < end; row += together * share.stride()) {
-    arch::Vector16 own[together];
+    float own[together][columns] = {}, sums[together][columns] = {};
     uint32 valid = 0;
     SYMMEM_UNROLL
     for (int index = 0; index < together; ++index) {
       const uint64 at = row + index * share.stride();
-      own[index] = {};
       if (at >= end) continue;
       valid |= 1u << index;
-      own[index] = from_packet(kept(ring.sum(static_cast<uint32>(at), share.column())));
+      kept(ring, static_cast<uint32>(at), share.column(), own[index]);
     }
-    const auto store = [&](int index, Accumulation<Partial, 4>& sums) {
-      if ((valid >> index & 1) == 0) return;
-      const uint64 at = row + index * share.stride() - wanted.first;
-      store_sums<f16>(arguments, at, tile.column + share.column(), sums);
+    const auto add = [&](int index, const float (&numbers)[columns]) {
+      SYMMEM_UNROLL
+      for (int next = 0; next < columns; ++next) sums[index][next] += numbers[next];
     };
-    const bool good = sum_arrived<Partial, most, together, false>(
-        inboxes, arguments.group.rank, operation, share.place(row - wanted.first), share.place_stride(), valid, own, store);
-    if (!good) return;
+    SYMMEM_ROLLED
+    for (uint32 first = 0; first < inboxes.peers(); first += most) {
+      arch::Vector16 data[most][together];
+      const uint32 place = share.place(row - wanted.first);
+      if (!inboxes.template receive<most, together>(first, place, share.place_stride(), valid, data)) return;
+      SYMMEM_UNROLL
+      for (int peer = 0; peer < most; ++peer) {
+        if (first + peer >= inboxes.peers()) continue;
+        SYMMEM_UNROLL
+        for (int index = 0; index < together; ++index) {
+          if (first + peer == rank) add(index, own[index]);
+          float numbers[columns];
+          Accumulation<Partial, 4>::widen(data[peer][index].words, numbers);
+          add(index, numbers);
+        }
+      }
+    }
+    SYMMEM_UNROLL
+    for (int index = 0; index < together; ++index) {
+      if ((valid >> index & 1) == 0) continue;
+      if (rank == inboxes.peers()) add(index, own[index]);
+      const uint64 at = row + index * share.stride() - wanted.first;
+      store_sums<f16>(arguments, at, tile.column + share.column(), sums[index]);
+    }
   }
 }
 
