@@ -3,7 +3,7 @@
 //! `split_gemm` is for few rows: the blocks of a cluster split `K` among them. `cluster_gemm` is for a few hundred rows: the
 //! tiles of a cluster load `A` and `B` for each other.
 
-use crate::clusters::{PARTS, Room, SPLIT_THREADS};
+use crate::clusters::{Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
 use crate::tensor_maps::{BOX_LENGTH, Boxes, Fetch, TensorGemmArguments};
 use symmem_core::backend::CallResult;
@@ -15,13 +15,11 @@ use symmem_kernels_ptx::{
 };
 
 /// Columns of a tile of `C` of `split_gemm` (`kernels-ptx/src/gathered_gemm/split_gemm.h`); the kernel's name has the rows.
-const TILE_COLUMNS: u32 = 128;
+pub(crate) const TILE_COLUMNS: u32 = 128;
 /// Columns of a tile of `C` of `cluster_gemm` (`kernels-ptx/src/gathered_gemm/cluster_gemm.h`).
 const CLUSTER_COLUMNS: u32 = 64;
 /// Tiles beside each other in a cluster of `cluster_gemm`, which share `A`.
 const BESIDE: u32 = 4;
-/// Blocks of a cluster of `cluster_gemm`: the first of [`PARTS`].
-const CLUSTER: u32 = PARTS[0];
 const DEPTH: u64 = 64;
 /// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
 /// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
@@ -38,9 +36,9 @@ const MOST_BYTES_OF_A: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Rows of a tile, which select the kernel.
-    rows: u32,
+    pub(crate) rows: u32,
     /// Blocks of a cluster with the same tile, among which `K` is split.
-    parts: u32,
+    pub(crate) parts: u32,
     /// The tiles of a cluster of `cluster_gemm`; `None` for `split_gemm`, whose clusters have one.
     tiles: Option<Tiles>,
     /// Blocks of the grid.
@@ -58,7 +56,10 @@ impl Grid {
     /// Chooses the kernel and the grid for a shape; `None` if no grid is co-resident, or the shape is too large for these
     /// kernels. Of two kernels, the one that occupies more of the device.
     pub(crate) fn new(shape: &GemmLayout, sharding: ShardingCode, room: &Room) -> Option<Self> {
-        let bytes_of_a = shape.m.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
+        let bytes_of_a = shape
+            .m
+            .saturating_mul(shape.k)
+            .saturating_mul(ELEMENT_BYTES);
         let split = Self::split(shape, room);
         let shared = match sharding {
             ShardingCode::COLUMNS => Self::shared(shape, room),
@@ -73,31 +74,16 @@ impl Grid {
 
     /// Chooses the grid of `split_gemm`.
     fn split(shape: &GemmLayout, room: &Room) -> Option<Self> {
-        let (least, most) = (
-            SPLIT_GEMM_ROWS[0],
-            SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
-        );
-        let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
-        let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
-        let row_tiles = shape.m.div_ceil(rows.into());
-        let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
-        let steps = shape.k.div_ceil(DEPTH);
-        let fits = |(parts, room): &(u32, u32)| {
-            let divided = u64::from(*parts);
-            tiles.saturating_mul(divided) <= u64::from(*room) && divided <= steps.max(1)
-        };
-        let (parts, _) = PARTS.into_iter().zip(room.blocks).find(fits)?;
-        let bytes_of_b = shape.n.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
+        let grid = Self::dividing(shape, room, &SPLIT_GEMM_ROWS, |_, _| true)?;
+        let bytes_of_b = shape
+            .n
+            .saturating_mul(shape.k)
+            .saturating_mul(ELEMENT_BYTES);
         let most_row_tiles = match bytes_of_b <= SMALL_B {
             true => MOST_ROW_TILES_OF_SMALL_B,
             false => MOST_ROW_TILES,
         };
-        (row_tiles <= most_row_tiles).then_some(Self {
-            rows,
-            parts,
-            tiles: None,
-            blocks: u32::try_from(tiles).ok()? * parts,
-        })
+        (shape.m.div_ceil(grid.rows.into()) <= most_row_tiles).then_some(grid)
     }
 
     /// Chooses the grid of `cluster_gemm`: one or two tiles of rows, where `split_gemm` would need its largest tiles, and
@@ -109,16 +95,45 @@ impl Grid {
             return None;
         }
         let clusters = shape.n.div_ceil((CLUSTER_COLUMNS * BESIDE).into());
-        let blocks = u32::try_from(clusters.saturating_mul(CLUSTER.into())).ok()?;
+        let [cluster, ..] = room.parts;
+        let blocks = u32::try_from(clusters.saturating_mul(cluster.into())).ok()?;
         let [room, ..] = room.blocks;
         (blocks <= room && blocks >= room / 2).then_some(Self {
             rows: CLUSTER_GEMM_ROWS,
-            parts: CLUSTER / BESIDE / below,
+            parts: cluster / BESIDE / below,
             tiles: Some(Tiles {
                 below,
                 beside: BESIDE,
             }),
             blocks,
+        })
+    }
+
+    /// Chooses the grid that divides `K` as far as its blocks are co-resident and the number of parts and that of blocks
+    /// are `good`, of the kernels with `all_rows` rows; `None` if no grid is.
+    pub(crate) fn dividing(
+        shape: &GemmLayout,
+        room: &Room,
+        all_rows: &[u32],
+        good: impl Fn(u32, u64) -> bool,
+    ) -> Option<Self> {
+        let (least, most) = (*all_rows.first()?, *all_rows.last()?);
+        let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
+        let rows = *all_rows.iter().find(enough)?;
+        let row_tiles = shape.m.div_ceil(rows.into());
+        let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
+        let steps = shape.k.div_ceil(DEPTH);
+        let fits = |(parts, room): &(u32, u32)| {
+            let divided = u64::from(*parts);
+            let blocks = tiles.saturating_mul(divided);
+            blocks <= u64::from(*room) && divided <= steps.max(1) && good(*parts, blocks)
+        };
+        let (parts, _) = room.parts.into_iter().zip(room.blocks).find(fits)?;
+        Some(Self {
+            rows,
+            parts,
+            tiles: None,
+            blocks: u32::try_from(tiles).ok()? * parts,
         })
     }
 
@@ -147,6 +162,11 @@ impl Grid {
     }
 
     pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
+        Some(SPLIT_GEMM[self.kernel(shape, &SPLIT_GEMM_ROWS)?].name)
+    }
+
+    /// Returns the index of a shape's kernel in the list of those with `all_rows` rows; `None` if there is none.
+    pub(crate) fn kernel(&self, shape: &GemmLayout, all_rows: &[u32]) -> Option<usize> {
         let matrices = match (shape.element, shape.b_order) {
             (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
             (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
@@ -154,11 +174,8 @@ impl Grid {
             (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
             _ => return None,
         };
-        if self.tiles.is_some() {
-            return Some(CLUSTER_GEMM[matrices].name);
-        }
-        let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
-        Some(SPLIT_GEMM[matrices * SPLIT_GEMM_ROWS.len() + index].name)
+        let index = all_rows.iter().position(|&rows| rows == self.rows)?;
+        Some(matrices * all_rows.len() + index)
     }
 }
 
@@ -176,8 +193,8 @@ pub(crate) unsafe fn launch(
 ) -> CallResult<()> {
     let state = backend.state();
     let shape = &arguments.shape;
-    let grid = Grid::new(shape, arguments.sharding, &backend.clusters.split)
-        .ok_or_else(unsupported)?;
+    let grid =
+        Grid::new(shape, arguments.sharding, &backend.clusters.split).ok_or_else(unsupported)?;
     let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = state.kernels.by_name(kernel.as_bytes())?;
     let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.boxes())?;
@@ -192,16 +209,25 @@ pub(crate) unsafe fn launch(
     };
     // SAFETY: the kernel's argument is a `TensorGemmArguments`, and it waits for its predecessor before it
     // accesses memory. The caller upholds the rest of the contract.
-    unsafe { backend.launch_clusters(kernel, blocks, grid.cluster(), (&raw const tensors).cast(), on) }
+    unsafe {
+        backend.launch_clusters(
+            kernel,
+            blocks,
+            grid.cluster(),
+            (&raw const tensors).cast(),
+            on,
+        )
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::PARTS;
 
     /// An H200, with its largest clusters in GPCs of 16 and 18 SMs.
     fn room() -> Room {
-        Room::new(132, [16, 32, 66, 132])
+        Room::new(132, PARTS, [16, 32, 66, 132])
     }
 
     fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
@@ -314,8 +340,7 @@ mod tests {
                 b_order,
                 ..GemmLayout::default()
             };
-            Grid::new(&shape, ShardingCode::ROWS, &room())
-                .and_then(|grid| grid.kernel_name(&shape))
+            Grid::new(&shape, ShardingCode::ROWS, &room()).and_then(|grid| grid.kernel_name(&shape))
         };
         let (f16, bf16) = (ElementTypeCode::F16, ElementTypeCode::BF16);
         let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
@@ -344,7 +369,8 @@ mod tests {
             ..GemmLayout::default()
         };
         let blocks = |clusters| {
-            Grid::new(&shape, ShardingCode::ROWS, &Room::new(132, clusters)).map(|grid| grid.blocks)
+            let room = Room::new(132, PARTS, clusters);
+            Grid::new(&shape, ShardingCode::ROWS, &room).map(|grid| grid.blocks)
         };
         assert_eq!(blocks([16, 32, 66, 132]), Some(4 * 28));
         assert_eq!(blocks([12, 27, 66, 132]), Some(2 * 28));

@@ -9,6 +9,7 @@ mod lamport;
 mod multicast;
 mod norm;
 mod products;
+mod reduced_products;
 mod signals;
 mod transfers;
 
@@ -475,6 +476,28 @@ macro_rules! split_gemm {
     };
 }
 
+/// The split-K GEMM + reduce for small M; one kernel for each number of rows in a tile.
+macro_rules! split_reduce {
+    ($($matrices:literal $rows:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_split_reduce_", $matrices, "_", $rows),
+                parameters: parameter!(reduced_products::TensorReducedArguments),
+                waits: true,
+                ranges: reduced_products::ranges,
+                run: reduced_products::split_reduce::<$rows>,
+            },
+        )*]
+    };
+}
+
+static SPLIT_REDUCED: &[Kernel] = split_reduce! {
+    "f16_rows" 16 "f16_rows" 32 "f16_rows" 64 "f16_rows" 128
+    "f16_columns" 16 "f16_columns" 32 "f16_columns" 64 "f16_columns" 128
+    "bf16_rows" 16 "bf16_rows" 32 "bf16_rows" 64 "bf16_rows" 128
+    "bf16_columns" 16 "bf16_columns" 32 "bf16_columns" 64 "bf16_columns" 128
+};
+
 /// The fused all-gather + GEMM kernels for each element type and order of B, without and with tensor maps.
 macro_rules! products {
     ($($matrices:literal)*) => {
@@ -523,6 +546,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)
+        .chain(SPLIT_REDUCED)
         .find(|kernel| kernel.name == name)
 }
 

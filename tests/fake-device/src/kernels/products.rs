@@ -4,8 +4,8 @@
 //! encoded from, so a map that contradicts the arguments is caught.
 
 use symmem_core::backend::abi::{
-    AT_ONCE_BLOCKS, DeviceAddress, ElementTypeCode, GatherMode, GatheredGemmArguments, MAX_RANKS,
-    MatrixOrderCode, SIGNAL_STRIDE, ShardingCode,
+    AT_ONCE_BLOCKS, DeviceAddress, ElementTypeCode, GatherMode, GatheredGemmArguments, GemmLayout,
+    MAX_RANKS, MatrixOrderCode, SIGNAL_STRIDE, ShardingCode,
 };
 use symmem_core::host::emulation::Work;
 
@@ -82,7 +82,7 @@ fn shard(arguments: &GatheredGemmArguments, member: usize) -> Shard {
 }
 
 /// Returns the bytes from the first element of a matrix to the end of the last.
-fn span(lines: u64, length: u64, stride: u64) -> u64 {
+pub(super) fn span(lines: u64, length: u64, stride: u64) -> u64 {
     match (lines, length) {
         (0, _) | (_, 0) => 0,
         _ => ((lines - 1) * stride + length) * ELEMENT_BYTES,
@@ -148,12 +148,12 @@ fn ranges(mut arguments: GatheredGemmArguments) -> Vec<(u64, u64)> {
     some.chain(watch_ranges(&watch)).collect()
 }
 
-fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
-    let name = launch.kernel.name;
+/// Reports a kernel that is launched with other matrices than its name says.
+pub(super) fn check_name(name: &str, shape: &GemmLayout) {
     let named = format!(
         "{}_{}",
-        arguments.shape.element.name().to_ascii_lowercase(),
-        match arguments.shape.b_order {
+        shape.element.name().to_ascii_lowercase(),
+        match shape.b_order {
             MatrixOrderCode::COLUMNS => "columns",
             _ => "rows",
         }
@@ -161,6 +161,11 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     if !name.contains(&named) {
         violation(format!("{name} is launched with matrices of {named}"));
     }
+}
+
+fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
+    let name = launch.kernel.name;
+    check_name(name, &arguments.shape);
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
     if ["split", "cluster"].iter().any(|kind| name.contains(kind)) != at_once {
@@ -193,8 +198,40 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     translation.run(launch, Work::GatheredGemm(&arguments))
 }
 
+/// Returns the map of a matrix of `[length, count]` elements along a line and lines, in boxes of `height` lines.
+pub(super) fn map(
+    shape: &GemmLayout,
+    address: DeviceAddress,
+    [length, count]: [u64; 2],
+    stride: u64,
+    height: u32,
+) -> TensorMap {
+    TensorMap {
+        address: address.0,
+        length,
+        count,
+        stride: stride * ELEMENT_BYTES,
+        boxes: [64, height],
+        data_type: match shape.element {
+            ElementTypeCode::F16 => 6,
+            _ => 9,
+        },
+        swizzle: 3,
+        rest: [0; 10],
+    }
+}
+
+/// Returns the map of B, in boxes of `box_columns` columns if it is stored by columns.
+pub(super) fn map_of_b(shape: &GemmLayout, b: DeviceAddress, box_columns: u32) -> TensorMap {
+    let (lines, height) = match shape.b_order {
+        MatrixOrderCode::COLUMNS => ([shape.k, shape.n], box_columns),
+        _ => ([shape.n, shape.k], 64),
+    };
+    map(shape, b, lines, shape.b_stride, height)
+}
+
 /// Reports a tensor map that differs from the expected one, if the matrix has elements.
-fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
+pub(super) fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
     if expected.length == 0 || expected.count == 0 || *map == expected {
         return Ok(());
     }
@@ -249,35 +286,28 @@ fn tiles(launch: &Launch, runner: &Runner, a_lines: u32, b_lines: [u32; 2]) -> R
     } = launch.arguments();
     let (name, shape) = (launch.kernel.name, &arguments.shape);
     let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
-    let data_type = match shape.element {
-        ElementTypeCode::F16 => 6,
-        _ => 9,
-    };
-    let map = |address: DeviceAddress, length, count, stride: u64, height| TensorMap {
-        address: address.0,
-        length,
-        count,
-        stride: stride * ELEMENT_BYTES,
-        boxes: [64, height],
-        data_type,
-        swizzle: 3,
-        rest: [0; 10],
-    };
     let Shard { rows, columns } = shard(&arguments, rank);
-    let expected = map(arguments.sources[rank], columns, rows, columns, a_lines);
+    let expected = map(
+        shape,
+        arguments.sources[rank],
+        [columns, rows],
+        columns,
+        a_lines,
+    );
     check_map(name, "the own shard", &own, expected)?;
     let whole = map(
+        shape,
         arguments.gathered[rank],
-        shape.k,
-        shape.m,
+        [shape.k, shape.m],
         shape.a_stride,
         a_lines,
     );
     check_map(name, "the gathered A", &gathered, whole)?;
-    let expected = match shape.b_order {
-        MatrixOrderCode::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, b_lines[1]),
-        _ => map(arguments.b, shape.n, shape.k, shape.b_stride, b_lines[0]),
+    let (lines, height) = match shape.b_order {
+        MatrixOrderCode::COLUMNS => ([shape.k, shape.n], b_lines[1]),
+        _ => ([shape.n, shape.k], b_lines[0]),
     };
+    let expected = map(shape, arguments.b, lines, shape.b_stride, height);
     check_map(name, "B", &b, expected)?;
     multiply(launch, runner, arguments)
 }
