@@ -149,6 +149,8 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
+const TENSOR_REDUCED_ARGUMENTS: u32 =
+    (2 * 128 + GROUP + 3 * ADDRESSES + 120_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
 const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 64;
@@ -286,7 +288,25 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 23] = [
+/// Rows of the tiles for which `split_reduce` has kernels.
+pub const SPLIT_REDUCE_ROWS: [u32; 4] = [16, 32, 64, 128];
+
+macro_rules! split_reduce {
+    ($($matrices:literal)*) => {
+        [$(
+            entry(concat!("symmem_split_reduce_", $matrices, "_16"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_32"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_64"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_128"), TENSOR_REDUCED_ARGUMENTS),
+        )*]
+    };
+}
+
+/// Kernels of module `split_reduce`, as [`SPLIT_GEMM`], for each of [`SPLIT_REDUCE_ROWS`].
+pub const SPLIT_REDUCE: [Entry; 16] =
+    split_reduce!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
+
+static MODULES: [Module; 24] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -383,13 +403,22 @@ static MODULES: [Module; 23] = [
         end_architecture: 91,
         multicast: Multicast::None,
     },
+    Module {
+        name: "split_reduce",
+        ptx: ptx!("split_reduce.ptx"),
+        cubins: &[(90, cubin!("split_reduce.sm_90a.cubin"))],
+        entries: &const { dependent(SPLIT_REDUCE) },
+        minimum_architecture: 90,
+        end_architecture: 91,
+        multicast: Multicast::None,
+    },
 ];
 
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
 /// operands, its barriers, a word about aborts, and room to align it.
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 + 1024;
 
-/// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
+/// Bytes of dynamic shared memory that the `split_gemm` and `split_reduce` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.
 pub const SPLIT_GEMM_SHARED_MEMORY: u32 = 225 * 1024 + 3 * 8 * 12 + 1024;
 
@@ -458,7 +487,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 + 20 } else { 0 };
+            let products = if architecture == 90 { 4 + 20 + 16 } else { 0 };
             let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
