@@ -162,7 +162,11 @@ impl Grid {
     }
 
     pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
-        Some(SPLIT_GEMM[self.kernel(shape, &SPLIT_GEMM_ROWS)?].name)
+        let entry = match self.tiles {
+            Some(_) => &CLUSTER_GEMM[self.kernel(shape, &[CLUSTER_GEMM_ROWS])?],
+            None => &SPLIT_GEMM[self.kernel(shape, &SPLIT_GEMM_ROWS)?],
+        };
+        Some(entry.name)
     }
 
     /// Returns the index of a shape's kernel in the list of those with `all_rows` rows; `None` if there is none.
