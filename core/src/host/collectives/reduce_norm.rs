@@ -288,8 +288,13 @@ impl Messages for Call<'_> {
     }
 
     fn word(&self, to: u32, index: u64) -> u32 {
+        // One-shot, all get the same, and only the own entry is read.
+        let member = match self.arguments.is_two_shot() {
+            true => to,
+            false => self.own(),
+        };
         let words = self.arguments.row_bytes() / 4;
-        self.word_of_row(to, index / words, index % words)
+        self.word_of_row(member, index / words, index % words)
     }
 
     fn take(&self, stage: u32, buffer: u64) {
