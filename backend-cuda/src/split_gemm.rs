@@ -246,8 +246,11 @@ mod tests {
         Some((grid.rows, grid.parts, grid.blocks))
     }
 
+    /// Rows, tiles below and beside each other in a cluster, and blocks.
+    type SharedGrid = (u32, Option<(u32, u32)>, u32);
+
     /// As `grid`, of an `A` in columns, with the tiles of a cluster.
-    fn grid_of_columns(m: u64, n: u64, k: u64) -> Option<(u32, Option<(u32, u32)>, u32)> {
+    fn grid_of_columns(m: u64, n: u64, k: u64) -> Option<SharedGrid> {
         let shape = GemmLayout {
             m,
             n,

@@ -59,10 +59,10 @@ pub enum BenchCommand {
     AllGatherGemm(AgGemmArguments),
     /// GEMM + reduce-scatter by every algorithm, checked, beside GEMM alone, reduce-scatter alone and NCCL
     #[command(name = "gemm-rs")]
-    GemmReduceScatter(GemmReduceArguments),
+    GemmReduceScatter(Box<GemmReduceArguments>),
     /// GEMM + all-reduce by every algorithm, checked, beside GEMM alone, all-reduce alone and NCCL
     #[command(name = "gemm-ar")]
-    GemmAllReduce(GemmReduceArguments),
+    GemmAllReduce(Box<GemmReduceArguments>),
     /// All-reduce with residual and RMSNorm in one kernel, checked, beside the all-reduce alone
     RmsNorm(RmsNormArguments),
     /// Time that the host spends in a call
@@ -289,7 +289,7 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
     }
 }
 
-fn start_gemm_reduce(asked: GemmReduceArguments, collective: GemmCollective) -> Result<ExitCode> {
+fn start_gemm_reduce(asked: Box<GemmReduceArguments>, collective: GemmCollective) -> Result<ExitCode> {
     let results = asked.results.checked()?;
     let out = asked.arguments.out.clone();
     let tune = asked.arguments.tune.clone();
