@@ -153,7 +153,9 @@ fn check_call(launch: &Launch, arguments: &ReduceNormArguments, world: usize) {
         arguments.bias,
     ];
     let addresses = addresses.iter().chain(&reduce.sources[..world]);
-    let all = addresses.clone().fold(bytes, |all, address| all | address.0);
+    let all = addresses
+        .clone()
+        .fold(bytes, |all, address| all | address.0);
     let room = u64::from(launch.threads[0]);
     let fits = if size.starts_with("pair") {
         world == 2

@@ -400,7 +400,11 @@ pub fn norms(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let rows = 2 + (round + seed as usize) % 3;
         if (round / 2 + seed as usize) % 2 == 1 {
             // Two rows of a share, a block each, of which the second may not exist.
-            inboxes.norm_of_shares(&mut world, round, (3 + rows % 2, [40, 130][round % 2] + round));
+            inboxes.norm_of_shares(
+                &mut world,
+                round,
+                (3 + rows % 2, [40, 130][round % 2] + round),
+            );
             continue;
         }
         inboxes.norm(&mut world, round, (rows, [40, 259][round % 2] + round));
