@@ -29,9 +29,11 @@ use std::sync::Arc;
 /// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
 const HOST_PACKET_BYTES: u64 = 1 << 20;
 
-/// Most bytes of an inbox for Lamport packets: parts for 8 MiB of data in groups of two, 2.7 MiB in groups of four, and
-/// 1.2 MiB in groups of eight.
+/// Most bytes of an inbox for Lamport packets: a part for 8 MiB of data between two ranks.
 const DEVICE_LAMPORT_BYTES: u64 = LAMPORT_BUFFERS * LamportInboxes::MOST_PART_BYTES;
+/// The same with more ranks, within 64 MB of memory for a start: parts for 4 MiB of data in groups of two, 1.3 MiB in groups of
+/// four, and 0.6 MiB in groups of eight.
+const DEVICE_LAMPORT_BYTES_OF_MANY: u64 = DEVICE_LAMPORT_BYTES / 2;
 /// The same on the host backend, which uses them only when they are named.
 const HOST_LAMPORT_BYTES: u64 = 1 << 20;
 /// Bytes of the staging of all channels, through which a rank sends memory that only it can address. A block takes some 10
@@ -88,7 +90,11 @@ impl Layout {
                 // A group of one sends nothing.
                 let sizes = sizes.filter(|&size| size > 1);
                 let regions = sizes.map(|size| reserve::packet_bytes(selector, size));
-                (regions.max().unwrap_or(0), DEVICE_LAMPORT_BYTES)
+                let lamport = match world {
+                    ..=2 => DEVICE_LAMPORT_BYTES,
+                    _ => DEVICE_LAMPORT_BYTES_OF_MANY,
+                };
+                (regions.max().unwrap_or(0), lamport)
             }
             false => (
                 HOST_PACKET_BYTES / u64::from(PACKET_BLOCKS),
