@@ -386,9 +386,66 @@ fn so_it_does_by_both_vendors_backends(#[values(Vendor::Cuda, Vendor::Hip)] vend
 #[ignore = "run in a child process by the test above"]
 fn every_way() {
     for world in [1, 2, 3, 4] {
-        ranks(world, |communicator| check_all(&communicator, 24));
+        ranks(world, |communicator| {
+            check_all(&communicator, 32);
+        });
     }
 }
+
+/// The kernels of NVIDIA's devices, whose tensor copies need aligned rows, and both element types, orders of B and types of parts.
+#[test]
+fn the_fused_kernels_of_cuda_give_every_rank_the_sum() {
+    let report = role(Vendor::Cuda, "every_kernel", Vendor::Cuda.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn every_kernel() {
+    use {GemmPartials as P, GemmReduceAlgorithm as A, MatrixOrder as O, Reduction as R};
+    for world in [2, 3, 4] {
+        ranks(world, |communicator| {
+            let world = world as usize;
+            for (index, algorithm) in KERNELS.into_iter().enumerate() {
+                for (number, (reduction, b_order, partials)) in [
+                    (R::Scatter, O::Rows, P::Element),
+                    (R::All, O::Columns, P::F32),
+                    (R::All, O::Rows, P::Element),
+                    (R::Scatter, O::Columns, P::F32),
+                ]
+                .into_iter()
+                .enumerate()
+                {
+                    // Of an all-reduce, rows that no division fits; and fewer than ranks.
+                    let m = match (algorithm, reduction) {
+                        (_, R::Scatter) => 8 * world,
+                        (A::Packets, _) => 1 + 16 * (number / 2),
+                        (_, _) => 1 + 200 * (number / 2),
+                    };
+                    let case = Case {
+                        m,
+                        n: 264,
+                        k: 72,
+                        b_order,
+                        partials,
+                        bias: number % 2 == 0,
+                        symmetric: number < 2,
+                        captured: number == 1,
+                        ..small(reduction, algorithm)
+                    };
+                    let ran = match (number + index) % 2 {
+                        0 => check::<f16>(&communicator, &case),
+                        _ => check::<bf16>(&communicator, &case),
+                    };
+                    assert!(ran, "{case:?}: no kernel");
+                }
+            }
+        });
+    }
+}
+
+/// Algorithms with kernels on Hopper.
+const KERNELS: [GemmReduceAlgorithm; 1] = [GemmReduceAlgorithm::Packets];
 
 fn small(reduction: Reduction, algorithm: GemmReduceAlgorithm) -> Case {
     Case {
@@ -406,49 +463,6 @@ fn small(reduction: Reduction, algorithm: GemmReduceAlgorithm) -> Case {
         bias: false,
         symmetric: true,
         captured: false,
-    }
-}
-
-#[test]
-fn nvidia_gpus_have_a_kernel_for_few_rows() {
-    let report = role(Vendor::Cuda, "few_rows", Vendor::Cuda.libraries(), &[]);
-    assert_eq!(report, [""; 0]);
-}
-
-#[test]
-#[ignore = "run in a child process by the test above"]
-fn few_rows() {
-    for world in [2, 3, 4] {
-        ranks(world, |communicator| {
-            for index in 0..16_usize {
-                let either = |bit: usize| index >> bit & 1 == 1;
-                let reduction = match either(0) {
-                    true => Reduction::All,
-                    false => Reduction::Scatter,
-                };
-                let case = Case {
-                    partials: match either(1) {
-                        true => GemmPartials::F32,
-                        false => GemmPartials::Element,
-                    },
-                    b_order: match either(2) {
-                        true => MatrixOrder::Columns,
-                        false => MatrixOrder::Rows,
-                    },
-                    bias: either(3),
-                    captured: index % 3 == 0,
-                    m: communicator.world_size() * [1, 3, 8][index % 3],
-                    n: 136,
-                    k: [24, 136][index / 3 % 2],
-                    ..small(reduction, GemmReduceAlgorithm::Packets)
-                };
-                let ran = match index % 5 {
-                    0 => check::<f16>(&communicator, &case),
-                    _ => check::<bf16>(&communicator, &case),
-                };
-                assert!(ran, "{case:?} has no kernel");
-            }
-        });
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use rstest::rstest;
 use symmem_bench::report::gemm_reduce::{
     AUTOMATIC, BASELINE, COLLECTIVE, GEMM, GEMM_THEN_NCCL, GEMM_THEN_SYMMEM, GemmCollective,
-    GemmReduceResults, MeasuredReduce,
+    GemmReduceResults, MeasuredReduce, PACKETS,
 };
 
 /// Small shapes, since the host multiplies slowly, with rows for two ranks and a remainder elsewhere.
@@ -74,16 +74,21 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts(
         let pipelines = pipelines.filter(|entry| entry.by.starts_with("pipeline "));
         let pipelines: Vec<&str> = pipelines.map(|entry| entry.by.as_str()).collect();
         assert_eq!(pipelines.len(), 12, "{shape}: {pipelines:?}");
-        let ours = [AUTOMATIC, BASELINE, GEMM_THEN_SYMMEM];
+        let kernels = ["push", "push f32", "packets", "packets f32"];
+        let ours = [AUTOMATIC, BASELINE, GEMM_THEN_SYMMEM].into_iter();
+        let ours = ours.chain(kernels);
         let parts = [GEMM, COLLECTIVE];
-        for by in parts.into_iter().chain(ours).chain(pipelines.clone()) {
+        for by in (parts.into_iter())
+            .chain(ours.clone())
+            .chain(pipelines.clone())
+        {
             let entry = measured.entry(by).unwrap();
             assert!(
                 entry.time.is_some() && entry.graph.is_some(),
                 "{shape} {by}"
             );
         }
-        for by in ours.into_iter().chain(pipelines) {
+        for by in ours.chain(pipelines) {
             // All of C, in a call and in a graph replay, on both ranks.
             let rows = 2 * collective.rows(measured.problem.m, 2);
             let all = 2 * rows * measured.problem.n;
@@ -188,7 +193,7 @@ fn what_is_not_asked_for_is_not_done() {
     };
     assert_eq!(entry.by, "pipeline kernel, 2 chunks, 3 streams");
     assert!(entry.checked > 0 && entry.time.is_none());
-    assert_eq!(measured.chosen.as_deref(), Some(BASELINE));
+    assert_eq!(measured.chosen.as_deref(), Some(PACKETS));
     assert_eq!(measured.choice, None);
     assert!(
         !text(&output.stdout).contains("slower"),

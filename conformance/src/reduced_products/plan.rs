@@ -20,11 +20,12 @@ const SHAPES: [(usize, usize, usize); 9] = [
 ];
 /// Rows, `n` and `k` for GPUs; too slow for tests without optimizations. The selector chooses a pipeline for the first in a group
 /// of two.
-const LARGE: [(usize, usize, usize); 4] = [
+const LARGE: [(usize, usize, usize); 5] = [
     (4096, 4096, 8),
     (1024, 1024, 512),
     (2049, 520, 256),
     (8, 4096, 512),
+    (90, 1544, 328),
 ];
 const A_GAPS: [usize; 3] = [0, 3, 8];
 const B_GAPS: [usize; 3] = [0, 5, 8];

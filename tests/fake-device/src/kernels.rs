@@ -9,8 +9,8 @@ mod lamport;
 mod multicast;
 mod norm;
 mod products;
-mod reduced_products;
 mod signals;
+mod sums;
 mod transfers;
 
 use symmem_core::backend::abi::{
@@ -475,28 +475,6 @@ macro_rules! split_gemm {
     };
 }
 
-/// The split-K GEMM + reduce for small M; one kernel for each number of rows in a tile.
-macro_rules! split_reduce {
-    ($($matrices:literal $rows:literal)*) => {
-        &[$(
-            Kernel {
-                name: concat!("symmem_split_reduce_", $matrices, "_", $rows),
-                parameters: parameter!(reduced_products::TensorReducedArguments),
-                waits: true,
-                ranges: reduced_products::ranges,
-                run: reduced_products::split_reduce::<$rows>,
-            },
-        )*]
-    };
-}
-
-static SPLIT_REDUCED: &[Kernel] = split_reduce! {
-    "f16_rows" 16 "f16_rows" 32 "f16_rows" 64 "f16_rows" 128
-    "f16_columns" 16 "f16_columns" 32 "f16_columns" 64 "f16_columns" 128
-    "bf16_rows" 16 "bf16_rows" 32 "bf16_rows" 64 "bf16_rows" 128
-    "bf16_columns" 16 "bf16_columns" 32 "bf16_columns" 64 "bf16_columns" 128
-};
-
 /// The fused all-gather + GEMM kernels for each element type and order of B, without and with tensor maps.
 macro_rules! products {
     ($($matrices:literal)*) => {
@@ -524,6 +502,34 @@ macro_rules! products {
     };
 }
 
+/// A kernel that multiplies and reduces.
+macro_rules! sum {
+    ($name:expr, $run:expr) => {
+        Kernel {
+            name: $name,
+            parameters: parameter!(sums::TensorReducedArguments),
+            waits: true,
+            ranges: sums::ranges,
+            run: $run,
+        }
+    };
+}
+
+/// The fused GEMM + reduce kernels for each element type and order of B: for large tiles, and for few rows.
+macro_rules! sums {
+    ($($matrices:literal)*) => {
+        &[$(
+            sum!(concat!("symmem_reduced_gemm_", $matrices), sums::reduced_gemm),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_16"), sums::split_reduce::<16>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_32"), sums::split_reduce::<32>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_64"), sums::split_reduce::<64>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_128"), sums::split_reduce::<128>),
+        )*]
+    };
+}
+
+static SUMS: &[Kernel] = sums! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
+
 static PRODUCTS: &[Kernel] = products! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
 
 /// Returns the kernel with a name.
@@ -538,7 +544,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)
-        .chain(SPLIT_REDUCED)
+        .chain(SUMS)
         .find(|kernel| kernel.name == name)
 }
 

@@ -16,7 +16,7 @@ use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::work::Runner;
 
-const ELEMENT_BYTES: u64 = 2;
+pub(super) const ELEMENT_BYTES: u64 = 2;
 
 /// The values that a tensor map was encoded from: a matrix of 2-byte elements in lines, and the boxes of it.
 #[repr(C)]
@@ -40,6 +40,39 @@ pub struct TensorMap {
     pub rest: [u64; 10],
 }
 const _: () = assert!(size_of::<TensorMap>() == 128);
+
+impl TensorMap {
+    /// Returns the map of a matrix of lines (length, number and distance in elements), in boxes of `height` lines.
+    pub(super) fn of(
+        element: ElementTypeCode,
+        address: DeviceAddress,
+        (length, count, stride): (u64, u64, u64),
+        height: u32,
+    ) -> Self {
+        Self {
+            address: address.0,
+            length,
+            count,
+            stride: stride * ELEMENT_BYTES,
+            boxes: [64, height],
+            data_type: match element {
+                ElementTypeCode::F16 => 6,
+                _ => 9,
+            },
+            swizzle: 3,
+            rest: [0; 10],
+        }
+    }
+
+    /// Returns the map of the B of a GEMM. Its boxes have `box_columns` columns if it is stored by columns.
+    pub(super) fn of_b(shape: &GemmLayout, b: DeviceAddress, box_columns: u32) -> Self {
+        let (lines, height) = match shape.b_order {
+            MatrixOrderCode::COLUMNS => ((shape.k, shape.n, shape.b_stride), box_columns),
+            _ => ((shape.n, shape.k, shape.b_stride), 64),
+        };
+        Self::of(shape.element, b, lines, height)
+    }
+}
 
 /// The arguments of NVIDIA's kernels.
 #[repr(C, align(64))]
@@ -145,8 +178,8 @@ fn ranges(mut arguments: GatheredGemmArguments) -> Vec<(u64, u64)> {
     some.chain(watch_ranges(&watch)).collect()
 }
 
-/// Reports a kernel that is launched with other matrices than its name says.
-pub(super) fn check_name(name: &str, shape: &GemmLayout) {
+/// Reports a kernel that is launched with other matrices than those that its name says.
+pub(super) fn check_matrices(name: &str, shape: &GemmLayout) {
     let named = format!(
         "{}_{}",
         shape.element.name().to_ascii_lowercase(),
@@ -155,14 +188,14 @@ pub(super) fn check_name(name: &str, shape: &GemmLayout) {
             _ => "rows",
         }
     );
-    if !name.contains(&named) {
+    if !name.contains(&format!("_{named}")) {
         violation(format!("{name} is launched with matrices of {named}"));
     }
 }
 
 fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
     let name = launch.kernel.name;
-    check_name(name, &arguments.shape);
+    check_matrices(name, &arguments.shape);
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
     if name.contains("split") != at_once {
@@ -193,38 +226,6 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
         translation.change(address, bytes)?;
     }
     translation.run(launch, Work::GatheredGemm(&arguments))
-}
-
-/// Returns the map of a matrix of `[length, count]` elements along a line and lines, in boxes of `height` lines.
-pub(super) fn map(
-    shape: &GemmLayout,
-    address: DeviceAddress,
-    [length, count]: [u64; 2],
-    stride: u64,
-    height: u32,
-) -> TensorMap {
-    TensorMap {
-        address: address.0,
-        length,
-        count,
-        stride: stride * ELEMENT_BYTES,
-        boxes: [64, height],
-        data_type: match shape.element {
-            ElementTypeCode::F16 => 6,
-            _ => 9,
-        },
-        swizzle: 3,
-        rest: [0; 10],
-    }
-}
-
-/// Returns the map of B, in boxes of `box_columns` columns if it is stored by columns.
-pub(super) fn map_of_b(shape: &GemmLayout, b: DeviceAddress, box_columns: u32) -> TensorMap {
-    let (lines, height) = match shape.b_order {
-        MatrixOrderCode::COLUMNS => ([shape.k, shape.n], box_columns),
-        _ => ([shape.n, shape.k], 64),
-    };
-    map(shape, b, lines, shape.b_stride, height)
 }
 
 /// Reports a tensor map that differs from the expected one, if the matrix has elements.
@@ -258,20 +259,26 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
     } = launch.arguments();
     let (name, shape) = (launch.kernel.name, &arguments.shape);
     let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
+    let map = |address: DeviceAddress, length, count, stride: u64, height| {
+        TensorMap::of(shape.element, address, (length, count, stride), height)
+    };
     let Shard { rows, columns } = shard(&arguments, rank);
-    let own_shard = arguments.sources[rank];
-    let expected = map(shape, own_shard, [columns, rows], columns, tile_rows);
+    let expected = map(arguments.sources[rank], columns, rows, columns, tile_rows);
     check_map(name, "the own shard", &own, expected)?;
     let whole = map(
-        shape,
         arguments.gathered[rank],
-        [shape.k, shape.m],
+        shape.k,
+        shape.m,
         shape.a_stride,
         tile_rows,
     );
     check_map(name, "the gathered A", &gathered, whole)?;
-    let expected = map_of_b(shape, arguments.b, box_columns);
-    check_map(name, "B", &b, expected)?;
+    check_map(
+        name,
+        "B",
+        &b,
+        TensorMap::of_b(shape, arguments.b, box_columns),
+    )?;
     multiply(launch, runner, arguments)
 }
 
