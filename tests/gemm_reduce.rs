@@ -467,49 +467,6 @@ fn small(reduction: Reduction, algorithm: GemmReduceAlgorithm) -> Case {
 }
 
 #[test]
-fn nvidia_gpus_have_a_kernel_for_few_rows() {
-    let report = role(Vendor::Cuda, "few_rows", Vendor::Cuda.libraries(), &[]);
-    assert_eq!(report, [""; 0]);
-}
-
-#[test]
-#[ignore = "run in a child process by the test above"]
-fn few_rows() {
-    for world in [2, 3, 4] {
-        ranks(world, |communicator| {
-            for index in 0..16_usize {
-                let either = |bit: usize| index >> bit & 1 == 1;
-                let reduction = match either(0) {
-                    true => Reduction::All,
-                    false => Reduction::Scatter,
-                };
-                let case = Case {
-                    partials: match either(1) {
-                        true => GemmPartials::F32,
-                        false => GemmPartials::Element,
-                    },
-                    b_order: match either(2) {
-                        true => MatrixOrder::Columns,
-                        false => MatrixOrder::Rows,
-                    },
-                    bias: either(3),
-                    captured: index % 3 == 0,
-                    m: communicator.world_size() * [1, 3, 8][index % 3],
-                    n: 136,
-                    k: [24, 136][index / 3 % 2],
-                    ..small(reduction, GemmReduceAlgorithm::Packets)
-                };
-                let ran = match index % 5 {
-                    0 => check::<f16>(&communicator, &case),
-                    _ => check::<bf16>(&communicator, &case),
-                };
-                assert!(ran, "{case:?} has no kernel");
-            }
-        });
-    }
-}
-
-#[test]
 fn what_does_not_fit_is_refused_before_anything_is_enqueued() {
     host(2, false, |communicator| {
         let stream = communicator.stream().unwrap();

@@ -99,8 +99,8 @@ pub(crate) fn limits(
             alignment: ALIGNMENT as u32,
             reserved: 0,
             inbox_bytes,
-            // The kernel has three counters. The fake drivers run the host's code, which has words for each rank.
-            word_bytes: u64::from(problem.world) * SIGNAL_STRIDE,
+            // Three counters of this rank alone.
+            word_bytes: SIGNAL_STRIDE,
         })
     });
     found.unwrap_or_default()
