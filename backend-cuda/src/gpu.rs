@@ -9,7 +9,7 @@ use crate::driver::constants::{
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
 use crate::memory::CudaSharing;
-use crate::{cublaslt, gathered_gemm, nccl};
+use crate::{cublaslt, gathered_gemm, nccl, reduced_gemm};
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -201,6 +201,20 @@ impl Gpu for CudaBackend {
     ) -> CallResult<()> {
         // SAFETY: the caller upholds the contract of `launch_gathered`, which is the callee's.
         unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
+    }
+
+    fn reduced_limits(&self, shape: &GemmLayout, problem: &ReducedProblem) -> ReducedLimits {
+        reduced_gemm::limits(self, shape, problem)
+    }
+
+    unsafe fn launch_reduced(
+        &self,
+        arguments: &ReducedGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller upholds the contract of `launch_reduced`, which is the callee's.
+        unsafe { reduced_gemm::launch(self, arguments, geometry, on) }
     }
 }
 

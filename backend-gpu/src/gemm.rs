@@ -1,4 +1,4 @@
-//! GEMM by cuBLASLt or hipBLASLt, and the launch of the vendor's own all-gather + GEMM kernel.
+//! GEMM by cuBLASLt or hipBLASLt, and the launches of the vendor's own kernels that fuse it with communication.
 
 use crate::blaslt::PreparedGemms;
 use crate::gpu::Gpu;
@@ -94,5 +94,25 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         };
         // SAFETY: the caller keeps both words live until the stream has passed this point.
         unsafe { self.copy(&copy, on) }
+    }
+
+    fn reduced_gemm_limits(
+        &self,
+        shape: &GemmLayout,
+        problem: &ReducedProblem,
+    ) -> CallResult<Option<ReducedLimits>> {
+        let limits = self.reduced_limits(shape, problem);
+        Ok((limits.blocks != 0).then_some(limits))
+    }
+
+    #[inline]
+    unsafe fn reduced_gemm(
+        &self,
+        arguments: &ReducedGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller upholds the contract of `Gemm::reduced_gemm`, which is the callee's.
+        unsafe { self.launch_reduced(arguments, geometry, on) }
     }
 }

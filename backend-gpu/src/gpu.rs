@@ -126,6 +126,21 @@ pub trait Gpu: Device + Multicast + Current {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()>;
+    /// See [`symmem_core::backend::Gemm::reduced_gemm_limits`]; limits with 0 blocks if there is no kernel.
+    fn reduced_limits(&self, shape: &GemmLayout, problem: &ReducedProblem) -> ReducedLimits;
+    /// See [`symmem_core::backend::Gemm::reduced_gemm`].
+    ///
+    /// # Errors
+    /// The same as there.
+    ///
+    /// # Safety
+    /// The same as there.
+    unsafe fn launch_reduced(
+        &self,
+        arguments: &ReducedGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()>;
 }
 
 /// A one-dimensional grid.

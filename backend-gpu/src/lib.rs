@@ -18,6 +18,7 @@ pub mod memory;
 pub mod nccl;
 mod nccl_collectives;
 mod open;
+pub mod reduced_gemm;
 mod signals;
 mod state;
 mod symbols;

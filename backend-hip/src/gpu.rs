@@ -7,7 +7,7 @@ use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
 use crate::runtime::{VERSION_6_1, hip};
-use crate::{gathered_gemm, hipblaslt, rccl};
+use crate::{gathered_gemm, hipblaslt, rccl, reduced_gemm};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Implementation};
@@ -162,6 +162,20 @@ impl Gpu for HipBackend {
     ) -> CallResult<()> {
         // SAFETY: the caller upholds the contract of `launch_gathered`, which is also the callee's.
         unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
+    }
+
+    fn reduced_limits(&self, shape: &GemmLayout, problem: &ReducedProblem) -> ReducedLimits {
+        reduced_gemm::limits(self, shape, problem)
+    }
+
+    unsafe fn launch_reduced(
+        &self,
+        arguments: &ReducedGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller upholds the contract of `launch_reduced`, which is the callee's.
+        unsafe { reduced_gemm::launch(self, arguments, geometry, on) }
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `device`, `gpu`, `memory`: the traits that the vendor implements; `symmem_gpu` builds the others on them;
 //! - `rccl`, `hipblaslt`: RCCL and hipBLASLt, if they are installed;
 //! - `gathered_gemm`: the all-gather + GEMM kernels;
+//! - `reduced_gemm`: GEMM + reduce-scatter and + all-reduce in one kernel;
 //! - `multicast`: reports that there is none;
 //! - `tuning`: data, which method and geometry to use for which size.
 //!
@@ -29,6 +30,7 @@ mod memory;
 mod modules;
 mod multicast;
 mod rccl;
+mod reduced_gemm;
 mod runtime;
 mod tuning;
 

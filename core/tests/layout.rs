@@ -114,6 +114,14 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,
             sharding, mode, movers, keep, reserved
         }
+        ReducedProblem { shard, world, mode, all, partial }
+        ReducedLimits {
+            blocks, threads, tile_m, tile_n, alignment, reserved, inbox_bytes, word_bytes
+        }
+        ReducedGemmArguments {
+            group, inboxes, words, results, a, b, c, bias, shape, shard, mode, all, partial,
+            reserved
+        }
         HostServices { size, reserved, log }
         OpenOptions { size, ordinal, rank, local_world, services }
         BackendTable {
@@ -147,7 +155,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
-            gathered_gemm_limits, gathered_gemm, gathered_arrive
+            gathered_gemm_limits, gathered_gemm, gathered_arrive, reduced_gemm_limits,
+            reduced_gemm
         }
         MulticastTable {
             size, multicast_support, multicast_granularity, multicast_create, multicast_export,

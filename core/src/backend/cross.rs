@@ -232,6 +232,21 @@ impl Cross for Option<GatheredLimits> {
     }
 }
 
+/// `None` crosses as limits with 0 blocks.
+impl Cross for Option<ReducedLimits> {
+    type C = ReducedLimits;
+
+    #[inline]
+    fn into_c(self) -> ReducedLimits {
+        self.unwrap_or_default()
+    }
+
+    #[inline]
+    unsafe fn from_c(form: ReducedLimits, _entry: &'static str) -> CallResult<Self> {
+        Ok((form.blocks != 0).then_some(form))
+    }
+}
+
 /// Returns the bytes of a kernel's arguments in the form that [`super::Device::launch`] takes.
 pub fn argument_bytes<A: Copy>(arguments: &A) -> &[MaybeUninit<u8>] {
     // SAFETY: any value's bytes can be read as bytes that may be uninitialized. A `Copy` type holds no cell, so the
@@ -269,6 +284,12 @@ mod tests {
         let limits = GatheredLimits {
             blocks: 1,
             ..GatheredLimits::default()
+        };
+        assert_eq!(there_and_back(Some(limits)), Ok(Some(limits)));
+        assert_eq!(there_and_back(None::<ReducedLimits>), Ok(None));
+        let limits = ReducedLimits {
+            blocks: 1,
+            ..ReducedLimits::default()
         };
         assert_eq!(there_and_back(Some(limits)), Ok(Some(limits)));
     }

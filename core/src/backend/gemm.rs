@@ -1,10 +1,11 @@
-//! GEMM by cuBLASLt or hipBLASLt, and all-gather + GEMM by the backend's own kernel.
+//! GEMM by cuBLASLt or hipBLASLt, and GEMMs fused with communication by the backend's own kernels.
 
 use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// Matrix multiplication: the GEMM library (cuBLASLt, hipBLASLt), and the kernel that multiplies while it gathers.
+/// Matrix multiplication: the GEMM library (cuBLASLt, hipBLASLt), the kernel that multiplies while it gathers, and the
+/// kernel that multiplies and sums over the ranks.
 #[enum_dispatch]
 pub trait Gemm {
     /// Describes the GEMM library (cuBLASLt or hipBLASLt), which is opened if necessary. Fails with `LIBRARY_MISSING`
@@ -66,6 +67,27 @@ pub trait Gemm {
         &self,
         word: DeviceAddress,
         epoch: DeviceAddress,
+        stream: RawStream,
+    ) -> CallResult<()>;
+
+    /// Returns the limits of [`Gemm::reduced_gemm`] for a rank's GEMM and its sum over the ranks; `None` if there is
+    /// no kernel for it.
+    fn reduced_gemm_limits(
+        &self,
+        shape: &GemmLayout,
+        problem: &ReducedProblem,
+    ) -> CallResult<Option<ReducedLimits>>;
+    /// Enqueues a GEMM and the sum of its products over all ranks, as one launch that is its own barrier. Capturable.
+    /// The grid is that of [`ReducedLimits`], and waits for the other members'. Fails with `UNSUPPORTED` if there is no
+    /// kernel.
+    ///
+    /// # Safety
+    /// The named memory and words are live until the stream has passed this point, the inboxes and words also until all
+    /// members' streams have. Every member of the group makes the same call, with limits equal to this rank's.
+    unsafe fn reduced_gemm(
+        &self,
+        arguments: &ReducedGemmArguments,
+        geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
 }

@@ -114,6 +114,8 @@ macro_rules! entries {
                 [] fn gathered_gemm_limits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Option<GatheredLimits>;
                 [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
+                [] fn reduced_gemm_limits(shape: &GemmLayout, problem: &ReducedProblem) -> Option<ReducedLimits>;
+                [unsafe] fn reduced_gemm(arguments: &ReducedGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
             /// Entries of [`Multicast`].
             MulticastTable = multicast of Multicast {

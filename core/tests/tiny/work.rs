@@ -254,4 +254,21 @@ impl Gemm for Tiny {
     ) -> CallResult<()> {
         refuse("gathered_arrive")
     }
+
+    fn reduced_gemm_limits(
+        &self,
+        _shape: &GemmLayout,
+        _problem: &ReducedProblem,
+    ) -> CallResult<Option<ReducedLimits>> {
+        Ok(None)
+    }
+
+    unsafe fn reduced_gemm(
+        &self,
+        _arguments: &ReducedGemmArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("reduced_gemm")
+    }
 }

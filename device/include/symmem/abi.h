@@ -341,6 +341,7 @@ struct ExchangeArguments {
 enum class MatrixOrder : uint32 { rows = 1, columns = 2 };
 enum class Sharding : uint32 { rows = 1, columns = 2 };
 enum class GatherMode : uint32 { wait = 1, pull = 2, push = 3, push_at_once = 4 };
+enum class ReducedMode : uint32 { push = 1, packets = 2 };
 
 // Strides are in elements between rows, for a B in column order between columns.
 struct GemmShape {
@@ -375,6 +376,30 @@ struct GatheredGemmArguments {
   uint32 mode;      // a GatherMode
   uint32 movers;    // number of the grid's first blocks that move A
   uint32 keep;      // 1 if movers also copy this rank's shard into its gathered A
+  uint32 reserved;
+};
+
+// A GEMM whose K is divided among the ranks, and the sum of its products over all ranks. Rank p owns `shard` rows of the
+// sum from p * shard on; the last ranks own fewer or none. A partial sum is rounded to `partial` where it leaves its rank;
+// the owner adds all of them and the bias in f32, always in the same order, and rounds once.
+//
+// The call is its own barrier: the kernel stores nothing in a member's memory before all members have entered. Each block
+// counts its calls in the own words; all other words reach that count. The layouts of inboxes and words, which are
+// zeroed once, are the kernel's own. A block whose wait gave up raises no word for a sum that lacks a part.
+struct ReducedGemmArguments {
+  CollectiveGroup group;        // for waits and their records: slots and packets are not used
+  uint64 inboxes[max_ranks];    // each member's inbox
+  uint64 words[max_ranks];      // each member's words
+  uint64 results[max_ranks];    // with `all`, each member's whole sum, rows shape.c_stride apart; otherwise 0
+  uint64 a;
+  uint64 b;
+  uint64 c;                     // the own rows of the sum; with `all`, the own entry of `results`
+  uint64 bias;                  // 0 for none; added once
+  GemmShape shape;              // this rank's GEMM: all rows, and this rank's part of K
+  uint64 shard;                 // rows of a full rank's part
+  uint32 mode;                  // a ReducedMode
+  uint32 all;                   // 1 if all ranks get the whole sum, 0 if each gets its rows
+  uint32 partial;               // an ElementType: f32, or that of the shape
   uint32 reserved;
 };
 
@@ -608,6 +633,17 @@ SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, sharding, 2556);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, mode, 2560);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, movers, 2564);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, keep, 2568);
+static_assert(sizeof(ReducedGemmArguments) == 712 + 3 * 576 + 120, "ReducedGemmArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, inboxes, 712);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, words, 1288);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, results, 1864);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, a, 2440);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, bias, 2464);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, shape, 2472);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, shard, 2536);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, mode, 2544);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, all, 2548);
+SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, partial, 2552);
 static_assert(sizeof(WordOperation) == 40, "WordOperation changed size");
 SYMMEM_ASSERT_OFFSET(WordOperation, update, 32);
 static_assert(sizeof(WordWait) == 88, "WordWait changed size");

@@ -1,4 +1,5 @@
-//! GEMM by cuBLASLt or hipBLASLt, and all-gather + GEMM by a kernel that multiplies while it gathers.
+//! GEMM by cuBLASLt or hipBLASLt, all-gather + GEMM by a kernel that multiplies while it gathers, and GEMM +
+//! reduce-scatter or + all-reduce by a kernel that sends what it has multiplied.
 
 use super::collectives::{CollectiveGroup, ElementTypeCode};
 use super::forms::{handle, open_enum};
@@ -186,6 +187,124 @@ pub struct GatheredGemmArguments {
     pub keep: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+open_enum!(
+    /// How partial sums get to the rank that owns their rows, in [`ReducedGemmArguments`].
+    ReducedMode {
+        /// Tiles of the peers' rows come first. They are stored in the owner's inbox, each with an arrival word. Tiles of
+        /// the own rows come last: what has arrived for them is added in registers.
+        PUSH = 1,
+        /// For few rows: `K` is divided among the blocks of a cluster, and their sums are sent as packets, which carry
+        /// flags with the data.
+        PACKETS = 2,
+    }
+);
+
+/// How a GEMM whose `K` is divided among the ranks is summed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReducedProblem {
+    /// Rows of a full rank's part of `C`; the last parts have fewer or none.
+    pub shard: u64,
+    /// Number of ranks.
+    pub world: u32,
+    /// How partial sums get to their owner.
+    pub mode: ReducedMode,
+    /// 1 if all ranks get the whole sum (all-reduce), 0 if each gets its rows (reduce-scatter).
+    pub all: u32,
+    /// Element type of a partial sum on its way: [`ElementTypeCode::F32`], or the element type of the matrices.
+    pub partial: ElementTypeCode,
+}
+
+/// The limits of a backend's GEMM + reduce kernel for a shape and a [`ReducedProblem`]. They are functions of the
+/// device's model and partition, the shape and the problem: all members of a group with equal devices get equal limits,
+/// and members with unequal limits cannot make a call together.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReducedLimits {
+    /// Blocks of a launch: no more and no fewer. They are co-resident if nothing else runs. In the table, 0 means that
+    /// there is no kernel.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Rows of `C` that a block computes at a time.
+    pub tile_m: u32,
+    /// Columns of `C` that a block computes at a time.
+    pub tile_n: u32,
+    /// Required alignment of `A` and `B`, in bytes; 0 and 1 mean any.
+    pub alignment: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes of a member's inbox, whose layout is the kernel's own. They are zeroed once, before the first call.
+    pub inbox_bytes: u64,
+    /// Bytes of a member's words, whose layout is the kernel's own: arrival words, the words that say which members have
+    /// entered a call, and the words that count calls. They are zeroed once, before the first call.
+    pub word_bytes: u64,
+}
+
+/// Arguments of a GEMM whose `K` is divided among the ranks, and the sum of its products over all ranks, in one kernel.
+///
+/// Rank `p` owns rows `p * shard` and following of the sum; the last ranks own fewer or none. Each rank multiplies its `A` and
+/// `B` into partial sums of all rows, in f32. Partial sums that leave a rank are of the type `partial`: rounded once each
+/// if that is the element type of the matrices, and not rounded if it is f32. The owner adds the partial sums of all
+/// ranks to the bias in f32, always in the same order of the ranks, and rounds once. With `all`, all ranks get the same bits:
+/// either the owner sends its rounded rows on, or all ranks add the same partial sums in the same order.
+///
+/// One call is one launch, and it is its own barrier. On entry the kernel tells all members that this rank has entered. It
+/// multiplies at once, but stores nothing in a member's memory before all members have entered: until then one may
+/// still read what the last call stored. Each block counts its calls in the own words, and all other words reach the
+/// count of the call, in wrapping arithmetic. Thus a replayed graph needs no value from the host, and calls with the same inboxes and
+/// words form one sequence on all members. At the end of a launch the own `c` is complete, and with `all` the own entry of `results` is. A
+/// peer may still read the own words and inbox then, but not `a`, `b`, `bias` or `c`.
+///
+/// All waits are bounded by the watch. A block whose wait gave up ends, and it raises no word for a sum that lacks a part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ReducedGemmArguments {
+    /// The participating ranks, for bounded waits and their records. The members' slots and packets are not used.
+    pub group: CollectiveGroup,
+    /// Each member's inbox, [`ReducedLimits::inbox_bytes`] bytes from an address that is a multiple of
+    /// [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE).
+    pub inboxes: [DeviceAddress; MAX_RANKS],
+    /// Each member's words, [`ReducedLimits::word_bytes`] bytes, aligned like the inboxes.
+    pub words: [DeviceAddress; MAX_RANKS],
+    /// With `all`: each member's whole sum, with rows `shape.c_stride` apart; no call before it still reads or writes
+    /// them once its member has entered this call. Otherwise null.
+    pub results: [DeviceAddress; MAX_RANKS],
+    /// This rank's columns of `A`.
+    pub a: DeviceAddress,
+    /// This rank's rows of `B`.
+    pub b: DeviceAddress,
+    /// Without `all`: the own rows of the sum, which are written. With `all`: the own entry of `results`.
+    pub c: DeviceAddress,
+    /// `n` elements, which are added once; null for none. With `all` every rank passes the same ones.
+    pub bias: DeviceAddress,
+    /// Shape of this rank's GEMM: all rows, and this rank's part of `K`, which may be 0.
+    pub shape: GemmLayout,
+    /// Rows of a full rank's part; the last parts have fewer or none.
+    pub shard: u64,
+    /// How partial sums get to their owner.
+    pub mode: ReducedMode,
+    /// 1 if all ranks get the whole sum, 0 if each gets its rows.
+    pub all: u32,
+    /// Element type of a partial sum on its way: [`ElementTypeCode::F32`], or `shape.element`.
+    pub partial: ElementTypeCode,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl ReducedGemmArguments {
+    /// Returns the problem that the limits depend on.
+    pub fn problem(&self) -> ReducedProblem {
+        ReducedProblem {
+            shard: self.shard,
+            world: self.group.world,
+            mode: self.mode,
+            all: self.all,
+            partial: self.partial,
+        }
+    }
 }
 
 /// Revision of the heuristic requests to the GEMM library. A stored algorithm is an index into the list that the

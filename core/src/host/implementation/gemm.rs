@@ -128,4 +128,21 @@ impl Gemm for HostBackend {
         // SAFETY: the caller keeps the words live until the stream has passed this point.
         unsafe { stream.submit(Operation::Arrive { word, epoch }) }
     }
+
+    fn reduced_gemm_limits(
+        &self,
+        _shape: &GemmLayout,
+        _problem: &ReducedProblem,
+    ) -> CallResult<Option<ReducedLimits>> {
+        Ok(None)
+    }
+
+    unsafe fn reduced_gemm(
+        &self,
+        _arguments: &ReducedGemmArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("reduced_gemm", "not yet".into())
+    }
 }
