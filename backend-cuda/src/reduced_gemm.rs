@@ -1,31 +1,42 @@
-//! GEMM + reduce kernels: none yet for these GPUs.
+//! GEMM + reduce kernels, by mode.
 
 use crate::instance::CudaBackend;
+use crate::split_reduce;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::reduced_gemm::unsupported;
+use symmem_gpu::reduced_gemm::{check_grid, unsupported};
 
 /// See [`symmem_core::backend::Gemm::reduced_gemm_limits`]; limits with 0 blocks if there is no kernel.
 pub fn limits(
-    _backend: &CudaBackend,
-    _shape: &GemmLayout,
-    _problem: &ReducedProblem,
+    backend: &CudaBackend,
+    shape: &GemmLayout,
+    problem: &ReducedProblem,
 ) -> ReducedLimits {
-    ReducedLimits::default()
+    match problem.mode {
+        ReducedMode::PACKETS => split_reduce::limits(backend, shape, problem),
+        _ => ReducedLimits::default(),
+    }
 }
 
 /// See [`symmem_core::backend::Gemm::reduced_gemm`].
 ///
 /// # Errors
-/// `UNSUPPORTED`.
+/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for matrices that tensor copies cannot load,
+/// and for another grid than the kernel's; the driver's failure.
 ///
 /// # Safety
 /// As [`symmem_core::backend::Gemm::reduced_gemm`].
 pub unsafe fn launch(
-    _backend: &CudaBackend,
-    _arguments: &ReducedGemmArguments,
-    _geometry: &Geometry,
-    _on: RawStream,
+    backend: &CudaBackend,
+    arguments: &ReducedGemmArguments,
+    geometry: &Geometry,
+    on: RawStream,
 ) -> CallResult<()> {
-    Err(unsupported())
+    let limits = limits(backend, &arguments.shape, &arguments.problem());
+    check_grid(&limits, geometry)?;
+    match arguments.mode {
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
+        ReducedMode::PACKETS => unsafe { split_reduce::launch(backend, arguments, on) },
+        _ => Err(unsupported()),
+    }
 }

@@ -1,4 +1,4 @@
-//! Tensor maps of the matrices of the all-gather + GEMM kernels.
+//! Tensor maps of the matrices of the all-gather + GEMM kernels and of the GEMM + reduce kernels.
 //!
 //! The driver encodes the maps at each launch: arithmetic on the host, a few hundred nanoseconds per map.
 
@@ -19,7 +19,7 @@ pub(crate) const ALIGNMENT: u64 = 16;
 #[derive(Clone, Copy)]
 pub struct TensorMap([u64; 16]);
 
-/// The kernels' argument.
+/// The argument of the all-gather + GEMM kernels.
 #[repr(C, align(64))]
 pub(crate) struct TensorGemmArguments {
     own: TensorMap,
@@ -43,16 +43,51 @@ impl TensorGemmArguments {
         let shape = &arguments.shape;
         let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
         let [own, gathered, b] = matrices(arguments);
-        let b_box = match shape.b_order {
-            MatrixOrderCode::ROWS => BOX_LENGTH,
-            _ => box_columns,
-        };
+        let b_box = b_box(shape, box_columns);
         Ok(Self {
             own: map("this rank's shard of A", own, tile_rows)?,
             gathered: map("the gathered A", gathered, tile_rows)?,
             b: map("B", b, b_box)?,
             arguments: *arguments,
         })
+    }
+}
+
+/// The argument of the GEMM + reduce kernels.
+#[repr(C, align(64))]
+pub(crate) struct TensorReducedArguments {
+    a: TensorMap,
+    b: TensorMap,
+    pub(crate) arguments: ReducedGemmArguments,
+}
+
+impl TensorReducedArguments {
+    /// Encodes the maps, as [`TensorGemmArguments::new`] does.
+    ///
+    /// # Errors
+    /// As [`TensorGemmArguments::new`].
+    pub(crate) fn new(
+        driver: &Driver,
+        arguments: &ReducedGemmArguments,
+        tile_rows: u32,
+        box_columns: u32,
+    ) -> CallResult<Self> {
+        let shape = &arguments.shape;
+        let b_box = b_box(shape, box_columns);
+        let [a, b] = [whole_a(shape, arguments.a), whole_b(shape, arguments.b)];
+        Ok(Self {
+            a: encode(driver, "A", shape.element, a, tile_rows)?,
+            b: encode(driver, "B", shape.element, b, b_box)?,
+            arguments: *arguments,
+        })
+    }
+}
+
+/// Returns the lines of a box of `B`.
+fn b_box(shape: &GemmLayout, box_columns: u32) -> u32 {
+    match shape.b_order {
+        MatrixOrderCode::ROWS => BOX_LENGTH,
+        _ => box_columns,
     }
 }
 
@@ -63,6 +98,30 @@ struct Lines {
     length: u64,
     count: u64,
     stride: u64,
+}
+
+/// Returns all rows of `A`.
+fn whole_a(shape: &GemmLayout, address: DeviceAddress) -> Lines {
+    Lines {
+        address,
+        length: shape.k,
+        count: shape.m,
+        stride: shape.a_stride,
+    }
+}
+
+/// Returns `B`.
+fn whole_b(shape: &GemmLayout, address: DeviceAddress) -> Lines {
+    let (length, count) = match shape.b_order {
+        MatrixOrderCode::ROWS => (shape.n, shape.k),
+        _ => (shape.k, shape.n),
+    };
+    Lines {
+        address,
+        length,
+        count,
+        stride: shape.b_stride,
+    }
 }
 
 /// Returns this rank's shard of `A`, the gathered `A`, and `B`.
@@ -78,20 +137,16 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
         ShardingCode::COLUMNS => (shape.m, part),
         _ => (part, shape.k),
     };
-    let lines = |address, length, count, stride| Lines {
-        address,
-        length,
-        count,
-        stride,
-    };
-    let (b_length, b_count) = match shape.b_order {
-        MatrixOrderCode::ROWS => (shape.n, shape.k),
-        _ => (shape.k, shape.n),
+    let own = Lines {
+        address: arguments.sources[rank],
+        length: columns,
+        count: rows,
+        stride: columns,
     };
     [
-        lines(arguments.sources[rank], columns, rows, columns),
-        lines(arguments.gathered[rank], shape.k, shape.m, shape.a_stride),
-        lines(arguments.b, b_length, b_count, shape.b_stride),
+        own,
+        whole_a(shape, arguments.gathered[rank]),
+        whole_b(shape, arguments.b),
     ]
 }
 
@@ -176,6 +231,10 @@ mod tests {
         let kernels = entries.filter(|entry| takes(entry.name));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
         assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 24]);
+        let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
+        let kernels = entries.filter(|entry| entry.name.contains("_reduced_gemm_"));
+        let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
+        assert_eq!(bytes, [size_of::<TensorReducedArguments>(); 4]);
     }
 
     #[test]

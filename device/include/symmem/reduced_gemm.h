@@ -1,10 +1,11 @@
 // GEMM + reduce-scatter and + all-reduce in one kernel, independent of the target: the order of tiles, the places of
-// partial sums and words, and the waits. Each target multiplies and sends tiles in its own way; see ReducedGemmArguments.
+// partial sums and words, and the waits. Each target multiplies and sends tiles in its own way; see
+// ReducedGemmArguments.
 //
-// Each member owns rows of the sum. A rank first computes the tiles of other members' rows, and stores each at its owner:
-// in an inbox, with an arrival word. The tiles of its own rows come last, so the peers' partial sums of a tile have mostly
-// arrived when a block needs them. A block waits only for words that peers raise for tiles before their own rows'; these
-// depend only on all members having entered, so no waits form a circle.
+// Each member owns rows of the sum. A rank first computes the tiles of other members' rows, and stores each at its
+// owner: in an inbox, with an arrival word. The tiles of its own rows come last, so the peers' partial sums of a tile
+// have mostly arrived when a block needs them. Partial sums wait only for all members to have entered, the sum of a tile
+// only for partial sums, and the end of a call for sums: no waits form a circle.
 #pragma once
 
 #include "symmem/gathered_gemm.h"
@@ -34,18 +35,33 @@ struct ReducedTile {
   SYMMEM_DEVICE bool exists() const { return place.row < place.rows_end; }
 };
 
+// Returns whether an owner sends its sums to all members.
+SYMMEM_DEVICE bool sends_on(const ReducedGemmArguments& arguments) {
+  return arguments.all != 0 && arguments.group.world > 1;
+}
+
 // The order of a rank's tiles: owner by owner, beginning with the next member, so that at any time the ranks send to
-// different members; the own rows come last. The tiles of an owner come in bands as in TileWalk: `band` tiles of rows, column by
-// column. `together` tiles below each other are consecutive, and `band` is a multiple. An object keeps nothing between
-// tiles, since the multiplying threads have no registers to spare.
+// different members; the own rows come last. The tiles of an owner come in bands as in TileWalk: `band` tiles of rows,
+// column by column. `together` tiles below each other are consecutive, and `band` is a multiple. Between tiles an object
+// keeps only their number, since the multiplying threads have no registers to spare.
 template <uint32 tile_rows, uint32 tile_columns, uint32 band>
 class ReducedTiles {
  public:
   SYMMEM_DEVICE ReducedTiles(const ReducedGemmArguments& arguments, uint32 together)
-      : arguments_(arguments), together_(together) {}
+      : arguments_(arguments), together_(together) {
+    uint32 row_tiles = 0;
+    SYMMEM_ROLLED
+    for (uint32 member = 0; member < arguments.group.world; ++member) {
+      row_tiles += padded(owned_rows(arguments, member));
+    }
+    count_ = row_tiles * columns_of(arguments);
+  }
 
-  // Finds a tile. Returns false behind the last one.
-  SYMMEM_DEVICE bool find(uint32 index, ReducedTile& tile) const {
+  // Returns the number of tiles.
+  SYMMEM_DEVICE uint32 count() const { return count_; }
+
+  // Finds a tile before `count`.
+  SYMMEM_DEVICE void find(uint32 index, ReducedTile& tile) const {
     const ReducedGemmArguments& arguments = read_anew(arguments_);
     const uint32 columns = columns_of(arguments);
     SYMMEM_ROLLED
@@ -68,9 +84,8 @@ class ReducedTiles {
       tile.place.column = static_cast<uint64>(column) * tile_columns;
       tile.place.shard = owner;
       tile.number = row * columns + column;
-      return true;
+      return;
     }
-    return false;
   }
 
   // Returns the number of an owner's tiles that have rows. Their numbers begin with 0.
@@ -98,6 +113,7 @@ class ReducedTiles {
 
   const ReducedGemmArguments& arguments_;
   const uint32 together_;
+  uint32 count_;
 };
 
 // Returns the place, at member `at`, of what `from` sends: 0 for the member before it, then the one before that.
@@ -157,19 +173,20 @@ class ReducedWaits {
   SYMMEM_DEVICE ReducedWaits(const ReducedGemmArguments& arguments, const ReducedWords& words, uint32 epoch)
       : arguments_(arguments), words_(words), waiter_(arguments.group.watch), epoch_(epoch) {}
 
-  // Waits, once, until all members have entered: until then they may still read what the last call stored. Returns false if a wait has given up.
-  SYMMEM_DEVICE bool until_entered() {
-    if (entered_) return good_;
-    entered_ = true;
+  // Returns whether no wait has given up.
+  SYMMEM_DEVICE bool good() const { return good_; }
+
+  // Waits until all members have entered.
+  SYMMEM_DEVICE void until_entered() {
     const CollectiveGroup& group = arguments_.group;
     bool here = good_;
     for (uint32 member = lane(); here && member < group.world; member += arch::warp_size) {
       if (member != group.rank) here = until(words_.entered(group.rank, member), member);
     }
-    return good_ = arch::warp_all(here);
+    good_ = arch::warp_all(here);
   }
 
-  // Waits for a partial sum. Returns false if a wait has given up.
+  // Waits for a partial sum. Returns good().
   SYMMEM_DEVICE bool until_arrived(uint32 from, uint32 tile, uint32 part) {
     bool here = good_;
     if (here && lane() == 0) here = until(words_.arrived(arguments_.group.rank, from, tile, part), from);
@@ -198,7 +215,7 @@ class ReducedWaits {
   const ReducedWords& words_;
   Waiter waiter_;
   const uint32 epoch_;
-  bool good_ = true, entered_ = false;
+  bool good_ = true;
 };
 
 // Tells all members that this rank has entered the call. Called by every thread of one warp of the grid.
