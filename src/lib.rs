@@ -102,7 +102,7 @@ pub use gemm::plan::{GemmPart, GemmStep};
 pub use gemm::streams::GemmStream;
 pub use gemm_reduce::call::GemmReduceOperands;
 pub use gemm_reduce::operation::GemmReduce;
-pub use gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
+pub use gemm_reduce::options::{GemmPartials, GemmReduceAlgorithm, GemmReduceOptions};
 pub use gemm_reduce::plan::{GemmBlock, GemmReduceStep, Reduction};
 pub use gemm_reduce::shape::GemmReduceShape;
 pub use group::choice::Choice;

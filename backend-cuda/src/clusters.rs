@@ -20,35 +20,46 @@ use symmem_kernels_ptx::{
 const GATHERED: &[u8] = b"symmem_tensor_gemm_bf16_rows";
 const REDUCED: &[u8] = b"symmem_reduced_gemm_bf16_rows";
 const SPLIT: &[u8] = b"symmem_split_gemm_bf16_rows_16";
+const SPLIT_REDUCE: &[u8] = b"symmem_split_reduce_bf16_rows_16";
 
 /// Threads of a block of the kernels with large tiles (`kernels-ptx/src/gathered_gemm` and `reduced_gemm`).
 pub(crate) const THREADS: u32 = 384;
 /// Blocks of one of its clusters, unless the blocks or movers of a grid are odd.
 pub(crate) const CLUSTER: u32 = 2;
-/// Threads of a block of the kernel for few rows.
+/// Threads of a block of the kernels for few rows.
 pub(crate) const SPLIT_THREADS: u32 = 384;
-/// Cluster sizes in blocks, largest first. Eight is the largest that every device supports (CUDA Programming
+/// Cluster sizes in blocks of the all-gather + GEMM kernel for few rows, largest first. Eight is the largest that every device supports (CUDA Programming
 /// Guide, "Thread Block Clusters").
 pub(crate) const PARTS: [u32; 4] = [8, 4, 2, 1];
 
-/// Co-resident blocks by the size of their clusters, in the order of [`PARTS`].
+/// Cluster sizes in blocks of the GEMM + reduce kernel for few rows, largest first. With clusters of four, 2048 columns
+/// take a third longer than with clusters of three or six (H200): six SMs share a part of a GPC.
+pub(crate) const REDUCE_PARTS: [u32; 4] = [6, 3, 2, 1];
+
+/// Co-resident blocks by the size of their clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Blocks.
-    pub blocks: [u32; PARTS.len()],
+    /// Cluster sizes in blocks, largest first.
+    pub parts: [u32; 4],
+    /// Blocks that are co-resident in clusters of each size.
+    pub blocks: [u32; 4],
 }
 
 impl Room {
-    /// Makes the room of a device of `units` SMs, on which `clusters` of each size are co-resident by the driver.
-    pub(crate) fn new(units: u32, clusters: [u32; PARTS.len()]) -> Self {
-        let mut blocks = [0; PARTS.len()];
-        for ((room, parts), clusters) in blocks.iter_mut().zip(PARTS).zip(clusters) {
+    /// Makes the room of a device of `units` SMs, on which `clusters` of each of `sizes` are co-resident by the
+    /// driver.
+    pub(crate) fn new(units: u32, sizes: [u32; 4], clusters: [u32; 4]) -> Self {
+        let mut blocks = [0; 4];
+        for ((room, parts), clusters) in blocks.iter_mut().zip(sizes).zip(clusters) {
             // A cluster does not span GPCs: of 132 SMs, clusters of four or eight can use 120, clusters of two all
             // (H200: `2026-11-22-split-gemm-2xh200`).
             let measured = if parts > 2 { units - units / 11 } else { units };
             *room = measured.min(clusters * parts);
         }
-        Self { blocks }
+        Self {
+            parts: sizes,
+            blocks,
+        }
     }
 }
 
@@ -59,8 +70,10 @@ pub(crate) struct Clusters {
     pub gathered: u32,
     /// Blocks of the GEMM + reduce kernel, in clusters of [`CLUSTER`] or alone.
     pub reduced: u32,
-    /// Blocks of the kernel for few rows.
+    /// Blocks of the all-gather + GEMM kernel for few rows, in clusters of [`PARTS`].
     pub split: Room,
+    /// Blocks of the GEMM + reduce kernel for few rows, in clusters of [`REDUCE_PARTS`].
+    pub reduce: Room,
 }
 
 impl Clusters {
@@ -89,20 +102,24 @@ impl Clusters {
         };
         clusters.gathered = large_tiles(GATHERED, GATHERED_GEMM_SHARED_MEMORY)?;
         clusters.reduced = large_tiles(REDUCED, REDUCED_GEMM_SHARED_MEMORY)?;
-        if let Ok(kernel) = kernels.by_name(SPLIT)
-            && shared_bytes >= SPLIT_GEMM_SHARED_MEMORY
-        {
-            let mut all = [0; PARTS.len()];
-            for (clusters, blocks) in all.iter_mut().zip(PARTS) {
-                let grid = Grid {
-                    blocks,
-                    threads: SPLIT_THREADS,
-                    shared_memory: SPLIT_GEMM_SHARED_MEMORY,
-                };
-                *clusters = resident(driver, kernel, grid)?;
+        let split = |name, sizes: [u32; 4]| -> CallResult<Room> {
+            let mut all = [0; 4];
+            if let Ok(kernel) = kernels.by_name(name)
+                && shared_bytes >= SPLIT_GEMM_SHARED_MEMORY
+            {
+                for (clusters, blocks) in all.iter_mut().zip(sizes) {
+                    let grid = Grid {
+                        blocks,
+                        threads: SPLIT_THREADS,
+                        shared_memory: SPLIT_GEMM_SHARED_MEMORY,
+                    };
+                    *clusters = resident(driver, kernel, grid)?;
+                }
             }
-            clusters.split = Room::new(units, all);
-        }
+            Ok(Room::new(units, sizes, all))
+        };
+        clusters.split = split(SPLIT, PARTS)?;
+        clusters.reduce = split(SPLIT_REDUCE, REDUCE_PARTS)?;
         Ok(clusters)
     }
 }

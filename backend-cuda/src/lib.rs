@@ -8,6 +8,7 @@
 //! - `context`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits from which `symmem_gpu` builds the others;
 //! - `clusters`, `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
+//! - `push_reduce`, `split_reduce`: GEMM + reduce on Hopper, with large tiles and for few rows;
 //! - `reduced_gemm`: GEMM + reduce-scatter and + all-reduce in one kernel;
 //! - `nccl`, `cublaslt`: NCCL and cuBLASLt, if they are installed;
 //! - `tuning`: data, which method and geometry to use for which size.
@@ -30,8 +31,10 @@ mod memory;
 mod modules;
 mod multicast;
 mod nccl;
+mod push_reduce;
 mod reduced_gemm;
 mod split_gemm;
+mod split_reduce;
 mod tensor_maps;
 mod tuning;
 

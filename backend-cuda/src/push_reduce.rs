@@ -1,13 +1,13 @@
-//! GEMM + reduce-scatter and + all-reduce in one kernel, which loads the matrices by tensor copies (TMA).
+//! The GEMM + reduce kernel with large tiles (`ReducedMode::PUSH`), which loads the matrices by tensor copies (TMA).
 
 use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
-use crate::tensor_maps::{ALIGNMENT, TensorReducedArguments};
+use crate::tensor_maps::{ALIGNMENT, Fetch, TensorReducedArguments};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
 use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, countable};
-use symmem_gpu::reduced_gemm::{check_grid, invalid, unsupported};
+use symmem_gpu::reduced_gemm::{invalid, unsupported};
 use symmem_kernels_ptx::REDUCED_GEMM_SHARED_MEMORY;
 
 /// Tile of `C` that a block computes (`kernels-ptx/src/reduced_gemm`).
@@ -77,7 +77,7 @@ impl Layout {
 }
 
 /// See [`symmem_core::backend::Gemm::reduced_gemm_limits`]; limits with 0 blocks if there is no kernel.
-pub fn limits(
+pub(crate) fn limits(
     backend: &CudaBackend,
     shape: &GemmLayout,
     problem: &ReducedProblem,
@@ -88,7 +88,6 @@ pub fn limits(
     let runs = kernel_name(shape).is_some_and(known)
         && table.cuLaunchKernelEx.is_some()
         && table.cuTensorMapEncodeTiled.is_some()
-        && problem.mode == ReducedMode::PUSH
         && fits(shape, problem);
     let layout = Layout::new(shape, problem, blocks).filter(|_| runs && blocks != 0);
     layout.map_or(ReducedLimits::default(), |layout| ReducedLimits {
@@ -103,28 +102,27 @@ pub fn limits(
     })
 }
 
-/// See [`symmem_core::backend::Gemm::reduced_gemm`].
+/// See [`symmem_core::backend::Gemm::reduced_gemm`]. The grid is that of the limits.
 ///
 /// # Errors
-/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for memory that bulk copies cannot access, and
-/// for another grid than that of the limits; the driver's failure.
+/// `UNSUPPORTED` for a shape without a kernel; `INVALID_ARGUMENT` for memory that bulk copies cannot access; the driver's
+/// failure.
 ///
 /// # Safety
 /// As [`symmem_core::backend::Gemm::reduced_gemm`].
-pub unsafe fn launch(
+pub(crate) unsafe fn launch(
     backend: &CudaBackend,
     arguments: &ReducedGemmArguments,
-    geometry: &Geometry,
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
     let limits = limits(backend, shape, &arguments.problem());
-    check_grid(&limits, geometry)?;
     check_addresses(arguments)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(kernel.as_bytes())?;
+    let fetch = Fetch::Bytes256;
     let tensors =
-        TensorReducedArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
+        TensorReducedArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS, fetch)?;
     let grid = symmem_gpu::Grid {
         blocks: limits.blocks,
         threads: THREADS,
@@ -253,7 +251,9 @@ mod tests {
         let mut arguments: ReducedGemmArguments = unsafe { std::mem::zeroed() };
         arguments.group.world = 2;
         let refused = |arguments: &ReducedGemmArguments| {
-            check_addresses(arguments).err().map(|failure| failure.message)
+            check_addresses(arguments)
+                .err()
+                .map(|failure| failure.message)
         };
         assert_eq!(refused(&arguments), None);
         arguments.results[1] = DeviceAddress(8);

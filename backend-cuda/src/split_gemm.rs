@@ -1,7 +1,7 @@
 //! The all-gather + GEMM kernel for few rows. It does the whole call, and the blocks of a cluster split `K`
 //! among them.
 
-use crate::clusters::{PARTS, Room, SPLIT_THREADS};
+use crate::clusters::{Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
 use crate::tensor_maps::TensorGemmArguments;
 use symmem_core::backend::CallResult;
@@ -12,7 +12,7 @@ use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
 /// Columns of `C` that a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`); the
 /// kernel's name has the rows.
-const TILE_COLUMNS: u32 = 128;
+pub(crate) const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
 /// Most tiles along the rows. Tiles that run at the same time read `B` from memory once, but with more than one
 /// the kernel with large tiles uses the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). With a
@@ -28,9 +28,9 @@ const MOST_BYTES_OF_A: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Rows of a tile, which select the kernel.
-    rows: u32,
+    pub(crate) rows: u32,
     /// Blocks of a cluster, among which `K` is split.
-    parts: u32,
+    pub(crate) parts: u32,
     /// Blocks of the grid.
     pub(crate) blocks: u32,
 }
@@ -38,37 +38,51 @@ pub(crate) struct Grid {
 impl Grid {
     /// Chooses the grid for a shape; `None` if no grid is co-resident, or the shape is too large for this kernel.
     pub(crate) fn new(shape: &GemmLayout, room: &Room) -> Option<Self> {
-        let (least, most) = (
-            SPLIT_GEMM_ROWS[0],
-            SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
-        );
-        let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
-        let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
-        let row_tiles = shape.m.div_ceil(rows.into());
-        let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
-        let steps = shape.k.div_ceil(DEPTH);
-        let fits = |(parts, room): &(u32, u32)| {
-            let divided = u64::from(*parts);
-            tiles.saturating_mul(divided) <= u64::from(*room) && divided <= steps.max(1)
-        };
-        let (parts, _) = PARTS.into_iter().zip(room.blocks).find(fits)?;
-        let blocks = u32::try_from(tiles).ok()? * parts;
+        let grid = Self::dividing(shape, room, &SPLIT_GEMM_ROWS, |_, _| true)?;
         let bytes = |lines: u64| lines.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
         let most_row_tiles = match bytes(shape.n) <= SMALL_B {
             true => MOST_ROW_TILES_OF_SMALL_B,
             false => MOST_ROW_TILES,
         };
-        let known = row_tiles <= most_row_tiles
+        let known = shape.m.div_ceil(grid.rows.into()) <= most_row_tiles
             && bytes(shape.m) <= MOST_BYTES_OF_A
-            && blocks <= AT_ONCE_BLOCKS;
-        known.then_some(Self {
+            && grid.blocks <= AT_ONCE_BLOCKS;
+        known.then_some(grid)
+    }
+
+    /// Chooses the grid that divides `K` as far as its blocks are co-resident and the number of parts and that of blocks
+    /// are `good`, of the kernels with `all_rows` rows; `None` if no grid is.
+    pub(crate) fn dividing(
+        shape: &GemmLayout,
+        room: &Room,
+        all_rows: &[u32],
+        good: impl Fn(u32, u64) -> bool,
+    ) -> Option<Self> {
+        let (least, most) = (*all_rows.first()?, *all_rows.last()?);
+        let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
+        let rows = *all_rows.iter().find(enough)?;
+        let row_tiles = shape.m.div_ceil(rows.into());
+        let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
+        let steps = shape.k.div_ceil(DEPTH);
+        let fits = |(parts, room): &(u32, u32)| {
+            let divided = u64::from(*parts);
+            let blocks = tiles.saturating_mul(divided);
+            blocks <= u64::from(*room) && divided <= steps.max(1) && good(*parts, blocks)
+        };
+        let (parts, _) = room.parts.into_iter().zip(room.blocks).find(fits)?;
+        Some(Self {
             rows,
             parts,
-            blocks,
+            blocks: u32::try_from(tiles).ok()? * parts,
         })
     }
 
     pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
+        Some(SPLIT_GEMM[self.kernel(shape, &SPLIT_GEMM_ROWS)?].name)
+    }
+
+    /// Returns the index of a shape's kernel in the list of those with `all_rows` rows; `None` if there is none.
+    pub(crate) fn kernel(&self, shape: &GemmLayout, all_rows: &[u32]) -> Option<usize> {
         let matrices = match (shape.element, shape.b_order) {
             (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
             (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
@@ -76,8 +90,8 @@ impl Grid {
             (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
             _ => return None,
         };
-        let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
-        Some(SPLIT_GEMM[matrices * SPLIT_GEMM_ROWS.len() + index].name)
+        let index = all_rows.iter().position(|&rows| rows == self.rows)?;
+        Some(matrices * all_rows.len() + index)
     }
 }
 
@@ -113,10 +127,11 @@ pub(crate) unsafe fn launch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::PARTS;
 
     /// An H200, with its largest clusters in GPCs of 16 and 18 SMs.
     fn room() -> Room {
-        Room::new(132, [16, 32, 66, 132])
+        Room::new(132, PARTS, [16, 32, 66, 132])
     }
 
     fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
@@ -182,7 +197,7 @@ mod tests {
             ..GemmLayout::default()
         };
         let blocks =
-            |clusters| Grid::new(&shape, &Room::new(132, clusters)).map(|grid| grid.blocks);
+            |clusters| Grid::new(&shape, &Room::new(132, PARTS, clusters)).map(|grid| grid.blocks);
         assert_eq!(blocks([16, 32, 66, 132]), Some(4 * 28));
         assert_eq!(blocks([12, 27, 66, 132]), Some(2 * 28));
         assert_eq!(blocks([0, 0, 20, 132]), Some(28));

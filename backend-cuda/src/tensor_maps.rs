@@ -1,4 +1,4 @@
-//! Tensor maps of the matrices of the all-gather + GEMM kernels and of the GEMM + reduce kernels.
+//! Tensor maps of the matrices of the all-gather + GEMM and GEMM + reduce kernels.
 //!
 //! The driver encodes the maps at each launch: arithmetic on the host, a few hundred nanoseconds per map.
 
@@ -13,6 +13,16 @@ use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, invalid, unsupported};
 pub(crate) const BOX_LENGTH: u32 = 64;
 /// Alignment in bytes that tensor copies need of addresses and strides.
 pub(crate) const ALIGNMENT: u64 = 16;
+
+/// Bytes that a miss in L2 fetches from memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fetch {
+    /// For kernels with large tiles.
+    Bytes256,
+    /// For kernels that take as long as reading `B` takes: 16 × 8192 × 14336 takes 55 to 56 µs, and 58 with 256 bytes
+    /// (H200). Fewer are no better.
+    Bytes128,
+}
 
 /// `CUtensorMap`, which is opaque.
 #[repr(C, align(64))]
@@ -41,9 +51,11 @@ impl TensorGemmArguments {
         box_columns: u32,
     ) -> CallResult<Self> {
         let shape = &arguments.shape;
-        let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
-        let [own, gathered, b] = matrices(arguments);
-        let b_box = b_box(shape, box_columns);
+        let map = |what, lines, height| {
+            encode(driver, what, shape.element, lines, height, Fetch::Bytes256)
+        };
+        let [own, gathered] = matrices(arguments);
+        let (b, b_box) = b_lines(shape, arguments.b, box_columns);
         Ok(Self {
             own: map("this rank's shard of A", own, tile_rows)?,
             gathered: map("the gathered A", gathered, tile_rows)?,
@@ -71,24 +83,38 @@ impl TensorReducedArguments {
         arguments: &ReducedGemmArguments,
         tile_rows: u32,
         box_columns: u32,
+        fetch: Fetch,
     ) -> CallResult<Self> {
         let shape = &arguments.shape;
-        let b_box = b_box(shape, box_columns);
-        let [a, b] = [whole_a(shape, arguments.a), whole_b(shape, arguments.b)];
+        let map = |what, lines, height| encode(driver, what, shape.element, lines, height, fetch);
+        let a = Lines {
+            address: arguments.a,
+            length: shape.k,
+            count: shape.m,
+            stride: shape.a_stride,
+        };
+        let (b, b_box) = b_lines(shape, arguments.b, box_columns);
         Ok(Self {
-            a: encode(driver, "A", shape.element, a, tile_rows)?,
-            b: encode(driver, "B", shape.element, b, b_box)?,
+            a: map("A", a, tile_rows)?,
+            b: map("B", b, b_box)?,
             arguments: *arguments,
         })
     }
 }
 
-/// Returns the lines of a box of `B`.
-fn b_box(shape: &GemmLayout, box_columns: u32) -> u32 {
-    match shape.b_order {
-        MatrixOrderCode::ROWS => BOX_LENGTH,
-        _ => box_columns,
-    }
+/// Returns the lines of `B`, and how many a box of it has. `box_columns` is that number if `B` is stored by columns.
+fn b_lines(shape: &GemmLayout, address: DeviceAddress, box_columns: u32) -> (Lines, u32) {
+    let (length, count, lines) = match shape.b_order {
+        MatrixOrderCode::ROWS => (shape.n, shape.k, BOX_LENGTH),
+        _ => (shape.k, shape.n, box_columns),
+    };
+    let b = Lines {
+        address,
+        length,
+        count,
+        stride: shape.b_stride,
+    };
+    (b, lines)
 }
 
 /// A matrix in memory: `count` lines of `length` contiguous elements, `stride` elements apart.
@@ -100,32 +126,8 @@ struct Lines {
     stride: u64,
 }
 
-/// Returns all rows of `A`.
-fn whole_a(shape: &GemmLayout, address: DeviceAddress) -> Lines {
-    Lines {
-        address,
-        length: shape.k,
-        count: shape.m,
-        stride: shape.a_stride,
-    }
-}
-
-/// Returns `B`.
-fn whole_b(shape: &GemmLayout, address: DeviceAddress) -> Lines {
-    let (length, count) = match shape.b_order {
-        MatrixOrderCode::ROWS => (shape.n, shape.k),
-        _ => (shape.k, shape.n),
-    };
-    Lines {
-        address,
-        length,
-        count,
-        stride: shape.b_stride,
-    }
-}
-
-/// Returns this rank's shard of `A`, the gathered `A`, and `B`.
-fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
+/// Returns this rank's shard of `A`, and the gathered `A`.
+fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 2] {
     let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
     let whole = match arguments.sharding {
         ShardingCode::COLUMNS => shape.k,
@@ -137,16 +139,15 @@ fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
         ShardingCode::COLUMNS => (shape.m, part),
         _ => (part, shape.k),
     };
-    let own = Lines {
-        address: arguments.sources[rank],
-        length: columns,
-        count: rows,
-        stride: columns,
+    let lines = |address, length, count, stride| Lines {
+        address,
+        length,
+        count,
+        stride,
     };
     [
-        own,
-        whole_a(shape, arguments.gathered[rank]),
-        whole_b(shape, arguments.b),
+        lines(arguments.sources[rank], columns, rows, columns),
+        lines(arguments.gathered[rank], shape.k, shape.m, shape.a_stride),
     ]
 }
 
@@ -158,6 +159,7 @@ fn encode(
     element: ElementTypeCode,
     lines: Lines,
     height: u32,
+    fetch: Fetch,
 ) -> CallResult<TensorMap> {
     let mut map = TensorMap([0; 16]);
     if lines.length == 0 || lines.count == 0 {
@@ -192,7 +194,10 @@ fn encode(
             steps.as_ptr(),
             INTERLEAVE_NONE,
             SWIZZLE_128B,
-            L2_PROMOTION_256B,
+            match fetch {
+                Fetch::Bytes256 => L2_PROMOTION_256B,
+                Fetch::Bytes128 => L2_PROMOTION_128B,
+            },
             OUT_OF_BOUNDS_ZERO,
         )
     };
@@ -231,10 +236,29 @@ mod tests {
         let kernels = entries.filter(|entry| takes(entry.name));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
         assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 24]);
+    }
+
+    #[test]
+    fn the_reducing_kernels_take_the_struct_that_they_are_launched_with() {
         let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
-        let kernels = entries.filter(|entry| entry.name.contains("_reduced_gemm_"));
+        let takes = |name: &str| name.contains("_split_reduce_") || name.contains("_reduced_gemm_");
+        let kernels = entries.filter(|entry| takes(entry.name));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
-        assert_eq!(bytes, [size_of::<TensorReducedArguments>(); 4]);
+        assert_eq!(bytes, [size_of::<TensorReducedArguments>(); 20]);
+    }
+
+    #[test]
+    fn boxes_of_b_have_rows_or_columns_as_it_is_stored() {
+        let by_rows = shape(264, 128);
+        let (b, lines) = b_lines(&by_rows, DeviceAddress(64), 32);
+        assert_eq!((b.count, b.length, b.stride, lines), (128, 264, 264, 64));
+        let by_columns = GemmLayout {
+            b_order: MatrixOrderCode::COLUMNS,
+            b_stride: 136,
+            ..by_rows
+        };
+        let (b, lines) = b_lines(&by_columns, DeviceAddress(64), 32);
+        assert_eq!((b.count, b.length, b.stride, lines), (264, 128, 136, 32));
     }
 
     #[test]
@@ -249,10 +273,9 @@ mod tests {
         let counts = [(0, 40), (1, 40), (2, 20), (3, 0)];
         for (rank, rows) in counts {
             arguments.group.rank = rank;
-            let [own, gathered, b] = matrices(&arguments);
+            let [own, gathered] = matrices(&arguments);
             assert_eq!((own.count, own.length, own.stride), (rows, 128, 128));
             assert_eq!((gathered.count, gathered.stride), (100, 128));
-            assert_eq!((b.count, b.length), (128, 264));
         }
         arguments.sharding = ShardingCode::COLUMNS;
         arguments.shard = 64;

@@ -289,7 +289,25 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 24] = [
+/// Rows of the tiles for which `split_reduce` has kernels.
+pub const SPLIT_REDUCE_ROWS: [u32; 4] = [16, 32, 64, 128];
+
+macro_rules! split_reduce {
+    ($($matrices:literal)*) => {
+        [$(
+            entry(concat!("symmem_split_reduce_", $matrices, "_16"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_32"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_64"), TENSOR_REDUCED_ARGUMENTS),
+            entry(concat!("symmem_split_reduce_", $matrices, "_128"), TENSOR_REDUCED_ARGUMENTS),
+        )*]
+    };
+}
+
+/// Kernels of module `split_reduce`, as [`SPLIT_GEMM`], for each of [`SPLIT_REDUCE_ROWS`].
+pub const SPLIT_REDUCE: [Entry; 16] =
+    split_reduce!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
+
+static MODULES: [Module; 25] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -400,6 +418,15 @@ static MODULES: [Module; 24] = [
         end_architecture: 91,
         multicast: Multicast::None,
     },
+    Module {
+        name: "split_reduce",
+        ptx: ptx!("split_reduce.ptx"),
+        cubins: &[(90, cubin!("split_reduce.sm_90a.cubin"))],
+        entries: &const { dependent(SPLIT_REDUCE) },
+        minimum_architecture: 90,
+        end_architecture: 91,
+        multicast: Multicast::None,
+    },
 ];
 
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
@@ -409,12 +436,12 @@ pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 +
 /// Bytes of dynamic shared memory that the `reduced_gemm` kernels need: a ring of three stages of both operands with its
 /// barriers and a word about aborts, aligned to 128 bytes; for each of two warpgroups a mailbox, which has 128 bytes of
 /// barriers and for each of four warps 16 rows of 256 elements and 64 bytes; and room to align all of it.
-pub const REDUCED_GEMM_SHARED_MEMORY: u32 =
-    (3 * (128 + 256) * 64 * 2 + 48 + 8_u32).next_multiple_of(128)
-        + 2 * (128 + 4 * 16 * (256 * 2 + 64))
-        + 1024;
+pub const REDUCED_GEMM_SHARED_MEMORY: u32 = (3 * (128 + 256) * 64 * 2 + 48 + 8_u32)
+    .next_multiple_of(128)
+    + 2 * (128 + 4 * 16 * (256 * 2 + 64))
+    + 1024;
 
-/// Bytes of dynamic shared memory that the `split_gemm` kernels need: stages of both operands, three barriers
+/// Bytes of dynamic shared memory that the `split_gemm` and `split_reduce` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.
 pub const SPLIT_GEMM_SHARED_MEMORY: u32 = 225 * 1024 + 3 * 8 * 12 + 1024;
 
@@ -483,7 +510,11 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 + 4 + 20 } else { 0 };
+            let products = if architecture == 90 {
+                4 + 4 + 20 + 16
+            } else {
+                0
+            };
             let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Weak};
 use symmem::{
-    Communicator, ElementType, GemmElement, GemmReduceAlgorithm, GemmReduceOperands,
+    Communicator, ElementType, GemmElement, GemmPartials, GemmReduceAlgorithm, GemmReduceOperands,
     GemmReduceOptions, GemmReduceShape, GemmTransport, Matrix, MatrixOrder, Queue, Reduction,
 };
 
@@ -48,12 +48,16 @@ pub fn options(given: Option<&Bound<'_, PyDict>>) -> Result<GemmReduceOptions> {
         }
         match key.as_str() {
             "algorithm" => {
-                let all = [A::Automatic, A::Baseline, A::Pipeline];
+                let all = [A::Automatic, A::Baseline, A::Pipeline, A::Push, A::Packets];
                 options.algorithm = named(&value, &all, |it| it.name())?;
             }
             "transport" => {
                 let all = [T::Automatic, T::Put, T::Kernel];
                 options.transport = named(&value, &all, |it| it.name())?;
+            }
+            "partials" => {
+                let all = [GemmPartials::Element, GemmPartials::F32];
+                options.partials = named(&value, &all, |it| it.name())?;
             }
             "streams" => options.streams = value.extract::<Number>()?.0,
             "chunks" => options.chunks = Some(value.extract::<Number>()?.0),

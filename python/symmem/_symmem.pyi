@@ -221,14 +221,17 @@ class Communicator:
         transport: str | None = None,
         streams: int | None = None,
         chunks: int | None = None,
+        partials: str | None = None,
     ) -> GemmReduce:
         """Prepare a GEMM + reduce-scatter of float16 or bfloat16: each rank gets m / world_size rows of the sum. Collective;
         blocks, and tries candidates.
 
         ``k`` is this rank's columns of A. ``b_columns``: B is stored by columns, as the transpose of a contiguous weight is.
         ``bias``: a row is added once. ``symmetric_result``: ``c`` is a buffer, the same at all ranks. ``algorithm`` is
-        ``"baseline"`` or ``"pipeline"``, ``transport`` of a pipeline ``"put"`` or ``"kernel"``, ``streams`` the number of its
-        streams, ``chunks`` the parts of a rank's rows; the library chooses what is left out.
+        ``"baseline"``, ``"pipeline"``, or one kernel, if the device has it: ``"push"`` for many rows, ``"packets"`` for few.
+        ``transport`` of a pipeline is ``"put"`` or ``"kernel"``, ``streams`` the number of its streams, ``chunks`` the parts of a
+        rank's rows; ``partials`` is ``"element"``, or ``"f32"`` if a kernel sends parts of the sum without rounding them. The
+        library chooses what is left out.
         """
     def gemm_all_reduce(
         self,
@@ -244,6 +247,7 @@ class Communicator:
         transport: str | None = None,
         streams: int | None = None,
         chunks: int | None = None,
+        partials: str | None = None,
     ) -> GemmReduce:
         """Prepare a GEMM + all-reduce: :meth:`gemm_reduce_scatter` where all ranks get all m rows, with the same bits."""
     def stream(self) -> Stream: ...

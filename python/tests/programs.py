@@ -202,7 +202,12 @@ def products_are_added_up(c: symmem.Communicator) -> None:
     bias = np.arange(n).astype("float16")
     expected = sum(a @ b for a, b in zip(all_a, all_b, strict=True)) + bias
     for make, own in [(c.gemm_reduce_scatter, slice(4 * rank, 4 * rank + 4)), (c.gemm_all_reduce, slice(m))]:
-        for options in [{}, {"algorithm": "pipeline", "transport": "kernel", "streams": 2, "chunks": 2}]:
+        for options in [
+            {},
+            {"algorithm": "pipeline", "transport": "kernel", "streams": 2, "chunks": 2},
+            {"algorithm": "push", "partials": "f32"},
+            {"algorithm": "packets", "partials": "element"},
+        ]:
             for symmetric in [False, True]:
                 gemm = make(m, n, k, "float16", bias=True, symmetric_result=symmetric, **options)  # type: ignore[arg-type]
                 assert gemm.explain()

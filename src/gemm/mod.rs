@@ -22,7 +22,7 @@ pub(crate) mod options;
 pub(crate) mod plan;
 pub(crate) mod prepared;
 mod scratch;
-mod selector;
+pub(crate) mod selector;
 pub(crate) mod side_streams;
 pub(crate) mod stored;
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub(super) struct DeviceSupport {
 
 /// The reason why options cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The options are invalid.
     Invalid(String),
     /// This device, or the installed libraries, do not support them.

@@ -124,6 +124,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
             false => memory.only_at(operation.problem.rank),
         };
         check_overlap(queue, name, operands)?;
+        check_alignment(queue, operation, operands, c)?;
         Ok(Self {
             queue,
             operation,
@@ -161,6 +162,39 @@ fn check_overlap<T: GemmElement>(
         if c.start < other.end && other.start < c.end {
             let message = format!("C, which is written, overlaps {what}; pass disjoint ranges");
             return Err(queue.invalid(name, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses matrices that start where the fused kernel cannot load them, and a `C` in which peers cannot store, before this rank has
+/// begun the call.
+fn check_alignment<T: GemmElement>(
+    queue: &Queue,
+    operation: &GemmReduce<T>,
+    operands: &GemmReduceOperands<'_, T>,
+    c: MemoryRange<'_>,
+) -> Result<()> {
+    let Some(kernel) = &operation.kernel else {
+        return Ok(());
+    };
+    let problem = &operation.problem;
+    let stores = problem.reduction == Reduction::All && problem.in_place;
+    let alignment = u64::from(kernel.limits.alignment).max(1);
+    for (what, start) in [
+        ("A", Some(operands.a.start())),
+        ("B", Some(operands.b.start())),
+        ("C", stores.then(|| c.start(problem.rank))),
+    ] {
+        let Some(start) = start else {
+            continue;
+        };
+        if !start.is_multiple_of(alignment) {
+            let message = format!(
+                "{what} starts at {start:#x}; the fused kernel needs it at a multiple of {alignment} bytes: move it, or make the \
+                 operation with `Baseline`"
+            );
+            return Err(queue.invalid(problem.reduction.name(), message));
         }
     }
     Ok(())

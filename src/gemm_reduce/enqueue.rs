@@ -48,6 +48,9 @@ impl Queue {
             ));
         }
         let call = Call::new(self, operation, operands)?;
+        if let Some(kernel) = &operation.kernel {
+            kernel.admit(self, name, &operation.workspace().sequence)?;
+        }
         call.enqueue()?;
         match operation.steps.last() {
             Some(GemmReduceStep::Reduce) => call.reduce(),
@@ -92,8 +95,11 @@ impl<T: GemmElement> Call<'_, T> {
         let operation = self.operation;
         let submit = self.queue.submit(operation.problem.reduction.name());
         self.hold(&submit);
-        if operation.problem.is_pipeline() {
-            submit.follow(&operation.workspace().sequence, u32::MAX);
+        let sequence = &operation.workspace().sequence;
+        if let Some(kernel) = &operation.kernel {
+            submit.follow(sequence, kernel.fits);
+        } else if operation.problem.is_pipeline() {
+            submit.follow(sequence, u32::MAX);
         }
         let enqueued = self.submit(&submit);
         submit.end(enqueued)
@@ -124,11 +130,13 @@ impl<T: GemmElement> Call<'_, T> {
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(main) }?;
         let deadline = operation.options.deadline;
+        let watch = shared.watch(deadline.unwrap_or(shared.deadlines.wait));
         let run = Run {
             call: self,
             submit,
             backend,
             main,
+            watch,
             streams: workspace.streams.of(captured),
             signals: workspace.signals.as_deref().map(|allocation| Signals {
                 words: operation.words,
@@ -141,7 +149,7 @@ impl<T: GemmElement> Call<'_, T> {
                     _ => RingCall::GemmAllReduce,
                 }
                 .slot(operation.options.channel),
-                watch: shared.watch(deadline.unwrap_or(shared.deadlines.wait)),
+                watch,
             }),
         };
         let (begun, done) = enqueue_all(&operation.steps, |step| {
@@ -167,6 +175,7 @@ struct Run<'a, T: GemmElement> {
     submit: &'a Submit<'a>,
     backend: &'a Backend,
     main: RawStream,
+    watch: Watch,
     streams: &'a SideStreams,
     /// `None` if no step signals.
     signals: Option<Signals<'a>>,
@@ -232,6 +241,7 @@ impl<T: GemmElement> Run<'_, T> {
                 GemmReduceStep::ReceiveBlock { chunk, peer } => {
                     backend.signal_wait(&self.signals()?.receive_block(peer, chunk), device, on)
                 }
+                GemmReduceStep::Reduced => self.reduced(on),
                 GemmReduceStep::Copy => {
                     let to = self.submit.address(&self.call.c, self.rank());
                     let from = self.result(self.rank(), 0)?;
@@ -356,6 +366,55 @@ impl<T: GemmElement> Run<'_, T> {
         let gemms = &operation.workspace().gemms;
         // SAFETY: guaranteed by the caller.
         unsafe { gemms.multiply(self.backend, (&layout, named), &matrices, on) }
+    }
+
+    /// Multiplies and adds up all ranks' products by the fused kernel.
+    ///
+    /// # Safety
+    /// As [`Run::step`].
+    unsafe fn reduced(&self, on: RawStream) -> CallResult<()> {
+        let Call {
+            operation,
+            operands,
+            ..
+        } = self.call;
+        let problem = &operation.problem;
+        let kernel = operation.kernel.as_ref();
+        let kernel = kernel.ok_or_else(|| absent("kernel"))?;
+        let workspace = operation.workspace();
+        let words = workspace.signals.as_ref().ok_or_else(|| absent("words"))?;
+        let inbox = self.workspace_of(Memory::Inbox)?;
+        let all = problem.reduction == Reduction::All;
+        let mut arguments = ReducedGemmArguments {
+            group: kernel.group(problem, self.watch, operation.options.channel),
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            words: [DeviceAddress::NULL; MAX_RANKS],
+            results: [DeviceAddress::NULL; MAX_RANKS],
+            a: operands.a.address(self.submit),
+            b: operands.b.address(self.submit),
+            c: match all {
+                true => self.result(self.rank(), 0)?,
+                false => self.submit.address(&self.call.c, self.rank()),
+            },
+            bias: operands
+                .bias
+                .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
+            shape: (operation.shape).layout(T::TYPE, problem.rows, (operation.shape.bias, false)),
+            shard: problem.shard,
+            mode: kernel.mode,
+            all: all.into(),
+            partial: operation.options.partials.code(T::TYPE),
+            reserved: 0,
+        };
+        for rank in 0..problem.world {
+            arguments.inboxes[rank] = inbox.at(rank, 0);
+            arguments.words[rank] = words.at(rank, 0);
+            if all {
+                arguments.results[rank] = self.result(rank, 0)?;
+            }
+        }
+        // SAFETY: guaranteed by the caller. All ranks have agreed on the limits, and the memory has the sizes that they name.
+        unsafe { self.backend.reduced_gemm(&arguments, &kernel.grid(), on) }
     }
 
     /// Raises a word for the sum of a block, by the copy engine: while GEMMs run, a kernel might not find room before the last of

@@ -31,15 +31,27 @@ impl<T: GemmElement> GemmReduce<T> {
         );
         let _ = match &self.library {
             Some((library, file)) => writeln!(text, "GEMM library: {library} ({file})"),
-            None => writeln!(text, "GEMM library: none"),
+            None => writeln!(text, "GEMM library: not used"),
         };
-        let _ = match self.problem.is_pipeline() {
-            true => writeln!(
+        let _ = match (&self.kernel, self.problem.is_pipeline()) {
+            (Some(kernel), _) => writeln!(
+                text,
+                "{:?}: one kernel of {} blocks of {} threads multiplies tiles of {} x {} and sends parts in {}; {} bytes of \
+                 inbox",
+                self.problem.algorithm,
+                kernel.limits.blocks,
+                kernel.limits.threads,
+                kernel.limits.tile_m,
+                kernel.limits.tile_n,
+                self.options.partials.code(T::TYPE).name().to_lowercase(),
+                kernel.limits.inbox_bytes,
+            ),
+            (None, true) => writeln!(
                 text,
                 "Pipeline by {transport:?}: {shard} rows of each rank in {chunks} chunks of {chunk}; in hop h this rank adds \
                  to the rows of rank ({rank} - 1 - h) mod {world}"
             ),
-            false => writeln!(text, "Baseline: one GEMM, then the collective"),
+            (None, false) => writeln!(text, "Baseline: one GEMM, then the collective"),
         };
         for step in &self.steps {
             let _ = writeln!(text, "  {step}");

@@ -8,10 +8,12 @@ use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::collectives::norm::NormElement;
 use crate::gemm::matrix::GemmElement;
+use crate::gemm::selector::Refusal;
 use crate::gemm::stored;
 use crate::gemm::streams::GemmStream;
 use crate::gemm::tuning;
-use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
+use crate::gemm_reduce::fused::{FusedKernel, FusedKernels};
+use crate::gemm_reduce::options::{GemmPartials, GemmReduceAlgorithm, GemmReduceOptions};
 use crate::gemm_reduce::plan::{GemmBlock, GemmReduceStep, Problem, Reduction};
 use crate::gemm_reduce::selector::choose;
 use crate::gemm_reduce::shape::GemmReduceShape;
@@ -53,6 +55,8 @@ pub struct GemmReduce<T: GemmElement> {
     pub(super) problem: Problem,
     pub(super) steps: Vec<GemmReduceStep>,
     pub(super) words: Words,
+    /// The fused kernel, if the algorithm is one.
+    pub(super) kernel: Option<FusedKernel>,
     /// `None` only during the drop.
     workspace: Option<Arc<Workspace>>,
     pub(super) library: Option<Library>,
@@ -66,11 +70,12 @@ impl Communicator {
     /// enqueue.
     ///
     /// Each rank allocates the elements of the sum: a baseline all of them, a pipeline those of the other ranks' rows, and as
-    /// many again if copy engines send them.
+    /// many again if copy engines send them; a fused kernel what it says that it needs, about as much as arrives at a rank.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for invalid
-    /// ones, and if `m` is no multiple of the number of ranks; [`Error::Unsupported`] if there is no GEMM library; the errors
+    /// ones, and if `m` is no multiple of the number of ranks; [`Error::Unsupported`] if there is no GEMM library and the algorithm
+    /// needs one, or not all ranks have the kernel of a fused algorithm that was named; the errors
     /// of an allocation. After an error, no memory stays allocated once this rank's streams are idle.
     pub fn gemm_reduce_scatter<T: GemmElement>(
         &self,
@@ -81,8 +86,8 @@ impl Communicator {
     }
 
     /// Prepares a GEMM + all-reduce: all ranks get the sum of all ranks' `A · B`, with the same bits. Otherwise as
-    /// [`Communicator::gemm_reduce_scatter`], but with any `m`. A pipeline also allocates the elements of the sum, unless
-    /// [`GemmReduceOptions::symmetric_result`] is set; a baseline allocates nothing.
+    /// [`Communicator::gemm_reduce_scatter`], but with any `m`. A pipeline and a fused kernel also allocate the elements of the sum,
+    /// unless [`GemmReduceOptions::symmetric_result`] is set; a baseline allocates nothing.
     ///
     /// # Errors
     /// As [`Communicator::gemm_reduce_scatter`].
@@ -100,7 +105,7 @@ impl Communicator {
     /// Each rank allocates the elements of the sum.
     ///
     /// # Errors
-    /// As [`Communicator::gemm_reduce_scatter`]; [`Error::InvalidArgument`] also for a pipeline, which it has not.
+    /// As [`Communicator::gemm_reduce_scatter`]; [`Error::InvalidArgument`] also for any algorithm but a baseline.
     pub fn gemm_all_reduce_norm<T: GemmElement + NormElement>(
         &self,
         shape: &GemmReduceShape,
@@ -142,10 +147,16 @@ fn make<T: GemmElement>(
         element: T::TYPE,
         name: reduction.name(),
     };
-    let (problem, library) = preparation.agree(&mut round, reduction)?;
+    let (problem, kernel, library) = preparation.agree(&mut round, reduction)?;
     let steps = problem.steps();
     let words = Words::new(shared.world, problem.chunks);
-    let workspace = preparation.workspace(&mut round, &problem, &steps, words)?;
+    let plan = Plan {
+        problem: &problem,
+        kernel: kernel.as_ref(),
+        steps: &steps,
+        words,
+    };
+    let workspace = preparation.workspace(&mut round, &plan)?;
     Ok(GemmReduce {
         world: shared.clone(),
         shape: *shape,
@@ -153,10 +164,19 @@ fn make<T: GemmElement>(
         problem,
         steps,
         words,
+        kernel,
         workspace: Some(Arc::new(workspace)),
-        library: Some(library),
+        library,
         elements: PhantomData,
     })
+}
+
+/// What the resources of an operation follow from.
+struct Plan<'a> {
+    problem: &'a Problem,
+    kernel: Option<&'a FusedKernel>,
+    steps: &'a [GemmReduceStep],
+    words: Words,
 }
 
 struct Preparation<'a> {
@@ -176,8 +196,47 @@ impl Preparation<'_> {
         }
     }
 
-    /// Chooses algorithm, transport and chunks, the same on all ranks.
-    fn agree(&self, round: &mut Round<'_>, reduction: Reduction) -> Result<(Problem, Library)> {
+    /// Returns the kernels that all ranks have for the whole problem.
+    fn kernels(&self, round: &mut Round<'_>, reduction: Reduction) -> Result<FusedKernels> {
+        let Self { shared, shape, .. } = *self;
+        if shared.world == 1 {
+            return Ok(FusedKernels::none());
+        }
+        let layout = shape.layout(self.element, shape.m as u64, (shape.bias, false));
+        let problem = ReducedProblem {
+            shard: shape.rows_of_a_rank(shared.world) as u64,
+            world: shared.world as u32,
+            mode: ReducedMode::default(),
+            all: (reduction == Reduction::All).into(),
+            partial: self.options.partials.code(self.element),
+        };
+        FusedKernels::agree(shared, round, &layout, problem)
+    }
+
+    /// Opens the GEMM library, on all ranks.
+    fn library(&self, round: &mut Round<'_>) -> Result<Library> {
+        let shared = self.shared;
+        let library = shared.backend.gemm_library();
+        let library = library.map_err(|failure| match failure.status {
+            Status::LIBRARY_MISSING => Error::Unsupported {
+                rank: shared.rank,
+                operation: self.name,
+                message: format!(
+                    "no GEMM library (cuBLASLt or hipBLASLt) was found; see `symmem info`: {failure}"
+                ),
+            },
+            _ => shared.failed(self.name, failure),
+        });
+        let library = round.vote(library)?;
+        Ok((stored::library_text(&library), read_text(&library.file)))
+    }
+
+    /// Chooses algorithm, transport and chunks, the same on all ranks. An algorithm that multiplies by itself needs no GEMM library.
+    fn agree(
+        &self,
+        round: &mut Round<'_>,
+        reduction: Reduction,
+    ) -> Result<(Problem, Option<FusedKernel>, Option<Library>)> {
         let Self {
             shared,
             shape,
@@ -199,27 +258,35 @@ impl Preparation<'_> {
         check_channel(options.channel, COLLECTIVE_CHANNELS)
             .map_err(|message| self.invalid(message))?;
         let fanout = shared.capabilities.fanout;
-        let chosen = choose(shape, options, (reduction, world));
-        let (algorithm, transport, chunks) = chosen.map_err(|message| self.invalid(message))?;
         // The library may wait for the device when it is opened, and when it prepares GEMMs.
         round.vote(tuning::wait_until_idle(self.shared))?;
-        let library = shared.backend.gemm_library();
-        let library = library.map_err(|failure| match failure.status {
-            Status::LIBRARY_MISSING => Error::Unsupported {
+        let kernels = self.kernels(round, reduction)?;
+        // All ranks have the same kernels and options, so all fail, or none does.
+        let chosen = choose(shape, options, (reduction, world), &kernels);
+        let (algorithm, transport, chunks) = chosen.map_err(|refusal| match refusal {
+            Refusal::Invalid(message) => self.invalid(message),
+            Refusal::Unsupported(message) => Error::Unsupported {
                 rank: shared.rank,
                 operation: self.name,
-                message: format!(
-                    "no GEMM library (cuBLASLt or hipBLASLt) was found; see `symmem info`: {failure}"
-                ),
+                message,
             },
-            _ => shared.failed(self.name, failure),
-        });
-        let library = round.vote(library)?;
+        })?;
+        let kernel = match algorithm {
+            GemmReduceAlgorithm::Push => FusedKernel::new(shared, ReducedMode::PUSH, kernels.push),
+            GemmReduceAlgorithm::Packets => {
+                FusedKernel::new(shared, ReducedMode::PACKETS, kernels.packets)
+            }
+            _ => None,
+        };
+        let library = match kernel {
+            Some(_) => None,
+            None => Some(self.library(round)?),
+        };
         let rows = shape.m as u64;
         let shard = rows.div_ceil(world as u64);
         let chunk = shard.div_ceil(chunks as u64);
         let chunk = match chunk {
-            TILE_ROWS.. => chunk.next_multiple_of(TILE_ROWS),
+            TILE_ROWS.. if kernel.is_none() => chunk.next_multiple_of(TILE_ROWS),
             _ => chunk,
         };
         let problem = Problem {
@@ -247,20 +314,13 @@ impl Preparation<'_> {
         ])?;
         let name = self.name;
         tracing::debug!(rank = shared.rank, ?algorithm, ?transport, chunk, "{name}");
-        let library = (stored::library_text(&library), read_text(&library.file));
-        Ok((problem, library))
+        Ok((problem, kernel, library))
     }
 
     /// Makes the operation's resources. On failure all are released, once this rank's streams are idle.
-    fn workspace(
-        &self,
-        round: &mut Round<'_>,
-        problem: &Problem,
-        steps: &[GemmReduceStep],
-        words: Words,
-    ) -> Result<Workspace> {
+    fn workspace(&self, round: &mut Round<'_>, plan: &Plan<'_>) -> Result<Workspace> {
         let mut workspace = Workspace::default();
-        match self.fill(round, problem, (steps, words), &mut workspace) {
+        match self.fill(round, plan, &mut workspace) {
             Ok(()) => Ok(workspace),
             Err(error) => {
                 // Timed GEMMs may still run.
@@ -273,35 +333,36 @@ impl Preparation<'_> {
     fn fill(
         &self,
         round: &mut Round<'_>,
-        problem: &Problem,
-        (steps, words): (&[GemmReduceStep], Words),
+        plan: &Plan<'_>,
         workspace: &mut Workspace,
     ) -> Result<()> {
+        let Plan { problem, steps, .. } = *plan;
         let row = self.shape.n as u64 * self.element.bytes();
         let (sum, sent) = (
             problem.rows * row,
             (problem.world as u64 - 1) * problem.shard * row,
         );
-        let scatters = problem.reduction == Reduction::Scatter;
         let keeps_product = match problem.reduction {
             Reduction::Scatter => problem.world > 1,
             Reduction::All => false,
             Reduction::Norm => true,
         };
-        if problem.is_pipeline() {
-            workspace.inbox = Some(self.shared.allocate(round, sent, Origin::Backend)?);
+        let mut allocate =
+            |bytes: u64, origin| self.shared.allocate(round, bytes.max(1), origin).map(Some);
+        if let Some(kernel) = plan.kernel {
+            workspace.inbox = allocate(kernel.limits.inbox_bytes, kernel.inbox_origin())?;
+            workspace.signals = allocate(kernel.limits.word_bytes, Origin::Signals)?;
+        } else if problem.is_pipeline() {
+            workspace.inbox = allocate(sent, Origin::Backend)?;
             if problem.transport != GemmTransport::Kernel {
-                workspace.outgoing = Some(self.shared.allocate(round, sent, Origin::Backend)?);
+                workspace.outgoing = allocate(sent, Origin::Backend)?;
             }
-            if !scatters && !problem.in_place {
-                workspace.result = Some(self.shared.allocate(round, sum, Origin::Backend)?);
-            }
-            let signals = self
-                .shared
-                .allocate(round, words.bytes(), Origin::Signals)?;
-            workspace.signals = Some(signals);
+            workspace.signals = allocate(plan.words.bytes(), Origin::Signals)?;
         } else if keeps_product {
-            workspace.inbox = Some(self.shared.allocate(round, sum, Origin::Backend)?);
+            workspace.inbox = allocate(sum, Origin::Backend)?;
+        }
+        if problem.keeps_result() {
+            workspace.result = allocate(sum, Origin::Backend)?;
         }
         let local = workspace
             .streams
@@ -367,9 +428,14 @@ impl<T: GemmElement> GemmReduce<T> {
         self.problem.algorithm
     }
 
-    /// Returns a pipeline's transport; automatic for a baseline.
+    /// Returns a pipeline's transport; automatic for other algorithms.
     pub fn transport(&self) -> GemmTransport {
         self.problem.transport
+    }
+
+    /// Returns the element type of the parts of a sum that a fused kernel sends.
+    pub fn partials(&self) -> GemmPartials {
+        self.options.partials
     }
 
     /// Returns the number of chunks of a full rank's rows.

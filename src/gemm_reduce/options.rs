@@ -1,6 +1,8 @@
 //! Options and algorithms of GEMM + reduce-scatter and GEMM + all-reduce.
 
+use crate::backend::abi::ElementTypeCode;
 use crate::base::gemm_names::GemmTransport;
+use crate::base::names::ElementType;
 use std::time::Duration;
 
 /// Algorithm of a GEMM + reduce-scatter or GEMM + all-reduce.
@@ -18,6 +20,15 @@ pub enum GemmReduceAlgorithm {
     /// over memory adds them. A sum is rounded to the element type at each rank: an element is off by at most one rounding of
     /// each partial sum, and by one more if there is a bias, before which cuBLASLt may round.
     Pipeline,
+    /// One kernel, for many rows. It multiplies the rows of the other ranks first and stores each tile in its owner's memory;
+    /// then it multiplies the own rows, and adds what has arrived for them in registers. Neither the product nor the sum makes a
+    /// way through memory of its own, and no GEMM library is needed. An element is off by one rounding of the sum, and, unless
+    /// [`GemmReduceOptions::partials`] is [`GemmPartials::F32`], by one of each other rank's part.
+    Push,
+    /// One kernel, for few rows: small M. The blocks of a cluster divide `K` among them, and what they have multiplied travels in
+    /// packets, which carry flags with the data. An element is off by one rounding of the sum, and, unless
+    /// [`GemmReduceOptions::partials`] is [`GemmPartials::F32`], by one of each rank's part.
+    Packets,
 }
 
 impl GemmReduceAlgorithm {
@@ -27,6 +38,44 @@ impl GemmReduceAlgorithm {
             Self::Automatic => "automatic",
             Self::Baseline => "baseline",
             Self::Pipeline => "pipeline",
+            Self::Push => "push",
+            Self::Packets => "packets",
+        }
+    }
+
+    /// Returns whether one kernel multiplies and reduces.
+    pub fn is_fused(self) -> bool {
+        matches!(self, Self::Push | Self::Packets)
+    }
+}
+
+/// Element type of a rank's part of a sum on its way to the rank that adds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GemmPartials {
+    /// The element type of the matrices: each part is rounded once, before it is sent.
+    #[default]
+    Element,
+    /// f32: parts are not rounded, so that an element of the sum is off by a single rounding, but twice the bytes are sent. Only
+    /// [`GemmReduceAlgorithm::Push`] and [`GemmReduceAlgorithm::Packets`] can; with [`GemmReduceAlgorithm::Automatic`], the
+    /// selector chooses one of them.
+    F32,
+}
+
+impl GemmPartials {
+    /// Returns the name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Element => "element",
+            Self::F32 => "f32",
+        }
+    }
+
+    /// Returns the type of the parts of sums of elements of a type.
+    pub(super) fn code(self, element: ElementType) -> ElementTypeCode {
+        match self {
+            Self::Element => element.into(),
+            Self::F32 => ElementTypeCode::F32,
         }
     }
 }
@@ -45,8 +94,10 @@ pub struct GemmReduceOptions {
     pub streams: usize,
     /// Into how many parts a pipeline cuts each rank's rows; `None` for the selector's choice.
     pub chunks: Option<usize>,
-    /// Whether `C` is in a symmetric buffer, in the same place at all ranks. Then a pipeline of a GEMM + all-reduce stores sums
-    /// there, and not in memory of its own, from which it would copy them; and a baseline's collective may have peers read or
+    /// Element type of the parts of a sum that a fused kernel sends.
+    pub partials: GemmPartials,
+    /// Whether `C` is in a symmetric buffer, in the same place at all ranks. Then a pipeline or a fused kernel of a GEMM + all-reduce
+    /// stores sums there, and not in memory of its own, from which it would copy them; and a baseline's collective may have peers read or
     /// write it. Otherwise `C` may be anywhere, at each rank.
     pub symmetric_result: bool,
     /// Whether the heuristic candidates of cuBLASLt or hipBLASLt are timed when the operation is made, as
@@ -66,6 +117,7 @@ impl Default for GemmReduceOptions {
             transport: GemmTransport::Automatic,
             streams: 1,
             chunks: None,
+            partials: GemmPartials::Element,
             symmetric_result: false,
             tune: true,
             channel: 0,

@@ -134,6 +134,8 @@ pub enum GemmReduceStep {
         /// The peer.
         peer: usize,
     },
+    /// Multiplies all rows and adds up all ranks' products, by one kernel on the caller's stream. It waits for the other ranks'.
+    Reduced,
     /// Copies the sum from the operation's memory to `C`, on the caller's stream.
     Copy,
     /// Adds up all ranks' results by a collective, on the caller's stream, and normalises rows if the operation does.
@@ -176,6 +178,17 @@ impl Problem {
         self.algorithm == GemmReduceAlgorithm::Pipeline && self.world > 1
     }
 
+    /// Returns whether one kernel multiplies and reduces.
+    pub(super) fn is_fused(&self) -> bool {
+        self.algorithm.is_fused() && self.world > 1
+    }
+
+    /// Returns whether sums are stored in the operation's memory, from which they are copied to `C`.
+    pub(super) fn keeps_result(&self) -> bool {
+        let stores = self.is_pipeline() || self.is_fused();
+        stores && self.reduction == Reduction::All && !self.in_place
+    }
+
     /// Returns the rank that this one sends sums to.
     pub(super) fn next(&self) -> usize {
         (self.rank + 1) % self.world
@@ -210,11 +223,16 @@ impl Problem {
         let mut steps = Vec::new();
         if self.is_pipeline() {
             self.pipeline(&mut steps);
-            return steps;
+        } else if self.is_fused() {
+            steps.push(GemmReduceStep::Reduced);
+        } else {
+            steps.push(GemmReduceStep::MultiplyAll);
+            if self.world > 1 || self.reduction == Reduction::Norm {
+                steps.push(GemmReduceStep::Reduce);
+            }
         }
-        steps.push(GemmReduceStep::MultiplyAll);
-        if self.world > 1 || self.reduction == Reduction::Norm {
-            steps.push(GemmReduceStep::Reduce);
+        if self.keeps_result() {
+            steps.push(GemmReduceStep::Copy);
         }
         steps
     }
@@ -294,9 +312,6 @@ impl Problem {
                 let full = peers.filter(|&peer| self.block_rows(peer, chunk).1 > 0);
                 steps.extend(full.map(|peer| S::ReceiveBlock { chunk, peer }));
             }
-            if !self.in_place {
-                steps.push(S::Copy);
-            }
         }
     }
 
@@ -333,9 +348,11 @@ impl GemmReduceStep {
     /// Returns the step's stream. A fork or join also concerns the caller's stream.
     pub fn on(&self) -> GemmStream {
         match *self {
-            Self::MultiplyAll | Self::ReceiveBlock { .. } | Self::Copy | Self::Reduce => {
-                GemmStream::Main
-            }
+            Self::MultiplyAll
+            | Self::ReceiveBlock { .. }
+            | Self::Reduced
+            | Self::Copy
+            | Self::Reduce => GemmStream::Main,
             Self::Start { on }
             | Self::Fork { on }
             | Self::Join { on }
@@ -405,6 +422,10 @@ impl fmt::Display for GemmReduceStep {
             Self::ReceiveBlock { chunk, peer } => {
                 write!(formatter, "wait for rank {peer}: chunk {chunk} of its sums")
             }
+            Self::Reduced => write!(
+                formatter,
+                "multiply all rows and add up all ranks' products, in one kernel"
+            ),
             Self::Copy => write!(formatter, "copy the sums to C"),
             Self::Reduce => write!(formatter, "add up all ranks' results"),
         }

@@ -134,7 +134,7 @@ impl<'a> Model<'a> {
             GemmReduceStep::ReceiveBlock { chunk, peer } => {
                 return self.blocks_given.get(&(rank, peer, chunk)) == Some(&call);
             }
-            GemmReduceStep::Reduce | GemmReduceStep::MultiplyAll => {
+            GemmReduceStep::Reduce | GemmReduceStep::Reduced | GemmReduceStep::MultiplyAll => {
                 unreachable!("a pipeline has no such step")
             }
             _ => {}
@@ -270,6 +270,25 @@ fn a_baseline_multiplies_all_rows_and_adds_them_up() {
     assert_eq!(problem.steps(), steps);
     problem.world = 1;
     assert_eq!(problem.steps(), steps[..1]);
+}
+
+#[test]
+fn a_fused_kernel_is_one_step_and_a_copy_if_peers_cannot_store_in_c() {
+    use GemmReduceStep as S;
+    for algorithm in [GemmReduceAlgorithm::Push, GemmReduceAlgorithm::Packets] {
+        let mut problem = problems(4, 16, 1)[1];
+        problem.algorithm = algorithm;
+        for in_place in [false, true] {
+            problem.in_place = in_place;
+            problem.reduction = Reduction::Scatter;
+            assert_eq!(problem.steps(), [S::Reduced], "the own rows need no copy");
+            problem.reduction = Reduction::All;
+            let steps = [S::Reduced, S::Copy];
+            assert_eq!(problem.steps(), steps[..2 - usize::from(in_place)]);
+        }
+        problem.world = 1;
+        assert_eq!(problem.steps(), [S::MultiplyAll], "nothing to add");
+    }
 }
 
 /// Plants faults, to show that the model finds them.

@@ -5,7 +5,9 @@
 //! are fastest. Other devices were not measured.
 
 use crate::base::gemm_names::GemmTransport;
-use crate::gemm_reduce::options::{GemmReduceAlgorithm, GemmReduceOptions};
+use crate::gemm::selector::Refusal;
+use crate::gemm_reduce::fused::FusedKernels;
+use crate::gemm_reduce::options::{GemmPartials, GemmReduceAlgorithm, GemmReduceOptions};
 use crate::gemm_reduce::plan::Reduction;
 use crate::gemm_reduce::shape::GemmReduceShape;
 
@@ -17,20 +19,40 @@ const CHUNKS: usize = 2;
 /// fills the device twice.
 const MOST_CHUNKS: usize = 4;
 
+/// Rows of the sum up to which one kernel with packets is chosen, if there is one. Not measured: from such a few on, what a
+/// GEMM and a collective cost is mostly launches and barriers.
+const FEW_ROWS: usize = 64;
+
 /// What is chosen: never automatic.
 pub(super) type Chosen = (GemmReduceAlgorithm, GemmTransport, usize);
+
+/// Returns the fused kernel that is chosen for a shape if the caller leaves the algorithm open; `None` for other algorithms. All
+/// ranks have the same kernels, so they choose alike.
+fn automatic_kernel(
+    shape: &GemmReduceShape,
+    kernels: &FusedKernels,
+) -> Option<GemmReduceAlgorithm> {
+    (shape.m <= FEW_ROWS && kernels.packets.is_ok()).then_some(GemmReduceAlgorithm::Packets)
+}
+
+/// Returns the fused kernel for a shape whose parts are sent in f32, which only fused kernels can do.
+fn kernel_for_f32(shape: &GemmReduceShape, kernels: &FusedKernels) -> GemmReduceAlgorithm {
+    automatic_kernel(shape, kernels).unwrap_or(GemmReduceAlgorithm::Push)
+}
 
 /// Returns algorithm, transport and the number of chunks. A pipeline's sums are sent by copy engines: GEMMs that store to the
 /// next rank were slower at all shapes.
 ///
 /// # Errors
-/// Options that do not fit together, as text.
+/// Options that do not fit together, and a named algorithm that needs a kernel which not all ranks have.
 pub(super) fn choose(
     shape: &GemmReduceShape,
     options: &GemmReduceOptions,
     (reduction, world): (Reduction, usize),
-) -> Result<Chosen, String> {
+    kernels: &FusedKernels,
+) -> Result<Chosen, Refusal> {
     use {GemmReduceAlgorithm as A, GemmTransport as T};
+    let invalid = |message: String| Err(Refusal::Invalid(message));
     let rows = shape.rows_of_a_rank(world);
     let block = |chunks: usize| rows.div_ceil(chunks) * shape.n;
     let full = (block(1) / FULL_BLOCK).max(1);
@@ -39,76 +61,175 @@ pub(super) fn choose(
         Reduction::All | Reduction::Norm => (full / 2).clamp(full.min(CHUNKS), MOST_CHUNKS),
     });
     let chunks = chunks.clamp(1, rows);
+    let in_f32 = options.partials == GemmPartials::F32;
     let algorithm = match options.algorithm {
-        A::Pipeline if reduction == Reduction::Norm => {
-            return Err("a GEMM + all-reduce with a norm has no pipeline; leave it out".into());
+        A::Pipeline | A::Push | A::Packets if reduction == Reduction::Norm => {
+            return invalid(format!(
+                "a GEMM + all-reduce with a norm has no {:?}; use `Automatic` or `Baseline`",
+                options.algorithm
+            ));
         }
         A::Automatic if reduction == Reduction::Norm => A::Baseline,
         A::Automatic if options.transport != T::Automatic => A::Pipeline,
+        A::Automatic if in_f32 => kernel_for_f32(shape, kernels),
+        A::Automatic if world > 1 && automatic_kernel(shape, kernels).is_some() => A::Packets,
         A::Automatic if world > 1 && full >= CHUNKS => A::Pipeline,
         A::Automatic => A::Baseline,
         algorithm => algorithm,
     };
+    if in_f32 && !algorithm.is_fused() {
+        return invalid(format!(
+            "{algorithm:?} sends no parts in f32; leave `partials` out, or use `Push` or `Packets`"
+        ));
+    }
+    let kernel = match algorithm {
+        A::Push => kernels.push.as_ref().err(),
+        A::Packets => kernels.packets.as_ref().err(),
+        _ => None,
+    };
+    if let Some(reason) = kernel.filter(|_| world > 1) {
+        return Err(Refusal::Unsupported(format!(
+            "{algorithm:?} is not available: {reason}; use `Pipeline` or `Baseline`"
+        )));
+    }
     let transport = match (algorithm, options.transport) {
         (A::Pipeline, T::Automatic) => T::Put,
         (A::Pipeline, T::Put | T::Kernel) | (_, T::Automatic) => options.transport,
         (A::Pipeline, transport) => {
-            return Err(format!(
+            return invalid(format!(
                 "a pipeline has no transport {transport:?}; use `Automatic`, `Put` or `Kernel`"
             ));
         }
         (_, transport) => {
-            return Err(format!(
+            return invalid(format!(
                 "only a pipeline has a transport, not {algorithm:?}; leave {transport:?} out"
             ));
         }
     };
+    let chunks = if algorithm.is_fused() { 1 } else { chunks };
     Ok((algorithm, transport, chunks))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::abi::ReducedLimits;
     use {GemmReduceAlgorithm as A, GemmTransport as T};
 
-    fn chosen(m: usize, reduction: Reduction, world: usize) -> Chosen {
-        let shape = GemmReduceShape::new(m, 8192, 4096);
-        choose(&shape, &GemmReduceOptions::default(), (reduction, world)).unwrap()
+    const SCATTER: Reduction = Reduction::Scatter;
+
+    /// A device with both kernels, or none.
+    fn kernels(present: bool) -> FusedKernels {
+        let limits = || match present {
+            true => Ok(ReducedLimits::default()),
+            false => Err("no such kernel".into()),
+        };
+        FusedKernels {
+            push: limits(),
+            packets: limits(),
+        }
+    }
+
+    fn chosen(m: usize, reduction: Reduction, world: usize, present: bool) -> Chosen {
+        let (shape, options) = (
+            GemmReduceShape::new(m, 8192, 4096),
+            GemmReduceOptions::default(),
+        );
+        choose(&shape, &options, (reduction, world), &kernels(present)).unwrap()
     }
 
     #[test]
     fn few_rows_are_multiplied_at_once_and_many_in_blocks() {
-        let scatter = Reduction::Scatter;
-        assert_eq!(chosen(1024, scatter, 2), (A::Baseline, T::Automatic, 1));
-        assert_eq!(chosen(2048, scatter, 2), (A::Pipeline, T::Put, 2));
-        assert_eq!(chosen(8192, scatter, 2), (A::Pipeline, T::Put, 2));
-        assert_eq!(chosen(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
-        assert_eq!(chosen(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
-        assert_eq!(chosen(8192, Reduction::All, 4), (A::Pipeline, T::Put, 2));
-        assert_eq!(
-            chosen(64, Reduction::All, 4),
-            (A::Baseline, T::Automatic, 1)
-        );
-        assert_eq!(chosen(8192, scatter, 1).0, A::Baseline);
+        for present in [false, true] {
+            let chosen = |m, reduction, world| chosen(m, reduction, world, present);
+            assert_eq!(chosen(1024, SCATTER, 2), (A::Baseline, T::Automatic, 1));
+            assert_eq!(chosen(2048, SCATTER, 2), (A::Pipeline, T::Put, 2));
+            assert_eq!(chosen(8192, SCATTER, 2), (A::Pipeline, T::Put, 2));
+            assert_eq!(chosen(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
+            assert_eq!(chosen(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
+            assert_eq!(chosen(8192, Reduction::All, 4), (A::Pipeline, T::Put, 2));
+            assert_eq!(chosen(8192, SCATTER, 1).0, A::Baseline);
+            assert_eq!(chosen(64, Reduction::All, 1).0, A::Baseline);
+            assert_eq!(chosen(64, Reduction::Norm, 4).0, A::Baseline);
+        }
+    }
+
+    #[test]
+    fn very_few_rows_are_multiplied_and_added_up_by_one_kernel_if_all_ranks_have_it() {
+        for reduction in [SCATTER, Reduction::All] {
+            let of = |m, present| chosen(m, reduction, 4, present);
+            assert_eq!(of(64, true), (A::Packets, T::Automatic, 1));
+            assert_eq!(of(64, false), (A::Baseline, T::Automatic, 1));
+            assert_eq!(of(68, true), (A::Baseline, T::Automatic, 1));
+        }
+    }
+
+    fn with(
+        algorithm: GemmReduceAlgorithm,
+        partials: GemmPartials,
+        (reduction, m): (Reduction, usize),
+        present: bool,
+    ) -> Result<GemmReduceAlgorithm, Refusal> {
+        let options = GemmReduceOptions {
+            algorithm,
+            partials,
+            ..GemmReduceOptions::default()
+        };
+        let shape = GemmReduceShape::new(m, 8, 8);
+        let chosen = choose(&shape, &options, (reduction, 2), &kernels(present));
+        chosen.map(|(algorithm, ..)| algorithm)
+    }
+
+    #[test]
+    fn a_named_kernel_that_not_all_ranks_have_is_refused_with_the_reason() {
+        for algorithm in [A::Push, A::Packets] {
+            let named = |present| with(algorithm, GemmPartials::Element, (SCATTER, 8), present);
+            assert_eq!(named(true), Ok(algorithm));
+            let Err(Refusal::Unsupported(reason)) = named(false) else {
+                panic!("{:?}", named(false));
+            };
+            assert!(reason.contains("no such kernel") && reason.contains("use `Pipeline`"));
+            let norm = with(algorithm, GemmPartials::Element, (Reduction::Norm, 8), true);
+            assert!(matches!(norm, Err(Refusal::Invalid(_))), "{norm:?}");
+        }
+    }
+
+    #[test]
+    fn only_kernels_send_parts_in_f32() {
+        let named = |algorithm, m| with(algorithm, GemmPartials::F32, (SCATTER, m), true);
+        assert_eq!(named(A::Automatic, 8), Ok(A::Packets));
+        assert_eq!(named(A::Automatic, 800), Ok(A::Push));
+        assert_eq!(named(A::Push, 8), Ok(A::Push));
+        for algorithm in [A::Baseline, A::Pipeline] {
+            assert!(matches!(named(algorithm, 8), Err(Refusal::Invalid(_))));
+        }
+        let absent = with(A::Automatic, GemmPartials::F32, (SCATTER, 8), false);
+        assert!(matches!(absent, Err(Refusal::Unsupported(_))), "{absent:?}");
     }
 
     #[test]
     fn options_that_do_not_fit_together_are_refused() {
         let shape = GemmReduceShape::new(8, 8, 8);
-        for (algorithm, transport) in [(A::Baseline, T::Put), (A::Pipeline, T::Nccl)] {
+        for (algorithm, transport) in [
+            (A::Baseline, T::Put),
+            (A::Pipeline, T::Nccl),
+            (A::Push, T::Put),
+            (A::Packets, T::Kernel),
+        ] {
             let options = GemmReduceOptions {
                 algorithm,
                 transport,
                 ..GemmReduceOptions::default()
             };
-            assert!(choose(&shape, &options, (Reduction::All, 2)).is_err());
+            let chosen = choose(&shape, &options, (Reduction::All, 2), &kernels(true));
+            assert!(matches!(chosen, Err(Refusal::Invalid(_))), "{chosen:?}");
         }
         let options = GemmReduceOptions {
             transport: T::Kernel,
             chunks: Some(99),
             ..GemmReduceOptions::default()
         };
-        let chosen = choose(&shape, &options, (Reduction::Scatter, 2)).unwrap();
+        let chosen = choose(&shape, &options, (SCATTER, 2), &kernels(true)).unwrap();
         assert_eq!(chosen, (A::Pipeline, T::Kernel, 4));
     }
 }

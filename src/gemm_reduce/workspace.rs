@@ -14,13 +14,14 @@ use std::sync::Arc;
 /// The device resources of an operation.
 #[derive(Default)]
 pub(crate) struct Workspace {
-    /// Sums from the previous rank, one part of the rows for each hop; of a baseline's reduce-scatter, this rank's results.
+    /// Sums from the previous rank, one part of the rows for each hop; of a baseline's reduce-scatter, this rank's results;
+    /// of a fused kernel, what peers send.
     pub(super) inbox: Option<Arc<Allocation>>,
     /// Sums that copy engines send to the next rank.
     pub(super) outgoing: Option<Arc<Allocation>>,
     /// All of the sum, if it is not stored in the caller's `C`.
     pub(super) result: Option<Arc<Allocation>>,
-    /// Words with which peers signal; `None` if no step waits for a peer.
+    /// Words with which peers signal, of a fused kernel those that it lays out; `None` if no step waits for a peer.
     pub(super) signals: Option<Arc<Allocation>>,
     pub(super) streams: CallStreams,
     pub(super) gemms: PreparedGemms,

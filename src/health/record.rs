@@ -122,6 +122,8 @@ fn method_of(operation: CollectiveOperationCode) -> &'static str {
         CollectiveOperationCode::EXCHANGE => "exchange",
         CollectiveOperationCode::ALL_GATHER_GEMM => "all_gather_gemm",
         CollectiveOperationCode::ALL_REDUCE_NORM => "all_reduce_norm",
+        CollectiveOperationCode::GEMM_REDUCE_SCATTER => "gemm_reduce_scatter",
+        CollectiveOperationCode::GEMM_ALL_REDUCE => "gemm_all_reduce",
         _ => "an operation unknown to this version",
     }
 }
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_wait_in_a_collective_is_named_by_its_method() {
         let mut names = Vec::new();
-        for operation in 1..=CollectiveOperationCode::ALL_REDUCE_NORM.0 {
+        for operation in 1..=CollectiveOperationCode::GEMM_ALL_REDUCE.0 {
             let record = record(WaitRecord::COLLECTIVE + operation);
             let Some(Error::Timeout {
                 rank: 1,
@@ -195,7 +197,7 @@ mod tests {
             names.push(name);
         }
         names.dedup();
-        assert_eq!(names.len(), 14);
+        assert_eq!(names.len(), 16);
     }
 
     #[test]

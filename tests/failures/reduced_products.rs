@@ -13,15 +13,27 @@ use symmem::{
     GemmReduceShape, GemmTransport, Graph, Matrix, Reduction, Result,
 };
 
+/// Backends with the kernel for large tiles, and with that for few rows.
+const PUSH: [&str; 1] = ["host"];
+const PACKETS: [&str; 2] = ["host", "cuda"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GemmReduceVariant {
     Baseline,
     PipelinePut,
     PipelineKernel,
+    Push,
+    Packets,
 }
 
 impl GemmReduceVariant {
-    const ALL: [Self; 3] = [Self::Baseline, Self::PipelinePut, Self::PipelineKernel];
+    const ALL: [Self; 5] = [
+        Self::Baseline,
+        Self::PipelinePut,
+        Self::PipelineKernel,
+        Self::Push,
+        Self::Packets,
+    ];
 
     fn named(self) -> (GemmReduceAlgorithm, GemmTransport) {
         use {GemmReduceAlgorithm as A, GemmTransport as T};
@@ -29,6 +41,8 @@ impl GemmReduceVariant {
             Self::Baseline => (A::Baseline, T::Automatic),
             Self::PipelinePut => (A::Pipeline, T::Put),
             Self::PipelineKernel => (A::Pipeline, T::Kernel),
+            Self::Push => (A::Push, T::Automatic),
+            Self::Packets => (A::Packets, T::Automatic),
         }
     }
 }
@@ -81,11 +95,27 @@ impl Scenario {
     }
 }
 
-/// Returns a shape whose rows can be divided among two and three ranks. On GPUs it takes some milliseconds.
-fn shape(setting: Setting) -> GemmReduceShape {
-    match on_gpus(setting) {
-        true => GemmReduceShape::new(12288, 8192, 4096),
-        false => GemmReduceShape::new(450, 8, 192),
+impl GemmReduceVariant {
+    /// Returns why a backend has not the algorithm.
+    fn absent(self, setting: Setting) -> Option<&'static str> {
+        let backend = setting.backend();
+        let has = match self {
+            Self::Push => PUSH.contains(&backend),
+            Self::Packets => PACKETS.contains(&backend),
+            _ => true,
+        };
+        (!has).then_some("this backend has no such kernel")
+    }
+}
+
+/// Returns a shape whose rows can be divided among two and three ranks. On GPUs it takes some milliseconds, or with packets, which
+/// are for few rows, the better part of one.
+fn shape(setting: Setting, variant: GemmReduceVariant) -> GemmReduceShape {
+    match (on_gpus(setting), variant) {
+        (true, GemmReduceVariant::Packets) => GemmReduceShape::new(48, 8192, 65536),
+        (true, _) => GemmReduceShape::new(12288, 8192, 4096),
+        (false, GemmReduceVariant::Packets) => GemmReduceShape::new(48, 8, 192),
+        (false, _) => GemmReduceShape::new(450, 8, 192),
     }
 }
 
@@ -98,7 +128,7 @@ enum Outcome {
 /// Makes calls repeatedly until one fails.
 fn use_up(communicator: &Communicator, member: &Member, scenario: &Scenario) -> Outcome {
     let (algorithm, transport) = scenario.variant.named();
-    let shape = shape(member.setting);
+    let shape = shape(member.setting, scenario.variant);
     let make = |deadline| {
         let options = GemmReduceOptions {
             algorithm,
@@ -202,10 +232,13 @@ pub fn role(role: &str, member: &Member) {
 #[apply(on_each_backend)]
 fn a_rank_killed_in_a_reduced_product_is_heard_of_within_a_second(
     setting: Setting,
-    #[values(0, 1, 2)] variant: usize,
+    #[values(0, 1, 2, 3, 4)] variant: usize,
     #[values(Reduction::Scatter, Reduction::All)] reduction: Reduction,
 ) {
-    let kind = variant + 3 * reduction as usize;
+    if let Some(why) = GemmReduceVariant::ALL[variant].absent(setting) {
+        return crate::built::skipped(why);
+    }
+    let kind = variant + GemmReduceVariant::ALL.len() * reduction as usize;
     let mut random = Random::new(kind as u64);
     for (number, phase) in Phase::ALL.into_iter().enumerate() {
         // The sample has each phase of each algorithm, of one reduction or of both, eager or replayed. HIP, whose waits
@@ -240,16 +273,27 @@ fn a_rank_killed_in_a_reduced_product_is_heard_of_within_a_second(
 #[apply(on_each_backend)]
 fn a_rank_stopped_in_a_reduced_product_is_named_at_the_deadline(
     setting: Setting,
-    #[values(0, 1, 2)] variant: usize,
+    #[values(0, 1, 2, 3, 4)] variant: usize,
     #[values(Reduction::Scatter, Reduction::All)] reduction: Reduction,
     #[values(Phase::Before, Phase::Moving, Phase::Multiplying)] phase: Phase,
 ) {
-    let kind = variant + 3 * reduction as usize;
+    use {GemmReduceVariant as V, Reduction as R};
+    let named = V::ALL[variant];
+    if let Some(why) = named.absent(setting) {
+        return crate::built::skipped(why);
+    }
+    let kind = variant + V::ALL.len() * reduction as usize;
     // Few cases on backends that must start a driver.
     let few = match setting {
         Setting::Host => phase != Phase::Before || kind.is_multiple_of(2),
-        Setting::Hip => (kind, phase) == (4, Phase::Moving),
-        _ => (kind, phase) == (1, Phase::Before) || (kind, phase) == (5, Phase::Multiplying),
+        Setting::Hip => (named, reduction, phase) == (V::PipelinePut, R::All, Phase::Moving),
+        _ => [
+            (V::PipelinePut, R::Scatter, Phase::Before),
+            (V::PipelineKernel, R::All, Phase::Multiplying),
+            (V::Push, R::All, Phase::Multiplying),
+            (V::Packets, R::Scatter, Phase::Moving),
+        ]
+        .contains(&(named, reduction, phase)),
     };
     if !full() && !few {
         return crate::built::skipped("SYMMEM_TESTS=all runs it");

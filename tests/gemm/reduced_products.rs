@@ -75,13 +75,15 @@ fn each_way(communicator: &Communicator, each: impl Fn(&Case, &str)) {
             (A::Baseline, T::Automatic),
             (A::Pipeline, T::Put),
             (A::Pipeline, T::Kernel),
+            (A::Push, T::Automatic),
+            (A::Packets, T::Automatic),
         ] {
             let options = GemmReduceOptions {
                 algorithm,
                 transport,
                 streams: 2,
                 chunks: Some(2),
-                symmetric_result: transport == T::Put,
+                symmetric_result: transport == T::Put || algorithm == A::Push,
                 ..GemmReduceOptions::default()
             };
             let case = Case::new(communicator, reduction, &options);

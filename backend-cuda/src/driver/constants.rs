@@ -37,6 +37,7 @@ pub mod tensor_map {
     pub const DATA_TYPE_BFLOAT16: u32 = 9;
     pub const INTERLEAVE_NONE: u32 = 0;
     pub const SWIZZLE_128B: u32 = 3;
+    pub const L2_PROMOTION_128B: u32 = 2;
     pub const L2_PROMOTION_256B: u32 = 3;
     /// `CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE`: elements out of bounds read as zero.
     pub const OUT_OF_BOUNDS_ZERO: u32 = 0;

@@ -4,7 +4,7 @@
 use super::calls::{Contender, ContenderKind, by_provider};
 use super::rounds::Run;
 use super::session::Session;
-use super::variants::name;
+use super::variants::{kernel_name, name};
 use crate::gemm::element::MatrixFloat;
 use crate::gemm::library::Library;
 use crate::gemm::turn::missing;
@@ -166,6 +166,6 @@ fn asked(options: &GemmReduceOptions) -> String {
         GemmReduceAlgorithm::Pipeline => {
             format!("{} {}", options.algorithm.name(), options.transport.name())
         }
-        algorithm => algorithm.name().into(),
+        algorithm => kernel_name(algorithm, options.partials),
     }
 }

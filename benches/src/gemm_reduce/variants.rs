@@ -1,9 +1,11 @@
 //! The algorithms of symmem that take part, with the transports, chunks and streams of pipelines.
 
 use super::options::Options;
-use crate::report::gemm_reduce::{AUTOMATIC, BASELINE, PIPELINE, TRANSPORTS};
+use crate::report::gemm_reduce::{AUTOMATIC, BASELINE, PACKETS, PIPELINE, PUSH, TRANSPORTS};
 use symmem::tuning::gemm_transport;
-use symmem::{GemmElement, GemmReduce, GemmReduceAlgorithm, GemmReduceOptions, GemmTransport};
+use symmem::{
+    GemmElement, GemmPartials, GemmReduce, GemmReduceAlgorithm, GemmReduceOptions, GemmTransport,
+};
 
 /// The numbers of chunks and of streams that are measured by default.
 const CHUNKS: [usize; 3] = [1, 2, 4];
@@ -53,18 +55,31 @@ impl Options {
                 }
             }
         }
+        let kernels = [
+            (PUSH, GemmReduceAlgorithm::Push),
+            (PACKETS, GemmReduceAlgorithm::Packets),
+        ];
+        for (_, algorithm) in kernels.into_iter().filter(|(name, _)| has(name)) {
+            for partials in [GemmPartials::Element, GemmPartials::F32] {
+                variants.push(GemmReduceOptions {
+                    algorithm,
+                    partials,
+                    ..base
+                });
+            }
+        }
         variants
     }
 }
 
-/// Returns the name of an operation with `streams` streams: `pipeline put, 2 chunks, 1 stream`.
+/// Returns the name of an operation with `streams` streams: `pipeline put, 2 chunks, 1 stream`, `push f32`.
 pub(super) fn name<T: GemmElement>(operation: &GemmReduce<T>, streams: usize) -> String {
     let counted = |count: usize, what: &str| match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
     };
     match (operation.algorithm(), operation.transport()) {
-        (algorithm, GemmTransport::Automatic) => algorithm.name().into(),
+        (algorithm, GemmTransport::Automatic) => kernel_name(algorithm, operation.partials()),
         (algorithm, transport) => format!(
             "{} {}, {}, {}",
             algorithm.name(),
@@ -72,6 +87,14 @@ pub(super) fn name<T: GemmElement>(operation: &GemmReduce<T>, streams: usize) ->
             counted(operation.chunks(), "chunk"),
             counted(streams, "stream")
         ),
+    }
+}
+
+/// Returns the name of an algorithm without a transport: with `f32` if it sends parts of the sum so.
+pub(super) fn kernel_name(algorithm: GemmReduceAlgorithm, partials: GemmPartials) -> String {
+    match partials {
+        GemmPartials::F32 => format!("{} {}", algorithm.name(), partials.name()),
+        _ => algorithm.name().into(),
     }
 }
 
@@ -99,11 +122,13 @@ mod tests {
 
     #[test]
     fn by_default_everything_takes_part() {
-        assert_eq!(options().variants().len(), 1 + 1 + 2 * 3 * 2);
+        assert_eq!(options().variants().len(), 1 + 1 + 2 * 3 * 2 + 2 * 2);
         for algorithm in [
             GemmReduceAlgorithm::Automatic,
             GemmReduceAlgorithm::Baseline,
             GemmReduceAlgorithm::Pipeline,
+            GemmReduceAlgorithm::Push,
+            GemmReduceAlgorithm::Packets,
         ] {
             assert!(ALGORITHMS.contains(&algorithm.name()));
         }
@@ -124,5 +149,14 @@ mod tests {
             .collect();
         let kernel = GemmTransport::Kernel;
         assert_eq!(found, [(kernel, Some(2), 3), (kernel, Some(5), 3)]);
+        let variants = Options {
+            algorithms: vec!["push".into()],
+            ..options()
+        }
+        .variants();
+        let found: Vec<_> = (variants.iter())
+            .map(|one| kernel_name(one.algorithm, one.partials))
+            .collect();
+        assert_eq!(found, ["push", "push f32"]);
     }
 }

@@ -81,8 +81,12 @@ pub const AUTOMATIC: &str = "automatic";
 pub const BASELINE: &str = "baseline";
 /// Symmem's algorithm `Pipeline`. Names of contenders go on with transport, chunks and streams.
 pub const PIPELINE: &str = "pipeline";
+/// Symmem's algorithm `Push`: one kernel. Its name goes on with `f32` if parts of the sum are sent in f32.
+pub const PUSH: &str = "push";
+/// Symmem's algorithm `Packets`: one kernel, for few rows. Its name goes on as that of [`PUSH`].
+pub const PACKETS: &str = "packets";
 /// Symmem's algorithms, as the command names them.
-pub const ALGORITHMS: [&str; 3] = [AUTOMATIC, BASELINE, PIPELINE];
+pub const ALGORITHMS: [&str; 5] = [AUTOMATIC, BASELINE, PIPELINE, PUSH, PACKETS];
 /// The transports of a pipeline, as the command names them.
 pub const TRANSPORTS: [&str; 2] = ["put", "kernel"];
 /// The contenders with which symmem is compared: a GEMM, then a collective.

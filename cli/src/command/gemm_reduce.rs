@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(flatten)]
     shapes: Shapes,
     /// Measure only these algorithms of symmem: automatic (the selector's choice), baseline (one GEMM, then the
-    /// collective), pipeline, or all
+    /// collective), pipeline, push (one kernel), packets (one kernel, for few rows), or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = one_of(&ALGORITHMS), default_value = ALL, help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
     /// Transports of pipelines: put (copy engines), kernel (GEMMs store to the next rank), or all
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_which_there_are() {
         let algorithm = one_of(&ALGORITHMS);
-        assert!(algorithm("pull").unwrap_err().contains("pipeline or all"));
+        assert!(algorithm("pull").unwrap_err().contains("packets or all"));
         assert_eq!(algorithm("all").unwrap(), "all");
         assert_eq!(
             unless_all(vec!["put".into(), "all".into()]),

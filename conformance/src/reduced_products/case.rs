@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 use symmem::{
-    GemmReduceAlgorithm, GemmReduceOptions, GemmReduceShape, GemmTransport, MatrixOrder, Reduction,
+    GemmPartials, GemmReduceAlgorithm, GemmReduceOptions, GemmReduceShape, GemmTransport,
+    MatrixOrder, Reduction,
 };
 
 /// What is done with the sum, as data.
@@ -29,7 +30,7 @@ impl ReductionName {
     }
 }
 
-/// Algorithm and transport of a GEMM + reduce-scatter or GEMM + all-reduce.
+/// Algorithm, transport and type of parts of a GEMM + reduce-scatter or GEMM + all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GemmReduceVariant {
     /// The selector's choice.
@@ -40,15 +41,27 @@ pub enum GemmReduceVariant {
     PipelinePut,
     /// A ring over blocks of rows, whose sums GEMMs store at the next rank.
     PipelineKernel,
+    /// One kernel that stores tiles at their owners.
+    Push,
+    /// One kernel that stores tiles in f32 at their owners.
+    PushF32,
+    /// One kernel that sends packets.
+    Packets,
+    /// One kernel that sends packets of f32.
+    PacketsF32,
 }
 
 impl GemmReduceVariant {
     /// All variants.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 8] = [
         Self::Automatic,
         Self::Baseline,
         Self::PipelinePut,
         Self::PipelineKernel,
+        Self::Push,
+        Self::PushF32,
+        Self::Packets,
+        Self::PacketsF32,
     ];
 
     /// Returns the algorithm and transport to set in [`GemmReduceOptions`].
@@ -59,6 +72,24 @@ impl GemmReduceVariant {
             Self::Baseline => (A::Baseline, T::Automatic),
             Self::PipelinePut => (A::Pipeline, T::Put),
             Self::PipelineKernel => (A::Pipeline, T::Kernel),
+            Self::Push | Self::PushF32 => (A::Push, T::Automatic),
+            Self::Packets | Self::PacketsF32 => (A::Packets, T::Automatic),
+        }
+    }
+
+    /// Returns the element type of parts of sums to set in [`GemmReduceOptions`].
+    pub fn partials(self) -> GemmPartials {
+        match self {
+            Self::PushF32 | Self::PacketsF32 => GemmPartials::F32,
+            _ => GemmPartials::Element,
+        }
+    }
+
+    /// Returns how often an element is rounded in a group of `world` ranks: at each rank, or only the sum.
+    pub(super) fn roundings(self, world: usize) -> usize {
+        match self.partials() {
+            GemmPartials::F32 if world > 1 => 1,
+            _ => world,
         }
     }
 }
@@ -142,6 +173,7 @@ impl GemmReduceCase {
         GemmReduceOptions {
             algorithm,
             transport,
+            partials: self.variant.partials(),
             streams: self.streams,
             chunks: (self.chunks > 0).then_some(self.chunks),
             symmetric_result: self.symmetric,

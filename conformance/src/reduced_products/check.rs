@@ -91,7 +91,8 @@ impl GemmReduceCheck<'_> {
             if number > round {
                 self.come_late(number);
             }
-            let reference = Reference::new(&values, case.bias, (case.n, case.k));
+            let roundings = case.variant.roundings(world);
+            let reference = Reference::new(&values, case.bias, (case.n, case.k), roundings);
             let mut seen = call(&values)?;
             seen.plant(self.fault, case, &reference, (rank, world), &previous);
             if number == round {

@@ -95,7 +95,9 @@ fn bits_that_differ_in_a_repetition_fail_the_case_on_every_rank() {
 
 #[test]
 fn bits_of_an_all_reduce_that_differ_among_ranks_fail_the_case_on_every_rank() {
-    for variant in GemmReduceVariant::ALL {
+    // The bound of a sum that is rounded once finds the last bit by itself.
+    let rounded = |variant: &GemmReduceVariant| variant.roundings(3) > 1;
+    for variant in GemmReduceVariant::ALL.into_iter().filter(rounded) {
         let whole = Case::GemmReduce(case(variant, ReductionName::All));
         for outcome in outcomes(&whole, Some(Fault::OtherBits), 1) {
             let told = "C has other bits than rank";

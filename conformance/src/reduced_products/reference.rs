@@ -4,7 +4,8 @@
 //! type once at each rank, and no sum on the way is larger than M. A baseline rounds each rank's part once, which costs no more
 //! than one rounding of M for all parts together. Its collective then rounds the sum: symmem's once, NCCL's at every rank but the
 //! first. So an element is off by at most as many roundings of M as there are ranks, and by one more with a bias: cuBLASLt has been
-//! seen to round a sum before it adds the bias. The error of sums in f32 comes on top.
+//! seen to round a sum before it adds the bias. A fused kernel rounds each part that it sends, and the sum; only the sum if parts
+//! are sent in f32. The error of sums in f32 comes on top.
 
 use super::values::Values;
 use crate::gemm_float::GemmFloat;
@@ -28,11 +29,19 @@ pub struct Reference {
     k: usize,
     /// The largest relative error of a rounding.
     unit: f64,
+    /// How often an element is rounded, but for the bias.
+    roundings: usize,
 }
 
 impl Reference {
     /// Converts the matrices. `n` and `k` are the columns of `B` and of `A`.
-    pub fn new<T: GemmFloat>(values: &Values<T>, has_bias: bool, (n, k): (usize, usize)) -> Self {
+    /// `roundings` says how often an element is rounded, but for the bias.
+    pub fn new<T: GemmFloat>(
+        values: &Values<T>,
+        has_bias: bool,
+        (n, k): (usize, usize),
+        roundings: usize,
+    ) -> Self {
         let wide = |numbers: &Vec<T>| numbers.iter().map(|it| it.to_f64()).collect();
         Self {
             a: values.a.iter().map(wide).collect(),
@@ -41,12 +50,13 @@ impl Reference {
             n,
             k,
             unit: T::UNIT,
+            roundings,
         }
     }
 
     /// Computes a row.
     pub fn row(&self, row: usize) -> Row {
-        let (n, k, world) = (self.n, self.k, self.a.len());
+        let (n, k) = (self.n, self.k);
         let bias = self.bias.clone().unwrap_or_else(|| vec![0.0; n]);
         let mut sums = bias.clone();
         // Of the parts, and of all products in them.
@@ -67,8 +77,9 @@ impl Reference {
             }
             parts.push(part);
         }
-        let bound = |(magnitude, products): (f64, f64)| self.bound(magnitude, products, world);
-        let bounds = magnitudes.into_iter().zip(products).map(bound).collect();
+        let bound = |((magnitude, products), sum)| self.bound(magnitude, products, sum);
+        let bounds = magnitudes.into_iter().zip(products).zip(&sums);
+        let bounds = bounds.map(bound).collect();
         Row {
             sums,
             bounds,
@@ -76,11 +87,18 @@ impl Reference {
         }
     }
 
-    /// Returns how far an element may be off. `magnitude` is that of all parts together, `products` that of all products.
-    fn bound(&self, magnitude: f64, products: f64, world: usize) -> f64 {
+    /// Returns how far an element may be off. `magnitude` is that of all parts together, `products` that of all products, `sum` the
+    /// element itself, which is all that a single rounding can round.
+    fn bound(&self, magnitude: f64, products: f64, sum: &f64) -> f64 {
         /// Half a step of subnormal f16, which bounds the error of a rounding to them.
         const SUBNORMAL: f64 = 1.0 / (1u64 << 25) as f64;
-        let roundings = (world + usize::from(self.bias.is_some())) as f64;
+        let (magnitude, roundings) = match self.roundings {
+            1 if self.a.len() > 1 => (sum.abs(), 1.0),
+            roundings => (
+                magnitude,
+                (roundings + usize::from(self.bias.is_some())) as f64,
+            ),
+        };
         // Sums in f32, which a device may truncate rather than round.
         let sums = (self.k as f64).sqrt() * (-22f64).exp2();
         let in_f32 = sums * (products + roundings * magnitude);
@@ -106,7 +124,7 @@ mod tests {
                 .collect(),
             bias: vec![bf16::ZERO],
         };
-        let row = Reference::new(&values, false, (1, 1)).row(0);
+        let row = Reference::new(&values, false, (1, 1), world).row(0);
         let mut sum = bf16::ZERO;
         for part in &row.parts {
             sum = bf16::from_f64(sum.to_f64() + part[0]);
@@ -115,5 +133,10 @@ mod tests {
         assert!((sum.to_f64() - row.sums[0]).abs() <= row.bounds[0]);
         assert!(row.bounds[0] < 4.2 / 256.0, "{:e}", row.bounds[0]);
         assert!(row.parts[0][0] > row.bounds[0], "a missing part is found");
+        // Three roundings of parts that are sent in f32 are found.
+        let row = Reference::new(&values, false, (1, 1), 1).row(0);
+        assert!((sum.to_f64() - row.sums[0]).abs() > row.bounds[0]);
+        let rounded = bf16::from_f64(row.sums[0]).to_f64();
+        assert!((rounded - row.sums[0]).abs() <= row.bounds[0]);
     }
 }

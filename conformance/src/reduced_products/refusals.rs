@@ -8,7 +8,7 @@ use crate::findings::{Fault, Findings};
 use crate::gemm_float::GemmFloat;
 use std::time::Duration;
 use symmem::{
-    Communicator, Error, GemmReduceAlgorithm, GemmReduceOperands, GemmReduceOptions,
+    Communicator, Error, GemmPartials, GemmReduceAlgorithm, GemmReduceOperands, GemmReduceOptions,
     GemmReduceShape, GemmTransport, Matrix, MatrixOrder, Result, Stream,
 };
 
@@ -159,6 +159,13 @@ impl Refusals<'_> {
                 "a baseline that has a transport",
                 GemmReduceOptions {
                     algorithm: baseline,
+                    ..options
+                },
+            ),
+            (
+                "a pipeline of parts in f32",
+                GemmReduceOptions {
+                    partials: GemmPartials::F32,
                     ..options
                 },
             ),

@@ -2,13 +2,14 @@
 //! because they have no GPU. All ranks of a group must use it, because the layout of the slots is the host backend's.
 
 use super::collectives::{Collective, exchange};
-use super::gemm::{GemmCall, check_gathered, gathered};
+use super::gemm::{GemmCall, check_gathered, check_reduced, gathered, reduced};
 use super::progress::{Pending, Step};
 use super::words;
 use crate::backend::CallResult;
 use crate::backend::abi::*;
 
 pub use super::collectives::exchange::Resolve;
+pub use super::gemm::reduced::limits as reduced_limits;
 
 /// A kernel with its arguments, whose addresses this process can use.
 pub enum Work<'a> {
@@ -34,6 +35,9 @@ pub enum Work<'a> {
     Multiply(GemmLayout, GemmOperands),
     /// An all-gather + GEMM.
     GatheredGemm(&'a GatheredGemmArguments),
+    /// A GEMM + reduce-scatter or GEMM + all-reduce. The inbox and the words have at least the size of
+    /// [`reduced_limits`].
+    ReducedGemm(&'a ReducedGemmArguments),
     /// `symmem_word_update`
     UpdateWord(&'a WordOperation),
     /// `symmem_word_wait`
@@ -62,6 +66,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
         Work::Multiply(shape, operands) => drop(GemmCall::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
+        Work::ReducedGemm(arguments) => check_reduced(arguments)?,
         Work::UpdateWord(operation) => words::check_update(operation)?,
         Work::WaitForWords(wait) => words::check_wait(wait)?,
     }
@@ -94,6 +99,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                     Step::Done
                 }
                 Work::GatheredGemm(arguments) => gathered::advance(arguments, &mut pending),
+                Work::ReducedGemm(arguments) => reduced::advance(arguments, &mut pending),
                 Work::UpdateWord(operation) => {
                     words::update(operation);
                     Step::Done

@@ -152,6 +152,9 @@ class Accumulation {
     }
   }
 
+  // Returns the partial result of one element.
+  SYMMEM_DEVICE Wide wide(int index) const { return wide_[index]; }
+
   // Returns elements as wide numbers.
   SYMMEM_DEVICE static void widen(const uint32* from, Wide (&to)[count]) {
     SYMMEM_UNROLL

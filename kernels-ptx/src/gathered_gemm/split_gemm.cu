@@ -33,7 +33,9 @@ SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
     // The tensor copies read what earlier kernels wrote.
     arch::fence_async_proxy();
     const uint32 warp = arch::thread_index() / arch::warp_size;
-    if (arch::thread_index() == 0) load_b<b_rows>(given, ring, tile);
+    if (arch::thread_index() == 0) {
+      load_b<b_rows>(&given.b, ring, tile, window_of(arch::block_count(), Ring::stages));
+    }
     if (warp == 1) load_a(given, ring, tile, arch::load_relaxed(calls_of_block(arguments)) + 1);
     arch::warp_barrier();
   } else {

@@ -80,19 +80,22 @@ struct SplitTile {
   uint64 column;
   uint32 first, steps, turn;
 
-  SYMMEM_DEVICE SplitTile(const GatheredGemmArguments& arguments, uint32 rows) {
+  SYMMEM_DEVICE SplitTile(const GemmShape& shape, uint32 rows) {
     part = cluster_rank();
     parts = cluster_size();
     const uint32 cluster = arch::block_index() / parts;
-    const uint32 row_tiles = static_cast<uint32>((arguments.shape.m + rows - 1) / rows);
+    const uint32 row_tiles = static_cast<uint32>((shape.m + rows - 1) / rows);
     // Clusters that use the same columns of B are neighbors.
     row = static_cast<uint64>(cluster % row_tiles) * rows;
     column = static_cast<uint64>(cluster / row_tiles) * tile_columns;
-    const uint32 all = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
+    const uint32 all = static_cast<uint32>((shape.k + depth - 1) / depth);
     const uint32 each = (all + parts - 1) / parts;
     first = part * each < all ? part * each : all;
     steps = all - first < each ? all - first : each;
     turn = 0;
+  }
+
+  SYMMEM_DEVICE SplitTile(const GatheredGemmArguments& arguments, uint32 rows) : SplitTile(arguments.shape, rows) {
     if (arguments.sharding == static_cast<uint32>(Sharding::columns)) {
       const uint64 own = arguments.group.rank * arguments.shard / depth;
       if (own > first && own - first < steps) turn = static_cast<uint32>(own - first);
@@ -107,10 +110,10 @@ struct SplitTile {
   }
 };
 
+// Loads a tile of B, with at most `window` stages in flight.
 template <bool b_rows, uint32 rows>
-SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
+SYMMEM_DEVICE void load_b(const TensorMap* b, const SplitRing<rows>& ring, const SplitTile& tile, uint32 window) {
   const uint32 column = static_cast<uint32>(tile.column);
-  const uint32 window = window_of(arch::block_count(), SplitRing<rows>::stages);
   RingCursor<SplitRing<rows>::stages> cursor, late;
   for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
     if (step >= cursor.count) barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
@@ -122,10 +125,10 @@ SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows
     const uint32 full = ring.full_b(cursor.stage), to = ring.b(cursor.stage);
     barrier_expect(full, b_bytes);
     if (b_rows) {
-      tensor_load_once(to, &given.b, column, at, full);
-      tensor_load_once(to + b_bytes / 2, &given.b, column + half_columns, at, full);
+      tensor_load_once(to, b, column, at, full);
+      tensor_load_once(to + b_bytes / 2, b, column + half_columns, at, full);
     } else {
-      tensor_load_once(to, &given.b, at, column, full);
+      tensor_load_once(to, b, at, column, full);
     }
   }
 }

@@ -60,6 +60,13 @@ SYMMEM_DEVICE void tensor_load_once(uint32 shared, const TensorMap* map, uint32 
       : "memory");
 }
 
+// Loads the box of a matrix that begins at (x, y) into L2. It has no effect on what any thread reads, so it may come
+// before earlier kernels have written the matrix.
+SYMMEM_DEVICE void tensor_prefetch(const TensorMap* map, uint32 x, uint32 y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y)
+               : "memory");
+}
+
 // A position in a ring of stages: the stage, and the parity of the phase in which it is filled. It is emptied
 // in the other phase, and counts as empty before the first fill.
 template <uint32 stages>

@@ -10,6 +10,7 @@ mod multicast;
 mod norm;
 mod products;
 mod signals;
+mod sums;
 mod transfers;
 
 use symmem_core::backend::abi::{
@@ -501,6 +502,34 @@ macro_rules! products {
     };
 }
 
+/// A kernel that multiplies and reduces.
+macro_rules! sum {
+    ($name:expr, $run:expr) => {
+        Kernel {
+            name: $name,
+            parameters: parameter!(sums::TensorReducedArguments),
+            waits: true,
+            ranges: sums::ranges,
+            run: $run,
+        }
+    };
+}
+
+/// The fused GEMM + reduce kernels for each element type and order of B: for large tiles, and for few rows.
+macro_rules! sums {
+    ($($matrices:literal)*) => {
+        &[$(
+            sum!(concat!("symmem_reduced_gemm_", $matrices), sums::reduced_gemm),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_16"), sums::split_reduce::<16>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_32"), sums::split_reduce::<32>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_64"), sums::split_reduce::<64>),
+            sum!(concat!("symmem_split_reduce_", $matrices, "_128"), sums::split_reduce::<128>),
+        )*]
+    };
+}
+
+static SUMS: &[Kernel] = sums! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
+
 static PRODUCTS: &[Kernel] = products! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
 
 /// Returns the kernel with a name.
@@ -515,6 +544,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)
+        .chain(SUMS)
         .find(|kernel| kernel.name == name)
 }
 

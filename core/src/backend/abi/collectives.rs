@@ -101,6 +101,10 @@ open_enum!(
         ALL_GATHER_GEMM = 13,
         /// All-reduce of rows, to which a residual is added, and which are normalised.
         ALL_REDUCE_NORM = 14,
+        /// GEMM whose products are added up, one part of the sum at each rank.
+        GEMM_REDUCE_SCATTER = 15,
+        /// GEMM whose products are added up, the sum at all ranks.
+        GEMM_ALL_REDUCE = 16,
     }
 );
 

@@ -232,7 +232,7 @@ pub struct ReducedLimits {
     pub tile_m: u32,
     /// Columns of `C` that a block computes at a time.
     pub tile_n: u32,
-    /// Required alignment of `A` and `B`, in bytes; 0 and 1 mean any.
+    /// Required alignment of `A` and `B`, and with `all` of the results, in bytes; 0 and 1 mean any.
     pub alignment: u32,
     /// Zero.
     pub reserved: u32,

@@ -3,11 +3,10 @@
 //! Each chunk is multiplied as soon as it has arrived, starting with the own shard and going on with the next rank's.
 
 use super::product::{Panel, product};
+use super::wait::wait;
 use crate::backend::abi::*;
 use crate::host::copies;
-use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, is_aborted, look, word_at,
-};
+use crate::host::progress::{Pending, SignalWord, Step, is_aborted, word_at};
 use std::sync::atomic::Ordering;
 
 /// Bytes per element of every type that can be multiplied.
@@ -137,7 +136,14 @@ impl Call<'_> {
             let peer = pending.peer as usize;
             if peer != self.rank {
                 // SAFETY: this rank's slots are live, as this function requires.
-                unsafe { self.wait(self.entered(self.rank, peer), peer, pending) }?;
+                unsafe {
+                    wait(
+                        &self.arguments.group,
+                        self.entered(self.rank, peer),
+                        peer,
+                        pending,
+                    )
+                }?;
             }
             // Not `next_peer`: this rank has signaled all peers already, so the step continues.
             pending.peer += 1;
@@ -199,43 +205,7 @@ impl Call<'_> {
             return Ok(());
         }
         // SAFETY: this rank's arrival words are live, as this function requires.
-        unsafe { self.wait(word, member, pending) }
-    }
-
-    /// Waits until a word that a member raises has reached its value.
-    ///
-    /// # Safety
-    /// As for [`advance`], and the word is live.
-    unsafe fn wait(
-        &self,
-        word: DeviceAddress,
-        member: usize,
-        pending: &mut Pending,
-    ) -> Result<(), Step> {
-        let group = &self.arguments.group;
-        let watch = &group.watch;
-        let bounds = Bounds::of(watch);
-        // SAFETY: the word and the watch's words are live, as this function requires.
-        match unsafe { look(word, &bounds, pending) } {
-            PollOutcome::Reached => Ok(()),
-            PollOutcome::Blocked(sleep) => Err(Step::Blocked(sleep)),
-            PollOutcome::GaveUp { seen, reason } => {
-                let record = WaitRecord {
-                    kind: WaitRecord::COLLECTIVE + group.operation.0,
-                    rank: watch.rank,
-                    peer: group.members[member].into(),
-                    slot: group.slot,
-                    expected: pending.expected,
-                    seen,
-                    reason,
-                    elapsed_ns: pending.elapsed_ns(),
-                    ..WaitRecord::default()
-                };
-                // SAFETY: the record is live, as this function requires.
-                unsafe { fill_record(watch.record, &record) };
-                Err(Step::Done)
-            }
-        }
+        unsafe { wait(&arguments.group, word, member, pending) }
     }
 }
 

@@ -1,7 +1,10 @@
-//! GEMM on the host in plain loops, and all-gather + GEMM.
+//! GEMM on the host in plain loops, all-gather + GEMM, and GEMM + reduce-scatter and + all-reduce.
 
 mod call;
 pub(crate) mod gathered;
 mod product;
+pub(crate) mod reduced;
+mod wait;
 
 pub(crate) use call::{GemmCall, check, check_gathered, refuse};
+pub(crate) use reduced::check_reduced;

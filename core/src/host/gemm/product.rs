@@ -24,7 +24,7 @@ pub(crate) struct Panel {
 }
 
 /// A 16-bit format.
-trait HalfFormat {
+pub(super) trait HalfFormat {
     fn widen(bits: u16) -> f32;
     fn narrow(number: f32) -> u16;
 }
@@ -67,11 +67,6 @@ pub(crate) unsafe fn product(
     }
 }
 
-/// Whether the host backend can multiply this element type.
-pub(crate) fn known(element: ElementTypeCode) -> bool {
-    matches!(element, ElementTypeCode::F16 | ElementTypeCode::BF16)
-}
-
 /// # Safety
 /// As for [`product`].
 unsafe fn product_of<F: HalfFormat>(
@@ -79,6 +74,33 @@ unsafe fn product_of<F: HalfFormat>(
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
+) {
+    let store = |row: u64, left: u64, sums: &[f32]| {
+        for (column, &sum) in sums.iter().enumerate() {
+            let index = row * shape.c_stride + left + column as u64;
+            // SAFETY: row and column are inside `C`.
+            unsafe { store::<F>(operands.c, index, sum) };
+        }
+    };
+    // SAFETY: this function has the same conditions.
+    unsafe { sums_of::<F>(shape, panels, operands, rows, store) };
+}
+
+/// Whether the host backend can multiply this element type.
+pub(crate) fn known(element: ElementTypeCode) -> bool {
+    matches!(element, ElementTypeCode::F16 | ElementTypeCode::BF16)
+}
+
+/// Computes rows `rows` of `C` in f32, and passes each to `take` in pieces: the row, the first column, and the sums.
+///
+/// # Safety
+/// As for [`product`]; `C` is not used.
+pub(super) unsafe fn sums_of<F: HalfFormat>(
+    shape: &GemmLayout,
+    panels: &[Panel],
+    operands: &GemmOperands,
+    rows: Range<u64>,
+    mut take: impl FnMut(u64, u64, &[f32]),
 ) {
     let (mut sums, mut wide) = ([[0f32; COLUMNS]; ROWS], [0f32; COLUMNS]);
     for top in rows.clone().step_by(ROWS) {
@@ -124,11 +146,7 @@ unsafe fn product_of<F: HalfFormat>(
                 }
             }
             for (row, sums) in sums[..height].iter().enumerate() {
-                let start = (top + row as u64) * shape.c_stride + left;
-                for (column, &sum) in sums[..width].iter().enumerate() {
-                    // SAFETY: row and column are inside `C`.
-                    unsafe { store::<F>(operands.c, start + column as u64, sum) };
-                }
+                take(top + row as u64, left, &sums[..width]);
             }
         }
     }
@@ -137,7 +155,7 @@ unsafe fn product_of<F: HalfFormat>(
 /// # Safety
 /// `index` is inside a live array at `address`, aligned to 2 bytes.
 #[inline(always)]
-unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
+pub(super) unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
     let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     F::widen(unsafe { elements.add(index as usize).read() })
@@ -146,7 +164,7 @@ unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, number: f32) {
+pub(super) unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, number: f32) {
     let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     unsafe { elements.add(index as usize).write(F::narrow(number)) };

@@ -1,9 +1,9 @@
-//! GEMM and all-gather + GEMM on a stream of the host backend.
+//! GEMM, and GEMMs that communicate, on a stream of the host backend.
 
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
 use crate::host::backend::HostBackend;
-use crate::host::gemm::{GemmCall, check, check_gathered, refuse};
+use crate::host::gemm::{GemmCall, check, check_gathered, check_reduced, reduced, refuse};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
@@ -131,18 +131,22 @@ impl Gemm for HostBackend {
 
     fn reduced_gemm_limits(
         &self,
-        _shape: &GemmLayout,
-        _problem: &ReducedProblem,
+        shape: &GemmLayout,
+        problem: &ReducedProblem,
     ) -> CallResult<Option<ReducedLimits>> {
-        Ok(None)
+        Ok(reduced::limits(shape, problem))
     }
 
     unsafe fn reduced_gemm(
         &self,
-        _arguments: &ReducedGemmArguments,
+        arguments: &ReducedGemmArguments,
         _geometry: &Geometry,
-        _stream: RawStream,
+        stream: RawStream,
     ) -> CallResult<()> {
-        refuse("reduced_gemm", "not yet".into())
+        check_reduced(arguments)?;
+        // SAFETY: the caller passes a live stream.
+        let stream = unsafe { self.stream(stream, "reduced_gemm")? };
+        // SAFETY: the caller keeps the memory live until the stream has passed this point.
+        unsafe { stream.submit(Operation::ReducedGemm(*arguments)) }
     }
 }

@@ -3,7 +3,7 @@
 use super::events::Event;
 use crate::backend::abi::*;
 use crate::host::collectives::Collective;
-use crate::host::gemm::{GemmCall, gathered};
+use crate::host::gemm::{GemmCall, gathered, reduced};
 use crate::host::progress::{Pending, Step};
 use crate::host::{copies, signals, words};
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub(crate) enum Operation {
     Multiply(GemmCall),
     /// Multiplies matrices while one of them is gathered.
     GatheredGemm(GatheredGemmArguments),
+    /// Multiplies matrices, and adds up all ranks' products.
+    ReducedGemm(ReducedGemmArguments),
     /// Copies an epoch to the arrival word of a chunk.
     Arrive {
         /// The arrival word.
@@ -198,6 +200,7 @@ impl Operation {
                     return Collective::Exchange(arguments).advance(pending);
                 }
                 Self::GatheredGemm(arguments) => return gathered::advance(arguments, pending),
+                Self::ReducedGemm(arguments) => return reduced::advance(arguments, pending),
                 Self::WaitEvent(event, number) => {
                     return event.advance_wait(*number, pending);
                 }

@@ -10,6 +10,7 @@ mod lamport;
 mod lamport_moves;
 mod memory;
 mod moves;
+mod reduced;
 mod signals;
 mod streams;
 mod words;

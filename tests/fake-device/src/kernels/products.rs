@@ -4,8 +4,8 @@
 //! encoded from, so a map that contradicts the arguments is caught.
 
 use symmem_core::backend::abi::{
-    AT_ONCE_BLOCKS, DeviceAddress, ElementTypeCode, GatherMode, GatheredGemmArguments, MAX_RANKS,
-    MatrixOrderCode, SIGNAL_STRIDE, ShardingCode,
+    AT_ONCE_BLOCKS, DeviceAddress, ElementTypeCode, GatherMode, GatheredGemmArguments, GemmLayout,
+    MAX_RANKS, MatrixOrderCode, SIGNAL_STRIDE, ShardingCode,
 };
 use symmem_core::host::emulation::Work;
 
@@ -16,7 +16,7 @@ use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::work::Runner;
 
-const ELEMENT_BYTES: u64 = 2;
+pub(super) const ELEMENT_BYTES: u64 = 2;
 
 /// The values that a tensor map was encoded from: a matrix of 2-byte elements in lines, and the boxes of it.
 #[repr(C)]
@@ -40,6 +40,39 @@ pub struct TensorMap {
     pub rest: [u64; 10],
 }
 const _: () = assert!(size_of::<TensorMap>() == 128);
+
+impl TensorMap {
+    /// Returns the map of a matrix of lines (length, number and distance in elements), in boxes of `height` lines.
+    pub(super) fn of(
+        element: ElementTypeCode,
+        address: DeviceAddress,
+        (length, count, stride): (u64, u64, u64),
+        height: u32,
+    ) -> Self {
+        Self {
+            address: address.0,
+            length,
+            count,
+            stride: stride * ELEMENT_BYTES,
+            boxes: [64, height],
+            data_type: match element {
+                ElementTypeCode::F16 => 6,
+                _ => 9,
+            },
+            swizzle: 3,
+            rest: [0; 10],
+        }
+    }
+
+    /// Returns the map of the B of a GEMM. Its boxes have `box_columns` columns if it is stored by columns.
+    pub(super) fn of_b(shape: &GemmLayout, b: DeviceAddress, box_columns: u32) -> Self {
+        let (lines, height) = match shape.b_order {
+            MatrixOrderCode::COLUMNS => ((shape.k, shape.n, shape.b_stride), box_columns),
+            _ => ((shape.n, shape.k, shape.b_stride), 64),
+        };
+        Self::of(shape.element, b, lines, height)
+    }
+}
 
 /// The arguments of NVIDIA's kernels.
 #[repr(C, align(64))]
@@ -79,7 +112,7 @@ fn shard(arguments: &GatheredGemmArguments, member: usize) -> Shard {
 }
 
 /// Returns the bytes from the first element of a matrix to the end of the last.
-fn span(lines: u64, length: u64, stride: u64) -> u64 {
+pub(super) fn span(lines: u64, length: u64, stride: u64) -> u64 {
     match (lines, length) {
         (0, _) | (_, 0) => 0,
         _ => ((lines - 1) * stride + length) * ELEMENT_BYTES,
@@ -145,19 +178,24 @@ fn ranges(mut arguments: GatheredGemmArguments) -> Vec<(u64, u64)> {
     some.chain(watch_ranges(&watch)).collect()
 }
 
-fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
-    let name = launch.kernel.name;
+/// Reports a kernel that is launched with other matrices than those that its name says.
+pub(super) fn check_matrices(name: &str, shape: &GemmLayout) {
     let named = format!(
         "{}_{}",
-        arguments.shape.element.name().to_ascii_lowercase(),
-        match arguments.shape.b_order {
+        shape.element.name().to_ascii_lowercase(),
+        match shape.b_order {
             MatrixOrderCode::COLUMNS => "columns",
             _ => "rows",
         }
     );
-    if !name.contains(&named) {
+    if !name.contains(&format!("_{named}")) {
         violation(format!("{name} is launched with matrices of {named}"));
     }
+}
+
+fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
+    let name = launch.kernel.name;
+    check_matrices(name, &arguments.shape);
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
     if name.contains("split") != at_once {
@@ -191,7 +229,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
 }
 
 /// Reports a tensor map that differs from the expected one, if the matrix has elements.
-fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
+pub(super) fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
     if expected.length == 0 || expected.count == 0 || *map == expected {
         return Ok(());
     }
@@ -221,19 +259,8 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
     } = launch.arguments();
     let (name, shape) = (launch.kernel.name, &arguments.shape);
     let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
-    let data_type = match shape.element {
-        ElementTypeCode::F16 => 6,
-        _ => 9,
-    };
-    let map = |address: DeviceAddress, length, count, stride: u64, height| TensorMap {
-        address: address.0,
-        length,
-        count,
-        stride: stride * ELEMENT_BYTES,
-        boxes: [64, height],
-        data_type,
-        swizzle: 3,
-        rest: [0; 10],
+    let map = |address: DeviceAddress, length, count, stride: u64, height| {
+        TensorMap::of(shape.element, address, (length, count, stride), height)
     };
     let Shard { rows, columns } = shard(&arguments, rank);
     let expected = map(arguments.sources[rank], columns, rows, columns, tile_rows);
@@ -246,11 +273,12 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> 
         tile_rows,
     );
     check_map(name, "the gathered A", &gathered, whole)?;
-    let expected = match shape.b_order {
-        MatrixOrderCode::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, box_columns),
-        _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
-    };
-    check_map(name, "B", &b, expected)?;
+    check_map(
+        name,
+        "B",
+        &b,
+        TensorMap::of_b(shape, arguments.b, box_columns),
+    )?;
     multiply(launch, runner, arguments)
 }
 
