@@ -71,7 +71,7 @@ impl Layout {
         let words = u64::from(blocks) + sums * peers * tiles * TILE_WORDS;
         Some(Self {
             inbox_bytes: peers * tiles * tile_bytes,
-            word_bytes: world * SIGNAL_STRIDE as u64 + words * size_of::<u32>() as u64,
+            word_bytes: world * SIGNAL_STRIDE + words * size_of::<u32>() as u64,
         })
     }
 }
