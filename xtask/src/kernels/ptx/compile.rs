@@ -136,6 +136,12 @@ pub const MODULES: [Module; 25] = [
         &["90a"],
     ),
     module(
+        "reduced_gemm",
+        "kernels-ptx/src/reduced_gemm/reduced_gemm.cu",
+        "90a",
+        &["90a"],
+    ),
+    module(
         "split_gemm",
         "kernels-ptx/src/gathered_gemm/split_gemm.cu",
         "90a",
