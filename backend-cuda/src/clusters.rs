@@ -11,15 +11,18 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
 use symmem_gpu::{Grid, Kernels};
-use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
+use symmem_kernels_ptx::{
+    GATHERED_GEMM_SHARED_MEMORY, REDUCED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY,
+};
 
 /// A kernel of each kind. The others of its kind have the same threads and shared memory, which leave room for one
 /// block per SM.
 const GATHERED: &[u8] = b"symmem_tensor_gemm_bf16_rows";
+const REDUCED: &[u8] = b"symmem_reduced_gemm_bf16_rows";
 const SPLIT: &[u8] = b"symmem_split_gemm_bf16_rows_16";
 const SPLIT_REDUCE: &[u8] = b"symmem_split_reduce_bf16_rows_16";
 
-/// Threads of a block of the kernel with large tiles (`kernels-ptx/src/gathered_gemm`).
+/// Threads of a block of the kernels with large tiles (`kernels-ptx/src/gathered_gemm` and `reduced_gemm`).
 pub(crate) const THREADS: u32 = 384;
 /// Blocks of one of its clusters, unless the blocks or movers of a grid are odd.
 pub(crate) const CLUSTER: u32 = 2;
@@ -65,6 +68,8 @@ impl Room {
 pub(crate) struct Clusters {
     /// Blocks of the all-gather + GEMM kernel, in clusters of [`CLUSTER`] or alone.
     pub gathered: u32,
+    /// Blocks of the GEMM + reduce kernel, in clusters of [`CLUSTER`] or alone.
+    pub reduced: u32,
     /// Blocks of the all-gather + GEMM kernel for few rows, in clusters of [`PARTS`].
     pub split: Room,
     /// Blocks of the GEMM + reduce kernel for few rows, in clusters of [`REDUCE_PARTS`].
@@ -83,17 +88,20 @@ impl Clusters {
         shared_bytes: u32,
     ) -> CallResult<Self> {
         let mut clusters = Self::default();
-        if let Ok(kernel) = kernels.by_name(GATHERED)
-            && shared_bytes >= GATHERED_GEMM_SHARED_MEMORY
-        {
-            let grid = Grid {
-                blocks: CLUSTER,
-                threads: THREADS,
-                shared_memory: GATHERED_GEMM_SHARED_MEMORY,
-            };
-            let resident = resident(driver, kernel, grid)?;
-            clusters.gathered = units.min(resident * CLUSTER);
-        }
+        let large_tiles = |name, shared_memory| match kernels.by_name(name) {
+            Ok(kernel) if shared_bytes >= shared_memory => {
+                let grid = Grid {
+                    blocks: CLUSTER,
+                    threads: THREADS,
+                    shared_memory,
+                };
+                let resident = resident(driver, kernel, grid)?;
+                CallResult::Ok(units.min(resident * CLUSTER))
+            }
+            _ => Ok(0),
+        };
+        clusters.gathered = large_tiles(GATHERED, GATHERED_GEMM_SHARED_MEMORY)?;
+        clusters.reduced = large_tiles(REDUCED, REDUCED_GEMM_SHARED_MEMORY)?;
         let split = |name, sizes: [u32; 4]| -> CallResult<Room> {
             let mut all = [0; 4];
             if let Ok(kernel) = kernels.by_name(name)

@@ -8,7 +8,7 @@
 //! - `context`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits from which `symmem_gpu` builds the others;
 //! - `clusters`, `gathered_gemm`, `split_gemm`, `tensor_maps`: all-gather + GEMM on Hopper;
-//! - `split_reduce`: GEMM + reduce for few rows on Hopper;
+//! - `push_reduce`, `split_reduce`: GEMM + reduce on Hopper, with large tiles and for few rows;
 //! - `reduced_gemm`: GEMM + reduce-scatter and + all-reduce in one kernel;
 //! - `nccl`, `cublaslt`: NCCL and cuBLASLt, if they are installed;
 //! - `tuning`: data, which method and geometry to use for which size.
@@ -31,6 +31,7 @@ mod memory;
 mod modules;
 mod multicast;
 mod nccl;
+mod push_reduce;
 mod reduced_gemm;
 mod split_gemm;
 mod split_reduce;

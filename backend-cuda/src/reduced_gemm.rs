@@ -1,7 +1,7 @@
 //! GEMM + reduce kernels, by mode.
 
 use crate::instance::CudaBackend;
-use crate::split_reduce;
+use crate::{push_reduce, split_reduce};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::reduced_gemm::{check_grid, unsupported};
@@ -14,6 +14,7 @@ pub fn limits(
 ) -> ReducedLimits {
     match problem.mode {
         ReducedMode::PACKETS => split_reduce::limits(backend, shape, problem),
+        ReducedMode::PUSH => push_reduce::limits(backend, shape, problem),
         _ => ReducedLimits::default(),
     }
 }
@@ -37,6 +38,8 @@ pub unsafe fn launch(
     match arguments.mode {
         // SAFETY: the caller upholds this function's contract, which is the callee's.
         ReducedMode::PACKETS => unsafe { split_reduce::launch(backend, arguments, on) },
+        // SAFETY: as above.
+        ReducedMode::PUSH => unsafe { push_reduce::launch(backend, arguments, on) },
         _ => Err(unsupported()),
     }
 }

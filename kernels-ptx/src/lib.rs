@@ -149,6 +149,7 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
+/// Two tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_REDUCED_ARGUMENTS: u32 =
     (2 * 128 + GROUP + 3 * ADDRESSES + 120_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
@@ -306,7 +307,7 @@ macro_rules! split_reduce {
 pub const SPLIT_REDUCE: [Entry; 16] =
     split_reduce!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 24] = [
+static MODULES: [Module; 25] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -395,6 +396,20 @@ static MODULES: [Module; 24] = [
         multicast: Multicast::None,
     },
     Module {
+        name: "reduced_gemm",
+        ptx: ptx!("reduced_gemm.ptx"),
+        cubins: &[(90, cubin!("reduced_gemm.sm_90a.cubin"))],
+        entries: &[
+            entry("symmem_reduced_gemm_f16_rows", TENSOR_REDUCED_ARGUMENTS),
+            entry("symmem_reduced_gemm_f16_columns", TENSOR_REDUCED_ARGUMENTS),
+            entry("symmem_reduced_gemm_bf16_rows", TENSOR_REDUCED_ARGUMENTS),
+            entry("symmem_reduced_gemm_bf16_columns", TENSOR_REDUCED_ARGUMENTS),
+        ],
+        minimum_architecture: 90,
+        end_architecture: 91,
+        multicast: Multicast::None,
+    },
+    Module {
         name: "split_gemm",
         ptx: ptx!("split_gemm.ptx"),
         cubins: &[(90, cubin!("split_gemm.sm_90a.cubin"))],
@@ -417,6 +432,14 @@ static MODULES: [Module; 24] = [
 /// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: a ring of four stages of both
 /// operands, its barriers, a word about aborts, and room to align it.
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 8 + 1024;
+
+/// Bytes of dynamic shared memory that the `reduced_gemm` kernels need: a ring of three stages of both operands with its
+/// barriers and a word about aborts, aligned to 128 bytes; for each of two warpgroups a mailbox, which has 128 bytes of
+/// barriers and for each of four warps 16 rows of 256 elements and 64 bytes; and room to align all of it.
+pub const REDUCED_GEMM_SHARED_MEMORY: u32 = (3 * (128 + 256) * 64 * 2 + 48 + 8_u32)
+    .next_multiple_of(128)
+    + 2 * (128 + 4 * 16 * (256 * 2 + 64))
+    + 1024;
 
 /// Bytes of dynamic shared memory that the `split_gemm` and `split_reduce` kernels need: stages of both operands, three barriers
 /// of eight bytes for each of at most twelve stages, and room to align them.
@@ -487,7 +510,11 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 + 20 + 16 } else { 0 };
+            let products = if architecture == 90 {
+                4 + 4 + 20 + 16
+            } else {
+                0
+            };
             let all_have = 8 + 9 + 4 + 2 * 14 + 3 + 48 + 15 + 15;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
 
