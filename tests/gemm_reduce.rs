@@ -445,7 +445,7 @@ fn every_kernel() {
 }
 
 /// Algorithms with kernels on Hopper.
-const KERNELS: [GemmReduceAlgorithm; 1] = [GemmReduceAlgorithm::Packets];
+const KERNELS: [GemmReduceAlgorithm; 2] = [GemmReduceAlgorithm::Push, GemmReduceAlgorithm::Packets];
 
 fn small(reduction: Reduction, algorithm: GemmReduceAlgorithm) -> Case {
     Case {

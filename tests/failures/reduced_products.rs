@@ -13,9 +13,8 @@ use symmem::{
     GemmReduceShape, GemmTransport, Graph, Matrix, Reduction, Result,
 };
 
-/// Backends with the kernel for large tiles, and with that for few rows.
-const PUSH: [&str; 1] = ["host"];
-const PACKETS: [&str; 2] = ["host", "cuda"];
+/// Backends with fused kernels.
+const FUSED: [&str; 2] = ["host", "cuda"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GemmReduceVariant {
@@ -98,12 +97,8 @@ impl Scenario {
 impl GemmReduceVariant {
     /// Returns why a backend has not the algorithm.
     fn absent(self, setting: Setting) -> Option<&'static str> {
-        let backend = setting.backend();
-        let has = match self {
-            Self::Push => PUSH.contains(&backend),
-            Self::Packets => PACKETS.contains(&backend),
-            _ => true,
-        };
+        let (algorithm, _) = self.named();
+        let has = !algorithm.is_fused() || FUSED.contains(&setting.backend());
         (!has).then_some("this backend has no such kernel")
     }
 }
