@@ -8,8 +8,8 @@
 //
 // Verified to fail if packets are emptied in the first pass or never, if the residual is left out or added after the rounding, if
 // the second line of a block does not count, if the two halves of a block's memory are one, if a vector has a scale of its own,
-// and if what has not come is stored. Two-shot: if a member's rows begin at another's, if a row that does not exist is stored, if the
-// last results are not taken, and if the owner stores other bits than it sends.
+// and if what has not come is stored. Two-shot: if a member's rows begin at another's, if a row that does not exist is stored, and if the
+// last results are not taken.
 #include "symmem/abi.h"
 
 // A group is as many vectors as a line of threads: 128 elements are more than the twin's lines have.
