@@ -322,7 +322,7 @@ macro_rules! split_reduce {
 pub const SPLIT_REDUCE: [Entry; 16] =
     split_reduce!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 25] = [
+static MODULES: [Module; 26] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),

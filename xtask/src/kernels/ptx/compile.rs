@@ -60,7 +60,7 @@ const MULTICAST_F8: [&str; 2] = ["--cuda-feature=+ptx86", "-DSYMMEM_MULTICAST_HA
 
 /// The modules. There are several because one bulk instruction makes a whole sm_80 module fail to load. Kernels with
 /// dependent launch, from sm_90 on, are compiled for sm_80 and sm_90.
-pub const MODULES: [Module; 25] = [
+pub const MODULES: [Module; 26] = [
     module("base", "device/entries/base.h", "80", &["80", "90"]),
     module("latency", "device/entries/latency.h", "80", &["80", "90"]),
     module("bulk", "kernels-ptx/src/bulk.cu", "90", &["90"]),
