@@ -2,7 +2,8 @@
 //!
 //! Rules, not rows, from measurements on two and four GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`, `-4xh100`). A GEMM of a block must fill
 //! the device, or cutting the rows costs more than the travel under other GEMMs saves; below that, one GEMM and a collective
-//! are fastest. Other devices were not measured.
+//! are fastest. Where a device has kernels that multiply and reduce, these are faster than either for few and for many rows. Other
+//! devices were not measured.
 
 use crate::base::gemm_names::GemmTransport;
 use crate::base::gemm_reduce_names::{GemmReduceAlgorithm, Reduction};
@@ -19,9 +20,13 @@ const CHUNKS: usize = 2;
 /// fills the device twice.
 const MOST_CHUNKS: usize = 4;
 
-/// Rows of the sum up to which one kernel with packets is chosen, if there is one. Not measured: from such a few on, what a
-/// GEMM and a collective cost is mostly launches and barriers.
+/// Rows of the sum up to which one kernel with packets is chosen, if there is one: at 128 rows a GEMM and a collective take as
+/// long (`2026-11-27-fused-gemm-reduce-2xh200`).
 const FEW_ROWS: usize = 64;
+/// Elements of the sum from which on one kernel that pushes tiles is chosen, if there is one: its tiles fill a device four times, so
+/// that those of one round travel under the next. It was the fastest way from 2048 × 8192 on, for each K from 4096 to 14336; at
+/// 512 × 8192, which fills a device once, a GEMM and a collective are 5 to 7 % faster (same results).
+const MANY_TILES: usize = 4 * FULL_BLOCK;
 
 /// What is chosen: never automatic.
 pub(super) type Chosen = (GemmReduceAlgorithm, GemmTransport, usize);
@@ -32,7 +37,11 @@ fn automatic_kernel(
     shape: &GemmReduceShape,
     kernels: &FusedKernels,
 ) -> Option<GemmReduceAlgorithm> {
-    (shape.m <= FEW_ROWS && kernels.packets.is_ok()).then_some(GemmReduceAlgorithm::Packets)
+    if shape.m <= FEW_ROWS && kernels.packets.is_ok() {
+        return Some(GemmReduceAlgorithm::Packets);
+    }
+    let many = shape.m.saturating_mul(shape.n) >= MANY_TILES;
+    (many && kernels.push.is_ok()).then_some(GemmReduceAlgorithm::Push)
 }
 
 /// Returns the fused kernel for a shape whose parts are sent in f32, which only fused kernels can do.
@@ -72,9 +81,12 @@ pub(super) fn choose(
         A::Automatic if reduction == Reduction::Norm => A::Baseline,
         A::Automatic if options.transport != T::Automatic => A::Pipeline,
         A::Automatic if in_f32 => kernel_for_f32(shape, kernels),
-        A::Automatic if world > 1 && automatic_kernel(shape, kernels).is_some() => A::Packets,
-        A::Automatic if world > 1 && full >= CHUNKS => A::Pipeline,
-        A::Automatic => A::Baseline,
+        A::Automatic => match automatic_kernel(shape, kernels) {
+            // Chunks are a pipeline's.
+            Some(kernel) if world > 1 && options.chunks.is_none() => kernel,
+            _ if world > 1 && full >= CHUNKS => A::Pipeline,
+            _ => A::Baseline,
+        },
         algorithm => algorithm,
     };
     if in_f32 && !algorithm.is_fused() {
@@ -140,17 +152,46 @@ mod tests {
 
     #[test]
     fn few_rows_are_multiplied_at_once_and_many_in_blocks() {
+        let of = |m, reduction, world| chosen(m, reduction, world, false);
+        assert_eq!(of(1024, SCATTER, 2), (A::Baseline, T::Automatic, 1));
+        assert_eq!(of(2048, SCATTER, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(of(8192, SCATTER, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(of(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
+        assert_eq!(of(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
+        assert_eq!(of(8192, Reduction::All, 4), (A::Pipeline, T::Put, 2));
+    }
+
+    #[test]
+    fn many_rows_are_pushed_by_one_kernel_if_all_ranks_have_it() {
+        for reduction in [SCATTER, Reduction::All] {
+            let of = |m, world| chosen(m, reduction, world, true);
+            for world in [2, 4, 8] {
+                assert_eq!(of(1024, world), (A::Baseline, T::Automatic, 1));
+                assert_eq!(of(2048, world), (A::Push, T::Automatic, 1));
+                assert_eq!(of(8192, world), (A::Push, T::Automatic, 1));
+            }
+            let shape = GemmReduceShape::new(8192, 8192, 4096);
+            let options = GemmReduceOptions {
+                chunks: Some(3),
+                ..GemmReduceOptions::default()
+            };
+            let in_chunks = choose(&shape, &options, (reduction, 2), &kernels(true));
+            assert_eq!(
+                in_chunks,
+                Ok((A::Pipeline, T::Put, 3)),
+                "chunks are a pipeline's"
+            );
+        }
+    }
+
+    #[test]
+    fn one_rank_and_a_norm_have_one_gemm() {
         for present in [false, true] {
-            let chosen = |m, reduction, world| chosen(m, reduction, world, present);
-            assert_eq!(chosen(1024, SCATTER, 2), (A::Baseline, T::Automatic, 1));
-            assert_eq!(chosen(2048, SCATTER, 2), (A::Pipeline, T::Put, 2));
-            assert_eq!(chosen(8192, SCATTER, 2), (A::Pipeline, T::Put, 2));
-            assert_eq!(chosen(2048, Reduction::All, 2), (A::Pipeline, T::Put, 2));
-            assert_eq!(chosen(8192, Reduction::All, 2), (A::Pipeline, T::Put, 4));
-            assert_eq!(chosen(8192, Reduction::All, 4), (A::Pipeline, T::Put, 2));
-            assert_eq!(chosen(8192, SCATTER, 1).0, A::Baseline);
-            assert_eq!(chosen(64, Reduction::All, 1).0, A::Baseline);
-            assert_eq!(chosen(64, Reduction::Norm, 4).0, A::Baseline);
+            for m in [64, 8192] {
+                assert_eq!(chosen(m, SCATTER, 1, present).0, A::Baseline);
+                assert_eq!(chosen(m, Reduction::All, 1, present).0, A::Baseline);
+                assert_eq!(chosen(m, Reduction::Norm, 4, present).0, A::Baseline);
+            }
         }
     }
 

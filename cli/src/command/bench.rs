@@ -289,7 +289,10 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
     }
 }
 
-fn start_gemm_reduce(asked: Box<GemmReduceArguments>, collective: GemmCollective) -> Result<ExitCode> {
+fn start_gemm_reduce(
+    asked: Box<GemmReduceArguments>,
+    collective: GemmCollective,
+) -> Result<ExitCode> {
     let results = asked.results.checked()?;
     let out = asked.arguments.out.clone();
     let tune = asked.arguments.tune.clone();
