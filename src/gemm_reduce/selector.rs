@@ -21,12 +21,12 @@ const CHUNKS: usize = 2;
 const MOST_CHUNKS: usize = 4;
 
 /// Rows of the sum up to which one kernel with packets is chosen, if there is one: at 128 rows a GEMM and a collective take as
-/// long (`2026-11-27-fused-gemm-reduce-2xh200`).
+/// long (`2026-11-27-fused-gemm-rs-2xh200`, `-gemm-ar-2xh200`).
 const FEW_ROWS: usize = 64;
-/// Elements of the sum from which on one kernel that pushes tiles is chosen, if there is one: its tiles fill a device four times, so
-/// that those of one round travel under the next. It was the fastest way from 2048 × 8192 on, for each K from 4096 to 14336; at
+/// Elements of the sum from which on one kernel that pushes tiles is chosen, if there is one: its tiles fill a device twice, so
+/// that those of one round travel under the next. It was the fastest way from 1024 × 8192 on, for each K from 1024 to 14336; at
 /// 512 × 8192, which fills a device once, a GEMM and a collective are 5 to 7 % faster (same results).
-const MANY_TILES: usize = 4 * FULL_BLOCK;
+const MANY_TILES: usize = 2 * FULL_BLOCK;
 
 /// What is chosen: never automatic.
 pub(super) type Chosen = (GemmReduceAlgorithm, GemmTransport, usize);
@@ -166,8 +166,8 @@ mod tests {
         for reduction in [SCATTER, Reduction::All] {
             let of = |m, world| chosen(m, reduction, world, true);
             for world in [2, 4, 8] {
-                assert_eq!(of(1024, world), (A::Baseline, T::Automatic, 1));
-                assert_eq!(of(2048, world), (A::Push, T::Automatic, 1));
+                assert_eq!(of(512, world), (A::Baseline, T::Automatic, 1));
+                assert_eq!(of(1024, world), (A::Push, T::Automatic, 1));
                 assert_eq!(of(8192, world), (A::Push, T::Automatic, 1));
             }
             let shape = GemmReduceShape::new(8192, 8192, 4096);
