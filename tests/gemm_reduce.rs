@@ -532,6 +532,7 @@ fn a_kernel_that_the_ranks_have_not_is_refused_with_what_to_do_and_the_selector_
             let case = Case {
                 m,
                 partials,
+                chunks: None,
                 ..small(Reduction::All, GemmReduceAlgorithm::Automatic)
             };
             case.make::<bf16>(&communicator).unwrap().algorithm()

@@ -59,6 +59,7 @@ pub const HEADERS: &[Header] = headers![
     "reduce_norm_shares.h",
     "reduce_packets.h",
     "reduce_push.h",
+    "reduced_gemm.h",
     "signal.h",
     "swap.h",
     "tile_gemm.h",

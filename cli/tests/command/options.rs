@@ -33,15 +33,15 @@ fn options(command: &[&str]) -> Vec<String> {
 )]
 #[case(
     &["bench", "gemm-rs"],
-    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport validate"
+    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport tune validate"
 )]
 #[case(
     &["bench", "gemm-ar"],
-    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport validate"
+    "algorithm b-order backend benchmark bias chunks config element explain force html json k m n out quick ranks rounds streams transport tune validate"
 )]
 #[case(
     &["bench", "rms-norm"],
-    "backend baseline benchmark force hidden html json no-residual output quick ranks rounds rows type validate"
+    "backend baseline benchmark force hidden html json no-residual output quick ranks rounds rows sharded-residual type validate"
 )]
 #[case(&["bench", "enqueue"], "backend force json quick ranks")]
 #[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
@@ -152,7 +152,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench", "gemm-rs", "-m", "8", "-n", "1", "-k", "x"], "write 1 or more")]
 #[case(&["bench", "gemm-rs", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
 #[case(&["bench", "gemm-ar", "--element", "f32"], "expected one of")]
-#[case(&["bench", "gemm-ar", "--algorithm", "pull"], "write automatic, baseline, pipeline or all")]
+#[case(&["bench", "gemm-ar", "--algorithm", "pull"], "write automatic, baseline, pipeline, push, packets or all")]
 #[case(&["bench", "gemm-ar", "--transport", "get"], "write put, kernel or all")]
 #[case(&["bench", "gemm-ar", "--chunks", "0"], "write 1 or more")]
 #[case(&["bench", "gemm-ar", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
