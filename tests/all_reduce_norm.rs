@@ -620,54 +620,49 @@ fn arguments_that_do_not_fit_are_refused_before_anything_is_enqueued() {
     });
 }
 
-#[test]
-fn members_that_differ_are_told_in_debug_mode() {
-    let job = format!("norm-debug-{}", std::process::id());
+/// Runs `member` as each of two ranks on the host backend that compare their calls.
+fn in_debug_mode(job: &str, member: impl Fn(Communicator) + Sync) {
+    let job = format!("{job}-{}", std::process::id());
     std::thread::scope(|scope| {
         for number in 0..2 {
-            let job = &job;
+            let (job, member) = (&job, &member);
             scope.spawn(move || {
                 let launch = LaunchEnvironment::local(number, 2, job).unwrap();
                 let mut configuration = Configuration::new(launch);
                 configuration.check_calls = true;
-                let communicator = Communicator::open(&BackendSource::Host, configuration).unwrap();
-                let stream = communicator.stream().unwrap();
-                let x = communicator.allocate::<f32>(&[64]).unwrap();
-                let w = communicator.allocate::<f32>(&[8]).unwrap();
-                let epsilon = if number == 0 { 1e-5 } else { 1e-6 };
-                let norm = RowNorm::root_mean_square(&w, epsilon);
-                let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Mismatch);
-                assert!(error.to_string().contains("epsilon"), "{error}");
+                member(Communicator::open(&BackendSource::Host, configuration).unwrap());
             });
         }
     });
 }
 
 #[test]
+fn members_that_differ_are_told_in_debug_mode() {
+    in_debug_mode("norm-debug", |communicator| {
+        let stream = communicator.stream().unwrap();
+        let x = communicator.allocate::<f32>(&[64]).unwrap();
+        let w = communicator.allocate::<f32>(&[8]).unwrap();
+        let epsilon = if communicator.rank() == 0 { 1e-5 } else { 1e-6 };
+        let norm = RowNorm::root_mean_square(&w, epsilon);
+        let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mismatch);
+        assert!(error.to_string().contains("epsilon"), "{error}");
+    });
+}
+
+#[test]
 fn members_whose_residuals_are_divided_and_whole_are_told_in_debug_mode() {
-    let job = format!("norm-shard-debug-{}", std::process::id());
-    std::thread::scope(|scope| {
-        for number in 0..2 {
-            let job = &job;
-            scope.spawn(move || {
-                let launch = LaunchEnvironment::local(number, 2, job).unwrap();
-                let mut configuration = Configuration::new(launch);
-                configuration.check_calls = true;
-                let communicator = Communicator::open(&BackendSource::Host, configuration).unwrap();
-                let stream = communicator.stream().unwrap();
-                let [x, r] =
-                    [64, 64].map(|length| communicator.allocate::<f32>(&[length]).unwrap());
-                let own = r.slice(..32).unwrap();
-                let norm = match number {
-                    0 => RowNorm::none().residual(&r, &r),
-                    _ => RowNorm::none().residual_shard(own, own),
-                };
-                let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Mismatch);
-                assert!(error.to_string().contains("own rows"), "{error}");
-            });
-        }
+    in_debug_mode("norm-shard-debug", |communicator| {
+        let stream = communicator.stream().unwrap();
+        let [x, r] = [64, 64].map(|length| communicator.allocate::<f32>(&[length]).unwrap());
+        let own = r.slice(..32).unwrap();
+        let norm = match communicator.rank() {
+            0 => RowNorm::none().residual(&r, &r),
+            _ => RowNorm::none().residual_shard(own, own),
+        };
+        let error = stream.all_reduce_norm(&x, &x, 8, &norm).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mismatch);
+        assert!(error.to_string().contains("own rows"), "{error}");
     });
 }
 

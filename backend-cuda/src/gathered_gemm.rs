@@ -3,11 +3,11 @@
 use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
 use crate::split_gemm;
-use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, Boxes, Fetch, TensorGemmArguments};
+use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, Boxes, Fetch, TensorGemmArguments, are_aligned};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, unsupported};
+use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
 /// Tile of `C` that a block computes (`kernels-ptx/src/gathered_gemm`).
@@ -35,9 +35,9 @@ fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
 /// Returns whether tensor copies can load the matrices of a shape. They need aligned strides and, if `A` is
 /// sharded by columns, shards of whole boxes.
 fn fits(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> bool {
-    let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
     let boxes = sharding == ShardingCode::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
-    line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && countable(shape)
+    let lines = [shape.k, shape.a_stride, shape.b_stride];
+    lines.into_iter().all(are_aligned) && boxes && countable(shape)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].

@@ -2,7 +2,7 @@
 
 use crate::clusters::{CLUSTER, THREADS};
 use crate::instance::CudaBackend;
-use crate::tensor_maps::{ALIGNMENT, Fetch, TensorReducedArguments};
+use crate::tensor_maps::{ALIGNMENT, Fetch, TensorReducedArguments, are_aligned};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
@@ -32,14 +32,12 @@ fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
 /// Returns whether bulk copies can load the matrices of a shape and, with `all`, store rows of the sum. They need
 /// aligned strides. `K` has at least one element, since the kernel adds nothing to zeros.
 fn fits(shape: &GemmLayout, problem: &ReducedProblem) -> bool {
-    let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
-    let rows_leave = problem.all == 0 || (line(shape.n) && line(shape.c_stride));
+    let rows_leave = problem.all == 0 || [shape.n, shape.c_stride].into_iter().all(are_aligned);
+    let lines = [shape.k, shape.a_stride, shape.b_stride];
     let partial = problem.partial == ElementTypeCode::F32 || problem.partial == shape.element;
     countable(shape)
         && shape.k != 0
-        && line(shape.k)
-        && line(shape.a_stride)
-        && line(shape.b_stride)
+        && lines.into_iter().all(are_aligned)
         && rows_leave
         && partial
         && problem.shard != 0
@@ -89,7 +87,10 @@ pub(crate) fn limits(
         && table.cuLaunchKernelEx.is_some()
         && table.cuTensorMapEncodeTiled.is_some()
         && fits(shape, problem);
-    let layout = Layout::new(shape, problem, blocks).filter(|_| runs && blocks != 0);
+    let layout = match runs && blocks != 0 {
+        true => Layout::new(shape, problem, blocks),
+        false => None,
+    };
     layout.map_or(ReducedLimits::default(), |layout| ReducedLimits {
         blocks,
         threads: THREADS,
@@ -102,7 +103,7 @@ pub(crate) fn limits(
     })
 }
 
-/// See [`symmem_core::backend::Gemm::reduced_gemm`]. The grid is that of the limits.
+/// See [`symmem_core::backend::Gemm::reduced_gemm`]. `blocks` are those of the limits.
 ///
 /// # Errors
 /// `UNSUPPORTED` for a shape without a kernel; `INVALID_ARGUMENT` for memory that bulk copies cannot access; the driver's
@@ -113,10 +114,10 @@ pub(crate) fn limits(
 pub(crate) unsafe fn launch(
     backend: &CudaBackend,
     arguments: &ReducedGemmArguments,
+    blocks: u32,
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let limits = limits(backend, shape, &arguments.problem());
     check_addresses(arguments)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(kernel.as_bytes())?;
@@ -124,12 +125,12 @@ pub(crate) unsafe fn launch(
     let tensors =
         TensorReducedArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS, fetch)?;
     let grid = symmem_gpu::Grid {
-        blocks: limits.blocks,
+        blocks,
         threads: THREADS,
         shared_memory: REDUCED_GEMM_SHARED_MEMORY,
     };
     // In a cluster of two, the blocks' tiles lie below each other and share `B`.
-    let cluster = if limits.blocks.is_multiple_of(CLUSTER) {
+    let cluster = if blocks.is_multiple_of(CLUSTER) {
         CLUSTER
     } else {
         1

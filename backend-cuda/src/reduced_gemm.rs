@@ -39,7 +39,7 @@ pub unsafe fn launch(
         // SAFETY: the caller upholds this function's contract, which is the callee's.
         ReducedMode::PACKETS => unsafe { split_reduce::launch(backend, arguments, on) },
         // SAFETY: as above.
-        ReducedMode::PUSH => unsafe { push_reduce::launch(backend, arguments, on) },
+        ReducedMode::PUSH => unsafe { push_reduce::launch(backend, arguments, limits.blocks, on) },
         _ => Err(unsupported()),
     }
 }

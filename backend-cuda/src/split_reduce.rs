@@ -4,11 +4,11 @@
 use crate::clusters::{Room, SPLIT_THREADS};
 use crate::instance::CudaBackend;
 use crate::split_gemm::{Grid, TILE_COLUMNS};
-use crate::tensor_maps::{ALIGNMENT, Fetch, TensorReducedArguments};
+use crate::tensor_maps::{ALIGNMENT, Fetch, TensorReducedArguments, are_aligned};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, countable};
+use symmem_gpu::gathered_gemm::countable;
 use symmem_gpu::reduced_gemm::unsupported;
 use symmem_kernels_ptx::{SPLIT_GEMM_SHARED_MEMORY, SPLIT_REDUCE, SPLIT_REDUCE_ROWS};
 
@@ -71,8 +71,8 @@ fn inbox_bytes(shape: &GemmLayout, problem: &ReducedProblem, grid: &Grid) -> Opt
 
 /// Returns whether tensor copies can load matrices with a shape's strides.
 fn fits(shape: &GemmLayout) -> bool {
-    let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
-    countable(shape) && line(shape.a_stride) && line(shape.b_stride)
+    let lines = [shape.a_stride, shape.b_stride];
+    countable(shape) && lines.into_iter().all(are_aligned)
 }
 
 /// Returns the limits of the kernel, with 0 blocks if there is none for the problem on this device.

@@ -37,6 +37,11 @@ pub(crate) struct Boxes {
     pub(crate) fetch: Fetch,
 }
 
+/// Returns whether lines of so many elements, one after the other, begin where tensor copies can load them.
+pub(crate) fn are_aligned(lines: u64) -> bool {
+    (lines * ELEMENT_BYTES).is_multiple_of(ALIGNMENT)
+}
+
 /// `CUtensorMap`, which is opaque.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The shape of a GEMM whose results are added up over the ranks, and the division of its rows.
 
 use crate::backend::abi::GemmLayout;
+use crate::base::gemm_shape::check_sizes;
 use crate::base::names::{ElementType, MatrixOrder};
 
 /// The shape of `C[m, n] = Σ A[m, k] · B[k, n]` over the ranks, plus an optional `bias[n]` added to each row of the sum.
@@ -66,33 +67,18 @@ impl GemmReduceShape {
     /// Checks sizes and strides. Returns the first violation as text.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { m, n, k, .. } = *self;
-        if m == 0 || n == 0 || k == 0 {
-            return Err(format!(
-                "a GEMM of {m} x {k} by {k} x {n} has no elements; all sizes must be at least 1"
-            ));
-        }
-        let most = usize::MAX / 8;
-        let fits =
-            |rows: usize, columns: usize| rows.checked_mul(columns).is_some_and(|all| all < most);
-        let (b_lines, b_least) = match self.b_order {
+        let (b_lines, b_length) = match self.b_order {
             MatrixOrder::Rows => (k, n),
             MatrixOrder::Columns => (n, k),
         };
-        for (what, stride, least, lines) in [
-            ("A", self.a_stride(), k, m),
-            ("B", self.b_stride(), b_least, b_lines),
-            ("C", n, n, m),
-        ] {
-            if stride < least {
-                return Err(format!(
-                    "the stride of {what} is {stride} elements; it must be at least {least}"
-                ));
-            }
-            if !fits(stride, lines) {
-                return Err(format!("{what} exceeds the address space"));
-            }
-        }
-        Ok(())
+        check_sizes(
+            [m, n, k],
+            [
+                ("A", self.a_stride(), k, m),
+                ("B", self.b_stride(), b_length, b_lines),
+                ("C", n, n, m),
+            ],
+        )
     }
 
     /// Returns the shape of a GEMM of `rows` rows as a backend takes it.

@@ -68,36 +68,18 @@ impl GemmShape {
     /// Checks sizes and strides. Returns the first violation as text.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { m, n, k, .. } = *self;
-        if m == 0 || n == 0 || k == 0 {
-            return Err(format!(
-                "a GEMM of {m} x {k} by {k} x {n} has no elements; all sizes must be at least 1"
-            ));
-        }
-        let most = usize::MAX / 8;
-        let fits =
-            |rows: usize, columns: usize| rows.checked_mul(columns).is_some_and(|all| all < most);
-        let (b_lines, b_least) = match self.b_order {
+        let (b_lines, b_length) = match self.b_order {
             MatrixOrder::Rows => (k, n),
             MatrixOrder::Columns => (n, k),
         };
-        for (what, stride, least, lines) in [
-            ("B", self.b_stride, b_least, b_lines),
-            ("C", self.c_stride, n, m),
-        ] {
-            let stride = stride.unwrap_or(least);
-            if stride < least {
-                return Err(format!(
-                    "the stride of {what} is {stride} elements; it must be at least {least}"
-                ));
-            }
-            if !fits(stride, lines) {
-                return Err(format!("{what} exceeds the address space"));
-            }
-        }
-        if !fits(m, k) {
-            return Err("A exceeds the address space".into());
-        }
-        Ok(())
+        check_sizes(
+            [m, n, k],
+            [
+                ("B", self.b_stride.unwrap_or(b_length), b_length, b_lines),
+                ("C", self.c_stride.unwrap_or(n), n, m),
+                ("A", k, k, m),
+            ],
+        )
     }
 
     /// Returns the shape as a backend takes it, for `rows` rows of `A`, which are `a_stride` elements apart.
@@ -119,6 +101,31 @@ impl GemmShape {
             addend: 0,
         }
     }
+}
+
+/// Checks the sizes `[m, n, k]` of a GEMM, and of each matrix the stride, the length of a line and the number of lines, all in
+/// elements. Returns the first violation as text.
+pub(crate) fn check_sizes(
+    [m, n, k]: [usize; 3],
+    matrices: [(&str, usize, usize, usize); 3],
+) -> Result<(), String> {
+    if m == 0 || n == 0 || k == 0 {
+        return Err(format!(
+            "a GEMM of {m} x {k} by {k} x {n} has no elements; all sizes must be at least 1"
+        ));
+    }
+    for (what, stride, length, lines) in matrices {
+        if stride < length {
+            return Err(format!(
+                "the stride of {what} is {stride} elements; it must be at least {length}"
+            ));
+        }
+        let elements = stride.checked_mul(lines);
+        if elements.is_none_or(|elements| elements >= usize::MAX / 8) {
+            return Err(format!("{what} exceeds the address space"));
+        }
+    }
+    Ok(())
 }
 
 /// Division of `A`'s rows or columns among the ranks.

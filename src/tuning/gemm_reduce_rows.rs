@@ -1,11 +1,9 @@
 //! Rows of GEMM + reduce-scatter and GEMM + all-reduce, which `symmem bench gemm-rs --tune` and `gemm-ar --tune` write.
 
-use crate::base::names::ElementType;
+use crate::GemmReduceRow;
 use crate::tuning::checked::CheckedRow;
 use crate::tuning::gemm_reduce_problem::{GemmReduceProblem, gemm_reduce_algorithm, reduction};
-use crate::tuning::gemm_rows::AUTOMATIC;
-use crate::tuning::problem::{MatrixElement, gemm_transport};
-use crate::{GemmReduceRow, GemmTransport};
+use crate::tuning::problem::{MatrixElement, stored_transport};
 use serde::{Deserialize, Serialize};
 
 /// A [`GemmReduceRow`] with names in place of numbers, of matrices without gaps.
@@ -39,11 +37,7 @@ impl StoredGemmReduceRow {
             m,
             n,
             k,
-            dtype: match row.element {
-                ElementType::F16 => MatrixElement::F16,
-                ElementType::Bf16 => MatrixElement::Bf16,
-                _ => return None,
-            },
+            dtype: MatrixElement::of(row.element)?,
             b_order: row.shape.b_order,
             bias,
         };
@@ -53,10 +47,7 @@ impl StoredGemmReduceRow {
             operation: row.reduction.name().into(),
             problem,
             algorithm: row.algorithm.name().into(),
-            transport: match row.transport {
-                GemmTransport::Automatic => AUTOMATIC.into(),
-                transport => transport.name().into(),
-            },
+            transport: row.transport.name().into(),
             streams: row.streams,
             chunks: row.chunks,
         })
@@ -74,16 +65,11 @@ impl StoredGemmReduceRow {
             reduction: reduction(&self.operation)
                 .ok_or_else(|| unknown("operation", &self.operation))?,
             shape: self.problem.gemm_shape(),
-            element: match self.problem.dtype {
-                MatrixElement::F16 => ElementType::F16,
-                MatrixElement::Bf16 => ElementType::Bf16,
-            },
+            element: self.problem.dtype.element(),
             algorithm: gemm_reduce_algorithm(&self.algorithm)
                 .ok_or_else(|| unknown("algorithm", &self.algorithm))?,
-            transport: match self.transport.as_str() {
-                AUTOMATIC => GemmTransport::Automatic,
-                name => gemm_transport(name).ok_or_else(|| unknown("transport", name))?,
-            },
+            transport: stored_transport(&self.transport)
+                .ok_or_else(|| unknown("transport", &self.transport))?,
             streams: self.streams,
             chunks: self.chunks,
         };
@@ -109,6 +95,8 @@ mod tests {
     use super::super::Table;
     use super::*;
     use crate::base::names::MatrixOrder;
+
+    const AUTOMATIC: &str = "automatic";
 
     fn row(m: usize, algorithm: &str, transport: &str) -> StoredGemmReduceRow {
         StoredGemmReduceRow {

@@ -1,9 +1,8 @@
 //! Rows of all-gather + GEMM, which `symmem bench ag-gemm --tune` writes.
 
-use crate::base::names::ElementType;
+use crate::GemmRow;
 use crate::tuning::checked::CheckedRow;
-use crate::tuning::problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
-use crate::{GemmRow, GemmTransport};
+use crate::tuning::problem::{GemmProblem, MatrixElement, gemm_algorithm, stored_transport};
 use serde::{Deserialize, Serialize};
 
 /// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
@@ -38,9 +37,6 @@ pub struct GemmCandidate {
     pub candidate: u32,
 }
 
-/// The name of the default transport.
-pub(super) const AUTOMATIC: &str = "automatic";
-
 impl StoredGemmRow {
     /// Makes a row with names; `None` for a shape that files cannot describe: with gaps between lines, or of
     /// another element type.
@@ -50,11 +46,7 @@ impl StoredGemmRow {
             m,
             n,
             k,
-            dtype: match row.element {
-                ElementType::F16 => MatrixElement::F16,
-                ElementType::Bf16 => MatrixElement::Bf16,
-                _ => return None,
-            },
+            dtype: MatrixElement::of(row.element)?,
             sharding: row.shape.sharding,
             b_order: row.shape.b_order,
             bias,
@@ -83,16 +75,11 @@ impl StoredGemmRow {
             device: self.device.clone(),
             world: self.world as usize,
             shape: self.problem.gemm_shape(),
-            element: match self.problem.dtype {
-                MatrixElement::F16 => ElementType::F16,
-                MatrixElement::Bf16 => ElementType::Bf16,
-            },
+            element: self.problem.dtype.element(),
             algorithm: gemm_algorithm(&self.algorithm)
                 .ok_or_else(|| unknown("algorithm", &self.algorithm))?,
-            transport: match self.transport.as_str() {
-                AUTOMATIC => GemmTransport::Automatic,
-                name => gemm_transport(name).ok_or_else(|| unknown("transport", name))?,
-            },
+            transport: stored_transport(&self.transport)
+                .ok_or_else(|| unknown("transport", &self.transport))?,
             library: self.library.clone(),
             candidates: (self.candidates.iter())
                 .map(|one| (one.rows, one.candidate))
@@ -120,6 +107,8 @@ mod tests {
     use super::super::Table;
     use super::*;
     use crate::base::names::{MatrixOrder, Sharding};
+
+    const AUTOMATIC: &str = "automatic";
 
     pub(in super::super) fn row(m: usize, algorithm: &str) -> StoredGemmRow {
         StoredGemmRow {

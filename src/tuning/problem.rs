@@ -1,6 +1,6 @@
 //! The shape of an all-gather + GEMM as files name it.
 
-use crate::base::names::{MatrixOrder, Sharding};
+use crate::base::names::{ElementType, MatrixOrder, Sharding};
 use crate::{GemmAlgorithm, GemmShape, GemmTransport};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,21 @@ impl MatrixElement {
             Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
         }
+    }
+
+    /// Returns the library's element type.
+    pub(super) fn element(self) -> ElementType {
+        match self {
+            Self::F16 => ElementType::F16,
+            Self::Bf16 => ElementType::Bf16,
+        }
+    }
+
+    /// Returns the type of a file for one of the library's; `None` if files have no such matrices.
+    pub(super) fn of(element: ElementType) -> Option<Self> {
+        [Self::F16, Self::Bf16]
+            .into_iter()
+            .find(|known| known.element() == element)
     }
 }
 
@@ -106,6 +121,14 @@ pub fn gemm_algorithm(name: &str) -> Option<GemmAlgorithm> {
         "pull" => Some(GemmAlgorithm::Pull),
         "push" => Some(GemmAlgorithm::Push),
         _ => None,
+    }
+}
+
+/// Returns the transport of this name in a row: `automatic` is the algorithm's default.
+pub(super) fn stored_transport(name: &str) -> Option<GemmTransport> {
+    match name == GemmTransport::Automatic.name() {
+        true => Some(GemmTransport::Automatic),
+        false => gemm_transport(name),
     }
 }
 
