@@ -107,6 +107,62 @@ fn threads_may_use_one_worker_at_the_same_time() {
 }
 
 #[test]
+fn atomics_are_atomic_with_the_owners_cpu() {
+    let Some(library) = ucx() else { return };
+    let context = Context::new(&library, &tcp()).expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    let to_self = worker.connect(0, worker.address()).expect("an endpoint");
+    let memory = Bytes::filled(&[0; 8]);
+    // SAFETY: dropped before `memory`.
+    let registered = unsafe { context.register(memory.at(0), 8) }.expect("memory");
+    let key = registered.packed_key().expect("a key");
+    let key = to_self.unpack(&key).expect("a key");
+    // SAFETY: the word is aligned, lives longer, and is only accessed atomically.
+    let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(memory.at(0).cast()) };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..1_000_000 {
+                word.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        for _ in 0..2000 {
+            let null = std::ptr::null_mut();
+            // SAFETY: there is no result.
+            let add =
+                unsafe { to_self.atomic(Atomic::Add, 64, 1, 0, null, registered.address(), &key) };
+            assert_eq!(finish(&worker, &add.expect("an atomic")), Poll::Done);
+        }
+    });
+    assert_eq!(memory.word(0), 1_002_000);
+}
+
+#[test]
+fn an_atomic_outside_of_registered_memory_fails_and_touches_nothing() {
+    let Some(library) = ucx() else { return };
+    let context = Context::new(&library, &tcp()).expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    let to_self = worker.connect(9, worker.address()).expect("an endpoint");
+    let memory = Bytes::filled(&[0; 64]);
+    // SAFETY: dropped before `memory`.
+    let registered = unsafe { context.register(memory.at(8), 40) }.expect("memory");
+    let key = registered.packed_key().expect("a key");
+    let key = to_self.unpack(&key).expect("a key");
+    for (offset, inside) in [(-8_i64, false), (0, true), (32, true), (40, false)] {
+        let (null, at) = (std::ptr::null_mut(), registered.address());
+        let at = at.wrapping_add_signed(offset);
+        // SAFETY: there is no result.
+        let add = unsafe { to_self.atomic(Atomic::Add, 64, 1, 0, null, at, &key) };
+        match finish(&worker, &add.expect("an atomic")) {
+            Poll::Done => assert!(inside, "offset {offset}"),
+            Poll::Failed(failure) => assert!(!inside && failure.peer == Some(9), "{failure}"),
+            Poll::Pending => panic!("offset {offset} is pending"),
+        }
+    }
+    let words: Vec<u64> = (0..8).map(|index| memory.word(8 * index)).collect();
+    assert_eq!(words, [0, 1, 0, 0, 0, 1, 0, 0]);
+}
+
+#[test]
 fn registered_memory_must_not_be_nothing_nor_overlap() {
     let Some(library) = ucx() else { return };
     let context = Context::new(&library, &tcp()).expect("a context");
