@@ -5,19 +5,70 @@
 //! device need not be.
 
 use crate::context::ContextShared;
-use crate::endpoint::Atomic;
 use crate::messages::{REPLY, REQUEST};
-use crate::operation::{Kept, Operation, Peer, Pending};
+use crate::operation::{self, Awaited, Kept, Operation, Peer};
 use crate::table::{self, Handle, HandlerParameters, ReceiveParameters, RequestParameters, Status};
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request, as sent: little endian, like both machines that symmem supports.
 const REQUEST_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;
+
+/// An atomic operation on a peer's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Atomic {
+    /// Adds the operand.
+    Add,
+    /// Bitwise and with the operand.
+    And,
+    /// Bitwise or with the operand.
+    Or,
+    /// Bitwise exclusive or with the operand.
+    Xor,
+    /// Stores the operand; the result is the earlier value.
+    Swap,
+    /// Stores the operand if the word equals `compare`; the result is the earlier value.
+    CompareSwap,
+    /// As `Add`; the result is the earlier value.
+    FetchAdd,
+    /// As `And`; the result is the earlier value.
+    FetchAnd,
+    /// As `Or`; the result is the earlier value.
+    FetchOr,
+    /// As `Xor`; the result is the earlier value.
+    FetchXor,
+}
+
+impl Atomic {
+    const ALL: [Self; 10] = [
+        Self::Add,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::Swap,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::FetchAnd,
+        Self::FetchOr,
+        Self::FetchXor,
+    ];
+
+    /// Returns the update with this number, which is `self as u32`.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|update| *update as u32 == number)
+    }
+
+    /// Returns whether the update has a result.
+    pub(crate) fn fetches(self) -> bool {
+        !matches!(self, Self::Add | Self::And | Self::Or | Self::Xor)
+    }
+}
 
 /// The executing side of a worker, at an address that UCX knows.
 pub(crate) struct Atomics {
@@ -25,82 +76,6 @@ pub(crate) struct Atomics {
     pub awaited: Arc<Awaited>,
     /// The peer of replies: UCX made the endpoint.
     requester: Arc<Peer>,
-}
-
-/// Operations whose reply has not arrived.
-#[derive(Default)]
-pub(crate) struct Awaited {
-    next: AtomicU64,
-    operations: Mutex<HashMap<u64, Expected>>,
-}
-
-struct Expected {
-    pending: Arc<Pending>,
-    /// Null, or where to store the earlier value.
-    result: *mut u8,
-    bits: u32,
-}
-
-// SAFETY: whoever started the operation has promised that the result is writable until it is complete, whichever thread
-// completes it.
-unsafe impl Send for Expected {}
-
-impl Awaited {
-    /// Starts an operation that a reply completes; returns it and the number for the reply.
-    pub fn insert(&self, peer: &Arc<Peer>, result: *mut u8, bits: u32) -> (u64, Arc<Pending>) {
-        let pending = Pending::new(peer, "atomic", Kept::default());
-        let token = self.next.fetch_add(1, Ordering::Relaxed);
-        let expected = Expected {
-            pending: pending.clone(),
-            result,
-            bits,
-        };
-        self.locked().insert(token, expected);
-        (token, pending)
-    }
-
-    /// Completes an operation. A number that is not awaited belongs to an operation that has failed.
-    pub fn complete(&self, token: u64, earlier: u64, status: Status) {
-        let Some(expected) = self.locked().remove(&token) else {
-            return;
-        };
-        if status == table::OK && !expected.result.is_null() {
-            // SAFETY: the caller of the operation has promised an aligned, writable word until it is complete.
-            unsafe {
-                match expected.bits {
-                    32 => expected.result.cast::<u32>().write(earlier as u32),
-                    _ => expected.result.cast::<u64>().write(earlier),
-                }
-            }
-        }
-        expected.pending.complete(status);
-    }
-
-    /// Fails all operations of a peer, or of all.
-    pub fn fail(&self, peer: Option<&Peer>, status: Status) {
-        self.locked().retain(|_, expected| {
-            let concerned = peer.is_none_or(|peer| ptr::eq(&*expected.pending.peer, peer));
-            if concerned {
-                expected.pending.complete(status);
-            }
-            !concerned
-        });
-    }
-
-    /// Returns the operations of a peer.
-    pub fn of(&self, peer: &Peer) -> Vec<Arc<Pending>> {
-        let operations = self.locked();
-        let all = operations.values().map(|expected| &expected.pending);
-        all.filter(|pending| ptr::eq(&*pending.peer, peer))
-            .cloned()
-            .collect()
-    }
-
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Expected>> {
-        self.operations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// An update, as it travels.
@@ -217,7 +192,7 @@ fn send(
             attributes: table::COMPLETION | table::WITH_FLAGS,
             flags,
             user_data,
-            ..RequestParameters::new()
+            ..operation::parameters()
         };
         // SAFETY: the endpoint is open, and the header is kept until the operation is complete.
         unsafe {

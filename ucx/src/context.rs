@@ -4,7 +4,6 @@ use crate::environment;
 use crate::failure::{Failure, Result, check};
 use crate::library::Library;
 use crate::lock::{Held, Lock};
-use crate::memory::Memory;
 use crate::table::{self, ContextParameters, Handle, Table};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
@@ -102,21 +101,6 @@ impl Context {
             lock: Lock::new(),
             registered: Mutex::default(),
         })))
-    }
-
-    /// Registers memory for one-sided access by peers, and as a source and destination without a registration per
-    /// transfer. Blocks while the pages are pinned, if a network device needs that; calls of workers of this context
-    /// wait.
-    ///
-    /// # Errors
-    /// No device can register this memory.
-    ///
-    /// # Safety
-    /// The memory stays mapped until the [`Memory`] is dropped and no peer accesses it any more, and only raw pointers
-    /// refer to it meanwhile: peers write it.
-    pub unsafe fn register(&self, address: *mut u8, bytes: usize) -> Result<Memory> {
-        // SAFETY: the same conditions.
-        unsafe { Memory::register(&self.0, address, bytes) }
     }
 
     /// Returns the transports and devices that UCX found, such as `self/memory tcp/eth0`. Empty if this version of UCX

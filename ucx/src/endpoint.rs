@@ -1,72 +1,29 @@
 //! An endpoint: the connection to one peer, and its operations.
 
-use crate::atomics::Request;
+use crate::atomics::{Atomic, Request};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::key::{Key, Region, RemoteKey};
+use crate::key::Key;
 use crate::messages::{FIRST_FREE, PUT, PUT_HEADER_BYTES};
 use crate::operation::{self, Closing, Kept, Operation, Peer};
+use crate::region::Region;
 use crate::table::{
-    self, Callback, EndpointAttributes, EndpointParameters, Handle, RequestParameters,
-    SocketAddress, Status, TransportEntry,
+    self, EndpointAttributes, EndpointParameters, Handle, RequestParameters, SocketAddress, Status,
+    TransportEntry,
 };
-use crate::worker::WorkerShared;
+use crate::worker::{Worker, WorkerShared};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// An atomic operation on a peer's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Atomic {
-    /// Adds the operand.
-    Add,
-    /// Bitwise and with the operand.
-    And,
-    /// Bitwise or with the operand.
-    Or,
-    /// Bitwise exclusive or with the operand.
-    Xor,
-    /// Stores the operand; the result is the earlier value.
-    Swap,
-    /// Stores the operand if the word equals `compare`; the result is the earlier value.
-    CompareSwap,
-    /// As `Add`; the result is the earlier value.
-    FetchAdd,
-    /// As `And`; the result is the earlier value.
-    FetchAnd,
-    /// As `Or`; the result is the earlier value.
-    FetchOr,
-    /// As `Xor`; the result is the earlier value.
-    FetchXor,
-}
-
-impl Atomic {
-    const ALL: [Self; 10] = [
-        Self::Add,
-        Self::And,
-        Self::Or,
-        Self::Xor,
-        Self::Swap,
-        Self::CompareSwap,
-        Self::FetchAdd,
-        Self::FetchAnd,
-        Self::FetchOr,
-        Self::FetchXor,
-    ];
-
-    /// Returns the update with this number, which is `self as u32`.
-    pub(crate) fn of_number(number: u32) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|update| *update as u32 == number)
-    }
-
-    /// Returns whether the update has a result.
-    fn fetches(self) -> bool {
-        !matches!(self, Self::Add | Self::And | Self::Or | Self::Xor)
-    }
+/// The key of a peer's [`crate::Memory`], for operations of the endpoint that unpacked it.
+pub struct RemoteKey {
+    // Dropped first: it must not outlive the worker.
+    key: Arc<Key>,
+    peer: Arc<Peer>,
+    region: Region,
+    _worker: Arc<WorkerShared>,
 }
 
 /// The connection to a peer's worker. Dropping it closes it with force.
@@ -89,6 +46,21 @@ unsafe impl Send for Endpoint {}
 // SAFETY: as above.
 unsafe impl Sync for Endpoint {}
 
+impl Worker {
+    /// Connects to a peer's worker by its [`Worker::address`]. The connection is made in the background; its failure
+    /// ends the endpoint's operations. `peer` is the number that errors name.
+    ///
+    /// # Errors
+    /// The address is not one, or no transport reaches it.
+    pub fn connect(&self, peer: u32, address: &[u8]) -> Result<Endpoint> {
+        const CALL: &str = "ucp_ep_create";
+        let address = envelope::open(Kind::Address, address).ok_or_else(|| {
+            Failure::refused(CALL, "not a whole `Worker::address`").with_peer(peer)
+        })?;
+        Endpoint::connect(&self.0, peer, address)
+    }
+}
+
 /// UCX's callback for the failure of an endpoint.
 ///
 /// # Safety
@@ -105,7 +77,7 @@ unsafe extern "C" fn endpoint_failed(
 }
 
 impl Endpoint {
-    pub(crate) fn connect(worker: &Arc<WorkerShared>, label: u32, address: &[u8]) -> Result<Self> {
+    fn connect(worker: &Arc<WorkerShared>, label: u32, address: &[u8]) -> Result<Self> {
         let peer = Arc::new(Peer {
             library: worker.context.library.clone(),
             label,
@@ -448,7 +420,7 @@ impl Endpoint {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags,
                 user_data,
-                ..RequestParameters::new()
+                ..operation::parameters()
             };
             // SAFETY: the endpoint is open; header and data stay until the operation is complete: they are kept, or
             // the caller promises it.
@@ -480,7 +452,7 @@ impl Endpoint {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION,
                 user_data,
-                ..RequestParameters::new()
+                ..operation::parameters()
             };
             // SAFETY: the endpoint is open.
             unsafe { (self.worker.context.table().ucp_ep_flush_nbx)(handle, &raw const parameters) }
@@ -597,7 +569,7 @@ impl Endpoint {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags: if force { table::CLOSE_FORCE } else { 0 },
                 user_data,
-                ..RequestParameters::new()
+                ..operation::parameters()
             };
             // SAFETY: the endpoint is open, and is not used afterwards.
             unsafe { (self.worker.context.table().ucp_ep_close_nbx)(handle, &raw const parameters) }
@@ -656,7 +628,7 @@ impl Endpoint {
         RequestParameters {
             attributes: table::COMPLETION | memory.map_or(0, |_| table::WITH_MEMORY),
             memory: memory.map_or(ptr::null_mut(), |memory| memory.handle),
-            ..RequestParameters::new()
+            ..operation::parameters()
         }
     }
 }
@@ -676,26 +648,6 @@ impl RemoteKey {
         Kept {
             _key: Some(self.key.clone()),
             ..Kept::default()
-        }
-    }
-}
-
-impl RequestParameters {
-    /// Returns parameters without any attribute, with the callback of operations.
-    pub(crate) fn new() -> Self {
-        Self {
-            attributes: 0,
-            flags: 0,
-            request: ptr::null_mut(),
-            callback: Callback {
-                send: operation::completed,
-            },
-            datatype: 0,
-            user_data: ptr::null_mut(),
-            reply_buffer: ptr::null_mut(),
-            memory_type: 0,
-            receive_information: ptr::null_mut(),
-            memory: ptr::null_mut(),
         }
     }
 }

@@ -20,13 +20,14 @@ mod lock;
 mod memory;
 mod messages;
 mod operation;
+mod region;
 mod table;
 mod worker;
 
+pub use atomics::Atomic;
 pub use context::{Config, Context};
-pub use endpoint::{Atomic, Endpoint};
+pub use endpoint::{Endpoint, RemoteKey};
 pub use failure::{Failure, Result};
-pub use key::RemoteKey;
 pub use library::{LIBRARY_VARIABLE, Library};
 pub use load_error::LoadError;
 pub use memory::Memory;

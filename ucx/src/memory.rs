@@ -1,9 +1,9 @@
 //! Registered memory.
 
-use crate::context::{ContextShared, Registration};
+use crate::context::{Context, ContextShared, Registration};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::key::Region;
+use crate::region::Region;
 use crate::table::{Handle, MapParameters, MemoryAttributes};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
@@ -28,9 +28,26 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+impl Context {
+    /// Registers memory for one-sided access by peers, and as a source and destination without a registration per
+    /// transfer. Blocks while the pages are pinned, if a network device needs that; calls of workers of this context
+    /// wait.
+    ///
+    /// # Errors
+    /// No device can register this memory.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the [`Memory`] is dropped and no peer accesses it any more, and only raw pointers
+    /// refer to it meanwhile: peers write it.
+    pub unsafe fn register(&self, address: *mut u8, bytes: usize) -> Result<Memory> {
+        // SAFETY: the same conditions.
+        unsafe { Memory::register(&self.0, address, bytes) }
+    }
+}
+
 impl Memory {
     /// As [`crate::Context::register`], with its conditions.
-    pub(crate) unsafe fn register(
+    unsafe fn register(
         context: &Arc<ContextShared>,
         address: *mut u8,
         bytes: usize,

@@ -2,6 +2,7 @@
 
 use crate::context::ContextShared;
 use crate::library::Library;
+use crate::operation;
 use crate::table::{
     self, Callback, Handle, HandlerParameters, ReceiveParameters, RequestParameters, Started,
     Status,
@@ -152,7 +153,7 @@ fn fetch(slot: &Slot, header: &[u8], descriptor: *mut c_void, length: usize) -> 
         attributes: table::WITH_CALLBACK | table::WITH_USER_DATA,
         callback: Callback { receive: fetched },
         user_data: receiving.cast(),
-        ..RequestParameters::new()
+        ..operation::parameters()
     };
     // SAFETY: the descriptor is this message's. The buffer has `length` bytes and lives until the callback.
     let started = Started::of(unsafe {
@@ -232,4 +233,33 @@ pub(crate) fn storing(
             slot.deliver(header, &[]);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Mutex, OnceLock};
+
+    #[test]
+    fn a_message_that_arrives_while_the_handler_runs_is_delivered_afterwards() {
+        let Ok(library) = Library::open() else {
+            return println!("skipped: UCX is not installed");
+        };
+        static SLOT: OnceLock<Slot> = OnceLock::new();
+        static LOG: Mutex<Vec<(u8, bool)>> = Mutex::new(Vec::new());
+        let handler = |header: &[u8], data: &[u8]| {
+            LOG.lock().expect("a lock").push((header[0], true));
+            if header[0] > 0 {
+                let slot = SLOT.get().expect("set");
+                slot.deliver(&[header[0] - 1], data);
+            }
+            LOG.lock().expect("a lock").push((header[0], false));
+        };
+        let slot = SLOT.get_or_init(|| Slot::new(library, ptr::null_mut(), Box::new(handler)));
+        slot.deliver(&[2], b"data");
+        slot.deliver(&[0], b"data");
+        let one = |number| [(number, true), (number, false)];
+        let expected = [2, 1, 0, 0].map(one).concat();
+        assert_eq!(*LOG.lock().expect("a lock"), expected);
+    }
 }

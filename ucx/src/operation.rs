@@ -1,14 +1,15 @@
 //! Operations in flight, and how their completion is reported.
 
-use crate::atomics::Awaited;
 use crate::failure::Failure;
 use crate::key::Key;
 use crate::library::Library;
-use crate::table::{self, Started, Status};
+use crate::table::{self, Callback, RequestParameters, Started, Status};
 use std::cell::UnsafeCell;
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// State of an [`Operation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,18 +194,106 @@ impl Pending {
     }
 }
 
+/// Returns parameters of an operation without any attribute, with the callback [`completed`].
+pub(crate) fn parameters() -> RequestParameters {
+    RequestParameters {
+        attributes: 0,
+        flags: 0,
+        request: ptr::null_mut(),
+        callback: Callback { send: completed },
+        datatype: 0,
+        user_data: ptr::null_mut(),
+        reply_buffer: ptr::null_mut(),
+        memory_type: 0,
+        receive_information: ptr::null_mut(),
+        memory: ptr::null_mut(),
+    }
+}
+
 /// Completion callback of every operation.
 ///
 /// # Safety
 /// UCX calls it once for an operation that was started with it, with the argument that [`Operation::start`] passed.
-pub(crate) unsafe extern "C" fn completed(
-    request: *mut c_void,
-    status: Status,
-    user_data: *mut c_void,
-) {
+unsafe extern "C" fn completed(request: *mut c_void, status: Status, user_data: *mut c_void) {
     // SAFETY: `Operation::start` made it by `into_raw`, and this is the only call.
     let pending = unsafe { Arc::from_raw(user_data.cast_const().cast::<Pending>()) };
     pending.complete(status);
     // SAFETY: the request is complete, is freed only here, and is not used afterwards.
     unsafe { (pending.peer.library.table().ucp_request_free)(request) };
+}
+
+/// Operations whose reply has not arrived.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    next: AtomicU64,
+    operations: Mutex<HashMap<u64, Expected>>,
+}
+
+struct Expected {
+    pending: Arc<Pending>,
+    /// Null, or where to store the earlier value.
+    result: *mut u8,
+    bits: u32,
+}
+
+// SAFETY: whoever started the operation has promised that the result is writable until it is complete, whichever thread
+// completes it.
+unsafe impl Send for Expected {}
+
+impl Awaited {
+    /// Starts an operation that a reply completes; returns it and the number for the reply.
+    pub fn insert(&self, peer: &Arc<Peer>, result: *mut u8, bits: u32) -> (u64, Arc<Pending>) {
+        let pending = Pending::new(peer, "atomic", Kept::default());
+        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        let expected = Expected {
+            pending: pending.clone(),
+            result,
+            bits,
+        };
+        self.locked().insert(token, expected);
+        (token, pending)
+    }
+
+    /// Completes an operation. A number that is not awaited belongs to an operation that has failed.
+    pub fn complete(&self, token: u64, earlier: u64, status: Status) {
+        let Some(expected) = self.locked().remove(&token) else {
+            return;
+        };
+        if status == table::OK && !expected.result.is_null() {
+            // SAFETY: the caller of the operation has promised an aligned, writable word until it is complete.
+            unsafe {
+                match expected.bits {
+                    32 => expected.result.cast::<u32>().write(earlier as u32),
+                    _ => expected.result.cast::<u64>().write(earlier),
+                }
+            }
+        }
+        expected.pending.complete(status);
+    }
+
+    /// Fails all operations of a peer, or of all.
+    pub fn fail(&self, peer: Option<&Peer>, status: Status) {
+        self.locked().retain(|_, expected| {
+            let concerned = peer.is_none_or(|peer| ptr::eq(&*expected.pending.peer, peer));
+            if concerned {
+                expected.pending.complete(status);
+            }
+            !concerned
+        });
+    }
+
+    /// Returns the operations of a peer.
+    pub fn of(&self, peer: &Peer) -> Vec<Arc<Pending>> {
+        let operations = self.locked();
+        let all = operations.values().map(|expected| &expected.pending);
+        all.filter(|pending| ptr::eq(&*pending.peer, peer))
+            .cloned()
+            .collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+        self.operations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -2,7 +2,6 @@
 
 use crate::atomics::Atomics;
 use crate::context::{Context, ContextShared};
-use crate::endpoint::Endpoint;
 use crate::envelope::{self, Kind};
 use crate::environment;
 use crate::failure::{Failure, Result, check};
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 ///
 /// A lock around all calls of a context makes them safe on any thread; a thread that polls lets others in between.
 /// Endpoints and keys keep the worker open.
-pub struct Worker(Arc<WorkerShared>);
+pub struct Worker(pub(crate) Arc<WorkerShared>);
 
 pub(crate) struct WorkerShared {
     pub context: Arc<ContextShared>,
@@ -182,19 +181,6 @@ impl Worker {
     /// Returns what ends a [`Worker::wait`] of another thread.
     pub fn waker(&self) -> Waker {
         Waker(self.0.wake.clone())
-    }
-
-    /// Connects to a peer's worker by its [`Worker::address`]. The connection is made in the background; its failure
-    /// ends the endpoint's operations. `peer` is the number that errors name.
-    ///
-    /// # Errors
-    /// The address is not one, or no transport reaches it.
-    pub fn connect(&self, peer: u32, address: &[u8]) -> Result<Endpoint> {
-        const CALL: &str = "ucp_ep_create";
-        let address = envelope::open(Kind::Address, address).ok_or_else(|| {
-            Failure::refused(CALL, "not a whole `Worker::address`").with_peer(peer)
-        })?;
-        Endpoint::connect(&self.0, peer, address)
     }
 
     /// Sets the handler of messages with this identifier, in place of an earlier one. It runs inside of

@@ -35,11 +35,15 @@ pub fn ucx() -> Option<Library> {
     }
 }
 
+/// TCP on the loopback device, unless `UCX_TLS` names other transports.
 pub fn tcp() -> Config {
-    Config {
-        tls: Some("tcp,self".into()),
-        net_devices: Some("lo".into()),
-        ..Config::default()
+    match std::env::var_os("UCX_TLS") {
+        Some(_) => Config::default(),
+        None => Config {
+            tls: Some("tcp,self".into()),
+            net_devices: Some("lo".into()),
+            ..Config::default()
+        },
     }
 }
 
