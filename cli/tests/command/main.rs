@@ -16,6 +16,7 @@ mod hip;
 mod info;
 mod norms;
 mod options;
+mod predictions;
 mod products;
 mod results;
 mod sums;

@@ -48,6 +48,7 @@
 mod algorithm;
 mod fit;
 mod machine;
+mod preset;
 #[cfg(test)]
 mod schedule;
 #[cfg(test)]
@@ -60,6 +61,7 @@ mod traffic;
 
 pub use algorithm::{Hierarchical, LegAlgorithm, NodeStage};
 pub use fit::{Fit, Measurement, fit};
-pub use machine::{CONSTANTS, Constant, Link, Machine};
+pub use machine::{CONSTANTS, Constant, Link, MOST, Machine};
+pub use preset::{Origin, Preset};
 pub use time::{Cost, MOST_CHUNKS, best, cost, fastest_chunks};
 pub use traffic::{Traffic, Work, traffic};

@@ -2,7 +2,7 @@
 
 use super::{
     Constant, Cost, Hierarchical, LegAlgorithm, Link, MOST_CHUNKS, Machine, Measurement, NodeStage,
-    best, cost, fastest_chunks, fit,
+    Preset, best, cost, fastest_chunks, fit,
 };
 use crate::base::names::CollectiveOperation;
 
@@ -409,4 +409,28 @@ fn times_that_say_nothing_make_no_constants() {
             .iter()
             .all(|factor| factor.is_finite() && *factor >= 0.0)
     );
+}
+
+#[test]
+fn every_preset_has_usable_constants_and_a_name_of_its_own() {
+    for preset in Preset::ALL {
+        assert_eq!(Preset::find(preset.name).unwrap().name, preset.name);
+        for constant in Constant::ALL {
+            let value = preset.machine.constant(constant);
+            assert!(value.is_finite() && (value > 0.0 || !constant.is_rate()));
+            assert!(!preset.origin(constant).parts().1.is_empty());
+        }
+        let machine = Machine {
+            nodes: 4096,
+            ..preset.machine
+        };
+        assert!(
+            best(&machine, ALL_REDUCE, 16 << 30)
+                .unwrap()
+                .2
+                .seconds
+                .is_finite()
+        );
+    }
+    assert!(Preset::find("b200").is_none());
 }
