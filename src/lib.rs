@@ -65,6 +65,7 @@ mod stream;
 pub mod tuning;
 mod world;
 
+pub use base::cost;
 pub use base::element::{Element, F8E4M3, F8E5M2};
 pub use base::env::BadVariable;
 pub use base::error::{Error, Result};

@@ -52,6 +52,12 @@ pub enum BenchError {
         /// What is missing, and what to do.
         message: String,
     },
+    /// A prediction that cannot be made.
+    #[error("{message}")]
+    Prediction {
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// A clock did not advance, or a kernel timed out.
     #[error("rank {rank}: {what} could not be timed; {advice}")]
     NoTime {

@@ -3,7 +3,7 @@
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] collective operations, and
 //! [`ag_gemm`] all-gather + GEMM, [`gemm_reduce`] GEMM + reduce-scatter and GEMM + all-reduce, and [`rms_norm`] all-reduces with
 //! RMSNorm, each with baselines in the same run. [`tune`] finds the fastest algorithms for
-//! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
+//! collectives. [`predict`] computes times for machines that nobody has measured. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
 //! communicator. All are collective: every rank of a communicator calls them with the same options.
 
 pub mod ag_gemm;
@@ -33,6 +33,7 @@ mod pairing;
 mod pairs;
 mod points;
 mod poison;
+pub mod predict;
 mod process;
 mod progress;
 pub mod report;

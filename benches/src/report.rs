@@ -14,6 +14,7 @@ pub mod links;
 pub mod norms;
 pub mod page;
 mod plot;
+pub mod prediction;
 pub mod published;
 mod ratio;
 mod schema;

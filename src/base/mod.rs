@@ -1,8 +1,9 @@
-//! Modules that every other folder may use: elements, errors, environment variables, limits, locks, placement,
-//! transfer plans, GEMM shapes and rows, threads that may be abandoned.
+//! Modules that every other folder may use: the cost of collectives, elements, errors, environment variables, limits,
+//! locks, placement, transfer plans, GEMM shapes and rows, threads that may be abandoned.
 
 pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;
+pub mod cost;
 pub(crate) mod deadline;
 pub(crate) mod element;
 pub(crate) mod env;

@@ -115,6 +115,9 @@ impl Collective {
 pub struct CollectiveResults {
     /// World size.
     pub world: u32,
+    /// Number of nodes; `None` for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
     /// The baselines, available or not.
     pub baselines: Vec<BaselineState>,
     /// The measurements.

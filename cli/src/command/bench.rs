@@ -9,6 +9,7 @@ use super::common::{
 use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
 use super::gemm_reduce;
+use super::predict;
 use super::processors;
 use super::rms_norm;
 use super::run::default_ranks;
@@ -94,6 +95,8 @@ pub struct CollectivesArguments {
     ranks: Ranks,
     #[command(flatten)]
     arguments: Arguments,
+    #[command(flatten)]
+    prediction: predict::Arguments,
     #[command(flatten)]
     results: Results,
 }
@@ -246,6 +249,11 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
                 baseline: find_baseline(asked.baseline)?,
             });
             start(asked.ranks, asked.results.checked()?, measurement, None)
+        }
+        BenchCommand::Collectives(asked) if asked.prediction.is_asked() => {
+            let json = asked.results.checked()?.json;
+            let which = asked.arguments.options();
+            predict::predict(asked.prediction, asked.ranks.ranks, which, json.as_ref())
         }
         BenchCommand::Collectives(asked) => {
             let measurement = Measurement::Collectives(asked.arguments.options());

@@ -16,6 +16,7 @@ mod gemm_reduce;
 mod gemm_shapes;
 mod info;
 mod logging;
+mod predict;
 mod processors;
 mod rank;
 mod rms_norm;

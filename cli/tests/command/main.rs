@@ -17,6 +17,7 @@ mod info;
 mod nodes;
 mod norms;
 mod options;
+mod predictions;
 mod products;
 mod results;
 mod sums;

@@ -25,7 +25,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
 #[case(
     &["bench", "collectives"],
-    "algorithm backend baseline between concurrent force full html json max-bytes min-bytes op plain quick ranks rounds type"
+    "algorithm backend baseline between concurrent fit force full html json machine max-bytes min-bytes op plain predict quick ranks rounds type"
 )]
 #[case(
     &["bench", "ag-gemm"],
@@ -142,6 +142,17 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["--json", "x", "--html", "./x"], "name the same file")]
 #[case(&["bench", "ag-gemm", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
 #[case(&["bench", "ag-gemm", "--type", "f32"], "expected one of")]
+#[case(&["bench", "collectives", "--predict", "0"], "not a number of nodes; write 2 to 4096")]
+#[case(&["bench", "collectives", "--predict", "2,4097"], "write 2 to 4096")]
+#[case(&["bench", "collectives", "--predict", "-3"], "write 2 to 4096")]
+#[case(&["bench", "collectives", "--predict", ""], "write 2 to 4096")]
+#[case(&["bench", "collectives", "--predict", "2", "--machine", "b200"], "not a machine; write h200 or tcp")]
+#[case(&["bench", "collectives", "--predict", "2", "--fit", "no-such.json"], "no-such.json cannot be read")]
+#[case(&["bench", "collectives", "--predict", "2", "--fit", "/dev/null"], "/dev/null is no report")]
+#[case(&["bench", "collectives", "--predict", "2", "--min-bytes", "2G"], "no size is at least")]
+#[case(&["bench", "collectives", "--predict", "4096", "--op", "gather", "--max-bytes", "1K"], "give a larger --max-bytes")]
+#[case(&["bench", "collectives", "--predict", "2", "--rounds", "3"], "--rounds")]
+#[case(&["bench", "collectives", "--fit", "x"], "--predict")]
 #[case(&["bench", "collectives", "--between", "gem"], "not a kernel; write copy, gemv, gemm")]
 #[case(&["bench", "ag-gemm", "--config", "x", "-m", "1", "-n", "1", "-k", "1"], "give one of both")]
 #[case(&["bench", "gemm-rs", "-n", "2"], "the number of ranks is --ranks here")]

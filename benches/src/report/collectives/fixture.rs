@@ -57,6 +57,7 @@ pub fn collectives() -> CollectiveResults {
     };
     CollectiveResults {
         world: WORLD,
+        nodes: None,
         baselines: vec![
             state("nccl", Some("0.0.0"), None),
             state("torch one-shot", Some("0.0.0"), None),
