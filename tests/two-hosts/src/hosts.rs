@@ -108,7 +108,7 @@ impl Hosts {
     /// Returns the processes and open sockets on the hosts, a line each.
     pub fn leftovers(&self) -> Vec<String> {
         let hosts = self.hosts.iter();
-        hosts.flat_map(|host| left::on(host)).collect()
+        hosts.flat_map(left::on).collect()
     }
 
     /// Returns the numbers of the hosts' network namespaces, for [`references`](crate::references).

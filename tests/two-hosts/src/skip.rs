@@ -1,6 +1,7 @@
 //! Why hosts cannot be made here.
 
 use std::fmt;
+use std::io::Write;
 use std::process::Output;
 
 /// The reason why this machine cannot have the hosts that were asked for.
@@ -8,9 +9,10 @@ use std::process::Output;
 pub struct Skip(pub(crate) String);
 
 impl Skip {
-    /// Prints that a test is left out, in the form that CI counts.
+    /// Prints that a test is left out, in the form that CI counts, past the test harness, which hides the output of
+    /// tests that pass.
     pub fn tell(&self, test: &str) {
-        println!("skipped: {test}: {self}");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {self}");
     }
 }
 

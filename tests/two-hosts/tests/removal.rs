@@ -155,7 +155,7 @@ fn without_permission_hosts_are_skipped_with_the_reason() {
             "skipped: without_permission_hosts_are_skipped_with_the_reason: no setpriv"
         );
     };
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && output.stdout.is_empty() {
         let reason = String::from_utf8_lossy(&output.stderr);
         return println!(
