@@ -7,8 +7,8 @@
 #
 #   {"test":"ucp_put_bw","bytes":65536,"us":38.1,"MB/s":1640.2,"library":"UCX 1.13.1"}
 #
-# `us` is the median time of an operation, one way for latencies; a MB is 2^20 bytes, as ucx_perftest says it. Needs
-# ucx-utils.
+# `us` is the mean time of an operation at full rate, and for latencies the median of one way. A MB is 2^20 bytes, as in
+# ucx_perftest. Needs ucx-utils.
 set -eu
 [ $# -gt 0 ] || set -- 8 64 1024 8192 65536 262144 1048576 4194304 16777216
 port=13337
@@ -25,8 +25,9 @@ for test in ucp_put_bw ucp_put_lat ucp_get ucp_am_lat; do
             -n $count -w $((count / 10)) -f |
             awk -v test=$test -v bytes="$bytes" -v library="$library" '$1 ~ /^[0-9]+$/ { line = $0 } END {
                 split(line, word, " ")
+                time = test ~ /_bw$/ ? word[4] : word[2]
                 printf "{\"test\":\"%s\",\"bytes\":%d,\"us\":%s,\"MB/s\":%s,\"library\":\"%s\"}\n",
-                    test, bytes, word[2], word[6], library }'
+                    test, bytes, time, word[6], library }'
         wait
     done
 done

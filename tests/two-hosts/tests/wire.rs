@@ -208,6 +208,22 @@ fn lost_packets_are_sent_again_and_the_data_is_right() {
 }
 
 #[test]
+fn loss_behind_a_delay_only_takes_longer() {
+    let options = HostsOptions {
+        delay: Some(Duration::from_millis(5)),
+        loss: Some(0.01),
+        ..HostsOptions::default()
+    };
+    let Some(hosts) = hosts("loss_behind_a_delay_only_takes_longer", &options) else {
+        return;
+    };
+    let (mut one, mut other) = connect(&hosts, 0, 1);
+    send(&mut one, &mut other, &pattern(MIB));
+    send(&mut other, &mut one, &pattern(MIB));
+    assert!(sent_again(&hosts, 0) > 0 && sent_again(&hosts, 1) > 0);
+}
+
+#[test]
 fn without_loss_next_to_nothing_is_sent_again() {
     let Some(hosts) = hosts(
         "without_loss_next_to_nothing_is_sent_again",
