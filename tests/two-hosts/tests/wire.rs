@@ -362,7 +362,7 @@ fn bytes_are_counted_at_each_end() {
     let before = hosts.bytes();
     send(&mut one, &mut other, &pattern(16 * MIB));
     // The last acknowledgement is on its way while the bytes are compared.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(300));
     let after = hosts.bytes();
     let payload = 16 * MIB as u64;
     let sent = after[0].sent - before[0].sent;
