@@ -3,6 +3,8 @@
 //! The command runs on this machine, not on a host. It reaches the hosts `host0`, `host1`… by `agent.sh HOST COMMAND`,
 //! whose path is in `TWO_HOSTS_AGENT`.
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use two_hosts::{AGENT, Hosts, HostsOptions};
@@ -24,6 +26,11 @@ fn main() -> ExitCode {
     let mut child = Command::new(&command[0]);
     child.args(&command[1..]).env("TWO_HOSTS_AGENT", AGENT);
     hosts.export(&mut child);
+    // If this process is killed, the command is asked to end, so that its processes do not stay on the hosts.
+    let end_with_parent = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe code is allowed. It
+    // makes one system call.
+    unsafe { child.pre_exec(end_with_parent) };
     match child.status() {
         Ok(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
         Err(error) => {
