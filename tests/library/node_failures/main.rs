@@ -23,6 +23,7 @@ mod work;
 use amount::{Amount, amount};
 use plan::{Act, Plan};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::str::FromStr;
 use std::time::Duration;
 use trial::Report;
@@ -146,6 +147,15 @@ fn tell(reports: &[(Plan, Report)], limits: Limits) {
             at(0.5),
             at(0.95),
             at(1.0)
+        );
+    }
+    let left_out = reports
+        .iter()
+        .filter_map(|(_, report)| report.left_out.as_ref());
+    if let Some(names) = left_out.max_by_key(|names| names.len()) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: random_failures_are_named_on_both_hosts_and_leave_nothing: not supported: {names}"
         );
     }
     let count = |is: fn(&Act) -> bool| reports.iter().filter(|(plan, _)| is(&plan.act)).count();

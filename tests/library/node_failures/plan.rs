@@ -86,6 +86,17 @@ impl Plan {
         all.filter(|&rank| self.act != Act::Kill { rank }).collect()
     }
 
+    /// Returns the ranks that go on, if any do. After a cut those are on the host where all ranks have met: the others
+    /// are dead for them, and must not go on by themselves.
+    pub fn rebuilders(&self) -> Vec<usize> {
+        let mut ranks = self.survivors();
+        ranks.retain(|&rank| match self.act {
+            Act::Kill { .. } => self.rebuild,
+            Act::Cut { .. } => self.rebuild && self.host(rank) == 0,
+        });
+        ranks
+    }
+
     /// Returns whether a rank is lost for another one.
     pub fn is_lost(&self, rank: usize, to: usize) -> bool {
         match self.act {
@@ -134,4 +145,15 @@ fn a_cut_loses_the_other_host_and_a_kill_one_rank() {
     plan.act = Act::Kill { rank: 2 };
     assert!(plan.is_lost(2, 3) && !plan.is_lost(1, 3));
     assert_eq!(plan.survivors(), [0, 1, 3]);
+}
+
+#[test]
+fn after_a_cut_one_side_goes_on_and_after_a_kill_all_others() {
+    let mut plan = Plan::cut(0);
+    (plan.ranks, plan.rebuild) = (2, true);
+    assert_eq!(plan.rebuilders(), [0, 1]);
+    plan.act = Act::Kill { rank: 2 };
+    assert_eq!(plan.rebuilders(), [0, 1, 3]);
+    plan.rebuild = false;
+    assert_eq!(plan.rebuilders(), [0; 0]);
 }

@@ -1,7 +1,7 @@
 //! The program of a rank: it works with the others until something fails, says so, and does as it is told.
 //!
 //! It prints lines: `working` after its first lap; `end TIME KIND PEER ERROR` with the monotonic clock in nanoseconds
-//! when something failed; `rebuilt WORLD` and `done` if it was told to go on. It reads `leave` or `rebuild`.
+//! when something failed; `left out: OPERATIONS` for those that are not supported; `rebuilt WORLD` and `done` if it was told to go on. It reads `leave` or `rebuild`.
 
 use crate::work::Work;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -79,8 +79,14 @@ fn work(communicator: &Communicator) -> Result<std::convert::Infallible> {
     let mut work = Work::new(communicator)?;
     work.lap()?;
     say("working");
+    let mut left_out = 0;
     loop {
         work.lap()?;
+        if work.left_out.len() > left_out {
+            left_out = work.left_out.len();
+            let names: Vec<&str> = work.left_out.iter().copied().collect();
+            say(&format!("left out: {}", names.join(", ")));
+        }
     }
 }
 

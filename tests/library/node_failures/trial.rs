@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Report {
     /// Time from the act to the last survivor's error.
     pub last_error: Option<Duration>,
+    /// The operations that the library did not support.
+    pub left_out: Option<String>,
     pub faults: Vec<String>,
 }
 
@@ -70,14 +72,17 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
     // A rank that is not there yet as the link is cut meets nobody until its setup's deadline.
     trial.await_all("end ", &others, rank::DEADLINE + PATIENCE);
     let last_error = verdict::judge_errors(&mut trial, plan, at, limits);
-    if let Act::Cut { host } = plan.act {
-        hosts.restore(host);
-    }
     // Those that failed to say anything are asked nothing.
     others.retain(|&rank| trial.has_said(rank, "end "));
-    trial.order(&others, if plan.rebuild { "rebuild" } else { "leave" });
-    if plan.rebuild {
-        trial.await_all("done", &others, rank::DEADLINE + PATIENCE);
+    let (mut going_on, mut leaving) = (others.clone(), others.clone());
+    let rebuilders = plan.rebuilders();
+    going_on.retain(|rank| rebuilders.contains(rank));
+    leaving.retain(|rank| !rebuilders.contains(rank));
+    trial.order(&leaving, "leave");
+    trial.order(&going_on, "rebuild");
+    if !going_on.is_empty() {
+        // A link that is cut stays cut.
+        trial.await_all("done", &going_on, rank::DEADLINE + PATIENCE);
         verdict::judge_rebuilt(&mut trial, plan);
     }
     trial.end(&others);
@@ -102,8 +107,11 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
             .faults
             .push(format!("the ranks said{}", said.concat()));
     }
+    let lines = trial.said.iter().flatten();
+    let left_out = lines.filter_map(|line| line.strip_prefix("left out: "));
     Ok(Report {
         last_error,
+        left_out: left_out.max_by_key(|names| names.len()).map(str::to_owned),
         faults: std::mem::take(&mut trial.faults),
     })
 }

@@ -101,15 +101,15 @@ pub fn judge_errors(
     last
 }
 
-/// Judges whether all survivors are in the rebuilt world.
+/// Judges whether all that go on are in one world.
 pub fn judge_rebuilt(trial: &mut Trial<'_>, plan: &Plan) {
-    let survivors = plan.survivors();
-    let expected = format!("rebuilt {}", survivors.len());
-    for rank in survivors {
+    let rebuilders = plan.rebuilders();
+    let expected = format!("rebuilt {}", rebuilders.len());
+    for rank in rebuilders {
         let said = &trial.said[rank];
         let rebuilt = said.iter().find(|line| line.starts_with("rebuilt "));
         if rebuilt.is_some_and(|line| *line != expected) {
-            let fault = format!("rank {rank} is not in a world of all survivors: {rebuilt:?}");
+            let fault = format!("rank {rank} is not in a world of all that go on: {rebuilt:?}");
             trial.faults.push(fault);
         }
     }
