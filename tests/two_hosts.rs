@@ -85,8 +85,8 @@ fn start(host: &Host, program: &[String]) -> Command {
     command
 }
 
-/// Waits for all, which must succeed in time, and returns what they print.
-fn outputs(hosts: &Hosts, children: Vec<Child>) -> String {
+/// Waits for all, which must succeed in time, and returns what they print; `None` if the library cannot do this.
+fn outputs(test: &str, hosts: &Hosts, children: Vec<Child>) -> Option<String> {
     let pids: Vec<u32> = children.iter().map(Child::id).collect();
     let (sender, ends) = channel();
     for child in children {
@@ -94,7 +94,7 @@ fn outputs(hosts: &Hosts, children: Vec<Child>) -> String {
         std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
     }
     drop(sender);
-    let mut text = String::new();
+    let (mut text, mut success) = (String::new(), true);
     for _ in &pids {
         let Ok(output) = ends.recv_timeout(LONG) else {
             panic!(
@@ -109,13 +109,22 @@ fn outputs(hosts: &Hosts, children: Vec<Child>) -> String {
         } = output;
         text += &String::from_utf8_lossy(&stdout);
         text += &String::from_utf8_lossy(&stderr);
-        assert!(status.success(), "{status}\n{text}");
+        success &= status.success();
     }
-    text
+    // As long as nothing moves bytes between nodes.
+    if !success && text.contains("put_signal (rank") && text.contains("not supported") {
+        Skip::new("put_signal between nodes is not supported").tell(test);
+        return None;
+    }
+    assert!(success, "{text}");
+    Some(text)
 }
 
-/// Asserts that each rank has been around the ring, that bytes crossed the wire, and that nothing is left.
-fn assert_ring(hosts: &Hosts, text: &str) {
+/// Waits, and asserts that each rank has been around the ring, that bytes crossed the wire, and that nothing is left.
+fn assert_ring(test: &str, hosts: &Hosts, children: Vec<Child>) {
+    let Some(text) = outputs(test, hosts, children) else {
+        return;
+    };
     let world = HOSTS * RANKS;
     for rank in 0..world {
         let line = format!("rank {rank} of {world}: 10 laps");
@@ -130,7 +139,8 @@ fn assert_ring(hosts: &Hosts, text: &str) {
 
 #[test]
 fn torchruns_variables_of_two_nodes_start_the_ring() {
-    let Some(hosts) = hosts("torchruns_variables_of_two_nodes_start_the_ring") else {
+    const TEST: &str = "torchruns_variables_of_two_nodes_start_the_ring";
+    let Some(hosts) = hosts(TEST) else {
         return;
     };
     let variables = variables(&hosts);
@@ -146,12 +156,13 @@ fn torchruns_variables_of_two_nodes_start_the_ring() {
             .env("GROUP_RANK", node.to_string())
             .env("MASTER_ADDR", hosts[0].address().to_string())
             .env("MASTER_PORT", "29400")
+            // Torchrun's variables say where the ranks meet.
+            .env_remove("SYMMEM_RENDEZVOUS")
             .env("TORCHELASTIC_RUN_ID", "none")
             .env("TORCHELASTIC_RESTART_COUNT", "0");
         command.spawn().unwrap()
     });
-    let ranks = ranks.collect();
-    assert_ring(&hosts, &outputs(&hosts, ranks));
+    assert_ring(TEST, &hosts, ranks.collect());
 }
 
 #[test]
@@ -181,13 +192,13 @@ fn mpirun_starts_the_ring_on_two_hosts() {
     let mut command = start(&hosts[0], &words);
     hosts.export(&mut command);
     let mpirun = command.envs(variables).spawn().unwrap();
-    let text = outputs(&hosts, vec![mpirun]);
-    assert_ring(&hosts, &text);
+    assert_ring(TEST, &hosts, vec![mpirun]);
 }
 
 #[test]
 fn symmem_run_starts_the_ring_on_two_nodes() {
-    let Some(hosts) = hosts("symmem_run_starts_the_ring_on_two_nodes") else {
+    const TEST: &str = "symmem_run_starts_the_ring_on_two_nodes";
+    let Some(hosts) = hosts(TEST) else {
         return;
     };
     let variables = variables(&hosts);
@@ -213,6 +224,5 @@ fn symmem_run_starts_the_ring_on_two_nodes() {
             .env_remove("SYMMEM_RENDEZVOUS");
         command.spawn().unwrap()
     });
-    let launchers = launchers.collect();
-    assert_ring(&hosts, &outputs(&hosts, launchers));
+    assert_ring(TEST, &hosts, launchers.collect());
 }

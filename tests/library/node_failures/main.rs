@@ -22,7 +22,7 @@ mod work;
 
 use amount::{Amount, amount};
 use plan::{Act, Plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::str::FromStr;
 use std::time::Duration;
@@ -149,13 +149,14 @@ fn tell(reports: &[(Plan, Report)], limits: Limits) {
             at(1.0)
         );
     }
-    let left_out = reports
-        .iter()
-        .filter_map(|(_, report)| report.left_out.as_ref());
-    if let Some(names) = left_out.max_by_key(|names| names.len()) {
+    let left_out = reports.iter().flat_map(|(_, report)| &report.left_out);
+    let left_out: BTreeSet<&str> = left_out.map(String::as_str).collect();
+    if !left_out.is_empty() {
+        let names: Vec<&str> = left_out.into_iter().collect();
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: random_failures_are_named_on_both_hosts_and_leave_nothing: not supported: {names}"
+            "skipped: random_failures_are_named_on_both_hosts_and_leave_nothing: not supported: {}",
+            names.join(", ")
         );
     }
     let count = |is: fn(&Act) -> bool| reports.iter().filter(|(plan, _)| is(&plan.act)).count();
