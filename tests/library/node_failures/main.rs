@@ -14,7 +14,6 @@
 mod amount;
 mod plan;
 mod rank;
-#[path = "../../../cli/tests/deaths/traces.rs"]
 mod traces;
 mod trial;
 mod verdict;

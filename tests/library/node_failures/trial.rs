@@ -3,7 +3,7 @@
 use crate::Limits;
 use crate::plan::{Act, Plan};
 use crate::rank::{self, now};
-use crate::traces::Traces;
+use crate::traces;
 use crate::verdict;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -58,7 +58,7 @@ pub struct Trial<'a> {
 /// Makes a run; blocks until nothing of it is left.
 pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
     let hosts = Hosts::new(&HostsOptions::default())?;
-    let before = Traces::look();
+    let before = traces::files();
     let mut trial = Trial::start(plan, &hosts);
     if !plan.early {
         trial.await_all("working", &plan.survivors(), rank::DEADLINE + PATIENCE);
@@ -93,7 +93,7 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
             .faults
             .push(format!("left on the hosts: {}", left.join(", ")));
     }
-    let left = before.new_since();
+    let left = traces::new_since(&before);
     if !left.is_empty() {
         trial
             .faults
