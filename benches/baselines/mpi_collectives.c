@@ -1,4 +1,4 @@
-// Collectives of an MPI library on one host, as a baseline.
+// Collectives of an MPI library, as a baseline.
 //
 //   mpirun -n RANKS mpi_collectives [OP[,OP...] [MIN [MAX]]]
 //
@@ -7,16 +7,17 @@
 // rank. Bytes are nccl-tests' size: one rank's elements for an all-reduce, otherwise the buffer with
 // one part per rank. Rank 0 prints one line per measurement:
 //
-//   {"op":"all_reduce","bytes":8,"world":2,"us":0.4,"us_apart":0.4,"wrong":0,"library":"..."}
+//   {"op":"all_reduce","bytes":8,"world":2,"us":0.4,"least":0.4,"most":0.5,"us_apart":0.4,"wrong":0,"library":"..."}
 //
 //   mpirun -n RANKS mpi_collectives serve LARGEST
 //
 // Serves commands from standard input of rank 0, for up to LARGEST bytes, with one answer each. The
 // head of benches/src/collectives/external.rs describes the protocol. Between commands the ranks sleep.
 //
-// `us` is the mean time of calls back to back. `us_apart` is the mean time of calls with an untimed
-// barrier before each, as in the OSU micro-benchmarks. Both are those of the slowest rank. `wrong`
-// counts the wrong elements of one call before the timed ones, over all ranks.
+// `us` is the median over rounds of calls back to back of the mean time of a call; `least` and `most` are those of the
+// fastest and the slowest round. `us_apart` is the median time of single calls, each after an untimed barrier. All are
+// those of the slowest rank. `wrong` counts the wrong elements of one call before the timed ones and of one after them,
+// over all ranks.
 
 #include <mpi.h>
 #include <stdint.h>
@@ -47,8 +48,12 @@ static void call(int op, const float *source, float *destination, int count) {
     }
 }
 
-// Element of rank `from` at an index: small whole numbers, whose sums are exact in any order.
-static float given(int from, int index) { return (float)((index * 7 + from * 13) % 101); }
+// Element of rank `from` at an index: small whole numbers that look random, whose sums are exact in any order.
+static float given(int from, int index) {
+    uint32_t word = (uint32_t)index * 2654435761u + (uint32_t)from * 40503u;
+    word = (word ^ (word >> 15)) * 2246822519u;
+    return (float)((word >> 16) % 101);
+}
 
 static float wanted(int op, int index, int part) {
     float sum = 0;
@@ -72,32 +77,56 @@ static double slowest(double time) {
     return most;
 }
 
-static void measure(int op, long bytes, float *source, float *destination) {
-    int count = (int)(bytes / (long)sizeof(float)), part = count / world;
-    int given_count = op == 1 ? part : count, made_count = op == 2 ? part : count;
-    for (int index = 0; index < given_count; index++) source[index] = given(rank, index);
+static int by_size(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+// Calls once with the destination poisoned. Returns the number of wrong elements, over all ranks.
+static long check(int op, int count, float *source, float *destination) {
+    int part = count / world, made_count = op == 2 ? part : count;
     memset(destination, 0xff, (size_t)made_count * sizeof(float));
     call(op, source, destination, count);
     long wrong = 0, all_wrong;
     for (int index = 0; index < made_count; index++)
         wrong += destination[index] != wanted(op, index, part);
     MPI_Allreduce(&wrong, &all_wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    return all_wrong;
+}
 
-    int calls = bytes <= 8192 ? 10000 : bytes <= 1 << 20 ? 1000 : 100;
-    for (int index = 0; index < calls / 10; index++) call(op, source, destination, count);
+// Returns the mean time of calls back to back, in seconds.
+static double looped(int op, int count, const float *source, float *destination, int calls) {
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     for (int index = 0; index < calls; index++) call(op, source, destination, count);
-    double looped = slowest((MPI_Wtime() - start) / calls);
+    return slowest((MPI_Wtime() - start) / calls);
+}
 
-    double apart = 0;
-    for (int index = 0; index < calls; index++) {
+enum { ROUNDS = 7, SINGLES = 101 };
+
+static void measure(int op, long bytes, float *source, float *destination) {
+    int count = (int)(bytes / (long)sizeof(float));
+    int given_count = op == 1 ? count / world : count;
+    for (int index = 0; index < given_count; index++) source[index] = given(rank, index);
+    long wrong = check(op, count, source, destination);
+
+    // As many calls as take 100 ms, by the time of a few; all ranks have the same time.
+    double once = looped(op, count, source, destination, bytes <= 1 << 20 ? 10 : 1);
+    int calls = once > 0.1 / 10000 ? (int)(0.1 / once) : 10000;
+    calls = calls < 2 ? 2 : calls;
+    double rounds[ROUNDS], singles[SINGLES];
+    for (int round = 0; round < ROUNDS; round++) rounds[round] = looped(op, count, source, destination, calls);
+    qsort(rounds, ROUNDS, sizeof *rounds, by_size);
+
+    int single_calls = calls < SINGLES ? calls | 1 : SINGLES;
+    for (int single = 0; single < single_calls; single++) {
         MPI_Barrier(MPI_COMM_WORLD);
-        start = MPI_Wtime();
+        double start = MPI_Wtime();
         call(op, source, destination, count);
-        apart += MPI_Wtime() - start;
+        singles[single] = slowest(MPI_Wtime() - start);
     }
-    apart = slowest(apart / calls);
+    qsort(singles, (size_t)single_calls, sizeof *singles, by_size);
+    wrong += check(op, count, source, destination);
 
     if (rank == 0) {
         char library[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -105,9 +134,10 @@ static void measure(int op, long bytes, float *source, float *destination) {
         MPI_Get_library_version(library, &length);
         // Keeps only the name, without characters that JSON would have to escape.
         library[strcspn(library, ",\"\\\n")] = 0;
-        printf("{\"op\":\"%s\",\"bytes\":%ld,\"world\":%d,\"us\":%.4f,\"us_apart\":%.4f,"
-               "\"wrong\":%ld,\"library\":\"%s\"}\n",
-               names[op], bytes, world, looped * 1e6, apart * 1e6, all_wrong, library);
+        printf("{\"op\":\"%s\",\"bytes\":%ld,\"world\":%d,\"us\":%.4f,\"least\":%.4f,\"most\":%.4f,"
+               "\"us_apart\":%.4f,\"wrong\":%ld,\"library\":\"%s\"}\n",
+               names[op], bytes, world, rounds[ROUNDS / 2] * 1e6, rounds[0] * 1e6, rounds[ROUNDS - 1] * 1e6,
+               singles[single_calls / 2] * 1e6, wrong, library);
         fflush(stdout);
     }
 }

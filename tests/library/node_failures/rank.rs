@@ -1,0 +1,108 @@
+//! The program of a rank: it works with the others until something fails, says so, and does as it is told.
+//!
+//! It prints lines: `working` after its first lap; `end TIME KIND PEER ERROR` with the monotonic clock in nanoseconds
+//! when something failed; `left out: OPERATIONS` for those that are not supported; `rebuilt WORLD` and `done` if it was told to go on. It reads `leave` or `rebuild`.
+
+use crate::work::Work;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::time::{ClockId, clock_gettime};
+use std::io::Write;
+use std::time::Duration;
+use symmem::backends::Selection;
+use symmem::{Communicator, Error, ErrorKind, Result};
+
+/// The variable that makes this binary a rank.
+pub const ROLE: &str = "SYMMEM_NODE_FAILURES_RANK";
+
+/// The deadline of waits and of the setup: much longer than the bounds that are tested.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Laps after a rebuild.
+const LAPS: usize = 20;
+
+/// Returns the monotonic clock, which all processes share.
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn say(line: &str) {
+    // In one piece and past the harness, which would keep it.
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stdout().flush();
+}
+
+pub fn run() -> ! {
+    // If the test is killed, nothing goes on.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // The harness has begun a line.
+    say("");
+    let communicator = match join() {
+        Ok(communicator) => communicator,
+        Err(error) => {
+            tell(&error);
+            std::process::exit(0);
+        }
+    };
+    let Err(error) = work(&communicator);
+    tell(&error);
+    let mut order = String::new();
+    let _ = std::io::stdin().read_line(&mut order);
+    let end = match order.trim() {
+        "rebuild" => go_on(communicator),
+        _ => Ok(drop(communicator)),
+    };
+    if let Err(error) = end {
+        if error.kind() == ErrorKind::Unsupported {
+            say("left out: rebuild");
+            std::process::exit(0);
+        }
+        say(&format!("cannot go on: {error:#?}").replace('\n', " "));
+        std::process::exit(1);
+    }
+    std::process::exit(0)
+}
+
+fn tell(error: &Error) {
+    let time = now().as_nanos();
+    let (kind, peer) = (error.kind(), error.peer());
+    let peer = peer.map_or("none".to_owned(), |peer| peer.to_string());
+    say(&format!("end {time} {kind:?} {peer} {error:?}").replace('\n', " "));
+}
+
+fn join() -> Result<Communicator> {
+    Communicator::builder()
+        .backend(Selection::Named("host".into()))
+        .deadline(DEADLINE)
+        .setup_deadline(DEADLINE)
+        .build()
+}
+
+/// Works until something fails.
+fn work(communicator: &Communicator) -> Result<std::convert::Infallible> {
+    let mut work = Work::new(communicator)?;
+    work.lap()?;
+    say("working");
+    let mut left_out = 0;
+    loop {
+        work.lap()?;
+        if work.left_out.len() > left_out {
+            left_out = work.left_out.len();
+            let names: Vec<&str> = work.left_out.iter().copied().collect();
+            say(&format!("left out: {}", names.join(", ")));
+        }
+    }
+}
+
+fn go_on(communicator: Communicator) -> Result<()> {
+    let communicator = communicator.rebuild()?;
+    say(&format!("rebuilt {}", communicator.world_size()));
+    let mut work = Work::new(&communicator)?;
+    for _ in 0..LAPS {
+        work.lap()?;
+    }
+    drop(work);
+    communicator.finalize()?;
+    say("done");
+    Ok(())
+}
