@@ -14,9 +14,7 @@ impl Placement {
     pub fn of(keys: &[impl Eq]) -> Self {
         let mut members: Vec<Vec<usize>> = Vec::new();
         let places = (0..keys.len()).map(|rank| {
-            let known = members
-                .iter()
-                .position(|node| keys[node[0]] == keys[rank]);
+            let known = members.iter().position(|node| keys[node[0]] == keys[rank]);
             let node = known.unwrap_or_else(|| {
                 members.push(Vec::new());
                 members.len() - 1

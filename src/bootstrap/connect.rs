@@ -1,8 +1,10 @@
 //! A rank's entry into its job: it meets the other ranks, and keeps the information about them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::bootstrap_error::BootstrapError;
+use crate::base::placement::Placement;
 use crate::bootstrap::client::StillWanted;
 use crate::bootstrap::environment::{LaunchEnvironment, random_job};
 use crate::bootstrap::meeting::Meeting;
@@ -15,6 +17,7 @@ use crate::bootstrap::store::Store;
 pub struct Bootstrap {
     environment: LaunchEnvironment,
     peers: Vec<PeerInformation>,
+    placement: Arc<Placement>,
     store: Store,
 }
 
@@ -85,9 +88,11 @@ impl Bootstrap {
             world = environment.world,
             "all ranks have met"
         );
+        let placement = Arc::new(Placement::one_node(peers.len()));
         Ok(Self {
             environment,
             peers,
+            placement,
             store,
         })
     }
@@ -154,6 +159,11 @@ impl Bootstrap {
     /// Returns all ranks, this one included, in rank order.
     pub fn peers(&self) -> &[PeerInformation] {
         &self.peers
+    }
+
+    /// Returns which ranks share a node.
+    pub fn placement(&self) -> &Arc<Placement> {
+        &self.placement
     }
 
     /// Returns the store, through which all ranks exchange payloads and descriptors.

@@ -5,6 +5,7 @@ use crate::backend::abi::HostMemory;
 use crate::base::abandon::{Abandoned, run_within};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::base::placement::Placement;
 use crate::bootstrap::Bootstrap;
 use crate::rank::agreement::Agreement;
 use crate::rank::allocation::Allocation;
@@ -57,6 +58,8 @@ pub struct ContextState {
     pub driver: Driver,
     pub deadlines: Deadlines,
     pub agreement: Agreement,
+    /// Which ranks share a node.
+    pub placement: Arc<Placement>,
     /// Resources that were given up.
     pub released: ReleaseQueue,
     /// Number of buffers with a live handle.
@@ -91,6 +94,7 @@ impl Context {
             state: ManuallyDrop::new(ContextState {
                 driver,
                 deadlines,
+                placement: agreement.bootstrap().placement().clone(),
                 agreement,
                 released: ReleaseQueue::default(),
                 live_buffers: AtomicUsize::new(0),
