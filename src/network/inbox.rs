@@ -42,6 +42,8 @@ pub struct Inbox {
     /// Messages of barriers, by channel and step.
     barriers: Vec<[u32; BARRIER_STEPS]>,
     fault: Option<(usize, String)>,
+    /// Whether this rank's memory is going.
+    closed: bool,
 }
 
 impl Inbox {
@@ -56,6 +58,7 @@ impl Inbox {
             outbox: Vec::new(),
             barriers: vec![[0; BARRIER_STEPS]; BARRIER_CHANNELS as usize],
             fault: None,
+            closed: false,
         }
     }
 
@@ -67,6 +70,12 @@ impl Inbox {
             given_up: Vec::new(),
         };
         self.windows.insert(number, window);
+    }
+
+    /// Delivers nothing from here on.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.windows.clear();
     }
 
     /// Forgets an allocation.
@@ -143,6 +152,7 @@ impl Inbox {
     fn take(&mut self, source: usize, header: &Header, data: &[u8]) -> Result<(), String> {
         match header.kind {
             kind::ACKNOWLEDGE => Ok(()),
+            kind::PUT | kind::UPDATE if self.closed => Ok(()),
             kind::PUT => self.put(source, header, data),
             kind::UPDATE => self.update(source, header),
             kind::ANSWER => {

@@ -28,5 +28,3 @@ pub(crate) mod section;
 mod slots;
 mod wires;
 
-#[cfg(test)]
-mod tests;

@@ -44,11 +44,15 @@ pub struct Network {
     pushed: AtomicUsize,
     /// Number of commands of queues that are not complete.
     unfinished: AtomicUsize,
+    /// Whether commands are refused, and whether nothing uses this rank's memory any more.
+    closed: AtomicBool,
+    released: AtomicBool,
     /// Whether a host thread that waits has progressed the engine lately.
     pub(super) helped: AtomicBool,
     /// Whether the thread waits for the worker.
     pub(super) sleeping: AtomicBool,
     pub(super) stopping: AtomicBool,
+    worker: Arc<Worker>,
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
     transports: String,
@@ -113,7 +117,8 @@ impl Network {
         let inbox = Inbox::new(session, context.world, delivery(pad));
         let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
         let (waker, transports) = (worker.waker(), worker.transports());
-        let wires = Wires::new(rank, session, worker, &addresses, inbox, leaders.collect())
+        let worker = Arc::new(worker);
+        let wires = Wires::new(rank, session, worker.clone(), &addresses, inbox, leaders.collect())
             .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
         let network = Arc::new(Self {
@@ -126,9 +131,12 @@ impl Network {
             slots,
             pushed: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             helped: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            worker,
             waker,
             thread: Mutex::default(),
             transports,
@@ -168,7 +176,7 @@ impl Network {
         let lane = Arc::new(Lane::new(self.take_slot(driver)?));
         match &mut *lock(&self.engine) {
             Some(engine) => engine.add_lane(lane.clone()),
-            None => return Err(self.closed()),
+            None => return Err(self.cause()),
         }
         Ok(lane)
     }
@@ -195,12 +203,12 @@ impl Network {
     pub fn add_section(&self, section: Arc<Section>) -> Result<()> {
         match &mut *lock(&self.engine) {
             Some(engine) => engine.add_section(section),
-            None => return Err(self.closed()),
+            None => return Err(self.cause()),
         }
         Ok(())
     }
 
-    fn closed(&self) -> Error {
+    fn cause(&self) -> Error {
         let cause = self.health.check().err();
         cause.unwrap_or(Error::Aborted { rank: self.rank })
     }
@@ -220,14 +228,23 @@ impl Network {
         self.unfinished.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Advances the engine after commands were added.
-    pub fn kick(&self) {
+    /// Advances the engine after a command was added to a lane.
+    ///
+    /// # Errors
+    /// The error that poisoned the communicator.
+    pub fn kick(&self, lane: &Lane) -> Result<()> {
         self.pushed.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            // Whoever closed the network may have released this lane before the command was added.
+            lane.abandon();
+            return Err(self.cause());
+        }
         match self.drive() {
             // Nobody else looks at a stream's word.
             Some(outlook) if outlook.armed => self.wake(),
             _ => {}
         }
+        Ok(())
     }
 
     /// Wakes the thread.
@@ -240,10 +257,7 @@ impl Network {
 
     /// Waits until something arrives, or the thread is woken. May return early.
     pub(super) fn wait(&self, limit: Duration) {
-        let waited = match &self.worker {
-            worker => worker.wait(limit),
-        };
-        if let Err(failure) = waited {
+        if let Err(failure) = self.worker.wait(limit) {
             tracing::warn!(rank = self.rank, %failure, "cannot wait for the network");
             std::thread::sleep(limit.min(Duration::from_millis(1)));
         }
@@ -312,8 +326,9 @@ impl Network {
     }
 
     fn release(&self, mut engine: Engine) {
+        self.closed.store(true, Ordering::SeqCst);
         engine.abandon();
-        self.unfinished.store(0, Ordering::Release);
+        self.released.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -329,6 +344,15 @@ impl Network {
             .any(|peer| {
                 lock(&self.inbox).is_addressed_by(number, peer) && !self.health.is_gone(peer)
             })
+    }
+
+    /// Returns whether no rank of another node has its communicator any more.
+    fn all_have_left(&self) -> bool {
+        let own = self.placement.node(self.rank);
+        let inbox = lock(&self.inbox);
+        (0..self.placement.world())
+            .filter(|&peer| self.placement.node(peer) != own)
+            .all(|peer| inbox.has_departed(peer) || self.health.is_lost(peer))
     }
 
     fn start_thread(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
@@ -426,38 +450,27 @@ impl Assistant for Network {
     }
 
     fn is_idle(&self) -> bool {
-        self.unfinished.load(Ordering::Acquire) == 0
+        self.unfinished.load(Ordering::Acquire) == 0 || self.released.load(Ordering::Acquire)
     }
 }
 
 impl Closing for Network {
-    /// Says farewell, then closes the connections: nothing arrives any more. Blocks for at most [`FAREWELL`] for the
-    /// others' farewells: connections that are closed earlier would look broken to them.
-    fn before_unmap(&self, _driver: &Driver) {}
-
-    fn give_back(&self, _driver: &Driver) -> bool {
+    /// Tells the peers that this rank uses none of their memory any more, and that its own is going.
+    fn close(&self, _driver: &Driver) {
+        lock(&self.inbox).close();
         if let Some(engine) = &mut *lock(&self.engine) {
             engine.wires.say_farewell();
         }
-        let start = Instant::now();
-        while start.elapsed() < FAREWELL && self.health.check().is_ok() {
-            self.drive();
-            let all_left = {
-                let inbox = lock(&self.inbox);
-                let own = self.placement.node(self.rank);
-                (0..self.placement.world())
-                    .filter(|&peer| self.placement.node(peer) != own)
-                    .all(|peer| inbox.has_departed(peer) || self.health.is_lost(peer))
-            };
-            if all_left || lock(&self.engine).is_none() {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        true
     }
 
+    /// Closes the connections. Blocks for at most [`FAREWELL`] for the others' farewells, before which their connections
+    /// would look broken.
     fn end(&self, driver: &Driver) {
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL && self.health.check().is_ok() && !self.all_have_left() {
+            self.drive();
+            std::thread::sleep(Duration::from_micros(200));
+        }
         self.stopping.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = lock(&self.thread).take() {

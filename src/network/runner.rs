@@ -270,17 +270,21 @@ fn about(fault: Fault, command: &Command) -> Fault {
     }
 }
 
+fn left(peer: usize, command: &Command) -> Fault {
+    Fault {
+        peer,
+        operation: command.operation,
+        bytes: command.bytes(),
+        cause: Cause::Left,
+    }
+}
+
 fn first_stage(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
     if let Action::Put { peer, .. } | Action::Get { peer, .. } | Action::Update { peer, .. } =
         command.action
         && lock(&wires.inbox).has_departed(peer)
     {
-        return Err(Fault {
-            peer,
-            operation: command.operation,
-            bytes: command.bytes(),
-            cause: Cause::Left,
-        });
+        return Err(left(peer, command));
     }
     Ok(match command.action {
         Action::Put {
@@ -407,8 +411,14 @@ impl Flight {
                 send_signal(wires, command).map_err(|fault| about(fault, command)).map(Some)
             }
             Stage::Acknowledge(count) => {
-                let acknowledged = lock(&wires.inbox).acknowledged(peer);
-                Ok((acknowledged >= *count).then_some(Stage::Done))
+                let inbox = lock(&wires.inbox);
+                if inbox.acknowledged(peer) >= *count {
+                    return Ok(Some(Stage::Done));
+                }
+                match inbox.has_departed(peer) {
+                    true => Err(left(peer, command)),
+                    false => Ok(None),
+                }
             }
             Stage::Get(operation) => match operation.poll() {
                 Poll::Pending => Ok(None),
@@ -416,8 +426,12 @@ impl Flight {
                 Poll::Failed(failure) => Err(failed(failure)),
             },
             Stage::Answer(request) => {
-                let Some(old) = lock(&wires.inbox).take_answer(*request) else {
-                    return Ok(None);
+                let mut inbox = lock(&wires.inbox);
+                let Some(old) = inbox.take_answer(*request) else {
+                    return match inbox.has_departed(peer) {
+                        true => Err(left(peer, command)),
+                        false => Ok(None),
+                    };
                 };
                 if let Action::Update {
                     bits,

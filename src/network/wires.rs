@@ -48,7 +48,7 @@ pub struct Wires {
     requests: u64,
     /// Holds the data of a message while UCX copies it.
     data: Vec<u8>,
-    worker: Worker,
+    worker: Arc<Worker>,
 }
 
 impl Wires {
@@ -60,7 +60,7 @@ impl Wires {
     pub fn new(
         rank: usize,
         session: u64,
-        worker: Worker,
+        worker: Arc<Worker>,
         addresses: &[Option<Vec<u8>>],
         inbox: Inbox,
         leaders: Vec<usize>,

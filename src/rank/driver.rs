@@ -113,7 +113,8 @@ impl Driver {
         let _ = self.assistant.set(assistant);
     }
 
-    fn help(&self) {
+    /// Advances the network, if there is one. Does not block.
+    pub fn help(&self) {
         if let Some(assistant) = self.assistant.get() {
             assistant.help();
         }

@@ -19,6 +19,7 @@ use crate::memory::multicast::wire::RankSupport;
 use crate::memory::pad::{HostPad, SignalPad};
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
+use crate::network::network::Network;
 use crate::rank::agreement::{Agreement, Round};
 use crate::rank::context::{Context, Deadlines};
 use crate::rank::driver::Driver;
@@ -241,6 +242,10 @@ fn complete(
     multicast.bind_and_map(&context, &mut round, collectives.allocation())?;
     collectives.selector.set_multicast(multicast.status());
     let table = ExchangeTable::new(collectives.table(), staging.clone());
+    let network = match context.placement.spans_nodes() {
+        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
+        false => None,
+    };
     drop(round);
     Ok(World {
         context,
@@ -250,6 +255,7 @@ fn complete(
         collectives,
         staging,
         table,
+        network,
         memory,
     })
 }
