@@ -28,3 +28,6 @@ pub(crate) mod section;
 mod slots;
 mod wires;
 
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,17 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Returns a slot in memory that is never freed.
+    #[cfg(test)]
+    pub fn leaked() -> Self {
+        let memory: &'static mut [[u64; 16]; 2] = Box::leak(Box::default());
+        let host = std::ptr::from_mut(memory).expose_provenance() as u64;
+        Self {
+            host,
+            device: DeviceAddress(host),
+        }
+    }
+
     fn word(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: pinned memory of the pool, which outlives the network's streams; the words are accessed atomically only.
         unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut((self.host + offset) as usize)) }
