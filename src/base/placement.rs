@@ -59,7 +59,7 @@ impl Placement {
     }
 
     /// Returns the ranks of a rank's node, itself included, in order.
-    pub fn neighbors(&self, rank: usize) -> &[usize] {
+    pub fn node_members(&self, rank: usize) -> &[usize] {
         self.members(self.node(rank))
     }
 
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(nodes, [0, 1, 0, 1, 2]);
         assert_eq!(locals, [0, 0, 1, 1, 0]);
         assert_eq!(placement.members(0), [0, 2]);
-        assert_eq!(placement.neighbors(3), [1, 3]);
+        assert_eq!(placement.node_members(3), [1, 3]);
         assert!(placement.share_node(0, 2) && !placement.share_node(0, 1));
         assert!(placement.spans_nodes() && !placement.is_even());
     }
@@ -121,6 +121,6 @@ mod tests {
         let placement = Placement::one_node(4);
         assert_eq!(placement, Placement::of(&[7, 7, 7, 7]));
         assert!(!placement.spans_nodes() && placement.is_even());
-        assert_eq!(placement.neighbors(2), [0, 1, 2, 3]);
+        assert_eq!(placement.node_members(2), [0, 1, 2, 3]);
     }
 }

@@ -406,7 +406,7 @@ fn open_worker(
         operation: NAME,
         failure: Arc::new(failure),
     };
-    let neighbors = placement.neighbors(rank).len();
+    let neighbors = placement.node_members(rank).len();
     let config = Config {
         peers: Some(placement.world() - neighbors),
         ..Config::default()

@@ -40,7 +40,7 @@ impl Queue {
     pub fn wait_signal_within(&self, peer: usize, channel: u32, deadline: Duration) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_peer(peer, "wait_signal")?;
+        world.check_reach(peer, "wait_signal")?;
         self.check_channel("wait_signal", channel, CHANNELS)?;
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
@@ -100,7 +100,7 @@ impl Queue {
             return self.node_barrier(channel, deadline);
         }
         // The ranks of the node meet, their first rank meets those of the other nodes, and lets the others go on.
-        let neighbors = world.placement.neighbors(world.rank);
+        let neighbors = world.placement.node_members(world.rank);
         let several = neighbors.len() > 1;
         if several {
             self.node_barrier(channel, deadline)?;
