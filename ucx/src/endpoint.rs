@@ -1,15 +1,16 @@
 //! An endpoint: the connection to one peer, and its operations.
 
+use crate::atomics::{FIRST_FREE, Request};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
 use crate::key::{Key, RemoteKey};
-use crate::operation::{self, Kept, Operation, Peer};
+use crate::operation::{self, Closing, Kept, Operation, Peer};
 use crate::table::{
     self, Callback, EndpointAttributes, EndpointParameters, Handle, RequestParameters,
     SocketAddress, Status, TransportEntry,
 };
 use crate::worker::WorkerShared;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -41,20 +42,29 @@ pub enum Atomic {
 }
 
 impl Atomic {
-    /// Returns the number in `ucp_atomic_op_t`, and whether there is a result.
-    fn code(self) -> (u32, bool) {
-        match self {
-            Self::Add => (0, false),
-            Self::FetchAdd => (0, true),
-            Self::Swap => (1, true),
-            Self::CompareSwap => (2, true),
-            Self::And => (3, false),
-            Self::FetchAnd => (3, true),
-            Self::Or => (4, false),
-            Self::FetchOr => (4, true),
-            Self::Xor => (5, false),
-            Self::FetchXor => (5, true),
-        }
+    const ALL: [Self; 10] = [
+        Self::Add,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::Swap,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::FetchAnd,
+        Self::FetchOr,
+        Self::FetchXor,
+    ];
+
+    /// Returns the update with this number, which is `self as u32`.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|update| *update as u32 == number)
+    }
+
+    /// Returns whether the update has a result.
+    fn fetches(self) -> bool {
+        !matches!(self, Self::Add | Self::And | Self::Or | Self::Xor)
     }
 }
 
@@ -90,6 +100,7 @@ unsafe extern "C" fn endpoint_failed(
     // SAFETY: the endpoint has a reference of its own to the peer until it is closed.
     let peer = unsafe { &*argument.cast_const().cast::<Peer>() };
     peer.failed.store(status.into(), Ordering::Release);
+    peer.awaited.fail(Some(peer), status);
 }
 
 impl Endpoint {
@@ -99,6 +110,7 @@ impl Endpoint {
             label,
             failed: AtomicI32::new(0),
             in_flight: worker.in_flight.clone(),
+            awaited: worker.atomics.awaited.clone(),
         });
         let for_handler = Arc::into_raw(peer.clone());
         let nowhere = || SocketAddress {
@@ -161,7 +173,7 @@ impl Endpoint {
         let handle = self.usable(CALL, key)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(source as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |_, user_data| {
+        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
             let parameters = RequestParameters {
                 user_data,
                 ..parameters
@@ -200,7 +212,7 @@ impl Endpoint {
         let handle = self.usable(CALL, key)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(destination as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |_, user_data| {
+        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
             let parameters = RequestParameters {
                 user_data,
                 ..parameters
@@ -219,17 +231,19 @@ impl Endpoint {
         })
     }
 
-    /// Updates a word of `bits` (32 or 64) bits at `remote` in the peer's memory, atomically for all users of UCX. The
-    /// earlier value is at `result` when the operation is complete, if the update has one and `result` is not null.
-    /// `compare` counts for [`Atomic::CompareSwap`] only.
+    /// Updates a word of `bits` (32 or 64) bits at `remote` in the peer's host memory, atomically with other updates and
+    /// with the peer's CPU. The peer executes it in its [`crate::Worker::progress`]. The earlier value is at `result`
+    /// when the operation is complete, if the update has one and `result` is not null. `compare` counts for
+    /// [`Atomic::CompareSwap`] only.
+    ///
+    /// The operation fails if the word is not in memory that the peer has registered, or is not in host memory.
     ///
     /// # Errors
     /// The endpoint has failed, the key is not its own, `bits` is another number, or `remote` or `result` is not
     /// aligned to the word.
     ///
     /// # Safety
-    /// `result` is null, or writable for a word that nobody else uses until the operation is complete. The peer's
-    /// memory is registered and has a word at `remote`.
+    /// `result` is null, or writable for a word that nobody else uses until the operation is complete.
     #[allow(clippy::too_many_arguments, reason = "an atomic has this many")]
     pub unsafe fn atomic(
         &self,
@@ -241,68 +255,41 @@ impl Endpoint {
         remote: u64,
         key: &RemoteKey,
     ) -> Result<Operation> {
-        const CALL: &str = "ucp_atomic_op_nbx";
+        const CALL: &str = "atomic";
         let refused = |text: String| Failure::refused(CALL, text).with_peer(self.peer.label);
         if bits != 32 && bits != 64 {
             return Err(refused(format!("{bits} bits; pass 32 or 64")));
         }
         let bytes = u64::from(bits / 8);
-        if remote % bytes != 0 || result as u64 % bytes != 0 {
+        if !remote.is_multiple_of(bytes) || !(result as u64).is_multiple_of(bytes) {
             return Err(refused(format!(
                 "the word at {remote:#x} or the result at {result:?} is not aligned to {bytes} bytes"
             )));
         }
         let handle = self.usable(CALL, key)?;
-        let (code, has_result) = update.code();
-        let mut kept = key.kept();
-        // UCX takes the value to compare with as operand, and the new value from the place of the result.
-        let swaps = update == Atomic::CompareSwap;
-        (kept.operand, kept.result) = if swaps {
-            (compare, operand)
-        } else {
-            (operand, 0)
+        let result = match update.fetches() {
+            true => result,
+            false => ptr::null_mut(),
         };
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, kept, |kept, user_data| {
-            let place: *mut c_void = match result.is_null() {
-                true => (&raw mut kept.result).cast(),
-                false => result.cast(),
-            };
-            if swaps && !result.is_null() {
-                // SAFETY: the caller promises a writable, aligned word.
-                unsafe {
-                    match bits {
-                        32 => result.cast::<u32>().write(operand as u32),
-                        _ => result.cast::<u64>().write(operand),
-                    }
-                }
+        // The reply may arrive while the request is being sent.
+        let (token, pending) = self.peer.awaited.insert(&self.peer, result, bits);
+        let request = Request {
+            token,
+            address: remote,
+            operand,
+            compare,
+            update,
+            bits,
+        };
+        match request.send(&self.peer, handle) {
+            // If sending fails later, the endpoint has failed, and with it the operation.
+            Ok(_sending) => Ok(Operation::of(pending)),
+            Err(failure) => {
+                self.peer.awaited.complete(token, 0, failure.status);
+                Err(failure)
             }
-            let reply = match has_result {
-                true => table::WITH_REPLY_BUFFER,
-                false => 0,
-            };
-            let parameters = RequestParameters {
-                attributes: table::COMPLETION | table::WITH_DATATYPE | reply,
-                datatype: table::contiguous(bytes),
-                user_data,
-                reply_buffer: place,
-                ..RequestParameters::new()
-            };
-            // SAFETY: endpoint and key are open, operand and result stay until the operation is complete, and the
-            // caller promises the peer's word. A little-endian machine finds the lower half of the operand at its
-            // address.
-            unsafe {
-                (self.worker.context.table().ucp_atomic_op_nbx)(
-                    handle,
-                    code,
-                    (&raw const kept.operand).cast(),
-                    1,
-                    remote,
-                    key.key.handle,
-                    &raw const parameters,
-                )
-            }
-        })
+        }
     }
 
     /// Sends a message to the peer's handler of this identifier; header and data are copied. Messages of an endpoint
@@ -387,14 +374,14 @@ impl Endpoint {
             bytes,
             ..Kept::default()
         };
+        let header = kept.bytes.as_ptr();
+        let data = match parts.data.is_null() {
+            // The data follows the header.
+            true => header.wrapping_add(parts.header),
+            false => parts.data,
+        };
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, kept, |kept, user_data| {
-            let header = kept.bytes.as_ptr();
-            let data = match parts.data.is_null() {
-                // SAFETY: the data follows the header.
-                true => unsafe { header.add(parts.header) },
-                false => parts.data,
-            };
+        Operation::start(&self.peer, CALL, kept, |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags,
@@ -406,7 +393,7 @@ impl Endpoint {
             unsafe {
                 (self.worker.context.table().ucp_am_send_nbx)(
                     handle,
-                    identifier.into(),
+                    FIRST_FREE + u32::from(identifier),
                     header.cast(),
                     parts.header,
                     data.cast(),
@@ -426,7 +413,8 @@ impl Endpoint {
         const CALL: &str = "ucp_ep_flush_nbx";
         let handle = self.open(CALL)?;
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, Kept::default(), |_, user_data| {
+        let atomics = self.peer.awaited.of(&self.peer);
+        let flush = Operation::start(&self.peer, CALL, Kept::default(), |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION,
                 user_data,
@@ -434,7 +422,8 @@ impl Endpoint {
             };
             // SAFETY: the endpoint is open.
             unsafe { (self.worker.context.table().ucp_ep_flush_nbx)(handle, &raw const parameters) }
-        })
+        });
+        flush.map(|flush| flush.with(atomics))
     }
 
     /// Reads the key of a peer's memory, as [`crate::Memory::packed_key`] returned it there.
@@ -499,7 +488,7 @@ impl Endpoint {
         if status != table::OK {
             return String::new();
         }
-        let text = |text: *const std::ffi::c_char| {
+        let text = |text: *const c_char| {
             // SAFETY: UCX's texts live as long as the endpoint.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
@@ -533,11 +522,11 @@ impl Endpoint {
         // SAFETY: `connect` made this reference by `into_raw` for the error handler, and it is taken back once.
         let handler = unsafe { Arc::from_raw(Arc::as_ptr(&self.peer)) };
         let kept = Kept {
-            _handler: Some(handler),
+            _closing: Some(Closing(handler)),
             ..Kept::default()
         };
         let _held = self.worker.context.take();
-        let started = Operation::start(&self.peer, "ucp_ep_close_nbx", kept, |_, user_data| {
+        let started = Operation::start(&self.peer, "ucp_ep_close_nbx", kept, |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags: if force { table::CLOSE_FORCE } else { 0 },
@@ -575,7 +564,7 @@ impl Endpoint {
         let memory = self.worker.context.registration(address, bytes);
         RequestParameters {
             attributes: table::COMPLETION | memory.map_or(0, |_| table::WITH_MEMORY),
-            memory: memory.unwrap_or(ptr::null_mut()),
+            memory: memory.map_or(ptr::null_mut(), |memory| memory.handle),
             ..RequestParameters::new()
         }
     }

@@ -1,9 +1,9 @@
 //! Registered memory.
 
-use crate::context::ContextShared;
+use crate::context::{ContextShared, Registration};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::table::{Handle, MapParameters};
+use crate::table::{Handle, MapParameters, MemoryAttributes};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
@@ -61,18 +61,38 @@ impl Memory {
             (context.table().ucp_mem_map)(context.handle, &raw const parameters, &raw mut handle)
         };
         check(context.table(), CALL, status)?;
-        let address = address as usize;
+        let memory = Self {
+            context: context.clone(),
+            handle,
+            address: address as usize,
+            bytes,
+        };
+        let registration = Registration {
+            bytes,
+            handle,
+            host: memory.is_host()?,
+        };
         context
             .registered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(address, (bytes, handle));
-        Ok(Self {
-            context: context.clone(),
-            handle,
-            address,
-            bytes,
-        })
+            .insert(memory.address, registration);
+        Ok(memory)
+    }
+
+    /// Asks UCX whether it is the host's memory, and not a device's.
+    fn is_host(&self) -> Result<bool> {
+        let mut attributes = MemoryAttributes {
+            field_mask: 1 << 2,
+            address: ptr::null_mut(),
+            length: 0,
+            memory_type: 0,
+        };
+        let table = self.context.table();
+        // SAFETY: the memory is registered, and UCX writes only the field of the mask.
+        let status = unsafe { (table.ucp_mem_query)(self.handle, &raw mut attributes) };
+        check(table, "ucp_mem_query", status)?;
+        Ok(attributes.memory_type == 0)
     }
 
     /// Returns the first address.
@@ -123,7 +143,7 @@ impl ContextShared {
         registered
             .range(..end)
             .next_back()
-            .is_some_and(|(&start, &(length, _))| start + length > address)
+            .is_some_and(|(&start, memory)| start + memory.bytes > address)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Receiving active messages.
 
+use crate::atomics::FIRST_FREE;
 use crate::library::Library;
 use crate::table::{
     self, Callback, Handle, HandlerParameters, ReceiveParameters, RequestParameters, Started,
@@ -39,7 +40,7 @@ impl Slot {
     pub fn set(&self, identifier: u16) -> Status {
         let parameters = HandlerParameters {
             field_mask: 1 | 1 << 2 | 1 << 3,
-            id: identifier.into(),
+            id: FIRST_FREE + u32::from(identifier),
             flags: 0,
             callback: Some(arrived),
             argument: ptr::from_ref(self).cast_mut().cast(),
@@ -82,7 +83,7 @@ struct Receiving {
 ///
 /// # Safety
 /// There are this many bytes, and they stay during the borrow.
-unsafe fn bytes<'a>(address: *const c_void, length: usize) -> &'a [u8] {
+pub(crate) unsafe fn bytes<'a>(address: *const c_void, length: usize) -> &'a [u8] {
     match length {
         0 => &[],
         // SAFETY: the caller says so.

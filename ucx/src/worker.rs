@@ -1,5 +1,6 @@
 //! A UCP worker: progress, waiting, messages and connections.
 
+use crate::atomics::Atomics;
 use crate::context::{Context, ContextShared};
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Kind};
@@ -24,8 +25,10 @@ pub struct Worker(Arc<WorkerShared>);
 pub(crate) struct WorkerShared {
     pub context: Arc<ContextShared>,
     pub handle: Handle,
-    /// Operations that UCX has not called back.
+    /// Operations that are not complete.
     pub in_flight: Arc<AtomicUsize>,
+    /// Behind an address that UCX has.
+    pub atomics: Arc<Atomics>,
     /// Largest header of a message, in bytes.
     pub max_header: usize,
     address: Vec<u8>,
@@ -33,7 +36,7 @@ pub(crate) struct WorkerShared {
     events: c_int,
     wake: Arc<OwnedFd>,
     /// All that were ever set: UCX has their addresses.
-    handlers: Mutex<Vec<Box<Slot>>>,
+    handlers: Mutex<Vec<Arc<Slot>>>,
 }
 
 // SAFETY: the handle is only passed to UCX under the context's lock, and handlers run under it.
@@ -70,11 +73,13 @@ impl Worker {
             (table.ucp_worker_create)(shared.handle, &raw const parameters, &raw mut handle)
         };
         check(table, "ucp_worker_create", status)?;
+        let in_flight = Arc::default();
         // From here on, dropping it closes the worker.
         let mut worker = WorkerShared {
             context: shared.clone(),
             handle,
-            in_flight: Arc::default(),
+            atomics: Arc::new(Atomics::new(shared, &in_flight)),
+            in_flight,
             max_header: 0,
             address: Vec::new(),
             events: -1,
@@ -84,6 +89,8 @@ impl Worker {
         // SAFETY: the worker is open, and the result is writable.
         let status = unsafe { (table.ucp_worker_get_efd)(handle, &raw mut worker.events) };
         check(table, "ucp_worker_get_efd", status)?;
+        let status = worker.atomics.set(handle);
+        check(table, "ucp_worker_set_am_recv_handler", status)?;
         worker.max_header = worker.query_max_header()?;
         worker.address = worker.query_address()?;
         Ok(Self(Arc::new(worker)))
@@ -182,7 +189,7 @@ impl Worker {
     pub fn on_message(&self, identifier: u16, handler: Handler) -> Result<()> {
         let shared = &self.0;
         let _held = shared.context.take();
-        let slot = Box::new(Slot::new(
+        let slot = Arc::new(Slot::new(
             shared.context.library.clone(),
             shared.handle,
             handler,
@@ -201,7 +208,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Returns how many operations UCX has not completed yet, dropped ones included.
+    /// Returns how many operations are not complete, dropped ones included.
     pub fn in_flight(&self) -> usize {
         self.0.in_flight.load(Ordering::Relaxed)
     }
@@ -249,6 +256,7 @@ impl Drop for WorkerShared {
         const AT_MOST: Duration = Duration::from_millis(200);
         let held = self.context.take();
         let table = self.context.table();
+        self.atomics.awaited.fail(None, table::CANCELED);
         let start = Instant::now();
         while !held.is_nested()
             && self.in_flight.load(Ordering::Relaxed) != 0
