@@ -10,7 +10,7 @@ use super::message::Header;
 use super::section::Section;
 use super::slots::{Slot, Slots};
 use super::wires::Wires;
-use crate::backend::abi::{CAPABILITY_STREAM_WAIT, Watch};
+use crate::backend::abi::CAPABILITY_STREAM_WAIT;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::placement::Placement;
@@ -211,11 +211,6 @@ impl Network {
     fn cause(&self) -> Error {
         let cause = self.health.check().err();
         cause.unwrap_or(Error::Aborted { rank: self.rank })
-    }
-
-    /// Returns the watch of a stream's wait for commands.
-    pub fn watch(&self) -> Watch {
-        self.health.watch(Duration::MAX)
     }
 
     /// Returns whether streams wait in hardware for a word in host memory.

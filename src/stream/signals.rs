@@ -40,7 +40,7 @@ impl Queue {
     pub fn wait_signal_within(&self, peer: usize, channel: u32, deadline: Duration) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_reach(peer, "wait_signal")?;
+        world.check_peer(peer, "wait_signal")?;
         self.check_channel("wait_signal", channel, CHANNELS)?;
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
