@@ -6,6 +6,7 @@
 
 use crate::context::ContextShared;
 use crate::endpoint::Atomic;
+use crate::messages::{REPLY, REQUEST};
 use crate::operation::{Kept, Operation, Peer, Pending};
 use crate::table::{self, Handle, HandlerParameters, ReceiveParameters, RequestParameters, Status};
 use std::collections::HashMap;
@@ -13,12 +14,6 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// UCX's identifiers of requests and replies; those of the caller follow.
-const REQUEST: u32 = 0;
-const REPLY: u32 = 1;
-/// UCX's identifier of the caller's identifier 0.
-pub(crate) const FIRST_FREE: u32 = 2;
 
 /// A request, as sent: little endian, like both machines that symmem supports.
 const REQUEST_BYTES: usize = 40;

@@ -1,9 +1,10 @@
 //! An endpoint: the connection to one peer, and its operations.
 
-use crate::atomics::{FIRST_FREE, Request};
+use crate::atomics::Request;
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::key::{Key, RemoteKey};
+use crate::key::{Key, Region, RemoteKey};
+use crate::messages::{FIRST_FREE, PUT, PUT_HEADER_BYTES};
 use crate::operation::{self, Closing, Kept, Operation, Peer};
 use crate::table::{
     self, Callback, EndpointAttributes, EndpointParameters, Handle, RequestParameters,
@@ -157,11 +158,11 @@ impl Endpoint {
     /// source may be reused; the peer sees the bytes after a [`Endpoint::flush`].
     ///
     /// # Errors
-    /// The endpoint has failed, or the key is not its own.
+    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
     ///
     /// # Safety
     /// The source is readable and unchanged until the operation is complete; if it lies in a [`crate::Memory`], that
-    /// lasts as long too. The peer's memory is registered and has `bytes` bytes at `remote`.
+    /// lasts as long too. The peer's memory is still registered.
     pub unsafe fn put(
         &self,
         source: *const u8,
@@ -170,7 +171,7 @@ impl Endpoint {
         key: &RemoteKey,
     ) -> Result<Operation> {
         const CALL: &str = "ucp_put_nbx";
-        let handle = self.usable(CALL, key)?;
+        let handle = self.usable(CALL, key, remote, bytes)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(source as usize, bytes);
         Operation::start(&self.peer, CALL, key.kept(), |user_data| {
@@ -196,11 +197,11 @@ impl Endpoint {
     /// complete.
     ///
     /// # Errors
-    /// The endpoint has failed, or the key is not its own.
+    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
     ///
     /// # Safety
     /// The destination is writable, and nobody else uses it, until the operation is complete; if it lies in a
-    /// [`crate::Memory`], that lasts as long too. The peer's memory is registered and has `bytes` bytes at `remote`.
+    /// [`crate::Memory`], that lasts as long too. The peer's memory is still registered.
     pub unsafe fn get(
         &self,
         destination: *mut u8,
@@ -209,7 +210,7 @@ impl Endpoint {
         key: &RemoteKey,
     ) -> Result<Operation> {
         const CALL: &str = "ucp_get_nbx";
-        let handle = self.usable(CALL, key)?;
+        let handle = self.usable(CALL, key, remote, bytes)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(destination as usize, bytes);
         Operation::start(&self.peer, CALL, key.kept(), |user_data| {
@@ -236,11 +237,11 @@ impl Endpoint {
     /// when the operation is complete, if the update has one and `result` is not null. `compare` counts for
     /// [`Atomic::CompareSwap`] only.
     ///
-    /// The operation fails if the word is not in memory that the peer has registered, or is not in host memory.
+    /// The operation fails if the peer's memory is not registered any more.
     ///
     /// # Errors
-    /// The endpoint has failed, the key is not its own, `bits` is another number, or `remote` or `result` is not
-    /// aligned to the word.
+    /// The endpoint has failed, the key is not its own or not of host memory, the word lies outside of its memory,
+    /// `bits` is another number, or `remote` or `result` is not aligned to the word.
     ///
     /// # Safety
     /// `result` is null, or writable for a word that nobody else uses until the operation is complete.
@@ -266,7 +267,8 @@ impl Endpoint {
                 "the word at {remote:#x} or the result at {result:?} is not aligned to {bytes} bytes"
             )));
         }
-        let handle = self.usable(CALL, key)?;
+        let handle = self.usable(CALL, key, remote, bytes as usize)?;
+        self.on_host(CALL, key)?;
         let result = match update.fetches() {
             true => result,
             false => ptr::null_mut(),
@@ -292,6 +294,51 @@ impl Endpoint {
         }
     }
 
+    /// Sends `bytes` bytes with a message: the peer stores them at `remote` in its host memory, then calls its handler of
+    /// this identifier with the header and no data. Source and header are copied. Half the latency of a put, a flush and
+    /// a message; the peer copies the bytes once more, so use it up to some 16 KiB.
+    ///
+    /// Ordered like a message. The operation is complete when UCX has taken the message. The peer drops the message,
+    /// with a warning in its log, if its memory is not registered any more.
+    ///
+    /// # Errors
+    /// The endpoint has failed, the key is not its own or not of host memory, the bytes lie outside of its memory, or the
+    /// header is longer than [`crate::Worker::max_header`] less 16 bytes.
+    ///
+    /// # Safety
+    /// The source is readable.
+    pub unsafe fn put_and_send(
+        &self,
+        source: *const u8,
+        bytes: usize,
+        remote: u64,
+        key: &RemoteKey,
+        identifier: u16,
+        header: &[u8],
+    ) -> Result<Operation> {
+        const CALL: &str = "put_and_send";
+        self.usable(CALL, key, remote, bytes)?;
+        self.on_host(CALL, key)?;
+        let mut kept = Vec::with_capacity(PUT_HEADER_BYTES + header.len() + bytes);
+        kept.extend(remote.to_le_bytes());
+        kept.extend(u64::from(identifier).to_le_bytes());
+        kept.extend(header);
+        let parts = Parts {
+            header: kept.len(),
+            data: ptr::null(),
+            bytes,
+        };
+        if bytes != 0 {
+            // SAFETY: there is room for so many bytes; the caller promises the source.
+            unsafe {
+                let end = kept.as_mut_ptr().add(kept.len());
+                ptr::copy_nonoverlapping(source, end, bytes);
+                kept.set_len(kept.len() + bytes);
+            }
+        }
+        self.start_send(PUT, kept, parts, table::SEND_EAGER)
+    }
+
     /// Sends a message to the peer's handler of this identifier; header and data are copied. Messages of an endpoint
     /// arrive in order. The operation is complete when UCX has taken the message, not when it has arrived.
     ///
@@ -306,7 +353,12 @@ impl Endpoint {
             data: ptr::null(),
             bytes: data.len(),
         };
-        self.start_send(identifier, bytes, parts, table::SEND_EAGER)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            bytes,
+            parts,
+            table::SEND_EAGER,
+        )
     }
 
     /// Sends a message as [`Endpoint::send`], without copying the data first.
@@ -328,7 +380,12 @@ impl Endpoint {
             data,
             bytes,
         };
-        self.start_send(identifier, header.to_vec(), parts, table::SEND_EAGER)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            header.to_vec(),
+            parts,
+            table::SEND_EAGER,
+        )
     }
 
     /// Sends a message whose data the peer fetches when it has seen the header. It may overtake others, and be
@@ -351,12 +408,17 @@ impl Endpoint {
             data,
             bytes,
         };
-        self.start_send(identifier, header.to_vec(), parts, table::SEND_RENDEZVOUS)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            header.to_vec(),
+            parts,
+            table::SEND_RENDEZVOUS,
+        )
     }
 
     fn start_send(
         &self,
-        identifier: u16,
+        identifier: u32,
         bytes: Vec<u8>,
         parts: Parts,
         flags: u32,
@@ -393,7 +455,7 @@ impl Endpoint {
             unsafe {
                 (self.worker.context.table().ucp_am_send_nbx)(
                     handle,
-                    FIRST_FREE + u32::from(identifier),
+                    identifier,
                     header.cast(),
                     parts.header,
                     data.cast(),
@@ -436,6 +498,9 @@ impl Endpoint {
         let key = envelope::open(Kind::Key, key).ok_or_else(|| {
             Failure::refused(CALL, "not a whole `Memory::packed_key`").with_peer(self.peer.label)
         })?;
+        let (region, key) = Region::unpack(key).ok_or_else(|| {
+            Failure::refused(CALL, "not a whole `Memory::packed_key`").with_peer(self.peer.label)
+        })?;
         let mut handle = ptr::null_mut();
         let table = self.worker.context.table();
         let _held = self.worker.context.take();
@@ -449,6 +514,7 @@ impl Endpoint {
                 handle,
             }),
             peer: self.peer.clone(),
+            region,
             _worker: self.worker.clone(),
         })
     }
@@ -547,8 +613,15 @@ impl Endpoint {
         }
     }
 
-    /// Returns the handle, unless the endpoint has failed or the key belongs to another one.
-    fn usable(&self, call: &'static str, key: &RemoteKey) -> Result<Handle> {
+    /// Returns the handle, unless the endpoint has failed, the key belongs to another one, or these bytes lie outside of
+    /// its memory.
+    fn usable(
+        &self,
+        call: &'static str,
+        key: &RemoteKey,
+        remote: u64,
+        bytes: usize,
+    ) -> Result<Handle> {
         if !Arc::ptr_eq(&self.peer, &key.peer) {
             let text = format!(
                 "the key was unpacked by the endpoint of peer {}; unpack it with this one",
@@ -556,7 +629,25 @@ impl Endpoint {
             );
             return Err(Failure::refused(call, text).with_peer(self.peer.label));
         }
+        if !key.region.contains(remote, bytes as u64) {
+            let text = format!(
+                "{bytes} bytes at {remote:#x} lie outside of the key's memory, {} bytes at {:#x}",
+                key.region.bytes, key.region.address
+            );
+            return Err(Failure::refused(call, text).with_peer(self.peer.label));
+        }
         self.open(call)
+    }
+
+    /// Refuses keys of a device's memory, for what the peer's CPU executes.
+    fn on_host(&self, call: &'static str, key: &RemoteKey) -> Result<()> {
+        match key.region.host {
+            true => Ok(()),
+            false => {
+                let text = "the peer's memory is a device's; use host memory, or `put` and `get`";
+                Err(Failure::refused(call, text).with_peer(self.peer.label))
+            }
+        }
     }
 
     /// Returns the parameters of a transfer from or to memory of this process.

@@ -3,6 +3,7 @@
 use crate::context::{ContextShared, Registration};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
+use crate::key::Region;
 use crate::table::{Handle, MapParameters, MemoryAttributes};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
@@ -19,6 +20,7 @@ pub struct Memory {
     handle: Handle,
     address: usize,
     bytes: usize,
+    host: bool,
 }
 
 // SAFETY: the handle is only passed to UCX under the context's lock; the address is a number here.
@@ -61,16 +63,18 @@ impl Memory {
             (context.table().ucp_mem_map)(context.handle, &raw const parameters, &raw mut handle)
         };
         check(context.table(), CALL, status)?;
-        let memory = Self {
+        let mut memory = Self {
             context: context.clone(),
             handle,
             address: address as usize,
             bytes,
+            host: true,
         };
+        memory.host = memory.query_host()?;
         let registration = Registration {
             bytes,
             handle,
-            host: memory.is_host()?,
+            host: memory.host,
         };
         context
             .registered
@@ -81,7 +85,7 @@ impl Memory {
     }
 
     /// Asks UCX whether it is the host's memory, and not a device's.
-    fn is_host(&self) -> Result<bool> {
+    fn query_host(&self) -> Result<bool> {
         let mut attributes = MemoryAttributes {
             field_mask: 1 << 2,
             address: ptr::null_mut(),
@@ -105,6 +109,11 @@ impl Memory {
         self.bytes
     }
 
+    /// Returns whether it is the host's memory, and not a device's.
+    pub fn is_host(&self) -> bool {
+        self.host
+    }
+
     /// Returns the key with which peers access this memory, for [`crate::Endpoint::unpack`].
     ///
     /// # Errors
@@ -125,7 +134,12 @@ impl Memory {
         check(table, "ucp_rkey_pack", status)?;
         // SAFETY: UCX returned this many bytes.
         let packed = unsafe { std::slice::from_raw_parts(key.cast::<u8>(), bytes) };
-        let sealed = envelope::seal(Kind::Key, packed);
+        let region = Region {
+            address: self.address(),
+            bytes: self.bytes as u64,
+            host: self.host,
+        };
+        let sealed = envelope::seal(Kind::Key, &region.pack(packed));
         // SAFETY: UCX returned this buffer, and its bytes were copied.
         unsafe { (table.ucp_rkey_buffer_release)(key) };
         Ok(sealed)

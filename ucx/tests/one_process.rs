@@ -137,29 +137,121 @@ fn atomics_are_atomic_with_the_owners_cpu() {
 }
 
 #[test]
-fn an_atomic_outside_of_registered_memory_fails_and_touches_nothing() {
+fn bytes_outside_of_the_keys_memory_are_refused() {
+    let Some(library) = ucx() else { return };
+    let context = Context::new(&library, &tcp()).expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    let to_self = worker.connect(9, worker.address()).expect("an endpoint");
+    let memory = Bytes::filled(&[0; 64]);
+    let own = Bytes::new(64);
+    // SAFETY: dropped before `memory`.
+    let registered = unsafe { context.register(memory.at(8), 40) }.expect("memory");
+    let key = registered.packed_key().expect("a key");
+    let key = to_self.unpack(&key).expect("a key");
+    let place = own.at(0);
+    for (offset, inside) in [(-8_i64, false), (0, true), (32, true), (40, false)] {
+        let at = registered.address().wrapping_add_signed(offset);
+        // SAFETY: `own` lives longer than the operations.
+        let started = unsafe {
+            [
+                to_self.put(place, 8, at, &key),
+                to_self.get(place, 8, at, &key),
+                to_self.atomic(Atomic::Add, 64, 1, 0, place, at, &key),
+                to_self.put_and_send(place, 8, at, &key, 1, b"header"),
+            ]
+        };
+        for one in started {
+            match one {
+                Ok(one) => {
+                    assert!(inside, "offset {offset}");
+                    assert_eq!(finish(&worker, &one), Poll::Done);
+                }
+                Err(failure) => {
+                    assert!(!inside && failure.peer == Some(9), "{failure}");
+                    assert!(failure.to_string().contains("outside"), "{failure}");
+                }
+            }
+        }
+    }
+    assert_eq!([memory.word(0), memory.word(48), memory.word(56)], [0; 3]);
+}
+
+#[test]
+fn what_the_owner_executes_does_not_touch_memory_that_is_not_registered_any_more() {
     let Some(library) = ucx() else { return };
     let context = Context::new(&library, &tcp()).expect("a context");
     let worker = Worker::new(&context).expect("a worker");
     let to_self = worker.connect(9, worker.address()).expect("an endpoint");
     let memory = Bytes::filled(&[0; 64]);
     // SAFETY: dropped before `memory`.
-    let registered = unsafe { context.register(memory.at(8), 40) }.expect("memory");
+    let registered = unsafe { context.register(memory.at(0), 64) }.expect("memory");
+    let at = registered.address();
     let key = registered.packed_key().expect("a key");
     let key = to_self.unpack(&key).expect("a key");
-    for (offset, inside) in [(-8_i64, false), (0, true), (32, true), (40, false)] {
-        let (null, at) = (std::ptr::null_mut(), registered.address());
-        let at = at.wrapping_add_signed(offset);
-        // SAFETY: there is no result.
-        let add = unsafe { to_self.atomic(Atomic::Add, 64, 1, 0, null, at, &key) };
-        match finish(&worker, &add.expect("an atomic")) {
-            Poll::Done => assert!(inside, "offset {offset}"),
-            Poll::Failed(failure) => assert!(!inside && failure.peer == Some(9), "{failure}"),
-            Poll::Pending => panic!("offset {offset} is pending"),
-        }
+    let messages = common::collect(&worker, 1);
+    drop(registered);
+    let null = std::ptr::null_mut();
+    // SAFETY: there is no result, and the source is readable.
+    let (add, put) = unsafe {
+        (
+            to_self.atomic(Atomic::Add, 64, 1, 0, null, at, &key),
+            to_self.put_and_send([1; 8].as_ptr(), 8, at, &key, 1, b"header"),
+        )
+    };
+    let Poll::Failed(failure) = finish(&worker, &add.expect("an atomic")) else {
+        panic!("there is no such word");
+    };
+    assert_eq!((failure.peer, failure.status), (Some(9), -7), "{failure}");
+    assert_eq!(finish(&worker, &put.expect("sent")), Poll::Done);
+    // A later message has overtaken none.
+    let last = to_self.send(1, b"last", &[]).expect("sent");
+    assert_eq!(finish(&worker, &last), Poll::Done);
+    let start = Instant::now();
+    while messages.lock().expect("a lock").is_empty() && start.elapsed() < LIMIT {
+        worker.progress();
     }
-    let words: Vec<u64> = (0..8).map(|index| memory.word(8 * index)).collect();
-    assert_eq!(words, [0, 1, 0, 0, 0, 1, 0, 0]);
+    let headers: Vec<_> = std::mem::take(&mut *messages.lock().expect("a lock"));
+    assert_eq!(headers, [(b"last".to_vec(), Vec::new())]);
+    assert_eq!(memory.read(0, 64), [0; 64]);
+}
+
+#[test]
+fn the_handler_finds_the_bytes_of_put_and_send_in_memory() {
+    let Some(library) = ucx() else { return };
+    let context = Context::new(&library, &tcp()).expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    let to_self = worker.connect(0, worker.address()).expect("an endpoint");
+    const MOST: usize = 100_000;
+    let memory = Arc::new(Bytes::new(MOST + 64));
+    // SAFETY: dropped before `memory`.
+    let registered = unsafe { context.register(memory.at(0), MOST + 64) }.expect("memory");
+    let key = registered.packed_key().expect("a key");
+    let key = to_self.unpack(&key).expect("a key");
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (log, reader) = (found.clone(), memory.clone());
+    let handler = move |header: &[u8], data: &[u8]| {
+        assert!(data.is_empty());
+        let bytes = u64::from_le_bytes(header.try_into().expect("8 bytes")) as usize;
+        log.lock().expect("a lock").push(reader.read(0, bytes + 32));
+    };
+    worker.on_message(6, Box::new(handler)).expect("a handler");
+    let mut expected = common::random(99, MOST + 64);
+    memory.write(0, &expected);
+    for (turn, bytes) in [8, 0, 1, 1000, 8192, 16_384, MOST].into_iter().enumerate() {
+        let content = common::random(turn as u64, bytes);
+        let at = registered.address() + 8;
+        let header = (bytes as u64).to_le_bytes();
+        // SAFETY: the source is readable.
+        let sent = unsafe { to_self.put_and_send(content.as_ptr(), bytes, at, &key, 6, &header) };
+        assert_eq!(finish(&worker, &sent.expect("sent")), Poll::Done);
+        let start = Instant::now();
+        while found.lock().expect("a lock").len() <= turn && start.elapsed() < LIMIT {
+            worker.progress();
+        }
+        expected[8..8 + bytes].copy_from_slice(&content);
+        let found = found.lock().expect("a lock");
+        assert!(found[turn] == expected[..bytes + 32], "{bytes} bytes");
+    }
 }
 
 #[test]

@@ -210,11 +210,19 @@ fn messages_of_all_sizes_arrive_once_and_in_order() {
     let mut received = Vec::new();
     for turn in 0..COUNT {
         let (header, data) = message(turn);
-        pending.push(
-            pair.endpoint()
-                .send(COLLECTED, &header, &data)
-                .expect("sent"),
-        );
+        let endpoint = pair.endpoint();
+        // Every third message carries its data to memory.
+        let sent = match turn % 3 {
+            0 => {
+                let (source, bytes) = (data.as_ptr(), data.len());
+                // SAFETY: the source is readable.
+                unsafe {
+                    endpoint.put_and_send(source, bytes, pair.remote, &pair.key, COLLECTED, &header)
+                }
+            }
+            _ => endpoint.send(COLLECTED, &header, &data),
+        };
+        pending.push(sent.expect("sent"));
         if turn % 50 == 0 {
             received.extend(pair.collected());
         }
@@ -229,7 +237,10 @@ fn messages_of_all_sizes_arrive_once_and_in_order() {
     }
     assert_eq!(received.len(), COUNT);
     for (turn, got) in received.into_iter().enumerate() {
-        let (header, data) = message(turn);
+        let (header, mut data) = message(turn);
+        if turn % 3 == 0 {
+            data.clear();
+        }
         assert_eq!(got.0, header, "the header of message {turn}");
         assert!(got.1 == data, "the data of message {turn}");
     }

@@ -49,6 +49,11 @@ pub struct Bytes {
     bytes: usize,
 }
 
+// SAFETY: all access is volatile, by copying or atomic, as to memory that another process writes.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
 impl Bytes {
     pub fn new(bytes: usize) -> Self {
         let words = vec![0x5555_5555_5555_5555_u64; bytes.div_ceil(8)];
