@@ -28,6 +28,5 @@ pub(crate) mod section;
 mod slots;
 mod wires;
 
-
 #[cfg(test)]
 mod tests;

@@ -118,8 +118,15 @@ impl Network {
         let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
         let (waker, transports) = (worker.waker(), worker.transports());
         let worker = Arc::new(worker);
-        let wires = Wires::new(rank, session, worker.clone(), &addresses, inbox, leaders.collect())
-            .map_err(|fault| fault.into_error(rank, placement));
+        let wires = Wires::new(
+            rank,
+            session,
+            worker.clone(),
+            &addresses,
+            inbox,
+            leaders.collect(),
+        )
+        .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
         let network = Arc::new(Self {
             rank,
@@ -288,7 +295,8 @@ impl Network {
     fn step(&self, engine: &mut Engine) -> std::result::Result<Outlook, Fault> {
         let outlook = engine.step()?;
         if outlook.completed > 0 {
-            self.unfinished.fetch_sub(outlook.completed, Ordering::AcqRel);
+            self.unfinished
+                .fetch_sub(outlook.completed, Ordering::AcqRel);
         }
         Ok(outlook)
     }
@@ -391,7 +399,9 @@ fn open_worker(
     }
     let nodes = placement.nodes();
     let library = Library::open().map_err(|error| {
-        unsupported(format!("a world of {nodes} nodes needs UCX (capability `ucx`): {error}"))
+        unsupported(format!(
+            "a world of {nodes} nodes needs UCX (capability `ucx`): {error}"
+        ))
     })?;
     let failed = |failure: symmem_ucx::Failure| Error::Network {
         rank,
@@ -439,9 +449,9 @@ fn random() -> rustix::io::Result<u64> {
 }
 
 impl Assistant for Network {
-    fn help(&self) {
+    fn help(&self) -> bool {
         self.helped.store(true, Ordering::Relaxed);
-        self.drive();
+        self.drive().is_some_and(|outlook| outlook.moved)
     }
 
     fn is_idle(&self) -> bool {

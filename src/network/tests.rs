@@ -88,7 +88,10 @@ fn ranks(world: usize) -> Option<Vec<Rank>> {
         let base = memory.as_mut_ptr().cast::<u8>();
         // SAFETY: the memory outlives the registration, and is accessed by address while peers write it.
         let registered = unsafe { context.register(base, BYTES as usize) }.unwrap();
-        keys.push((base.expose_provenance() as u64, registered.packed_key().unwrap()));
+        keys.push((
+            base.expose_provenance() as u64,
+            registered.packed_key().unwrap(),
+        ));
         let signals: Arc<[[u64; 16]]> = vec![[0; 16]; world].into();
         let first = signals.as_ptr().expose_provenance() as u64;
         // SAFETY: one word for each source, which `Rank` keeps as long as the engine.
@@ -163,7 +166,9 @@ fn put(peer: usize, to: usize, from: u64, words: usize, channel: Option<u32>) ->
 
 /// A sequence of numbers that looks random.
 fn next(state: &mut u64) -> usize {
-    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state = state
+        .wrapping_mul(6364136223846793005)
+        .wrapping_add(1442695040888963407);
     (*state >> 33) as usize
 }
 
@@ -182,9 +187,15 @@ fn puts_and_gets_of_any_size_move_exactly_their_bytes() {
         let address = ranks[0].base() + from as u64 * 8;
         ranks[0].enqueue(put(1, to, address, words, None));
         finish(&mut ranks);
-        let seen: Vec<u64> = (to - 1..=to + words).map(|index| ranks[1].read(index)).collect();
+        let seen: Vec<u64> = (to - 1..=to + words)
+            .map(|index| ranks[1].read(index))
+            .collect();
         assert_eq!(seen[1..=words], source, "{words} words");
-        assert_eq!((seen[0], seen[words + 1]), (poison, poison), "around {words} words");
+        assert_eq!(
+            (seen[0], seen[words + 1]),
+            (poison, poison),
+            "around {words} words"
+        );
         ranks[0].memory[..].fill(poison);
         let address = ranks[0].base() + 8 * 50_000;
         ranks[0].enqueue(Action::Get {
@@ -194,7 +205,9 @@ fn puts_and_gets_of_any_size_move_exactly_their_bytes() {
             bytes: words as u64 * 8,
         });
         finish(&mut ranks);
-        let seen: Vec<u64> = (49_999..=50_000 + words).map(|index| ranks[0].read(index)).collect();
+        let seen: Vec<u64> = (49_999..=50_000 + words)
+            .map(|index| ranks[0].read(index))
+            .collect();
         assert_eq!(seen[1..=words], source, "{words} words back");
         assert_eq!((seen[0], seen[words + 1]), (poison, poison));
     }
@@ -296,7 +309,9 @@ fn updates_of_several_ranks_to_one_word_are_atomic_and_return_the_earlier_value(
 #[test]
 fn nobody_passes_a_barrier_before_all_have_come() {
     for world in [2, 3, 5] {
-        let Some(mut ranks) = ranks(world) else { return };
+        let Some(mut ranks) = ranks(world) else {
+            return;
+        };
         for round in 1..=3 {
             let passed = |ranks: &[Rank]| {
                 let done = |rank: &&Rank| reached(rank.lane.slot.done(), round);
@@ -358,7 +373,10 @@ fn a_peer_that_is_silent_is_named_with_the_command_once_the_deadline_has_passed(
         assert_eq!((fault.peer, fault.operation), (1, "test"));
         assert_eq!(fault.bytes, Some(words * 8));
         assert_eq!(ranks[0].engine.abandon(), 1, "the command was not complete");
-        assert!(reached(ranks[0].lane.slot.done(), 1), "the stream is released");
+        assert!(
+            reached(ranks[0].lane.slot.done(), 1),
+            "the stream is released"
+        );
         let Some(again) = self::ranks(2) else { return };
         ranks = again;
     }

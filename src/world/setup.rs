@@ -275,7 +275,12 @@ fn complete(
         staging.clone(),
     );
     let network = match context.placement.spans_nodes() {
-        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
+        true => Some(Network::open(
+            &context,
+            &mut round,
+            &context.placement,
+            &pad,
+        )?),
         false => None,
     };
     drop(round);
