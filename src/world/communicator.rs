@@ -319,6 +319,7 @@ impl Communicator {
     /// ones.
     ///
     /// # Errors
+    /// - [`Error::Unsupported`]: the ranks are on several nodes.
     /// - [`Error::HostTimeout`]: this rank's own work did not leave the device.
     /// - [`BootstrapError::Timeout`](crate::bootstrap::BootstrapError::Timeout) names ranks that are
     ///   alive and did not come.
