@@ -4,6 +4,7 @@ use crate::atomics::Atomics;
 use crate::context::{Context, ContextShared};
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Kind};
+use crate::environment;
 use crate::failure::{Failure, Result, check};
 use crate::messages::{FIRST_FREE, Handler, PUT, Slot, storing};
 use crate::table::{self, Handle, WorkerAttributes, WorkerParameters};
@@ -70,10 +71,13 @@ impl Worker {
             client_id: 0,
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: the context is open, and the parameters have the layout of 1.13.
-        let status = unsafe {
-            (table.ucp_worker_create)(shared.handle, &raw const parameters, &raw mut handle)
-        };
+        // UCX reads the options of transports now.
+        let status = environment::with_options(|| {
+            // SAFETY: the context is open, and the parameters have the layout of 1.13.
+            unsafe {
+                (table.ucp_worker_create)(shared.handle, &raw const parameters, &raw mut handle)
+            }
+        });
         check(table, "ucp_worker_create", status)?;
         let in_flight = Arc::default();
         // From here on, dropping it closes the worker.
