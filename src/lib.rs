@@ -117,6 +117,7 @@ pub use group::provider::Provider;
 pub use half;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
+pub use network::status::{NetworkStatus, network_library};
 pub use stream::call_options::CallOptions;
 pub use stream::graph::Graph;
 pub use stream::module::{Function, Module};

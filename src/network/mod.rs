@@ -20,12 +20,14 @@ mod fault;
 mod inbox;
 pub(crate) mod lane;
 mod message;
+#[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
 mod progress;
 pub(crate) mod registration;
 mod runner;
 pub(crate) mod section;
 mod slots;
+pub(crate) mod status;
 mod wires;
 
 #[cfg(test)]

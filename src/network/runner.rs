@@ -185,8 +185,11 @@ impl Runner {
             });
             moved = true;
         }
-        // A message may be sent at once.
-        Ok(moved && (self.poll(wires)? || moved))
+        if moved {
+            // A message may be sent at once.
+            self.poll(wires)?;
+        }
+        Ok(moved)
     }
 
     /// Starts the flushes that puts wait for.
