@@ -98,6 +98,15 @@ impl SignalPad {
         }
     }
 
+    /// Returns the address of this rank's word for the signals of `giver` on `channel`.
+    pub fn arrival(&self, channel: u32, giver: usize) -> DeviceAddress {
+        let (channel, giver) = (u64::from(channel), giver as u64);
+        match &self.host {
+            None => self.word(self.rank, channel, giver),
+            Some(host) => host.word(self.rank, channel, giver).1,
+        }
+    }
+
     /// Returns this rank's next signal to `peer` on `channel`. With words on the host, counts it.
     pub fn target(&self, channel: u32, peer: usize) -> SignalTarget {
         let (channel, peer) = (u64::from(channel), peer as u64);
@@ -213,7 +222,11 @@ impl SignalPad {
             *address = self.word(peer as u64, index, own as u64);
         }
         Barrier {
-            watch,
+            // The ranks of a barrier are numbered on their node.
+            watch: Watch {
+                rank: own as u32,
+                ..watch
+            },
             epoch: self.counter(0, index, 0),
             own: self.word(self.rank, index, 0),
             peers,

@@ -10,6 +10,14 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// Work of this rank that the host does beside the streams.
+pub trait Assistant: Send + Sync {
+    /// Advances it, for a host thread that waits. Returns whether anything happened. Does not block.
+    fn help(&self) -> bool;
+    /// Returns whether nothing is left that uses memory of this rank.
+    fn is_idle(&self) -> bool;
+}
+
 /// Time that the device's own report on a wait has to arrive before the host's, which cannot name the peer. A busy machine
 /// starts a kernel late by some tenths of a second.
 const VERDICT_GRACE: Duration = Duration::from_secs(1);
@@ -28,7 +36,13 @@ pub struct Driver {
     pub backend: ManuallyDrop<Arc<Backend>>,
     /// The error of the first call to the device that failed.
     fault: OnceLock<Error>,
+    /// The network, in a world of several nodes.
+    assistant: OnceLock<Arc<dyn Assistant>>,
 }
+
+/// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on.
+const EAGER: Duration = Duration::from_micros(200);
+const PATIENT: Duration = Duration::from_millis(5);
 
 /// How a wait for a stream ended.
 enum Outcome {
@@ -41,16 +55,28 @@ enum Outcome {
 struct WaitBudget {
     start: Instant,
     limit: Duration,
+    /// Time of the last event that the caller took part in.
+    moved: Instant,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
 impl WaitBudget {
     fn new(limit: Duration) -> Self {
+        let start = Instant::now();
         Self {
-            start: Instant::now(),
+            start,
             limit,
+            moved: start,
             lost: None,
+        }
+    }
+
+    /// Advances the network, if there is one, unless nothing has happened for long: its own thread then sees the next
+    /// message sooner than this one.
+    fn help(&mut self, driver: &Driver) {
+        if self.moved.elapsed() < PATIENT && driver.help() {
+            self.moved = Instant::now();
         }
     }
 
@@ -67,9 +93,9 @@ impl WaitBudget {
             }
         }
         // A long wait must not occupy a core.
-        match waited.as_micros() {
-            0..200 => std::hint::spin_loop(),
-            200..5_000 => std::thread::yield_now(),
+        match self.moved.elapsed() {
+            quiet if quiet < EAGER => std::hint::spin_loop(),
+            quiet if quiet < PATIENT => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
         }
         Ok(())
@@ -94,7 +120,20 @@ impl Driver {
             streams: Streams::new(&description),
             backend: ManuallyDrop::new(backend),
             fault: OnceLock::new(),
+            assistant: OnceLock::new(),
         }
+    }
+
+    /// Sets what host threads that wait advance. Called once.
+    pub fn assist(&self, assistant: Arc<dyn Assistant>) {
+        let _ = self.assistant.set(assistant);
+    }
+
+    /// Advances the network, if there is one. Returns whether anything happened. Does not block.
+    pub fn help(&self) -> bool {
+        self.assistant
+            .get()
+            .is_some_and(|assistant| assistant.help())
     }
 
     /// Makes an error about an argument of `operation`.
@@ -288,6 +327,7 @@ impl Driver {
                     }
                 }
             }
+            budget.help(self);
             if let Err(waited) = budget.wait(&self.health) {
                 return Ok(Outcome::Late(waited));
             }
@@ -311,6 +351,12 @@ impl Driver {
 
     /// Returns whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
+        if let Some(assistant) = self.assistant.get()
+            && !assistant.is_idle()
+        {
+            assistant.help();
+            return Ok(false);
+        }
         for stream in self.streams.known().iter() {
             if !self.is_idle(&self.streams, stream.raw)? {
                 return Ok(false);

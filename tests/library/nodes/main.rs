@@ -3,6 +3,7 @@
 
 mod loss;
 mod meeting;
+mod network;
 mod support;
 mod work;
 
@@ -19,6 +20,7 @@ fn rank() {
     match theme {
         "loss" => loss::role(role, &member),
         "meeting" => meeting::role(role, &member),
+        "network" => network::role(role, &member),
         "work" => work::role(role, &member),
         _ => panic!("no such theme: {theme}"),
     }

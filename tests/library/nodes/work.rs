@@ -167,29 +167,13 @@ fn refusals(
         assert!(text.contains("node"), "{what}: {text}");
         text
     };
-    let words = communicator.allocate::<u32>(&[4]).unwrap();
-    let word = words.slice(0..1).unwrap();
-    let of_a_peer = [
-        ("put", stream.put(there, result, buffer).unwrap_err()),
-        ("get", stream.get(there, result, buffer).unwrap_err()),
-        (
-            "put_signal",
-            stream.put_signal(there, result, buffer, 0).unwrap_err(),
-        ),
-        ("wait_signal", stream.wait_signal(there, 0).unwrap_err()),
-        (
-            "signal_set",
-            stream.signal_set(there, word, 1u32).unwrap_err(),
-        ),
-        ("peer", buffer.peer(there).map(drop).unwrap_err()),
-    ];
+    let of_a_peer = [("peer", buffer.peer(there).map(drop).unwrap_err())];
     for (what, error) in of_a_peer {
         assert!(names(what, error).contains(&format!("rank {there} is on node")));
     }
     let shape = GemmShape::new(4, 4, 4);
     let reduced = GemmReduceShape::new(4, 4, 4);
     let of_all = [
-        ("barrier", stream.barrier().unwrap_err()),
         (
             "all_reduce",
             stream
