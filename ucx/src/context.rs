@@ -17,7 +17,8 @@ pub struct Config {
     pub tls: Option<String>,
     /// Network devices, as in `UCX_NET_DEVICES`: for example `mlx5_0:1,mlx5_1:1` or `eth0`.
     pub net_devices: Option<String>,
-    /// Other options: the name of a `UCX_*` variable without that prefix, and its value.
+    /// Other options of UCP itself: the name of a `UCX_*` variable without that prefix, and its value. UCX ignores names
+    /// that it does not know. Options of a transport can only be set in the environment, the same way for all versions.
     pub options: Vec<(String, String)>,
     /// The number of peers that are going to be connected, if known: UCX picks transports that scale to it.
     pub peers: Option<usize>,
@@ -55,7 +56,7 @@ impl Context {
     /// for devices: some milliseconds, or more with many devices.
     ///
     /// # Errors
-    /// A name or value that UCX does not know; no usable transport or device.
+    /// A value that UCX does not accept; no usable transport or device.
     pub fn new(library: &Library, config: &Config) -> Result<Self> {
         let table = library.table();
         let mut settings = Settings::read(table)?;

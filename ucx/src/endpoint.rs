@@ -1,10 +1,8 @@
 //! An endpoint: the connection to one peer, and its operations.
 
-use crate::atomics::{Atomic, Request};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
 use crate::key::Key;
-use crate::messages::{FIRST_FREE, PUT, PUT_HEADER_BYTES};
 use crate::operation::{self, Closing, Kept, Operation, Peer};
 use crate::region::Region;
 use crate::table::{
@@ -20,7 +18,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// The key of a peer's [`crate::Memory`], for operations of the endpoint that unpacked it.
 pub struct RemoteKey {
     // Dropped first: it must not outlive the worker.
-    key: Arc<Key>,
+    pub(crate) key: Arc<Key>,
     peer: Arc<Peer>,
     region: Region,
     _worker: Arc<WorkerShared>,
@@ -37,8 +35,8 @@ pub struct RemoteKey {
 pub struct Endpoint {
     /// `None` once it is being closed.
     handle: Option<Handle>,
-    peer: Arc<Peer>,
-    worker: Arc<WorkerShared>,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) worker: Arc<WorkerShared>,
 }
 
 // SAFETY: the handle is only passed to UCX under the context's lock.
@@ -124,318 +122,6 @@ impl Endpoint {
     /// Returns the label that the caller gave the peer.
     pub fn peer(&self) -> u32 {
         self.peer.label
-    }
-
-    /// Copies `bytes` bytes from this process's memory to `remote` in the peer's. When the operation is complete, the
-    /// source may be reused; the peer sees the bytes after a [`Endpoint::flush`].
-    ///
-    /// # Errors
-    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
-    ///
-    /// # Safety
-    /// The source is readable and unchanged until the operation is complete; if it lies in a [`crate::Memory`], that
-    /// lasts as long too. The peer's memory is still registered.
-    pub unsafe fn put(
-        &self,
-        source: *const u8,
-        bytes: usize,
-        remote: u64,
-        key: &RemoteKey,
-    ) -> Result<Operation> {
-        const CALL: &str = "ucp_put_nbx";
-        let handle = self.usable(CALL, key, remote, bytes)?;
-        let _held = self.worker.context.take();
-        let parameters = self.with_memory(source as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
-            let parameters = RequestParameters {
-                user_data,
-                ..parameters
-            };
-            // SAFETY: endpoint and key are open; the caller promises the memory on both sides.
-            unsafe {
-                (self.worker.context.table().ucp_put_nbx)(
-                    handle,
-                    source.cast(),
-                    bytes,
-                    remote,
-                    key.key.handle,
-                    &raw const parameters,
-                )
-            }
-        })
-    }
-
-    /// Copies `bytes` bytes from `remote` in the peer's memory to this process's. They are there when the operation is
-    /// complete.
-    ///
-    /// # Errors
-    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
-    ///
-    /// # Safety
-    /// The destination is writable, and nobody else uses it, until the operation is complete; if it lies in a
-    /// [`crate::Memory`], that lasts as long too. The peer's memory is still registered.
-    pub unsafe fn get(
-        &self,
-        destination: *mut u8,
-        bytes: usize,
-        remote: u64,
-        key: &RemoteKey,
-    ) -> Result<Operation> {
-        const CALL: &str = "ucp_get_nbx";
-        let handle = self.usable(CALL, key, remote, bytes)?;
-        let _held = self.worker.context.take();
-        let parameters = self.with_memory(destination as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
-            let parameters = RequestParameters {
-                user_data,
-                ..parameters
-            };
-            // SAFETY: endpoint and key are open; the caller promises the memory on both sides.
-            unsafe {
-                (self.worker.context.table().ucp_get_nbx)(
-                    handle,
-                    destination.cast(),
-                    bytes,
-                    remote,
-                    key.key.handle,
-                    &raw const parameters,
-                )
-            }
-        })
-    }
-
-    /// Updates a word of `bits` (32 or 64) bits at `remote` in the peer's host memory, atomically with other updates and
-    /// with the peer's CPU. The peer executes it in its [`crate::Worker::progress`]. The earlier value is at `result`
-    /// when the operation is complete, if the update has one and `result` is not null. `compare` counts for
-    /// [`Atomic::CompareSwap`] only.
-    ///
-    /// The operation fails if the peer's memory is not registered any more.
-    ///
-    /// # Errors
-    /// The endpoint has failed, the key is not its own or not of host memory, the word lies outside of its memory,
-    /// `bits` is another number, or `remote` or `result` is not aligned to the word.
-    ///
-    /// # Safety
-    /// `result` is null, or writable for a word that nobody else uses until the operation is complete.
-    #[allow(clippy::too_many_arguments, reason = "an atomic has this many")]
-    pub unsafe fn atomic(
-        &self,
-        update: Atomic,
-        bits: u32,
-        operand: u64,
-        compare: u64,
-        result: *mut u8,
-        remote: u64,
-        key: &RemoteKey,
-    ) -> Result<Operation> {
-        const CALL: &str = "atomic";
-        let refused = |text: String| Failure::refused(CALL, text).with_peer(self.peer.label);
-        if bits != 32 && bits != 64 {
-            return Err(refused(format!("{bits} bits; pass 32 or 64")));
-        }
-        let bytes = u64::from(bits / 8);
-        if !remote.is_multiple_of(bytes) || !(result as u64).is_multiple_of(bytes) {
-            return Err(refused(format!(
-                "the word at {remote:#x} or the result at {result:?} is not aligned to {bytes} bytes"
-            )));
-        }
-        let handle = self.usable(CALL, key, remote, bytes as usize)?;
-        self.on_host(CALL, key)?;
-        let result = match update.fetches() {
-            true => result,
-            false => ptr::null_mut(),
-        };
-        let _held = self.worker.context.take();
-        // The reply may arrive while the request is being sent.
-        let (token, pending) = self.peer.awaited.insert(&self.peer, result, bits);
-        let request = Request {
-            token,
-            address: remote,
-            operand,
-            compare,
-            update,
-            bits,
-        };
-        match request.send(&self.peer, handle) {
-            // If sending fails later, the endpoint has failed, and with it the operation.
-            Ok(_sending) => Ok(Operation::of(pending)),
-            Err(failure) => {
-                self.peer.awaited.complete(token, 0, failure.status);
-                Err(failure)
-            }
-        }
-    }
-
-    /// Sends `bytes` bytes with a message: the peer stores them at `remote` in its host memory, then calls its handler of
-    /// this identifier with the header and no data. Source and header are copied. Half the latency of a put, a flush and
-    /// a message; the peer copies the bytes once more, so use it up to some 16 KiB.
-    ///
-    /// Ordered like a message. The operation is complete when UCX has taken the message. The peer drops the message,
-    /// with a warning in its log, if its memory is not registered any more.
-    ///
-    /// # Errors
-    /// The endpoint has failed, the key is not its own or not of host memory, the bytes lie outside of its memory, or the
-    /// header is longer than [`crate::Worker::max_header`] less 16 bytes.
-    ///
-    /// # Safety
-    /// The source is readable.
-    pub unsafe fn put_and_send(
-        &self,
-        source: *const u8,
-        bytes: usize,
-        remote: u64,
-        key: &RemoteKey,
-        identifier: u16,
-        header: &[u8],
-    ) -> Result<Operation> {
-        const CALL: &str = "put_and_send";
-        self.usable(CALL, key, remote, bytes)?;
-        self.on_host(CALL, key)?;
-        let mut kept = Vec::with_capacity(PUT_HEADER_BYTES + header.len() + bytes);
-        kept.extend(remote.to_le_bytes());
-        kept.extend(u64::from(identifier).to_le_bytes());
-        kept.extend(header);
-        let parts = Parts {
-            header: kept.len(),
-            data: ptr::null(),
-            bytes,
-        };
-        if bytes != 0 {
-            // SAFETY: there is room for so many bytes; the caller promises the source.
-            unsafe {
-                let end = kept.as_mut_ptr().add(kept.len());
-                ptr::copy_nonoverlapping(source, end, bytes);
-                kept.set_len(kept.len() + bytes);
-            }
-        }
-        self.start_send(PUT, kept, parts, table::SEND_EAGER)
-    }
-
-    /// Sends a message to the peer's handler of this identifier; header and data are copied. Messages of an endpoint
-    /// arrive in order. The operation is complete when UCX has taken the message, not when it has arrived.
-    ///
-    /// # Errors
-    /// The endpoint has failed, or the header is longer than [`crate::Worker::max_header`].
-    pub fn send(&self, identifier: u16, header: &[u8], data: &[u8]) -> Result<Operation> {
-        let mut bytes = Vec::with_capacity(header.len() + data.len());
-        bytes.extend_from_slice(header);
-        bytes.extend_from_slice(data);
-        let parts = Parts {
-            header: header.len(),
-            data: ptr::null(),
-            bytes: data.len(),
-        };
-        self.start_send(
-            FIRST_FREE + u32::from(identifier),
-            bytes,
-            parts,
-            table::SEND_EAGER,
-        )
-    }
-
-    /// Sends a message as [`Endpoint::send`], without copying the data first.
-    ///
-    /// # Errors
-    /// As [`Endpoint::send`].
-    ///
-    /// # Safety
-    /// The data is readable and unchanged until the operation is complete.
-    pub unsafe fn send_from(
-        &self,
-        identifier: u16,
-        header: &[u8],
-        data: *const u8,
-        bytes: usize,
-    ) -> Result<Operation> {
-        let parts = Parts {
-            header: header.len(),
-            data,
-            bytes,
-        };
-        self.start_send(
-            FIRST_FREE + u32::from(identifier),
-            header.to_vec(),
-            parts,
-            table::SEND_EAGER,
-        )
-    }
-
-    /// Sends a message whose data the peer fetches when it has seen the header. It may overtake others, and be
-    /// overtaken. The operation is complete when the peer has the data.
-    ///
-    /// # Errors
-    /// As [`Endpoint::send`].
-    ///
-    /// # Safety
-    /// As [`Endpoint::send_from`].
-    pub unsafe fn send_rendezvous(
-        &self,
-        identifier: u16,
-        header: &[u8],
-        data: *const u8,
-        bytes: usize,
-    ) -> Result<Operation> {
-        let parts = Parts {
-            header: header.len(),
-            data,
-            bytes,
-        };
-        self.start_send(
-            FIRST_FREE + u32::from(identifier),
-            header.to_vec(),
-            parts,
-            table::SEND_RENDEZVOUS,
-        )
-    }
-
-    fn start_send(
-        &self,
-        identifier: u32,
-        bytes: Vec<u8>,
-        parts: Parts,
-        flags: u32,
-    ) -> Result<Operation> {
-        const CALL: &str = "ucp_am_send_nbx";
-        let handle = self.open(CALL)?;
-        if parts.header > self.worker.max_header {
-            let text = format!(
-                "a header of {} bytes; at most {} are possible",
-                parts.header, self.worker.max_header
-            );
-            return Err(Failure::refused(CALL, text).with_peer(self.peer.label));
-        }
-        let kept = Kept {
-            bytes,
-            ..Kept::default()
-        };
-        let header = kept.bytes.as_ptr();
-        let data = match parts.data.is_null() {
-            // The data follows the header.
-            true => header.wrapping_add(parts.header),
-            false => parts.data,
-        };
-        let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, kept, |user_data| {
-            let parameters = RequestParameters {
-                attributes: table::COMPLETION | table::WITH_FLAGS,
-                flags,
-                user_data,
-                ..operation::parameters()
-            };
-            // SAFETY: the endpoint is open; header and data stay until the operation is complete: they are kept, or
-            // the caller promises it.
-            unsafe {
-                (self.worker.context.table().ucp_am_send_nbx)(
-                    handle,
-                    identifier,
-                    header.cast(),
-                    parts.header,
-                    data.cast(),
-                    parts.bytes,
-                    &raw const parameters,
-                )
-            }
-        })
     }
 
     /// Completes when all earlier puts and atomics of this endpoint have been applied in the peer's memory, and all its
@@ -546,8 +232,9 @@ impl Endpoint {
         names.join(" ")
     }
 
-    /// Closes the endpoint: with `force` at once and without the peer, which ends its operations; else after a flush,
-    /// with which the peer has to help. The endpoint is closed when the operation is complete; forced, a few calls of
+    /// Closes the endpoint: with `force` at once and without the peer, which ends its operations, and the peer's endpoint
+    /// to this worker fails; else after a flush, with which the peer has to help. Atomics that are not complete fail in
+    /// both cases. The endpoint is closed when the operation is complete; forced, a few calls of
     /// [`crate::Worker::progress`] suffice.
     pub fn close(mut self, force: bool) -> Operation {
         self.start_close(force)
@@ -578,7 +265,7 @@ impl Endpoint {
     }
 
     /// Returns the handle, unless the endpoint has failed.
-    fn open(&self, call: &'static str) -> Result<Handle> {
+    pub(crate) fn open(&self, call: &'static str) -> Result<Handle> {
         match (self.handle, self.peer.failed.load(Ordering::Acquire)) {
             (Some(handle), 0) => Ok(handle),
             (_, failed) => Err(self.peer.failed_call(call, failed as Status)),
@@ -587,7 +274,7 @@ impl Endpoint {
 
     /// Returns the handle, unless the endpoint has failed, the key belongs to another one, or these bytes lie outside of
     /// its memory.
-    fn usable(
+    pub(crate) fn usable(
         &self,
         call: &'static str,
         key: &RemoteKey,
@@ -612,42 +299,13 @@ impl Endpoint {
     }
 
     /// Refuses keys of a device's memory, for what the peer's CPU executes.
-    fn on_host(&self, call: &'static str, key: &RemoteKey) -> Result<()> {
+    pub(crate) fn on_host(&self, call: &'static str, key: &RemoteKey) -> Result<()> {
         match key.region.host {
             true => Ok(()),
             false => {
                 let text = "the peer's memory is a device's; use host memory, or `put` and `get`";
                 Err(Failure::refused(call, text).with_peer(self.peer.label))
             }
-        }
-    }
-
-    /// Returns the parameters of a transfer from or to memory of this process.
-    fn with_memory(&self, address: usize, bytes: usize) -> RequestParameters {
-        let memory = self.worker.context.registration(address, bytes);
-        RequestParameters {
-            attributes: table::COMPLETION | memory.map_or(0, |_| table::WITH_MEMORY),
-            memory: memory.map_or(ptr::null_mut(), |memory| memory.handle),
-            ..operation::parameters()
-        }
-    }
-}
-
-/// The parts of a message.
-struct Parts {
-    /// Bytes of the header.
-    header: usize,
-    /// Null: the data follows the header.
-    data: *const u8,
-    /// Bytes of the data.
-    bytes: usize,
-}
-
-impl RemoteKey {
-    fn kept(&self) -> Kept {
-        Kept {
-            _key: Some(self.key.clone()),
-            ..Kept::default()
         }
     }
 }

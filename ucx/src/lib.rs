@@ -21,7 +21,9 @@ mod memory;
 mod messages;
 mod operation;
 mod region;
+mod send;
 mod table;
+mod transfer;
 mod worker;
 
 pub use atomics::Atomic;

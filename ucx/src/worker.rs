@@ -184,8 +184,9 @@ impl Worker {
     }
 
     /// Sets the handler of messages with this identifier, in place of an earlier one. It runs inside of
-    /// [`Worker::progress`] with a message's header and data, and may call endpoints of this worker. A handler that
-    /// panics ends the process. Messages without a handler are dropped.
+    /// [`Worker::progress`] with a message's header and data. It may start operations, but should not close or drop
+    /// endpoints. A handler that panics ends the process. Messages without a handler are dropped. UCX keeps a table up
+    /// to the largest identifier, so use small ones.
     ///
     /// # Errors
     /// UCX's, if memory runs out.

@@ -391,12 +391,20 @@ fn closing_with_force_ends_the_operations_of_a_peer_that_does_not_answer() {
         pair.endpoint()
             .put(source.at(0), 4 << 20, pair.remote, &pair.key)
     };
+    let (null, at) = (std::ptr::null_mut(), pair.remote);
+    // SAFETY: there is no result.
+    let add = unsafe {
+        pair.endpoint()
+            .atomic(Atomic::Add, 64, 1, 0, null, at, &pair.key)
+    };
+    let add = add.expect("an atomic");
     let flush = pair.endpoint().flush().expect("a flush");
     pair.worker.progress();
     let start = Instant::now();
     let close = pair.endpoint.take().expect("open").close(true);
     assert_ne!(pair.within(NOTICED, &close), Poll::Pending);
     assert_ne!(pair.within(NOTICED, &flush), Poll::Pending);
+    assert_ne!(pair.within(NOTICED, &add), Poll::Pending);
     assert_ne!(pair.within(NOTICED, &put.expect("a put")), Poll::Pending);
     println!("closed after {:?}", start.elapsed());
     assert_eq!(pair.worker.in_flight(), 0);
