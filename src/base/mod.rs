@@ -22,6 +22,7 @@ pub(crate) mod lock;
 pub(crate) mod names;
 pub(crate) mod placement;
 pub(crate) mod planner;
+pub(crate) mod rank_set;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;
 pub(crate) mod variables;

@@ -105,6 +105,12 @@ impl Client {
         self.stream.connection().filter(|_| !self.lasts)
     }
 
+    /// Returns the host of this end, if it is connected over TCP.
+    #[cfg(feature = "tcp")]
+    pub(super) fn own_host(&self) -> Option<String> {
+        self.stream.own_host()
+    }
+
     pub(super) fn rank(&self) -> u32 {
         self.rank
     }

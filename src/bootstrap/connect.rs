@@ -11,6 +11,8 @@ use crate::bootstrap::environment::{LaunchEnvironment, random_job};
 use crate::bootstrap::meeting::Meeting;
 use crate::bootstrap::node::NodeStore;
 use crate::bootstrap::peer::PeerInformation;
+#[cfg(feature = "tcp")]
+use crate::bootstrap::reunion::Reunion;
 use crate::bootstrap::secret::Secret;
 use crate::bootstrap::store::{Contribution, Store};
 use std::os::fd::BorrowedFd;
@@ -23,6 +25,9 @@ pub struct Bootstrap {
     placement: Arc<Placement>,
     /// The store of this rank's node, if the job's may be on another.
     node: Option<NodeStore>,
+    /// Where survivors of a failure meet, if ranks may be on several nodes.
+    #[cfg(feature = "tcp")]
+    reunion: Option<Reunion>,
     store: Store,
 }
 
@@ -94,6 +99,11 @@ impl Bootstrap {
         } else {
             (Placement::one_node(peers.len()), None)
         };
+        #[cfg(feature = "tcp")]
+        let reunion = match &node {
+            Some(_) => Reunion::prepare(&store, &environment, meeting.left())?,
+            None => None,
+        };
         tracing::debug!(
             rank = environment.rank,
             world = environment.world,
@@ -105,6 +115,8 @@ impl Bootstrap {
             peers,
             placement: Arc::new(placement),
             node,
+            #[cfg(feature = "tcp")]
+            reunion,
             store,
         })
     }
@@ -187,6 +199,12 @@ impl Bootstrap {
     /// Returns whether the connection to rank 0 lasts and needs a pulse, since ranks may be on several nodes.
     pub(crate) fn has_pulse(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// Returns where survivors of a failure meet, if ranks may be on several nodes and met by TCP.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn reunion(&self) -> Option<&Reunion> {
+        self.reunion.as_ref()
     }
 
     /// Returns the most bytes that a rank can contribute to one [`Bootstrap::gather`].

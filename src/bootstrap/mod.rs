@@ -36,6 +36,8 @@ mod process;
 mod pulse;
 mod reply;
 mod request;
+#[cfg(feature = "tcp")]
+mod reunion;
 mod secret;
 mod secret_file;
 mod server;
@@ -49,6 +51,8 @@ pub use connect::Bootstrap;
 pub use environment::LaunchEnvironment;
 pub use peer::PeerInformation;
 pub use process::ProcessIdentity;
+#[cfg(feature = "tcp")]
+pub(crate) use reunion::{Agreed, Survey};
 pub use secret::Secret;
 pub use store::{Contribution, Store};
 

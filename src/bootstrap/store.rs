@@ -81,6 +81,12 @@ impl Store {
         self
     }
 
+    /// Returns the host of this end, if it is connected over TCP.
+    #[cfg(feature = "tcp")]
+    pub(super) fn own_host(&self) -> Option<String> {
+        self.client.own_host()
+    }
+
     /// Makes collectives end when the process of one of `peers` has.
     pub(super) fn among(mut self, peers: &[PeerInformation]) -> Self {
         self.peers = peers.to_vec();

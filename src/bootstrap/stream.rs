@@ -42,6 +42,7 @@ impl fmt::Display for Address {
 }
 
 /// A socket that accepts ranks.
+#[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     transport: Transport,
@@ -60,6 +61,14 @@ impl Listener {
             Address::Tcp(address) => (tcp::listen(address)?, Transport::Tcp),
         };
         Ok(Self { socket, transport })
+    }
+
+    /// Returns the port of a socket over TCP.
+    #[cfg(feature = "tcp")]
+    pub(super) fn port(&self) -> io::Result<u16> {
+        let address = rustix::net::getsockname(&self.socket)?;
+        let address = std::net::SocketAddr::try_from(address)?;
+        Ok(address.port())
     }
 
     /// Accepts a waiting connection; `WouldBlock` if there is none.
@@ -85,7 +94,7 @@ impl AsFd for Listener {
 pub(super) enum Transport {
     /// A Unix socket: the kernel vouches for the user, and descriptors can travel.
     Unix,
-    /// TCP: good for finding the Unix socket only.
+    /// TCP: good for finding the Unix socket, and for ranks of several nodes, which pass no descriptors.
     #[cfg(feature = "tcp")]
     Tcp,
 }
@@ -183,6 +192,12 @@ impl Stream {
             return Some(ends.to_string());
         }
         None
+    }
+
+    /// Returns the host of this end of a connection that this process made over TCP.
+    #[cfg(feature = "tcp")]
+    pub(super) fn own_host(&self) -> Option<String> {
+        self.ends.as_ref().map(tcp::Ends::connecting_host)
     }
 
     /// Authenticates and encrypts with `keys` all that is sent and received from now on.

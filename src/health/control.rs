@@ -7,6 +7,7 @@
 
 pub use crate::base::limits::MAX_ALLOCATIONS;
 use crate::base::limits::MAX_WORLD;
+use crate::base::rank_set::{RankSet, WORDS};
 use crate::base::shared_file;
 use crate::base::shared_file::SharedFile;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -44,9 +45,6 @@ const HEARD: u32 = 1 << 31;
 /// In [`RankEntry::culprit`]: see [`Blame::died`].
 const DIED: u32 = 1 << 30;
 
-/// Words of a set of ranks.
-const WORDS: usize = MAX_WORLD / 64;
-
 /// One bit for each rank of the world.
 type Bits = [AtomicU64; WORDS];
 
@@ -79,45 +77,6 @@ struct AllocationEntry {
 struct Page {
     ranks: [RankEntry; MAX_WORLD],
     allocations: [AllocationEntry; MAX_ALLOCATIONS],
-}
-
-/// A set of a communicator's ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankSet([u64; WORDS]);
-
-impl RankSet {
-    /// Returns the set with `rank` added.
-    pub fn with(mut self, rank: usize) -> Self {
-        self.0[rank / 64] |= 1 << (rank % 64);
-        self
-    }
-
-    /// Returns whether `rank` is in the set.
-    pub fn contains(self, rank: usize) -> bool {
-        self.0[rank / 64] & 1 << (rank % 64) != 0
-    }
-
-    /// Returns the union of the sets.
-    pub fn union(self, other: Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
-    }
-
-    /// Returns its members below `world`.
-    pub fn members(self, world: usize) -> impl Iterator<Item = usize> {
-        (0..world).filter(move |&rank| self.contains(rank))
-    }
-
-    /// Returns a text that identifies the set: its bits as a hexadecimal number, without leading zeros.
-    pub fn text(self) -> String {
-        let mut digits = String::new();
-        for word in self.0.iter().rev() {
-            digits.push_str(&format!("{word:016x}"));
-        }
-        match digits.trim_start_matches('0') {
-            "" => "0".into(),
-            digits => digits.into(),
-        }
-    }
 }
 
 /// This process's mapping of the page.
@@ -225,7 +184,7 @@ impl ControlBlock {
     /// Records that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
     pub fn post_gone(&self, rank: usize, gone: RankSet) {
         let entry = &self.page().ranks[rank];
-        for (known, gone) in entry.gone.iter().zip(gone.0) {
+        for (known, gone) in entry.gone.iter().zip(gone.words()) {
             known.fetch_or(gone, Ordering::AcqRel);
         }
         entry.rebuilding.store(1, Ordering::Release);
@@ -235,7 +194,7 @@ impl ControlBlock {
     pub fn gone(&self, rank: usize) -> Option<RankSet> {
         let entry = &self.page().ranks[rank];
         (entry.rebuilding.load(Ordering::Acquire) != 0).then(|| {
-            RankSet(std::array::from_fn(|word| {
+            RankSet::of_words(std::array::from_fn(|word| {
                 entry.gone[word].load(Ordering::Acquire)
             }))
         })

@@ -11,8 +11,9 @@ use crate::base::fork_mark::ForkMark;
 use crate::base::limits::WATCH_INTERVAL;
 use crate::base::lock::lock;
 use crate::base::placement::Placement;
+use crate::base::rank_set::RankSet;
 use crate::bootstrap::{Bootstrap, BootstrapError};
-use crate::health::control::{Blame, ControlBlock, RankSet, RankState};
+use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::host_waits::{HostWait, HostWaits};
 use crate::health::record::{RingCall, counts_members, error_of};
@@ -99,6 +100,16 @@ impl Health {
     /// Returns which ranks share a node.
     pub fn placement(&self) -> &Placement {
         &self.placement
+    }
+
+    /// Returns the time after which a rank of another node that is not heard from is dead.
+    pub fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// Returns the ranks of other nodes that are known to be dead.
+    pub fn dead_elsewhere(&self) -> RankSet {
+        *lock(&self.dead_elsewhere)
     }
 
     /// Returns the page shared with the peers of this node.

@@ -322,12 +322,15 @@ impl Communicator {
     /// to memory that is used again. A rank that dies meanwhile is left out as well. Any rank may have died,
     /// rank 0 included.
     ///
+    /// Over nodes, ranks whose hosts cannot be reached count as dead. The survivors meet on the host of the lowest of them, at
+    /// ports that the system chooses: a firewall between nodes must let them pass.
+    ///
     /// The device stays open. Buffers, streams, graphs and groups of the old communicator cannot be used any
     /// more, and the contents of buffers are undefined. Drop them first, so that their memory is free for new
     /// ones.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`]: the ranks are on several nodes.
+    /// - [`Error::Unsupported`]: the ranks are on several nodes and did not meet by TCP.
     /// - [`Error::HostTimeout`]: this rank's own work did not leave the device.
     /// - [`BootstrapError::Timeout`](crate::bootstrap::BootstrapError::Timeout) names ranks that are
     ///   alive and did not come.

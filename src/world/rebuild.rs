@@ -6,19 +6,23 @@
 //! another rank dies meanwhile, any rank that sees it posts a larger set, the rendezvous is called off, and all
 //! start over with the larger set.
 //!
+//! Ranks on several nodes have no page in common, and agree at a [reunion](crate::bootstrap) by TCP instead: see `nodes`.
+//!
 //! No rank continues alone: the last step of the setup is an exchange among all, which completes on every
 //! living rank or on none.
 
 use crate::base::deadline::after;
 use crate::base::error::{Error, Result};
+use crate::base::rank_set::RankSet;
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
-use crate::health::control::RankSet;
 use crate::world::configuration::{Configuration, DeviceChoice};
 use crate::world::setup::{self, BackendBuild, Established, OpenDevice};
 use crate::world::world::World;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+mod nodes;
 
 /// Interval at which a rank reads what the others have posted. There is no notification: the rank that would
 /// send it may be dead.
@@ -47,21 +51,25 @@ pub(crate) fn rebuild(old: &Previous<'_>) -> Result<Established> {
 fn rebuild_from(old: &Previous<'_>) -> Result<Established> {
     let shared = old.world;
     shared.health.check_process()?;
-    shared.check_one_node(
-        "rebuild",
-        "start the job again with SYMMEM_GENERATION raised by 1",
-    )?;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
         // This rank had not been told yet. No rank waits for its old work any more.
         shared.health.poison(Error::Aborted { rank: shared.rank });
     }
     shared.drain_after_poison()?;
+    if shared.agreement.bootstrap().has_pulse() {
+        return nodes::rebuild(old);
+    }
     let mut gone = RankSet::default();
     loop {
         gone = agree(shared, gone)?;
         await_end(shared, gone)?;
-        match attempt(old, gone) {
+        let wanted = || what_happened(shared, gone).is_none();
+        match attempt(
+            old,
+            launch(&old.configuration.launch, shared, gone),
+            &wanted,
+        ) {
             Ok(new) => return Ok(new),
             Err(error) => match what_happened(shared, gone) {
                 Some(Change::Died) => {
@@ -133,7 +141,11 @@ fn await_end(shared: &World, gone: RankSet) -> Result<()> {
     let until = after(Instant::now(), shared.deadlines.setup);
     // A rank that left in good order, or as a thread of a living process, no longer uses any memory.
     let dead = gone.members(shared.world);
-    for peer in dead.filter(|&peer| shared.health.is_dead(peer)) {
+    let here = |&peer: &usize| shared.placement.share_node(peer, shared.rank);
+    for peer in dead
+        .filter(here)
+        .filter(|&peer| shared.health.is_dead(peer))
+    {
         let process = shared.agreement.bootstrap().peers()[peer].process;
         match process.wait_end(until) {
             Ok(true) => {}
@@ -181,18 +193,20 @@ fn what_happened(shared: &World, gone: RankSet) -> Option<Change> {
     left.map(Change::Left)
 }
 
-/// Sets the new communicator up among all ranks that are not `gone`.
-fn attempt(old: &Previous<'_>, gone: RankSet) -> Result<Established> {
+/// Sets the new communicator up among the survivors, as long as it is `wanted`.
+fn attempt(
+    old: &Previous<'_>,
+    launch: LaunchEnvironment,
+    wanted: &(dyn Fn() -> bool + Sync),
+) -> Result<Established> {
     let shared = old.world;
-    let launch = launch(&old.configuration.launch, shared, gone);
     tracing::info!(
         old_rank = shared.rank,
         rank = launch.rank,
         world = launch.world,
         "rebuilding"
     );
-    let wanted = || what_happened(shared, gone).is_none();
-    let bootstrap = Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, &wanted)?;
+    let bootstrap = Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, wanted)?;
     let device = OpenDevice {
         backend: (*shared.backend).clone(),
         build: old.backend.clone(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,16 @@ impl Ends {
             Side::Connected => (local, peer),
         };
         Ok(Self { from, to })
+    }
+}
+
+impl Ends {
+    /// Returns the host of the end that connected, as part of an address.
+    pub(super) fn connecting_host(&self) -> String {
+        match self.from.ip() {
+            IpAddr::V4(host) => host.to_string(),
+            IpAddr::V6(host) => format!("[{host}]"),
+        }
     }
 }
 

@@ -50,7 +50,10 @@ pub fn run() -> ! {
     let _ = std::io::stdin().read_line(&mut order);
     let end = match order.trim() {
         "rebuild" => go_on(communicator),
-        _ => Ok(drop(communicator)),
+        _ => {
+            drop(communicator);
+            Ok(())
+        }
     };
     if let Err(error) = end {
         if error.kind() == ErrorKind::Unsupported {

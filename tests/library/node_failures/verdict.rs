@@ -54,11 +54,11 @@ impl<'l> End<'l> {
     }
 }
 
-/// Returns whether a text names a rank: `rank 3` or, in a list, `ranks 2, 3`.
+/// Returns whether a text names a rank: `rank 3` or, in a list, `ranks [2, 3]`.
 fn names(text: &str, rank: usize) -> bool {
     let lists = text.split("rank").skip(1);
     let mut numbers = lists.flat_map(|list| {
-        let list = list.trim_start_matches('s').trim_start();
+        let list = list.trim_start_matches(['s', ' ', '[']);
         let end = list.find(|one: char| !one.is_ascii_digit() && !", and".contains(one));
         let numbers = list[..end.unwrap_or(list.len())].split(|one: char| !one.is_ascii_digit());
         numbers.filter_map(|number| number.parse::<usize>().ok())
@@ -150,5 +150,6 @@ fn an_error_is_right_if_it_names_the_lost_rank_and_its_kind_fits() {
 fn ranks_are_found_in_a_text_one_by_one_and_in_lists() {
     assert!(names("rank 13 died", 13) && !names("rank 13 died", 1));
     assert!(names("ranks 2, 13 and 4 did not come", 4));
+    assert!(names("ranks [4, 5, 16] did not arrive", 16));
     assert!(!names("32 bytes", 32));
 }

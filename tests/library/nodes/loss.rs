@@ -4,7 +4,7 @@ use super::support::{Member, Plan};
 use rstest::rstest;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
-use symmem::{CollectiveOptions, ErrorKind};
+use symmem::{CollectiveOptions, Communicator, ErrorKind, ReduceOp};
 
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -67,6 +67,29 @@ fn a_node_that_falls_silent_ends_the_others_within_the_bound(
     }
 }
 
+#[rstest]
+#[case::rank_0(&[0])]
+#[case::a_rank(&[3])]
+#[case::the_node_of_rank_0(&[0, 1])]
+#[case::another_node(&[2, 3])]
+#[case::one_of_each(&[1, 2])]
+fn survivors_rebuild_without_the_dead(#[case] victims: &[usize]) {
+    let mut job = Plan::new("loss/rebuild", &["a", "a", "b", "b", "c"]).start();
+    job.ready();
+    for &victim in victims {
+        job.ranks[victim].signal(Signal::KILL);
+    }
+    job.go();
+    let survivors: Vec<usize> = (0..5).filter(|rank| !victims.contains(rank)).collect();
+    for (number, &rank) in survivors.iter().enumerate() {
+        let (text, _) = job.ranks[rank].hear("rebuilt");
+        assert_eq!(text, format!("{number} of {}", survivors.len()));
+    }
+    for &rank in &survivors {
+        job.ranks[rank].hear("left");
+    }
+}
+
 #[test]
 fn ranks_that_only_compute_are_not_taken_for_dead() {
     let mut job = Plan::new("loss/busy", &["a", "b"])
@@ -122,6 +145,19 @@ pub fn role(role: &str, member: &Member) {
                 break error;
             }
         },
+        "rebuild" => {
+            drop((group, stream));
+            while communicator.check().is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let communicator = communicator.rebuild().unwrap();
+            check_after_a_rebuild(&communicator);
+            let (rank, world) = (communicator.rank(), communicator.world_size());
+            member.say("rebuilt", format!("{rank} of {world}"));
+            communicator.finalize().unwrap();
+            member.say("left", "");
+            return;
+        }
         "busy" => {
             std::thread::sleep(Duration::from_secs(2));
             stream.with(&options).barrier().unwrap();
@@ -148,4 +184,28 @@ pub fn role(role: &str, member: &Member) {
     if error.kind() == ErrorKind::Timeout {
         member.say("text", error);
     }
+}
+
+/// Ranks of a node share memory again, and all exchange.
+fn check_after_a_rebuild(communicator: &Communicator) {
+    assert_eq!(communicator.generation(), 1);
+    let gathered = communicator
+        .host_all_gather(&[communicator.rank() as u8])
+        .unwrap();
+    assert_eq!(gathered.len(), communicator.world_size());
+    let group = communicator
+        .split(Some(communicator.node() as u32), 0)
+        .unwrap()
+        .unwrap();
+    let stream = communicator.stream().unwrap();
+    let buffer = communicator.allocate::<u32>(&[8]).unwrap();
+    buffer.write(&stream, 0, &[1; 8]).unwrap();
+    let options = CollectiveOptions::new().group(Some(&group));
+    stream
+        .with(&options)
+        .all_reduce(&buffer, &buffer, ReduceOp::Sum)
+        .unwrap();
+    let mut sums = [0; 8];
+    buffer.read(&stream, 0, &mut sums).unwrap();
+    assert_eq!(sums, [group.world_size() as u32; 8]);
 }
