@@ -96,7 +96,7 @@ pub struct CollectivesArguments {
     #[command(flatten)]
     arguments: Arguments,
     #[command(flatten)]
-    prediction: predict::Arguments,
+    prediction: predict::PredictArguments,
     #[command(flatten)]
     results: Results,
 }

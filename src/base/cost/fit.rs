@@ -2,7 +2,7 @@
 
 use super::algorithm::Hierarchical;
 use super::machine::{CONSTANTS, Constant, Machine};
-use super::time::{Counts, MOST_CHUNKS, Terms, fastest, seconds};
+use super::time::{Counts, MOST_CHUNKS, Terms, best, cost, seconds};
 use crate::base::names::CollectiveOperation;
 
 /// A measured call.
@@ -86,7 +86,10 @@ fn terms(shape: &Machine, measured: &Measurement) -> Option<Terms> {
     } = *measured;
     let algorithm = match measured.algorithm {
         Some(algorithm) => algorithm,
-        None => fastest(shape, operation, bytes, measured.chunks)?.0,
+        None => match measured.chunks {
+            None => best(shape, operation, bytes)?.0,
+            Some(chunks) => with_chunks(shape, operation, bytes, chunks)?,
+        },
     };
     let counts = Counts::new(shape, operation, bytes, algorithm)?;
     let factors = shape.factors();
@@ -95,6 +98,19 @@ fn terms(shape: &Machine, measured: &Measurement) -> Option<Terms> {
         None => counts.chunks(&factors),
     };
     Some(counts.terms(chunks, &factors))
+}
+
+/// Returns the fastest algorithm with a number of chunks that is known.
+fn with_chunks(
+    shape: &Machine,
+    operation: CollectiveOperation,
+    bytes: u64,
+    chunks: u32,
+) -> Option<Hierarchical> {
+    let seconds = |algorithm| Some(cost(shape, operation, bytes, algorithm, chunks)?.seconds);
+    let timed = Hierarchical::all().filter_map(|algorithm| Some((algorithm, seconds(algorithm)?)));
+    let fastest = timed.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    fastest.map(|(algorithm, _)| algorithm)
 }
 
 /// Returns the sum of the squared relative errors, and the fit with its errors.
