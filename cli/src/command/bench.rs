@@ -54,7 +54,7 @@ pub enum BenchCommand {
     /// Bandwidth and latency of one-sided transfers between pairs of ranks
     P2p(P2pArguments),
     /// Collectives, in the columns of nccl-tests
-    Collectives(CollectivesArguments),
+    Collectives(Box<CollectivesArguments>),
     /// All-gather + GEMM by every algorithm, checked, beside gather alone, GEMM alone and PyTorch
     #[command(name = "ag-gemm")]
     AllGatherGemm(AgGemmArguments),
@@ -96,7 +96,7 @@ pub struct CollectivesArguments {
     #[command(flatten)]
     arguments: Arguments,
     #[command(flatten)]
-    prediction: predict::Arguments,
+    prediction: predict::PredictArguments,
     #[command(flatten)]
     results: Results,
 }
@@ -251,6 +251,7 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
             start(asked.ranks, asked.results.checked()?, measurement, None)
         }
         BenchCommand::Collectives(asked) if asked.prediction.is_asked() => {
+            let asked = *asked;
             let json = asked.results.checked()?.json;
             let which = asked.arguments.options();
             predict::predict(asked.prediction, asked.ranks.ranks, which, json.as_ref())

@@ -14,7 +14,7 @@ use symmem_bench::report::{Report, prediction};
 
 /// The arguments of a prediction.
 #[derive(Debug, Default, Args)]
-pub struct Arguments {
+pub struct PredictArguments {
     /// Predict times and bytes on so many nodes by a formula, and measure nothing: 2 to 4096, several with commas.
     /// Needs no GPU; --ranks is then the number of ranks of each node [default: the machine's]
     #[arg(
@@ -34,7 +34,7 @@ pub struct Arguments {
     machine: Option<Preset>,
 }
 
-impl Arguments {
+impl PredictArguments {
     /// Whether a prediction was asked for.
     pub fn is_asked(&self) -> bool {
         !self.predict.is_empty()
@@ -43,7 +43,7 @@ impl Arguments {
 
 /// Prints a prediction, and writes it to `json`.
 pub fn predict(
-    asked: Arguments,
+    asked: PredictArguments,
     ranks_per_node: Option<u32>,
     which: collectives::Options,
     json: Option<&Target>,

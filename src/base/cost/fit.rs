@@ -2,7 +2,7 @@
 
 use super::algorithm::Hierarchical;
 use super::machine::{CONSTANTS, Constant, Machine};
-use super::time::{Counts, MOST_CHUNKS, Terms, fastest, seconds};
+use super::time::{Counts, MOST_CHUNKS, Terms, best, cost, seconds};
 use crate::base::names::CollectiveOperation;
 
 /// A measured call.
@@ -52,10 +52,13 @@ const ROUNDS: usize = 30;
 pub fn fit(start: &Machine, measurements: &[Measurement]) -> Option<Fit> {
     let mut machine = *start;
     let mut best: Option<(f64, Fit)> = None;
+    let mut fitted = Vec::new();
     for _ in 0..ROUNDS {
         let rows = rows(&machine, measurements);
-        let fitted = solve(&mut machine, &rows);
-        let (squares, judged) = judge(machine, fitted, measurements)?;
+        // A constant that a round has set and a later one keeps comes from the measurements, too.
+        fitted.extend(solve(&mut machine, &rows));
+        let ever = Constant::ALL.into_iter().filter(|one| fitted.contains(one));
+        let (squares, judged) = judge(machine, ever.collect(), measurements)?;
         if best.as_ref().is_none_or(|(least, _)| squares < *least) {
             best = Some((squares, judged));
         }
@@ -86,7 +89,10 @@ fn terms(shape: &Machine, measured: &Measurement) -> Option<Terms> {
     } = *measured;
     let algorithm = match measured.algorithm {
         Some(algorithm) => algorithm,
-        None => fastest(shape, operation, bytes, measured.chunks)?.0,
+        None => match measured.chunks {
+            None => best(shape, operation, bytes)?.0,
+            Some(chunks) => with_chunks(shape, operation, bytes, chunks)?,
+        },
     };
     let counts = Counts::new(shape, operation, bytes, algorithm)?;
     let factors = shape.factors();
@@ -95,6 +101,19 @@ fn terms(shape: &Machine, measured: &Measurement) -> Option<Terms> {
         None => counts.chunks(&factors),
     };
     Some(counts.terms(chunks, &factors))
+}
+
+/// Returns the fastest algorithm with a number of chunks that is known.
+fn with_chunks(
+    shape: &Machine,
+    operation: CollectiveOperation,
+    bytes: u64,
+    chunks: u32,
+) -> Option<Hierarchical> {
+    let seconds = |algorithm| Some(cost(shape, operation, bytes, algorithm, chunks)?.seconds);
+    let timed = Hierarchical::all().filter_map(|algorithm| Some((algorithm, seconds(algorithm)?)));
+    let fastest = timed.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    fastest.map(|(algorithm, _)| algorithm)
 }
 
 /// Returns the sum of the squared relative errors, and the fit with its errors.
@@ -121,55 +140,73 @@ fn judge(
     Some((errors.iter().map(|error| error * error).sum(), fit))
 }
 
-/// Sets the constants that the rows determine, and returns them.
+/// Sums of squares that differ by less are equal.
+const ROUNDING: f64 = 1e-12;
+
+/// Constants that a fit may change; the gaps are not among them.
+const OPEN: [Constant; 5] = [
+    Constant::InsideLatency,
+    Constant::InsideBandwidth,
+    Constant::BetweenLatency,
+    Constant::BetweenBandwidth,
+    Constant::Reduction,
+];
+
+/// Sets the constants that meet the rows best, and returns them. Tries every set of constants, since those that the
+/// rows do not determine, or only with a value below zero, have to keep their values.
 fn solve(machine: &mut Machine, rows: &[Terms]) -> Vec<Constant> {
-    let is_gap = |at: usize| {
-        matches!(
-            Constant::ALL[at],
-            Constant::InsideGap | Constant::BetweenGap
-        )
-    };
-    let mut open: Vec<usize> = (0..CONSTANTS).filter(|at| !is_gap(*at)).collect();
     let factors = machine.factors();
-    loop {
-        match least_squares(rows, &factors, &open) {
-            Ok(solution) => {
-                for (&at, value) in open.iter().zip(solution) {
-                    let constant = Constant::ALL[at];
-                    machine.set(
-                        constant,
-                        match constant.is_rate() {
-                            true => 1.0 / value,
-                            false => value,
-                        },
-                    );
-                }
-                return open.into_iter().map(|at| Constant::ALL[at]).collect();
-            }
-            Err(position) => {
-                open.remove(position);
-            }
+    let squares = |factors: &Terms| -> f64 {
+        let errors = rows.iter().map(|row| seconds(row, factors) - 1.0);
+        errors.map(|error| error * error).sum()
+    };
+    let mut best: Option<(f64, Terms, Vec<Constant>)> = None;
+    for set in 1_u32..1 << OPEN.len() {
+        let is_open = |at: &usize| set & 1 << at != 0;
+        let open: Vec<Constant> = (0..OPEN.len()).filter(is_open).map(|at| OPEN[at]).collect();
+        let columns: Vec<usize> = open.iter().map(|constant| *constant as usize).collect();
+        let Some(solution) = least_squares(rows, &factors, &columns) else {
+            continue;
+        };
+        let mut solved = factors;
+        for (column, factor) in columns.into_iter().zip(solution) {
+            solved[column] = factor;
+        }
+        let squares = squares(&solved);
+        // Of equally good sets, the largest: a constant that an earlier round found is found again.
+        let is_better = best.as_ref().is_none_or(|(least, _, before)| {
+            let equal = least * ROUNDING + ROUNDING;
+            squares < least - equal || squares <= least + equal && open.len() > before.len()
+        });
+        if is_better {
+            best = Some((squares, solved, open));
         }
     }
+    let Some((_, solved, open)) = best else {
+        return Vec::new();
+    };
+    for &constant in &open {
+        let factor = solved[constant as usize];
+        let value = if constant.is_rate() {
+            1.0 / factor
+        } else {
+            factor
+        };
+        machine.set(constant, value);
+    }
+    open
 }
 
 /// A pivot below this share of its column's norm is rounding: other columns determine this one.
 const LEAST_PIVOT: f64 = 1e-9;
 
 /// Returns the factors of the columns `open` that bring each row's sum nearest to 1; all other columns have the
-/// factors given.
-///
-/// # Errors
-/// The position in `open` of a column that the rows do not determine, or whose best factor is not positive.
-fn least_squares(
-    rows: &[Terms],
-    factors: &[f64; CONSTANTS],
-    open: &[usize],
-) -> Result<Vec<f64>, usize> {
+/// factors given. `None` if the rows do not determine one of them, or its best factor is not positive.
+fn least_squares(rows: &[Terms], factors: &[f64; CONSTANTS], open: &[usize]) -> Option<Vec<f64>> {
     let norm = |at: usize| rows.iter().map(|row| row[at] * row[at]).sum::<f64>().sqrt();
     let norms: Vec<f64> = open.iter().map(|&at| norm(at)).collect();
-    if let Some(empty) = norms.iter().position(|norm| *norm == 0.0) {
-        return Err(empty);
+    if norms.contains(&0.0) {
+        return None;
     }
     // The normal equations, each column scaled to length 1; the last column is the right-hand side.
     let size = open.len();
@@ -188,7 +225,7 @@ fn least_squares(
     // The matrix is symmetric and not negative: elimination needs no exchange of rows.
     for pivot in 0..size {
         if matrix[pivot][pivot] < LEAST_PIVOT {
-            return Err(pivot);
+            return None;
         }
         let reduced = matrix[pivot].clone();
         for row in &mut matrix[pivot + 1..] {
@@ -203,13 +240,10 @@ fn least_squares(
         let known: f64 = (at + 1..size).map(|j| matrix[at][j] * solution[j]).sum();
         solution[at] = (matrix[at][size] - known) / matrix[at][at];
     }
-    let least = (0..size).min_by(|&a, &b| solution[a].total_cmp(&solution[b]));
-    match least {
-        Some(least) if solution[least] <= 0.0 => Err(least),
-        _ => Ok(solution
-            .iter()
-            .zip(&norms)
-            .map(|(value, norm)| value / norm)
-            .collect()),
-    }
+    let is_positive = solution.iter().all(|value| *value > 0.0);
+    let scaled = solution
+        .iter()
+        .zip(&norms)
+        .map(|(value, norm)| value / norm);
+    is_positive.then(|| scaled.collect())
 }

@@ -2,7 +2,8 @@
 //!
 //! A hierarchical collective has a stage inside each node, a *leg* between nodes for each local rank, and another
 //! stage inside. [`traffic()`] counts what a stage asks of one rank; [`cost`] multiplies the counts with the constants
-//! of a [`Machine`]; [`best`] tries every algorithm and number of chunks; [`fit`] finds constants from measured runs.
+//! of a [`Machine`]; [`best`] tries every algorithm and number of chunks, [`best_of`] those that a
+//! program has; [`fit`] finds constants from measured runs.
 //! These functions neither block nor read anything.
 //!
 //! # The formula
@@ -41,7 +42,8 @@
 //! - Rings over rails, and stages inside the node before and after: NCCL. Its double binary trees are not among the
 //!   algorithms here: halving and doubling has the same bytes and as few steps.
 //!
-//! What the formula leaves out: congestion in the fabric, stragglers, the protocol's switch from eager to rendezvous,
+//! What the formula leaves out: congestion in the fabric, which halving and doubling over many nodes meets sooner than
+//! a ring does, stragglers, the protocol's switch from eager to rendezvous,
 //! and the time to start the first kernel. Small calls inside a node take other algorithms than the formula's direct
 //! exchange, so compare its times with measured ones before you trust them; [`Fit`] has the error.
 
@@ -63,5 +65,5 @@ pub use algorithm::{Hierarchical, LegAlgorithm, NodeStage};
 pub use fit::{Fit, Measurement, fit};
 pub use machine::{CONSTANTS, Constant, Link, MOST, Machine};
 pub use preset::{Origin, Preset};
-pub use time::{Cost, MOST_CHUNKS, best, cost, fastest_chunks};
+pub use time::{Cost, MOST_CHUNKS, best, best_of, cost, fastest_chunks};
 pub use traffic::{Traffic, Work, traffic};

@@ -2,7 +2,7 @@
 
 use super::{
     Constant, Cost, Hierarchical, LegAlgorithm, Link, MOST_CHUNKS, Machine, Measurement, NodeStage,
-    Preset, best, cost, fastest_chunks, fit,
+    Preset, best, best_of, cost, fastest_chunks, fit,
 };
 use crate::base::names::CollectiveOperation;
 
@@ -82,6 +82,16 @@ fn small_calls_take_few_steps_and_large_ones_few_bytes() {
     for many in [direct, tree] {
         assert!(seconds(ring, 1 << 30) < seconds(many, 1 << 30), "{many:?}");
     }
+}
+
+#[test]
+fn a_program_gets_the_fastest_of_the_algorithms_that_it_has() {
+    let machine = machine(8, 8, 8);
+    let has = [LegAlgorithm::Tree, LegAlgorithm::Ring].map(|leg| of(NodeStage::Sharded, leg));
+    let leg = |bytes| best_of(&machine, ALL_REDUCE, bytes, has).unwrap().0.leg;
+    assert_eq!(leg(1 << 10), LegAlgorithm::Tree);
+    assert_eq!(leg(1 << 30), LegAlgorithm::Ring);
+    assert!(best_of(&machine, ALL_REDUCE, 8, []).is_none());
 }
 
 #[test]

@@ -200,22 +200,19 @@ pub fn best(
     operation: CollectiveOperation,
     bytes: u64,
 ) -> Option<(Hierarchical, u32, Cost)> {
-    fastest(machine, operation, bytes, None)
+    best_of(machine, operation, bytes, Hierarchical::all())
 }
 
-/// [`best`], with a number of chunks if it is known.
-pub(super) fn fastest(
+/// [`best`] of some algorithms, for a program that has not all of them.
+pub fn best_of(
     machine: &Machine,
     operation: CollectiveOperation,
     bytes: u64,
-    chunks: Option<u32>,
+    algorithms: impl IntoIterator<Item = Hierarchical>,
 ) -> Option<(Hierarchical, u32, Cost)> {
-    Hierarchical::all()
+    (algorithms.into_iter())
         .filter_map(|algorithm| {
-            let (chunks, cost) = match chunks {
-                Some(chunks) => (chunks, cost(machine, operation, bytes, algorithm, chunks)?),
-                None => fastest_chunks(machine, operation, bytes, algorithm)?,
-            };
+            let (chunks, cost) = fastest_chunks(machine, operation, bytes, algorithm)?;
             Some((algorithm, chunks, cost))
         })
         .min_by(|(.., a), (.., b)| a.seconds.total_cmp(&b.seconds))
