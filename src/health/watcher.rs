@@ -103,11 +103,13 @@ impl Health {
     }
 
     /// Returns the time after which a rank of another node that is not heard from is dead.
+    #[cfg(feature = "tcp")]
     pub fn silence(&self) -> Duration {
         self.silence
     }
 
     /// Returns the ranks of other nodes that are known to be dead.
+    #[cfg(feature = "tcp")]
     pub fn dead_elsewhere(&self) -> RankSet {
         *lock(&self.dead_elsewhere)
     }

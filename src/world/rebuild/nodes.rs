@@ -1,7 +1,7 @@
 //! Rebuild over nodes.
 
-use super::Previous;
 use crate::base::error::{Error, Result};
+use crate::world::rebuild::attempt::Previous;
 use crate::world::setup::Established;
 
 /// Without TCP no world spans nodes, but for tests.
@@ -13,10 +13,10 @@ pub fn rebuild(old: &Previous<'_>) -> Result<Established> {
 /// Makes a new communicator of the survivors. A rank that dies meanwhile is left out as well.
 #[cfg(feature = "tcp")]
 pub fn rebuild(old: &Previous<'_>) -> Result<Established> {
-    use super::{attempt, await_end};
     use crate::base::deadline::after;
     use crate::base::error_kind::ErrorKind;
     use crate::bootstrap::{BootstrapError, Survey};
+    use crate::world::rebuild::attempt::{attempt, await_end};
     use std::time::Instant;
 
     let shared = old.world;
