@@ -42,6 +42,8 @@ pub struct Driver {
 
 /// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on.
 const EAGER: Duration = Duration::from_micros(200);
+/// The same where another rank of this machine may have to answer by its processor, perhaps on this very core.
+const EAGER_FOR_A_PROCESSOR: Duration = Duration::from_micros(20);
 const PATIENT: Duration = Duration::from_millis(5);
 
 /// How a wait for a stream ended.
@@ -57,6 +59,8 @@ struct WaitBudget {
     limit: Duration,
     /// Time of the last event that the caller took part in.
     moved: Instant,
+    /// Time without an event up to which the wait spins.
+    eager: Duration,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
@@ -68,6 +72,7 @@ impl WaitBudget {
             start,
             limit,
             moved: start,
+            eager: EAGER,
             lost: None,
         }
     }
@@ -75,6 +80,10 @@ impl WaitBudget {
     /// Advances the network, if there is one, unless nothing has happened for long: its own thread then sees the next
     /// message sooner than this one.
     fn help(&mut self, driver: &Driver) {
+        if driver.assistant.get().is_none() {
+            return;
+        }
+        self.eager = EAGER_FOR_A_PROCESSOR;
         if self.moved.elapsed() < PATIENT && driver.help() {
             self.moved = Instant::now();
         }
@@ -94,7 +103,7 @@ impl WaitBudget {
         }
         // A long wait must not occupy a core.
         match self.moved.elapsed() {
-            quiet if quiet < EAGER => std::hint::spin_loop(),
+            quiet if quiet < self.eager => std::hint::spin_loop(),
             quiet if quiet < PATIENT => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
         }

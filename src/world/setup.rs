@@ -49,7 +49,11 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let opening = Instant::now();
     let rank = bootstrap.rank() as usize;
-    let opened = open_device_within(source, &configuration, rank);
+    let opened = open_device_within(
+        source,
+        &configuration,
+        (rank, bootstrap.placement().spans_nodes()),
+    );
     let device_open_time = opening.elapsed();
     let opened = opened.map(|(backend, capabilities, description)| OpenDevice {
         backend: Arc::new(backend),
