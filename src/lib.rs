@@ -60,6 +60,7 @@ mod gemm_reduce;
 mod group;
 mod health;
 mod memory;
+mod network;
 mod rank;
 mod stream;
 pub mod tuning;

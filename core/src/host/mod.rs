@@ -24,3 +24,4 @@ mod words;
 mod tests;
 
 pub use backend::HostBackend;
+pub use collectives::arithmetic::{Reduction, reduction};
