@@ -62,6 +62,7 @@ pub struct Builder {
     device: DeviceChoice,
     deadline: Option<Duration>,
     setup_deadline: Option<Duration>,
+    silence: Option<Duration>,
     signal_placement: SignalPlacement,
     share_kinds: Vec<ShareKind>,
     collective_rows: Option<Vec<CollectiveRow>>,
@@ -106,6 +107,13 @@ impl Builder {
     /// [`Configuration::setup_deadline`]. Must be the same on all ranks.
     pub fn setup_deadline(mut self, deadline: Duration) -> Self {
         self.setup_deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the time after which a rank of another node that is not heard from is dead, in place of `SYMMEM_SILENCE`; see
+    /// [`Configuration::silence`]. Must be the same on all ranks.
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = Some(silence);
         self
     }
 
@@ -198,6 +206,15 @@ impl Builder {
                 .unwrap_or_default(),
             kinds => kinds,
         };
+        let silence = match self.silence {
+            Some(silence) => Some(silence),
+            None => variables::SILENCE
+                .read(env::silence)
+                .map_err(|bad| bad.at(rank))?,
+        };
+        if let Some(silence) = silence {
+            configuration.silence = silence;
+        }
         if let Some(deadline) = self.deadline {
             configuration.deadline = deadline;
         }

@@ -31,8 +31,9 @@ pub enum BootstrapError {
     /// A rank outside of its world.
     #[error(
         "rank {rank} is outside a world of {world} (from {origin}); ranks count from 0, and a world has 1 to {most} of \
-         them",
-        most = crate::backend::abi::MAX_RANKS
+         them on one node and at most {all} on several",
+        most = crate::backend::abi::MAX_RANKS,
+        all = crate::base::limits::MAX_WORLD
     )]
     RankOutsideWorld {
         /// The rank.
@@ -42,10 +43,11 @@ pub enum BootstrapError {
         /// The launcher that set them.
         origin: &'static str,
     },
-    /// The launcher spread the ranks over more than one host.
+    /// The launcher spread the ranks over more than one host, and there is no address at which they could meet.
     #[error(
-        "the world has {world} ranks but only {local_world} of them run on this host; several hosts are not \
-         supported: launch all ranks on one host"
+        "the world has {world} ranks but only {local_world} of them run on this host, and nothing says where ranks on \
+         several hosts meet; set SYMMEM_RENDEZVOUS to host:port of rank 0's host and SYMMEM_SECRET to 64 hexadecimal \
+         digits, the same on all ranks"
     )]
     SeveralHosts {
         /// Ranks in all.
@@ -53,10 +55,10 @@ pub enum BootstrapError {
         /// Ranks on this host.
         local_world: u32,
     },
-    /// A rank came to the rendezvous from another host than rank 0's.
+    /// A rank came to the rendezvous from another host than rank 0's, whose variables tell of one host only.
     #[error(
-        "rank {rank} runs on another host than rank 0; several hosts are not supported: launch all ranks on one \
-         host"
+        "rank {rank} runs on another host than rank 0, whose launch variables place all ranks on one host; set \
+         SYMMEM_LOCAL_RANK and SYMMEM_LOCAL_WORLD to each rank's number on its host and the number of ranks there"
     )]
     OtherHost {
         /// The rank on another host.
@@ -380,6 +382,55 @@ impl BootstrapError {
             | Self::DescriptorLost { .. }
             | Self::Malformed { .. } => ErrorKind::Bootstrap,
         }
+    }
+
+    /// Returns the error of a store among `members` with ranks of the world in place of their numbers there.
+    pub(crate) fn among(mut self, members: &[u32]) -> Self {
+        let name = |rank: &mut u32| {
+            if let Some(&member) = members.get(*rank as usize) {
+                *rank = member;
+            }
+        };
+        match &mut self {
+            Self::Timeout { rank, missing, .. } => {
+                name(rank);
+                missing.iter_mut().for_each(name);
+            }
+            Self::TagMismatch { rank, peer, .. } => {
+                name(rank);
+                name(peer);
+            }
+            Self::DescriptorLost { owner, receiver } => {
+                name(owner);
+                name(receiver);
+            }
+            Self::RankOutsideWorld { rank, .. }
+            | Self::OtherHost { rank }
+            | Self::SecretFile { rank, .. }
+            | Self::WrongSecret { rank, .. }
+            | Self::ConnectionLost { rank, .. }
+            | Self::ForeignUser { rank, .. }
+            | Self::RankTaken { rank }
+            | Self::CalledOff { rank }
+            | Self::Forked { rank, .. }
+            | Self::TooLarge { rank, .. }
+            | Self::NotACounter { rank, .. }
+            | Self::Malformed { rank, .. }
+            | Self::System { rank, .. }
+            | Self::PeerDied { peer: rank, .. }
+            | Self::PeerFailed { peer: rank, .. }
+            | Self::PeerLeft { peer: rank, .. }
+            | Self::WorldMismatch { peer: rank, .. }
+            | Self::VersionMismatch { peer: rank, .. }
+            | Self::GenerationMismatch { peer: rank, .. } => name(rank),
+            Self::BadVariable { .. }
+            | Self::MissingVariable { .. }
+            | Self::SeveralHosts { .. }
+            | Self::JobUnknown { .. }
+            | Self::SecretMissing { .. }
+            | Self::TcpNotBuilt { .. } => {}
+        }
+        self
     }
 
     /// Returns the rank that failed or noticed, if it is known.

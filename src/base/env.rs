@@ -2,11 +2,13 @@
 //!
 //! A variable set to the empty string counts as unset: job scripts write `VARIABLE=` to unset one.
 
+use crate::base::limits::LEAST_SILENCE;
 use crate::base::names::ShareKind;
 use crate::base::variables::{VARIABLES, Variable};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// An environment variable with a value that symmem cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +125,15 @@ pub(crate) fn switch(text: &str) -> Result<bool, String> {
         "0" => Ok(false),
         _ => Err(String::new()),
     }
+}
+
+/// Parses the seconds of silence after which a rank is dead.
+pub(crate) fn silence(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| String::new())?;
+    let silence = Duration::try_from_secs_f64(seconds).map_err(|_| String::new())?;
+    (silence >= LEAST_SILENCE)
+        .then_some(silence)
+        .ok_or_else(String::new)
 }
 
 /// Parses names of strategies of sharing memory, separated by commas, in order.

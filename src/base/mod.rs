@@ -1,5 +1,5 @@
-//! Modules that every other folder may use: elements, errors, environment variables, limits, locks, transfer
-//! plans, GEMM shapes and rows, threads that may be abandoned.
+//! Modules that every other folder may use: elements, errors, environment variables, limits, locks, placement,
+//! transfer plans, GEMM shapes and rows, threads that may be abandoned.
 
 pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;
@@ -19,6 +19,7 @@ pub(crate) mod gemm_shape;
 pub(crate) mod limits;
 pub(crate) mod lock;
 pub(crate) mod names;
+pub(crate) mod placement;
 pub(crate) mod planner;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;

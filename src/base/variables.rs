@@ -19,6 +19,8 @@ pub struct Variable {
 
 const NUMBER: &str = "a whole number from 0 up";
 const TASKS: &str = "a list of tasks per node such as 8 or 4(x2),3";
+const HOSTS: &str = "a list of hosts such as node[07-12,31]";
+const FIRST_HOST: &str = "Names the host on which ranks of several hosts meet, its first, if SYMMEM_RENDEZVOUS is not set";
 const ANY_TEXT: &str = "any text";
 const DIRECTORY: &str = "a directory";
 pub(super) const FROM_LAUNCHER: &str = "another launcher's variables, or else a world of one rank";
@@ -92,6 +94,14 @@ pub(crate) const SHARE: Variable = own(
     "Lists the strategies of sharing memory to try, in order; must be the same on all ranks",
 );
 
+/// Time after which a rank that is not heard from is dead.
+pub(crate) const SILENCE: Variable = own(
+    "SYMMEM_SILENCE",
+    "a number of seconds from 0.3 up",
+    "3",
+    "Sets after how many seconds without a sign a rank of another node is dead; must be the same on all ranks",
+);
+
 /// Whether calls are compared.
 pub(crate) const CHECK: Variable = own(
     "SYMMEM_CHECK",
@@ -117,6 +127,7 @@ pub static VARIABLES: &[Variable] = &[
     PLUGIN_WORLD_WRITABLE,
     SHARE,
     CHECK,
+    SILENCE,
     TUNING,
     own(
         "SYMMEM_MULTICAST_BYTES",
@@ -290,6 +301,13 @@ pub static VARIABLES: &[Variable] = &[
         "Sets the TCP address on which rank 0 listens; needs SYMMEM_SECRET and the Cargo feature `tcp`",
     ),
     own(
+        "SYMMEM_NODE",
+        "a text of at most 256 bytes",
+        "the host's boot ID and network namespace",
+        "Sets the key of this rank's node: ranks with equal keys share a node, and must be able to pass each other file \
+         descriptors",
+    ),
+    own(
         "SYMMEM_GENERATION",
         NUMBER,
         "0",
@@ -335,13 +353,13 @@ pub static VARIABLES: &[Variable] = &[
         "torchrun",
         "MASTER_ADDR",
         ANY_TEXT,
-        "Part of the job's name; symmem does not listen there",
+        "Part of the job's name, and the host on which ranks of several hosts meet if SYMMEM_RENDEZVOUS is not set",
     ),
     launcher(
         "torchrun",
         "MASTER_PORT",
         ANY_TEXT,
-        "Part of the job's name; symmem does not listen there",
+        "Part of the job's name; ranks of several hosts meet one port above it if SYMMEM_RENDEZVOUS is not set",
     ),
     launcher(
         "Open MPI",
@@ -442,6 +460,9 @@ pub static VARIABLES: &[Variable] = &[
         NUMBER,
         "Sets this host's index in the job",
     ),
+    launcher("Slurm", "SLURM_STEP_NODELIST", HOSTS, FIRST_HOST),
+    launcher("Slurm", "SLURM_JOB_NODELIST", HOSTS, FIRST_HOST),
+    launcher("Slurm", "SLURM_NODELIST", HOSTS, FIRST_HOST),
     launcher(
         "Slurm",
         "SLURM_STEP_TASKS_PER_NODE",

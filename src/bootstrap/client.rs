@@ -12,10 +12,12 @@ use rustix::io::Errno;
 use crate::base::bootstrap_error::BootstrapError;
 use crate::base::lock::lock;
 use crate::bootstrap::deadline;
+use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, UNSOLICITED};
+use crate::bootstrap::pulse::Pulse;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::stream::Stream;
@@ -23,6 +25,12 @@ use crate::bootstrap::stream::Stream;
 /// Time past a deadline for which a rank waits for rank 0 to name the missing ranks. If no answer comes, rank 0
 /// itself is stopped or overloaded.
 const VERDICT_GRACE: Duration = Duration::from_millis(500);
+
+/// Most time that a pulse waits for a thread that is writing.
+const WRITING: Duration = Duration::from_millis(1);
+
+/// Interval at which a rank that waits for an answer checks whether the store has been silent for too long.
+const SILENCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -42,6 +50,9 @@ pub(super) struct Client {
     writing: Mutex<()>,
     /// A thread that panics while it holds this leaves at worst a reply unread.
     inbox: Mutex<Inbox>,
+    /// Whether the connection lasts as long as the rank, whatever carries it: its end is rank 0's.
+    lasts: bool,
+    pulse: Pulse,
 }
 
 #[derive(Debug)]
@@ -79,7 +90,19 @@ impl Client {
             stream,
             writing: Mutex::new(()),
             inbox: Mutex::new(Inbox::new()),
+            lasts: false,
+            pulse: Pulse::default(),
         }
+    }
+
+    /// Makes the end of the connection mean that rank 0 has died.
+    pub(super) fn last(&mut self) {
+        self.lasts = true;
+    }
+
+    /// Returns the connection over TCP that is to blame if it ends, rather than rank 0.
+    fn fragile(&self) -> Option<String> {
+        self.stream.connection().filter(|_| !self.lasts)
     }
 
     pub(super) fn rank(&self) -> u32 {
@@ -89,6 +112,52 @@ impl Client {
     /// Sends a request that has no answer. Blocks until `until` at most.
     pub(super) fn tell(&self, request: &Request, until: Instant) -> Result<(), Errno> {
         self.send(request, UNSOLICITED, None, until)
+    }
+
+    /// Sends a pulse if one is due. Does not block: if the store has not read for so long that nothing more can be
+    /// sent, there is no pulse, and its silence counts.
+    pub(super) fn beat(&self, silence: Duration) {
+        let now = Instant::now();
+        if !self.pulse.is_due(silence, now)
+            || !self.stream.wait(PollFlags::OUT, now).unwrap_or(false)
+        {
+            return;
+        }
+        let request = Request::Pulse {
+            silence: microseconds(silence),
+        };
+        // A thread that is writing proves as much; a connection that is gone is noticed when it is read.
+        if self.tell(&request, now + WRITING).is_ok() {
+            self.pulse.sent(silence, now);
+        }
+    }
+
+    /// Ends the pulse: the store does not wait for it any more.
+    pub(super) fn rest(&self) {
+        if self.pulse.is_on() {
+            self.pulse.end();
+            let silence = 0;
+            // A connection that is gone needs no end.
+            let _ = self.tell(&Request::Pulse { silence }, Instant::now() + WRITING);
+        }
+    }
+
+    /// Notes that the store is dead if it has been silent for too long. Returns whether it has. Called when all that has
+    /// arrived has been read.
+    fn end_silent(&self, inbox: &mut Inbox) -> bool {
+        let silence = self.pulse.silence(Instant::now());
+        if let Some(silence) = silence
+            && inbox.failure.is_none()
+        {
+            tracing::warn!(
+                rank = self.rank,
+                ?silence,
+                "nothing was heard from rank 0 for too long: its host has stopped or cannot be reached; raise \
+                 SYMMEM_SILENCE if it was only slow"
+            );
+            inbox.failure = Some(Failure::Died { rank: 0 });
+        }
+        silence.is_some()
     }
 
     /// Shuts the sending side down: the server sees an end even if a child inherited the socket by a fork.
@@ -114,7 +183,7 @@ impl Client {
             }
             // Replies here answer requests whose caller has given up.
             let found = self.next_reply(&mut inbox)?.is_some() || self.receive(&mut inbox);
-            if !found && inbox.failure.is_none() {
+            if !found && inbox.failure.is_none() && !self.end_silent(&mut inbox) {
                 return Ok(());
             }
         }
@@ -167,7 +236,15 @@ impl Client {
             if self.receive(&mut inbox) {
                 continue;
             }
-            let wake = wanted.map_or(until, |(_, every)| until.min(Instant::now() + every));
+            if self.end_silent(&mut inbox) {
+                continue;
+            }
+            let every = match (wanted, self.pulse.is_on()) {
+                (Some((_, every)), _) => Some(every),
+                (None, true) => Some(SILENCE_INTERVAL),
+                (None, false) => None,
+            };
+            let wake = every.map_or(until, |every| until.min(Instant::now() + every));
             match self.stream.wait(PollFlags::IN, wake) {
                 Ok(true) => {}
                 Ok(false) if Instant::now() >= until => {
@@ -235,7 +312,12 @@ impl Client {
                 inbox.failure.get_or_insert(failure);
                 Ok(None)
             }
-            reply => Ok(Some((number, reply, batch))),
+            reply => {
+                if let Reply::Pulse = reply {
+                    self.pulse.answered();
+                }
+                Ok(Some((number, reply, batch)))
+            }
         }
     }
 
@@ -255,7 +337,11 @@ impl Client {
             Err(Errno::AGAIN) => false,
             result => {
                 if inbox.failure.is_none() {
-                    let connection = self.stream.connection();
+                    let altered = matches!(result, Err(Errno::BADMSG));
+                    let connection = match altered {
+                        true => self.stream.connection(),
+                        false => self.fragile(),
+                    };
                     // What is cut over TCP says nothing about rank 0.
                     inbox.ended = connection.is_none();
                     inbox.failure = Some(match connection {
@@ -270,7 +356,7 @@ impl Client {
 
     /// Returns why there is no answer after `elapsed`: over TCP, the question or the answer may have got lost.
     fn unanswered(&self, elapsed: Duration) -> Failure {
-        match self.stream.connection() {
+        match self.fragile() {
             // Its own store did not get to say who is missing: too many threads want to run.
             None if self.rank == 0 => Failure::TimedOut { missing: vec![] },
             None => Failure::TimedOut { missing: vec![0] },

@@ -1,20 +1,28 @@
 //! A rank's entry into its job: it meets the other ranks, and keeps the information about them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::abi::MAX_RANKS;
 use crate::base::bootstrap_error::BootstrapError;
+use crate::base::placement::Placement;
 use crate::bootstrap::client::StillWanted;
 use crate::bootstrap::environment::{LaunchEnvironment, random_job};
 use crate::bootstrap::meeting::Meeting;
+use crate::bootstrap::node::NodeStore;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::secret::Secret;
-use crate::bootstrap::store::Store;
+use crate::bootstrap::store::{Contribution, Store};
+use std::os::fd::BorrowedFd;
 
 /// A rank that has met all others of its job.
 #[derive(Debug)]
 pub struct Bootstrap {
     environment: LaunchEnvironment,
     peers: Vec<PeerInformation>,
+    placement: Arc<Placement>,
+    /// The store of this rank's node, if the job's may be on another.
+    node: Option<NodeStore>,
     store: Store,
 }
 
@@ -71,23 +79,32 @@ impl Bootstrap {
     ) -> Result<Self, BootstrapError> {
         environment.check()?;
         let meeting = Meeting::of(&environment, deadline, wanted)?;
-        let hosted = if environment.rank == 0 {
-            meeting.start_store()?
+        let (store, met) = meeting.meet()?;
+        let peers = met.peers;
+        let (placement, node) = if met.may_span_nodes {
+            let keys: Vec<&str> = peers.iter().map(|peer| peer.node.as_str()).collect();
+            let placement = Placement::of(&keys);
+            check_nodes(&placement, &environment)?;
+            let node = NodeStore::meet(&store, &environment, &placement, meeting.left());
+            let node = node.inspect_err(|error| {
+                // The ranks of other nodes have met and go on.
+                let _ = store.fail(&error.to_string());
+            })?;
+            (placement, Some(node))
         } else {
-            None
-        };
-        let (store, peers) = match hosted {
-            Some((server, stream)) => meeting.join_own(server, stream)?,
-            None => meeting.join(meeting.address.clone())?,
+            (Placement::one_node(peers.len()), None)
         };
         tracing::debug!(
             rank = environment.rank,
             world = environment.world,
+            nodes = placement.nodes(),
             "all ranks have met"
         );
         Ok(Self {
             environment,
             peers,
+            placement: Arc::new(placement),
+            node,
             store,
         })
     }
@@ -156,8 +173,79 @@ impl Bootstrap {
         &self.peers
     }
 
-    /// Returns the store, through which all ranks exchange payloads and descriptors.
+    /// Returns which ranks share a node.
+    pub fn placement(&self) -> &Arc<Placement> {
+        &self.placement
+    }
+
+    /// Returns the store, through which all ranks exchange payloads. It carries file descriptors only if all ranks are on
+    /// one node: see [`Bootstrap::gather`].
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Returns whether the connection to rank 0 lasts and needs a pulse, since ranks may be on several nodes.
+    pub(crate) fn has_pulse(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Returns the most bytes that a rank can contribute to one [`Bootstrap::gather`].
+    pub fn payload_limit(&self) -> usize {
+        self.store.payload_limit() - 1
+    }
+
+    /// Gathers as [`Store::all_gather_with_descriptors`] does. A descriptor goes to the ranks of its owner's node only;
+    /// the others find none.
+    ///
+    /// # Errors
+    /// As [`Store::all_gather_with_descriptors`].
+    pub fn gather(
+        &self,
+        tag: &str,
+        payload: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+        deadline: Duration,
+    ) -> Result<Vec<Contribution>, BootstrapError> {
+        let Some(node) = &self.node else {
+            return (self.store).all_gather_with_descriptors(tag, payload, descriptor, deadline);
+        };
+        // Each rank says whether it has one, so that nodes without any need no second step.
+        let mut message = payload.to_vec();
+        message.push(u8::from(descriptor.is_some()));
+        let payloads = self.store.all_gather(tag, &message, deadline)?;
+        let mut flags = Vec::with_capacity(payloads.len());
+        let mut contributions: Vec<Contribution> = payloads
+            .into_iter()
+            .map(|mut payload| {
+                flags.push(payload.pop() == Some(1));
+                Contribution {
+                    payload,
+                    descriptor: None,
+                }
+            })
+            .collect();
+        let members = self.placement.node_members(self.rank() as usize);
+        if members.iter().any(|&member| flags[member]) {
+            for (member, descriptor) in node.gather(tag, descriptor, deadline)? {
+                contributions[member].descriptor = descriptor;
+            }
+        }
+        Ok(contributions)
+    }
+}
+
+/// Checks that no node has more ranks than kernels address.
+fn check_nodes(
+    placement: &Placement,
+    environment: &LaunchEnvironment,
+) -> Result<(), BootstrapError> {
+    let most = (0..placement.nodes()).map(|node| placement.members(node).len());
+    match most.max() {
+        Some(most) if most > MAX_RANKS => Err(BootstrapError::RankOutsideWorld {
+            rank: MAX_RANKS as u32,
+            world: most as u32,
+            origin: environment.source,
+        }),
+        _ => Ok(()),
     }
 }

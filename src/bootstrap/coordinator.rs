@@ -32,12 +32,16 @@ struct Member {
     request: u64,
     deadline: Instant,
     left: bool,
+    /// When the rank is dead if nothing is heard from it; `None` for a rank that has no pulse.
+    silent_at: Option<Instant>,
 }
 
 pub(super) struct Coordinator {
     world: u32,
     generation: u64,
     boot_id: String,
+    /// Whether the ranks may be on several nodes. Then each keeps the connection on which it joins.
+    may_span_nodes: bool,
     members: Vec<Option<Member>>,
     ranks: HashMap<Token, u32>,
     complete: bool,
@@ -59,6 +63,7 @@ impl Coordinator {
             world,
             generation,
             boot_id,
+            may_span_nodes: false,
             members: (0..world).map(|_| None).collect(),
             ranks: HashMap::new(),
             complete: false,
@@ -85,6 +90,19 @@ impl Coordinator {
         }
     }
 
+    /// Accepts ranks of any node, each on the connection on which it comes, if they `may_span_nodes`.
+    pub(super) fn over_nodes(self, may_span_nodes: bool) -> Self {
+        Self {
+            may_span_nodes,
+            ..self
+        }
+    }
+
+    /// Returns whether the rank of connection `token` has joined.
+    pub(super) fn has_joined(&self, token: Token) -> bool {
+        self.ranks.contains_key(&token)
+    }
+
     /// Takes the server's actions since the last call.
     pub(super) fn take_actions(&mut self) -> Vec<Action> {
         mem::take(&mut self.actions)
@@ -102,6 +120,7 @@ impl Coordinator {
             .chain(self.gathers.next_deadline())
             .chain(self.values.next_deadline())
             .chain(self.farewell)
+            .chain(self.pulses().map(|(_, silent_at)| silent_at))
             .min()
     }
 
@@ -126,8 +145,30 @@ impl Coordinator {
         self.values.expire(now, &mut self.actions);
     }
 
+    /// Returns the ranks from which something must be heard, and until when.
+    fn pulses(&self) -> impl Iterator<Item = (u32, Instant)> {
+        let members = self.members.iter().flatten();
+        members
+            .filter(|member| !member.left && self.failure.is_none())
+            .filter_map(|member| Some((member.peer.rank, member.silent_at?)))
+    }
+
+    /// Ends the job if nothing was heard from a rank for too long at `now`. Called after all that arrived before `now`
+    /// has been handled: a store that was stopped must not blame the ranks.
+    pub(super) fn end_silent(&mut self, now: Instant) {
+        let silent = self.pulses().find(|&(_, silent_at)| silent_at <= now);
+        if let Some((rank, _)) = silent {
+            tracing::warn!(
+                rank,
+                "nothing was heard from this rank for too long: its host has stopped or cannot be reached; raise \
+                 SYMMEM_SILENCE if it was only slow"
+            );
+            self.fail(Failure::Died { rank }, now);
+        }
+    }
+
     /// Handles a request that arrived on connection `token`. A rank that joins on a connection without file
-    /// descriptors is redirected to `onward`, the abstract Unix socket of that name.
+    /// descriptors is redirected to `onward`, the abstract Unix socket of that name, unless ranks may be on several nodes.
     ///
     /// # Errors
     /// The reason why the connection must be closed: it sent something that no rank sends.
@@ -203,6 +244,12 @@ impl Coordinator {
             }
             Request::Leave => self.leave(rank, now),
             Request::Fail { reason } => self.fail(Failure::Failed { rank, reason }, now),
+            Request::Pulse { silence } => {
+                actions.push(Action::reply(token, UNSOLICITED, &Reply::Pulse));
+                if let Some(member) = &mut self.members[rank as usize] {
+                    member.silent_at = (silence != 0).then(|| after(silence));
+                }
+            }
         }
         Ok(())
     }
@@ -314,14 +361,14 @@ impl Coordinator {
                 expected: self.generation,
             });
         }
-        if peer.boot_id != self.boot_id {
+        if peer.boot_id != self.boot_id && !self.may_span_nodes {
             return Err(Failure::OtherHost { rank });
         }
         let place = &mut self.members[rank as usize];
         if place.is_some() || (rank == 0) != (token == HOST) {
             return Err(Failure::RankTaken { rank });
         }
-        if let Some(name) = onward {
+        if let Some(name) = onward.filter(|_| !self.may_span_nodes) {
             self.actions.push(Action::reply(
                 token,
                 request,
@@ -338,6 +385,7 @@ impl Coordinator {
             request,
             deadline,
             left: false,
+            silent_at: None,
         });
         self.ranks.insert(token, rank);
         if self.failure.is_some() {
@@ -352,7 +400,10 @@ impl Coordinator {
                 .flatten()
                 .map(|member| member.peer.clone())
                 .collect();
-            let welcome = Reply::Welcome { peers };
+            let welcome = Reply::Welcome {
+                may_span_nodes: self.may_span_nodes,
+                peers,
+            };
             for member in self.members.iter().flatten().rev() {
                 self.actions
                     .push(Action::reply(member.token, member.request, &welcome));

@@ -3,6 +3,8 @@
 use crate::backend::abi::MAX_RANKS;
 use crate::base::bootstrap_error::BootstrapError;
 use crate::base::env::value_of;
+use crate::base::limits::MAX_WORLD;
+use crate::bootstrap::peer::MAX_NODE;
 use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::secret::{Secret, hex, random_bytes};
 
@@ -25,8 +27,12 @@ pub struct LaunchEnvironment {
     /// Ranks on this host.
     pub local_world: u32,
     /// `host:port` where rank 0 listens; needs the feature `tcp`. `None`, the default, is an abstract Unix
-    /// socket named after the job, where the kernel vouches for the user at the other end.
+    /// socket named after the job, where the kernel vouches for the user at the other end. Required if not all ranks are
+    /// on this host.
     pub address: Option<String>,
+    /// The key of this rank's node, in place of the host's: ranks with equal keys share a node, and must be able to pass
+    /// each other file descriptors. `None`, the default, is the host's boot ID and its network namespace.
+    pub node: Option<String>,
     /// The secret that makes a process a rank of this job. Required with `address`. `None`, the default, is the secret in
     /// the user's secret file (see [`Bootstrap::connect`](crate::bootstrap::Bootstrap::connect)), with the job's name.
     pub secret: Option<Secret>,
@@ -84,6 +90,7 @@ impl LaunchEnvironment {
             local_rank: rank,
             local_world: world,
             address: None,
+            node: None,
             secret: None,
             job: Some(job.into()),
             generation: 0,
@@ -98,6 +105,10 @@ impl LaunchEnvironment {
     /// Tries, in order: `SYMMEM_*` (set by `symmem run` or by hand), torchrun, Open MPI, PMI (MPICH, Intel
     /// MPI), Slurm. Whichever names the rank, `SYMMEM_RENDEZVOUS`, `SYMMEM_SECRET`, `SYMMEM_JOB` and
     /// `SYMMEM_GENERATION` take precedence for the rendezvous.
+    ///
+    /// If not all ranks are on this host, the rendezvous is by TCP. Without `SYMMEM_RENDEZVOUS` rank 0 then listens at
+    /// `MASTER_ADDR`, one port above `MASTER_PORT`, where torchrun's own store listens; or, in a Slurm step, on its first
+    /// node, at a port from 20000 to 29999 that follows from the numbers of job and step.
     ///
     /// # Errors
     /// [`BootstrapError::BadVariable`], [`BootstrapError::MissingVariable`],
@@ -126,7 +137,12 @@ impl LaunchEnvironment {
         Ok(None)
     }
 
-    /// Checks that the numbers are consistent and all ranks are on one host.
+    /// Returns whether the ranks may be on several nodes.
+    pub(super) fn may_span_nodes(&self) -> bool {
+        self.local_world < self.world || self.node.is_some()
+    }
+
+    /// Checks that the numbers are consistent, and that ranks on several hosts can meet.
     pub(super) fn check(&self) -> Result<(), BootstrapError> {
         let Self {
             rank,
@@ -134,19 +150,24 @@ impl LaunchEnvironment {
             local_rank,
             local_world,
             source,
+            ref address,
             ..
         } = *self;
-        if rank >= world || world as usize > MAX_RANKS {
+        let most = match self.may_span_nodes() {
+            true => MAX_WORLD,
+            false => MAX_RANKS,
+        };
+        if rank >= world || world as usize > most {
             return Err(BootstrapError::RankOutsideWorld {
                 rank,
                 world,
                 origin: source,
             });
         }
-        if local_world < world {
+        if local_world < world && address.is_none() {
             return Err(BootstrapError::SeveralHosts { world, local_world });
         }
-        if local_rank >= local_world {
+        if local_rank >= local_world || local_world as usize > MAX_RANKS {
             return Err(BootstrapError::RankOutsideWorld {
                 rank: local_rank,
                 world: local_world,
@@ -158,6 +179,11 @@ impl LaunchEnvironment {
 }
 
 const PMI: &str = "PMI";
+const SLURM: &str = "Slurm";
+const TORCHRUN: &str = "torchrun";
+
+/// The ports at which ranks of a Slurm step meet: below those that the kernel gives to connections.
+const SLURM_PORTS: std::ops::Range<u64> = 20_000..30_000;
 
 /// Returns a random job name, which cannot be guessed.
 pub(super) fn random_job(rank: u32) -> Result<String, BootstrapError> {
@@ -238,6 +264,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             local_rank: local.0.unwrap_or(rank),
             local_world: local.1.unwrap_or(world),
             address: None,
+            node: None,
             secret: None,
             job,
             generation: 0,
@@ -266,7 +293,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         };
         let local = (self.number("LOCAL_RANK")?, self.number("LOCAL_WORLD_SIZE")?);
         // TORCHELASTIC_RUN_ID is "none" by default, so the agent's port, which it owns while the job runs, is
-        // part of the name. The port itself is never used: the agent's own store listens there. The restart
+        // part of the name. The port itself is not used: the agent's own store listens there. The restart
         // count keeps out ranks left over from an earlier attempt.
         let parts = [
             "TORCHELASTIC_RUN_ID",
@@ -277,7 +304,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         .map(|name| self.text(name).unwrap_or_default());
         let job = (!parts[0].is_empty() || !parts[2].is_empty())
             .then(|| format!("torchrun-{}", parts.join("-")));
-        Ok(Some(self.launched(place, local, job, "torchrun")))
+        Ok(Some(self.launched(place, local, job, TORCHRUN)))
     }
 
     fn open_mpi(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
@@ -344,8 +371,46 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             place,
             local,
             Some(format!("slurm-{job}.{step}")),
-            "Slurm",
+            SLURM,
         )))
+    }
+
+    /// Returns where the ranks of torchrun meet: one port above that of its own store, on the same host.
+    fn torchrun_address(&self) -> Result<Option<String>, BootstrapError> {
+        let (Some(host), Some(port)) = (self.text("MASTER_ADDR"), self.number("MASTER_PORT")?)
+        else {
+            return Ok(None);
+        };
+        let above = u16::try_from(port)
+            .ok()
+            .and_then(|port| port.checked_add(1));
+        let port = above.ok_or_else(|| BootstrapError::BadVariable {
+            name: "MASTER_PORT",
+            value: port.to_string(),
+            expected: "a port below 65535, so that SYMMEM_RENDEZVOUS can be the next one",
+        })?;
+        // A bare address of version 6 has colons of its own.
+        let host = match host.contains(':') && !host.starts_with('[') {
+            true => format!("[{host}]"),
+            false => host,
+        };
+        Ok(Some(format!("{host}:{port}")))
+    }
+
+    /// Returns where the ranks of a Slurm step meet: on its first node, which runs rank 0.
+    fn slurm_address(&self) -> Option<String> {
+        let lists = [
+            "SLURM_STEP_NODELIST",
+            "SLURM_JOB_NODELIST",
+            "SLURM_NODELIST",
+        ];
+        let list = lists.into_iter().find_map(|name| self.text(name))?;
+        let host = first_host(&list)?;
+        let number = |name: &str| self.text(name)?.parse::<u64>().ok();
+        let job = number("SLURM_JOB_ID")?.wrapping_mul(16);
+        let place = job.wrapping_add(number("SLURM_STEP_ID").unwrap_or(0));
+        let ports = SLURM_PORTS.end - SLURM_PORTS.start;
+        Some(format!("{host}:{}", SLURM_PORTS.start + place % ports))
     }
 
     /// Returns the tasks on this node, from a list such as `4(x2),3` with one count per node.
@@ -406,8 +471,46 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             }
             environment.address = Some(value);
         }
+        if let Some(node) = self.text("SYMMEM_NODE") {
+            if node.len() > MAX_NODE {
+                return Err(BootstrapError::BadVariable {
+                    name: "SYMMEM_NODE",
+                    value: node,
+                    expected: "a text of at most 256 bytes",
+                });
+            }
+            environment.node = Some(node);
+        }
+        // Only ranks of one host need no port.
+        if environment.address.is_none() && environment.local_world < environment.world {
+            environment.address = match environment.source {
+                TORCHRUN => self.torchrun_address()?,
+                SLURM => self.slurm_address(),
+                _ => None,
+            };
+        }
         Ok(())
     }
+}
+
+/// Returns the first host of Slurm's list, such as `node[07-12,31],login`.
+fn first_host(list: &str) -> Option<String> {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (prefix, rest) = list.split_at(end);
+    let host = match rest.strip_prefix('[') {
+        None => prefix.to_owned(),
+        Some(numbers) => {
+            let (numbers, behind) = numbers.split_once(']')?;
+            let first = numbers.split([',', '-']).next()?;
+            let suffix = behind.split(',').next()?;
+            // More than one list of numbers in a name: rank 0's host is then set by hand.
+            if suffix.contains('[') {
+                return None;
+            }
+            format!("{prefix}{first}{suffix}")
+        }
+    };
+    (!host.is_empty()).then_some(host)
 }
 
 /// Returns the count for node `node` in Slurm's run-length list.

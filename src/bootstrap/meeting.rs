@@ -1,6 +1,7 @@
 //! A rendezvous: how one rank reaches the store, or runs it, and joins.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,14 @@ use crate::bootstrap::secret_file::{Unusable, UserSecret};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::store::Store;
 use crate::bootstrap::stream::{Address, Listener, Stream};
+
+/// The ranks that have met.
+#[derive(Debug)]
+pub(super) struct Met {
+    pub(super) peers: Vec<PeerInformation>,
+    /// Whether they may be on several nodes.
+    pub(super) may_span_nodes: bool,
+}
 
 /// A rendezvous, from one rank's view.
 pub(super) struct Meeting<'a> {
@@ -94,11 +103,16 @@ impl<'a> Meeting<'a> {
         let process = ProcessIdentity::current().map_err(system("reading /proc/self/stat"))?;
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_err(system("reading /proc/sys/kernel/random/boot_id"))?;
+        let boot_id = boot_id.trim().to_owned();
         let peer = PeerInformation {
             rank,
             process,
             uid,
-            boot_id: boot_id.trim().to_owned(),
+            node: match &environment.node {
+                Some(node) => node.clone(),
+                None => host_key(&boot_id),
+            },
+            boot_id,
         };
         let start = Instant::now();
         let until = deadline::after(start, deadline);
@@ -117,6 +131,18 @@ impl<'a> Meeting<'a> {
     fn system(&self, call: &'static str) -> impl Fn(io::Error) -> BootstrapError + use<> {
         let rank = self.environment.rank;
         move |source| BootstrapError::System { rank, call, source }
+    }
+
+    /// Meets the other ranks: starts the store on rank 0, and joins it.
+    pub(super) fn meet(&self) -> Result<(Store, Met), BootstrapError> {
+        let hosted = match self.environment.rank {
+            0 => self.start_store()?,
+            _ => None,
+        };
+        match hosted {
+            Some((server, stream)) => self.join_own(server, stream),
+            None => self.join(self.address.clone()),
+        }
     }
 
     /// Starts the store on rank 0. Returns `None` if another process already listens; the join then tells
@@ -140,7 +166,8 @@ impl<'a> Meeting<'a> {
         let LaunchEnvironment {
             world, generation, ..
         } = *self.environment;
-        let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone());
+        let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone())
+            .over_nodes(self.environment.may_span_nodes());
         ServerThread::start(listeners, self.key.clone(), name, world, coordinator)
             .map(Some)
             .map_err(self.system("starting the store's thread"))
@@ -151,17 +178,14 @@ impl<'a> Meeting<'a> {
         &self,
         server: ServerThread,
         stream: Stream,
-    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+    ) -> Result<(Store, Met), BootstrapError> {
         let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
         let joined = store.join(&self.request(), self.left(), self.wanted);
         self.welcomed(store, joined.map_err(|error| self.explained(error))?)
     }
 
     /// Joins the store at `address`, or at the address to which it redirects this rank.
-    pub(super) fn join(
-        &self,
-        address: Address,
-    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+    pub(super) fn join(&self, address: Address) -> Result<(Store, Met), BootstrapError> {
         let stream = self.reach(&address)?;
         let store = Store::new(self.peer.rank, self.environment.world, stream, None);
         let reply = match store.join(&self.request(), self.left(), self.wanted) {
@@ -184,7 +208,7 @@ impl<'a> Meeting<'a> {
                 self.join(Address::Unix(name))
             }
             #[cfg(feature = "tcp")]
-            (Address::Tcp(_), other) => Err(self.unexpected(&other)),
+            (Address::Tcp(_), reply) => self.welcomed(store, reply),
         }
     }
 
@@ -206,7 +230,8 @@ impl<'a> Meeting<'a> {
         } = *self.environment;
         let failure = Failure::Died { rank: 0 };
         let boot_id = self.peer.boot_id.clone();
-        let coordinator = Coordinator::of_failed(world, generation, boot_id, failure);
+        let coordinator = Coordinator::of_failed(world, generation, boot_id, failure)
+            .over_nodes(self.environment.may_span_nodes());
         // No rank is redirected, so there is no socket to name.
         let (key, name) = (self.key.clone(), String::new());
         let started = ServerThread::start(vec![listener], key, name, world, coordinator);
@@ -224,14 +249,23 @@ impl<'a> Meeting<'a> {
         drop(server);
     }
 
-    fn welcomed(
-        &self,
-        store: Store,
-        reply: Reply,
-    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+    fn welcomed(&self, store: Store, reply: Reply) -> Result<(Store, Met), BootstrapError> {
         let world = self.environment.world as usize;
         match reply {
-            Reply::Welcome { peers } if peers.len() == world => Ok((store.among(&peers), peers)),
+            Reply::Welcome {
+                may_span_nodes,
+                peers,
+            } if peers.len() == world => {
+                let store = match may_span_nodes {
+                    true => store.lasting(),
+                    false => store.among(&peers),
+                };
+                let met = Met {
+                    peers,
+                    may_span_nodes,
+                };
+                Ok((store, met))
+            }
             other => Err(self.unexpected(&other)),
         }
     }
@@ -253,7 +287,8 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    fn left(&self) -> Duration {
+    /// Returns the time left until the deadline.
+    pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
@@ -406,6 +441,13 @@ fn unusable(rank: u32, Unusable { path, source }: Unusable) -> BootstrapError {
         path: path.display().to_string(),
         source,
     }
+}
+
+/// Returns the key of this host's node: ranks with the same key can pass each other file descriptors, which travel over
+/// abstract Unix sockets, and those are of one kernel and one network namespace.
+fn host_key(boot_id: &str) -> String {
+    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
+    format!("{boot_id}/{namespace}")
 }
 
 /// Returns the TCP address of rank 0 at `host:port`.

@@ -23,9 +23,10 @@ fn peer() -> impl Strategy<Value = PeerInformation> {
         any::<(u32, u64, u64)>(),
         any::<u32>(),
         ".{0,40}",
+        ".{0,40}",
     )
         .prop_map(
-            |(rank, (pid, start_time, namespace), uid, boot_id)| PeerInformation {
+            |(rank, (pid, start_time, namespace), uid, boot_id, node)| PeerInformation {
                 rank,
                 process: ProcessIdentity {
                     pid,
@@ -34,6 +35,7 @@ fn peer() -> impl Strategy<Value = PeerInformation> {
                 },
                 uid,
                 boot_id,
+                node,
             },
         )
 }
@@ -66,6 +68,7 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         Just(Request::Leave),
         ".{0,40}".prop_map(|reason| Request::Fail { reason }),
+        any::<u64>().prop_map(|silence| Request::Pulse { silence }),
     ]
 }
 
@@ -110,13 +113,17 @@ fn reply() -> impl Strategy<Value = Reply> {
             has_descriptor,
         });
     prop_oneof![
-        vec(peer(), 0..9).prop_map(|peers| Reply::Welcome { peers }),
+        (any::<bool>(), vec(peer(), 0..9)).prop_map(|(may_span_nodes, peers)| Reply::Welcome {
+            may_span_nodes,
+            peers
+        }),
         ".{0,40}".prop_map(|name| Reply::Redirect { name }),
         Just(Reply::Done),
         vec(any::<u8>(), 0..200).prop_map(|bytes| Reply::Value { bytes }),
         any::<i64>().prop_map(|value| Reply::Sum { value }),
         vec(part, 0..9).prop_map(|parts| Reply::Gathered { parts }),
         failure().prop_map(Reply::Failure),
+        Just(Reply::Pulse),
     ]
 }
 

@@ -10,6 +10,10 @@
 //! `tcp`, the rendezvous may be `host:port`: a rank that connects by TCP proves that it knows the secret, and is
 //! redirected, over the connection that the secret now protects, to the Unix socket, the only transport for file
 //! descriptors.
+//!
+//! Ranks that may be on several nodes stay on the connection on which they came, and those of each node open a store of
+//! their own on a Unix socket for their descriptors. A host that stops closes no connection, so each rank has a pulse
+//! there.
 
 mod client;
 mod codec;
@@ -26,8 +30,10 @@ pub(crate) mod fuzzing;
 mod handshake;
 mod key;
 mod meeting;
+mod node;
 mod peer;
 mod process;
+mod pulse;
 mod reply;
 mod request;
 mod secret;

@@ -14,7 +14,12 @@ pub struct PeerInformation {
     pub uid: u32,
     /// The boot ID of its machine: the same on all ranks of a host.
     pub boot_id: String,
+    /// The key of its node: ranks with equal keys pass each other file descriptors and map each other's memory.
+    pub node: String,
 }
+
+/// Most bytes of a node's key.
+pub(super) const MAX_NODE: usize = 256;
 
 impl PeerInformation {
     pub(super) fn encode(&self, body: &mut Writer) {
@@ -28,7 +33,8 @@ impl PeerInformation {
             .u64(start_time)
             .u64(namespace)
             .u32(self.uid)
-            .text(&self.boot_id);
+            .text(&self.boot_id)
+            .text(&self.node);
     }
 
     pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
@@ -43,6 +49,7 @@ impl PeerInformation {
             process,
             uid: reader.u32()?,
             boot_id: reader.text()?,
+            node: reader.text().filter(|node| node.len() <= MAX_NODE)?,
         })
     }
 }

@@ -31,6 +31,8 @@ impl Part {
 pub(super) enum Reply {
     /// All ranks have joined; in rank order.
     Welcome {
+        /// Whether their nodes may differ: then this connection stays the rank's, whatever carries it.
+        may_span_nodes: bool,
         peers: Vec<PeerInformation>,
     },
     /// Join again at the abstract Unix socket of this name.
@@ -48,6 +50,8 @@ pub(super) enum Reply {
         parts: Vec<Part>,
     },
     Failure(Failure),
+    /// Answers a rank's pulse.
+    Pulse,
 }
 
 impl Reply {
@@ -55,8 +59,11 @@ impl Reply {
     pub(super) fn encode(&self, request: u64, descriptors: u16) -> Vec<u8> {
         let mut body = Writer::default();
         let kind = match self {
-            Self::Welcome { peers } => {
-                body.u32(peers.len() as u32);
+            Self::Welcome {
+                may_span_nodes,
+                peers,
+            } => {
+                body.u8(u8::from(*may_span_nodes)).u32(peers.len() as u32);
                 for peer in peers {
                     peer.encode(&mut body);
                 }
@@ -86,6 +93,7 @@ impl Reply {
                 failure.encode(&mut body);
                 39
             }
+            Self::Pulse => 40,
         };
         frame(request, kind, descriptors, &body.0)
     }
@@ -93,9 +101,7 @@ impl Reply {
     pub(super) fn parse(kind: u16, body: &[u8]) -> Result<Self, MessageError> {
         let mut reader = Reader(body);
         let reply = match kind {
-            33 => reader
-                .list(PeerInformation::parse)
-                .map(|peers| Self::Welcome { peers }),
+            33 => Self::parse_welcome(&mut reader),
             34 => reader.text().map(|name| Self::Redirect { name }),
             35 => Some(Self::Done),
             36 => reader.bytes().map(|bytes| Self::Value { bytes }),
@@ -106,10 +112,23 @@ impl Reply {
                 .list(Part::parse)
                 .map(|parts| Self::Gathered { parts }),
             39 => Failure::parse(&mut reader).map(Self::Failure),
+            40 => Some(Self::Pulse),
             _ => return Err(MessageError::UnknownKind(kind)),
         };
         reply
             .filter(|_| reader.0.is_empty())
             .ok_or(MessageError::BadBody(kind))
+    }
+
+    fn parse_welcome(reader: &mut Reader<'_>) -> Option<Self> {
+        let may_span_nodes = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Self::Welcome {
+            may_span_nodes,
+            peers: reader.list(PeerInformation::parse)?,
+        })
     }
 }

@@ -4,9 +4,9 @@ use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous. Version 3 has another handshake over TCP, and other names of Unix
+/// Version of this protocol; compared at the rendezvous. Version 4 tells the key of each rank's node. Version 3 has another handshake over TCP, and other names of Unix
 /// sockets for jobs without a secret of their own: so it meets version 2 only at the Unix socket of a job with a secret.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Returns the most bytes that each of `world` ranks may contribute to one all-gather, so that the result fits
 /// in a message.
@@ -61,6 +61,11 @@ pub(super) enum Request {
     Fail {
         reason: String,
     },
+    /// The rank is alive, and dead if nothing more is heard from it for so many microseconds; 0 if it will not tell any
+    /// more.
+    Pulse {
+        silence: u64,
+    },
 }
 
 impl Request {
@@ -113,6 +118,10 @@ impl Request {
                 body.text(reason);
                 7
             }
+            Self::Pulse { silence } => {
+                body.u64(*silence);
+                8
+            }
         };
         frame(request, kind, descriptors, &body.0)
     }
@@ -147,6 +156,7 @@ impl Request {
                 }),
             6 => Some(Self::Leave),
             7 => reader.text().map(|reason| Self::Fail { reason }),
+            8 => reader.u64().map(|silence| Self::Pulse { silence }),
             _ => return Err(MessageError::UnknownKind(kind)),
         };
         request
@@ -163,7 +173,7 @@ impl Request {
             | Self::Add { key: name, .. }
             | Self::AllGather { tag: name, .. } => name.len() <= MAX_NAME,
             Self::Fail { reason } => reason.len() <= MAX_REASON,
-            Self::Join { .. } | Self::ForeignJoin { .. } | Self::Leave => true,
+            Self::Join { .. } | Self::ForeignJoin { .. } | Self::Leave | Self::Pulse { .. } => true,
         }
     }
 

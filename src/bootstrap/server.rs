@@ -113,6 +113,7 @@ impl Server {
             }
             // Now, and not before: what ranks sent while this process was stopped has been read.
             self.close_silent(now);
+            self.coordinator.end_silent(now);
         }
         self.flush();
         self.report_refusals(Instant::now(), true);
@@ -309,7 +310,10 @@ impl Server {
         let Some(connection) = self.connections.remove(&token) else {
             return;
         };
-        let (name, has_proved) = (connection.name(), connection.standing() == Standing::Proved);
+        let has_proved = connection.standing() == Standing::Proved;
+        // The connection of a rank that has joined is all that is known of its process.
+        let has_joined = self.coordinator.has_joined(token);
+        let name = connection.name().filter(|_| !has_joined);
         match (end, name) {
             (End::Refused(reason), name) => self.refusals.count(reason, name),
             (End::Closed(_), name) if !has_proved => {
@@ -319,6 +323,10 @@ impl Server {
             (End::Closed(error), Some(name)) => {
                 let failure = Failure::of_connection(name, error);
                 self.coordinator.fail_rendezvous(failure, now);
+            }
+            (End::Closed(Some(Errno::BADMSG)), None) => {
+                let reason = "its connection to the store carried bytes that it did not send";
+                self.coordinator.disconnect(token, Some(reason.into()), now);
             }
             (End::Closed(_), None) => self.coordinator.disconnect(token, None, now),
             (End::Violation(reason), name) => {

@@ -60,6 +60,27 @@ impl Store {
         }
     }
 
+    /// Shows the store that this rank is alive, and notices if the store is not, after `silence`. Called several times
+    /// within that time; does not block.
+    pub(crate) fn beat(&self, silence: Duration) {
+        if !self.process.is_fork() {
+            self.client.beat(silence);
+        }
+    }
+
+    /// Ends what [`Store::beat`] began.
+    pub(crate) fn rest(&self) {
+        if !self.process.is_fork() {
+            self.client.rest();
+        }
+    }
+
+    /// Makes the end of the connection mean that rank 0 has died: for ranks that may be on several nodes, which keep it.
+    pub(super) fn lasting(mut self) -> Self {
+        self.client.last();
+        self
+    }
+
     /// Makes collectives end when the process of one of `peers` has.
     pub(super) fn among(mut self, peers: &[PeerInformation]) -> Self {
         self.peers = peers.to_vec();

@@ -19,7 +19,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] if signals live in host
-    /// memory, whose counts kernels cannot see; the error that poisoned the communicator.
+    /// memory, whose counts kernels cannot see, or if the ranks are on several nodes; the error that poisoned the communicator.
     pub fn handle(&self, channel: u32) -> Result<Handle> {
         self.handle_within(channel, self.world().deadlines.wait)
     }
@@ -31,6 +31,7 @@ impl<T: Element> SymmetricBuffer<T> {
     pub fn handle_within(&self, channel: u32, deadline: Duration) -> Result<Handle> {
         let (shared, operation) = (self.world(), "handle");
         shared.health.check()?;
+        shared.check_one_node(operation, "signal ranks of one node by `Queue::put_signal`")?;
         check_channel(channel, CHANNELS).map_err(|message| shared.invalid(operation, message))?;
         let watch = shared.watch(deadline);
         let Some(mut handle) = shared.pad.handle(channel, watch) else {

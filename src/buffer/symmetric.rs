@@ -115,9 +115,10 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Returns a view of the copy of `rank`, a peer or this rank.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if there is no such rank.
+    /// [`crate::Error::InvalidArgument`] if there is no such rank; [`crate::Error::Unsupported`] if it is on another node,
+    /// where this rank's device cannot address its copy.
     pub fn peer(&self, rank: usize) -> Result<RawView<'_, T>> {
-        self.world.check_peer(rank, "peer")?;
+        self.world.check_reach(rank, "peer")?;
         Ok(self.view(rank))
     }
 

@@ -432,7 +432,7 @@ impl<'c> Call<'c> {
             destinations: [NO_TOKEN; MAX_RANKS],
             receive_bytes: [0; MAX_RANKS],
             table: everyone.table(shared.rank),
-            table_ranks: shared.world as u32,
+            table_ranks: shared.placement.node_members(shared.rank).len() as u32,
             blocks_per_peer: per_peer,
             staging,
             chunk_bytes,

@@ -12,6 +12,7 @@ use crate::group::membership::Membership;
 use crate::group::operations;
 use crate::group::provider::Provider;
 use crate::group::state::State;
+use crate::rank::context::check_one_node;
 use crate::world::world::World;
 use std::sync::Arc;
 
@@ -172,10 +173,14 @@ const MOST_BY_GENERAL_KERNEL: u64 = 1 << 20;
 /// The same for sums of wider types.
 const MOST_SUM_BY_GENERAL_KERNEL: u64 = 4 << 20;
 
+/// What to do if the members of a group are on several nodes.
+const WITHIN_A_NODE: &str = "pass a group of the ranks of one node, made by `Communicator::split` with `Communicator::node` as color";
+
 /// Returns the members of the group in the options, by default all ranks.
 ///
 /// # Errors
-/// [`crate::Error::InvalidArgument`] if there is no such channel, or the group is another communicator's.
+/// [`crate::Error::InvalidArgument`] if there is no such channel, or the group is another communicator's;
+/// [`crate::Error::Unsupported`] if its members are on several nodes.
 pub fn membership<'g>(
     world: &'g Arc<World>,
     name: &'static str,
@@ -183,11 +188,13 @@ pub fn membership<'g>(
 ) -> Result<&'g Membership> {
     check_channel(options.channel, COLLECTIVE_CHANNELS)
         .map_err(|message| world.invalid(name, message))?;
-    match options.group {
-        None => Ok(&world.collectives.everyone),
-        Some(group) if Arc::ptr_eq(group.world(), world) => Ok(group.membership()),
-        Some(_) => Err(world.invalid(name, "the group belongs to another communicator")),
-    }
+    let membership = match options.group {
+        None => &world.collectives.everyone,
+        Some(group) if Arc::ptr_eq(group.world(), world) => group.membership(),
+        Some(_) => return Err(world.invalid(name, "the group belongs to another communicator")),
+    };
+    check_one_node(world.rank, &membership.span.placement, name, WITHIN_A_NODE)?;
+    Ok(membership)
 }
 
 /// Returns the selector's choice for a call, and logs it.

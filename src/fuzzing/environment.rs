@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use crate::backend::abi::MAX_RANKS;
 use crate::backends::Selection;
 use crate::base::env;
+use crate::base::limits::MAX_WORLD;
 use crate::base::variables::VARIABLES;
 use crate::bootstrap::{BootstrapError, LaunchEnvironment, Secret};
 
@@ -28,8 +29,10 @@ pub fn check(bytes: &[u8]) {
     match LaunchEnvironment::from_variables(lookup) {
         Ok(None) => {}
         Ok(Some(launch)) => {
-            assert!(launch.rank < launch.world && launch.world as usize <= MAX_RANKS);
-            assert!(launch.local_rank < launch.local_world && launch.world <= launch.local_world);
+            assert!(launch.rank < launch.world && launch.world as usize <= MAX_WORLD);
+            assert!(launch.local_rank < launch.local_world);
+            assert!(launch.local_world as usize <= MAX_RANKS);
+            assert!(launch.local_world >= launch.world || launch.address.is_some());
         }
         Err(error) => says(&error),
     }

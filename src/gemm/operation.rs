@@ -9,7 +9,7 @@ use crate::base::gemm_shape::{Division, GemmShape};
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::gemm::matrix::GemmElement;
-use crate::gemm::options::{GemmOptions, NAME};
+use crate::gemm::options::{BESIDE_A_GEMM, GemmOptions, NAME};
 use crate::gemm::plan::{GemmStep, Problem, layout};
 use crate::gemm::prepared::Prepared;
 use crate::gemm::selector::{DeviceSupport, Refusal, choose};
@@ -83,6 +83,7 @@ impl Communicator {
         options: &GemmOptions,
     ) -> Result<AllGatherGemm<T>> {
         let shared = self.world();
+        shared.check_one_node(NAME, BESIDE_A_GEMM)?;
         shared.reclaim();
         let stored = stored::find(self.gemm_rows(), shared, shape, T::TYPE);
         let mut round = shared.agreement.begin(NAME);

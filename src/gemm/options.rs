@@ -3,6 +3,10 @@
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use std::time::Duration;
 
+/// What to do in a world whose ranks are on several nodes.
+pub const BESIDE_A_GEMM: &str =
+    "call a collective over nodes before or after a GEMM of cuBLASLt or hipBLASLt";
+
 /// The operation's name, in errors too.
 pub(super) const NAME: &str = "all_gather_gemm";
 

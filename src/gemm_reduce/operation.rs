@@ -12,6 +12,7 @@ use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ElementType;
 use crate::collectives::norm::NormElement;
 use crate::gemm::matrix::GemmElement;
+use crate::gemm::options::BESIDE_A_GEMM;
 use crate::gemm::selector::Refusal;
 use crate::gemm::stored::library_text;
 use crate::gemm::streams::GemmStream;
@@ -126,6 +127,7 @@ fn make<T: GemmElement>(
     reduction: Reduction,
 ) -> Result<GemmReduce<T>> {
     let shared = communicator.world();
+    shared.check_one_node(reduction.name(), BESIDE_A_GEMM)?;
     shared.reclaim();
     let rows = communicator.gemm_reduce_rows();
     let options = &stored::complete(rows, shared, (shape, T::TYPE, reduction), asked);

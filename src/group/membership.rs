@@ -1,19 +1,23 @@
-//! Members of a group.
+//! Members of a group that address each other's memory.
 
 use crate::base::limits::COLLECTIVE_CHANNELS;
 use crate::group::compared::Compared;
 use crate::group::lanes::Lanes;
 use crate::group::slots::Slots;
+use crate::group::span::Span;
 use crate::rank::sequence::Sequence;
 use std::sync::Arc;
 
-/// The members of a group, and the memory with which they synchronize.
+/// The members of a group on this rank's node, and the memory with which they synchronize. All are here unless the group
+/// spans nodes.
 pub struct Membership {
-    /// The communicator's rank of each member.
+    /// All members of the group, on whichever nodes they are.
+    pub span: Span,
+    /// The communicator's rank of each member on this node.
     pub members: Vec<usize>,
-    /// This rank's number in the group.
+    /// This rank's number among them.
     pub rank: usize,
-    /// Whether the members are all ranks, in order.
+    /// Whether the members are all ranks of the world, in order.
     pub whole: bool,
     /// The group's slots.
     pub slots: Slots,
@@ -26,9 +30,11 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Makes the membership of `members`, of which this rank is `members[rank]`.
-    pub fn new(members: Vec<usize>, rank: usize, whole: bool, slots: Slots, lanes: Lanes) -> Self {
+    /// Makes the membership of a group with `slots` for its members on this node.
+    pub fn new(span: Span, whole: bool, slots: Slots, lanes: Lanes) -> Self {
+        let (members, rank) = span.here();
         Self {
+            span,
             members,
             rank,
             whole,
@@ -44,7 +50,7 @@ impl Membership {
         &self.sequences[channel as usize]
     }
 
-    /// Returns the number of members.
+    /// Returns the number of members on this node.
     pub fn world(&self) -> usize {
         self.members.len()
     }

@@ -14,4 +14,5 @@ pub(crate) mod reserve;
 pub(crate) mod residency;
 pub(crate) mod selector;
 pub(crate) mod slots;
+pub(crate) mod span;
 pub(crate) mod state;

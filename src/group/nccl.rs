@@ -110,6 +110,7 @@ fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
 /// collective call.
 pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> Result<NcclLibrary> {
     const NAME: &str = "open_nccl";
+    shared.check_one_node(NAME, "use the collectives of symmem's own kernels")?;
     let mut round = shared.agreement.begin(NAME);
     let slot = communicators.slot(windows);
     round.compare(&[

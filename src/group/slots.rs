@@ -1,13 +1,13 @@
 //! The memory with which the members of a group synchronize.
 //!
-//! Each group has one symmetric allocation, zeroed and with the same layout on all members:
+//! Each group has one symmetric allocation, zeroed and with the same layout on all its members of a node:
 //!
 //! ```text
 //! channel 0..COLLECTIVE_CHANNELS
 //!     slots      SLOT_BLOCKS of SLOT_BYTES      see `CollectiveGroup`
 //!     packets    PACKET_BLOCKS of packet_bytes
 //!     steps      words and counters for what no kernel of a grid does: see `Steps`
-//! table          [allocation][rank]: addresses, 0 once given up; in the group of all ranks only
+//! table          [allocation][rank of the node]: addresses, 0 once given up; in the group of all ranks only
 //! inbox          what peers push to be reduced here: for channel 0 of the group of all ranks only; see `reserve`
 //! lamport        counters and inbox for Lamport packets: for channel 0 only
 //! ```
@@ -17,6 +17,7 @@
 
 use crate::backend::abi::*;
 use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
+use crate::base::placement::Placement;
 use crate::group::dependents::Dependents;
 use crate::group::inbox::{Division, Inboxes, LamportInboxes};
 use crate::group::reserve;
@@ -59,6 +60,8 @@ pub struct Slots {
     lamport: Option<LamportInboxes>,
     /// The group's part of every call's arguments, by channel.
     headers: Vec<CollectiveGroup>,
+    /// The communicator's rank of each member.
+    ranks: Vec<usize>,
 }
 
 /// The layout of the allocation; the same on all members.
@@ -191,12 +194,12 @@ impl Layout {
 
 impl Slots {
     /// Makes the slots in `allocation`, which is zeroed and has the layout's size. `rank` is this rank's number
-    /// among `members`.
+    /// among `members`, which are of one node. Kernels number members as `placement` does within the node.
     pub fn new(
         allocation: Arc<Allocation>,
         layout: Layout,
-        members: &[usize],
-        rank: usize,
+        (members, rank): (&[usize], usize),
+        placement: &Placement,
     ) -> Self {
         let headers = (0..COLLECTIVE_CHANNELS)
             .map(|channel| {
@@ -215,7 +218,7 @@ impl Slots {
                 };
                 for (index, &member) in members.iter().enumerate() {
                     header.slots[index] = allocation.at(member, at);
-                    header.members[index] = member as u8;
+                    header.members[index] = placement.local_rank(member) as u8;
                 }
                 header
             })
@@ -238,6 +241,7 @@ impl Slots {
             inboxes,
             lamport,
             headers,
+            ranks: members.to_vec(),
         }
     }
 
@@ -320,6 +324,7 @@ impl Slots {
     pub fn steps(&self, channel: u32) -> Steps<'_> {
         Steps {
             header: &self.headers[channel as usize],
+            ranks: &self.ranks,
             at: self.layout.steps_at(),
             world: self.layout.world,
         }
@@ -360,6 +365,8 @@ impl Header<'_> {
 #[derive(Clone, Copy)]
 pub struct Steps<'a> {
     header: &'a CollectiveGroup,
+    /// The communicator's rank of each member.
+    ranks: &'a [usize],
     at: u64,
     world: u64,
 }
@@ -412,7 +419,7 @@ impl Steps<'_> {
             word: self.word(rank, self.world + lane),
             epoch: self.counter(2 + 2 * lane),
             watch,
-            peer: header.members[after as usize].into(),
+            peer: self.ranks[after as usize] as u32,
             slot: header.slot,
             ..SignalWait::default()
         };

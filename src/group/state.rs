@@ -7,6 +7,7 @@ use crate::group::membership::Membership;
 use crate::group::nccl::Communicators;
 use crate::group::selector::Selector;
 use crate::group::slots::{Layout, Slots};
+use crate::group::span::Span;
 use crate::memory::multicast::object::Multicast;
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::rank::agreement::Round;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 pub struct State {
     /// Chooses algorithm and grid of each call.
     pub selector: Selector,
-    /// The group of all ranks.
+    /// The group of all ranks; its slots are those of this node's ranks.
     pub everyone: Membership,
     /// The communicators of NCCL or RCCL.
     pub nccl: Arc<Communicators>,
@@ -43,13 +44,16 @@ impl State {
         let (allocation, _) = sharing::allocate(allocator, round, &[kind], bytes, Origin::Signals)?;
         // Released with the context, even if a later step fails.
         context.keep(allocation.clone());
-        let members: Vec<usize> = (0..context.world).collect();
-        let slots = Slots::new(allocation, layout, &members, context.rank);
+        let placement = &*context.placement;
+        let span = Span::new((0..context.world).collect(), context.rank, placement);
+        let (members, rank) = span.here();
+        let slots = Slots::new(allocation, layout, (&members, rank), placement);
+        let whole = !placement.spans_nodes();
         let nccl = Arc::new(Communicators::default());
         context.on_close(nccl.clone());
         Ok(Self {
             selector,
-            everyone: Membership::new(members, context.rank, true, slots, lanes),
+            everyone: Membership::new(span, whole, slots, lanes),
             nccl,
             check_calls,
         })
@@ -62,7 +66,7 @@ impl State {
 
     /// Returns the first row of this rank's address table.
     pub fn table(&self) -> DeviceAddress {
-        let slots = &self.everyone.slots;
-        slots.table(self.everyone.rank)
+        let everyone = &self.everyone;
+        everyone.slots.table(everyone.members[everyone.rank])
     }
 }

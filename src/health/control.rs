@@ -1,12 +1,12 @@
-//! The control block: a page of host memory that all ranks of a communicator map. It records which ranks are
+//! The control block: a page of host memory that all ranks of a communicator on one node map. It records which ranks are
 //! up, which failed, which allocations each rank has given up, and which ranks the survivors of a failure know
 //! to be gone.
 //!
 //! It carries information that must not need a round trip: a drop cannot wait for peers, and an abort must
 //! reach peers that receive no messages. It outlives every rank, rank 0 and its store included.
 
-use crate::backend::abi::MAX_RANKS;
 pub use crate::base::limits::MAX_ALLOCATIONS;
+use crate::base::limits::MAX_WORLD;
 use crate::base::shared_file;
 use crate::base::shared_file::SharedFile;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -40,6 +40,12 @@ pub struct Blame {
 /// In [`RankEntry::culprit`]: see [`Blame::heard`].
 const HEARD: u32 = 1 << 31;
 
+/// Words of a set of ranks.
+const WORDS: usize = MAX_WORLD / 64;
+
+/// One bit for each rank of the world.
+type Bits = [AtomicU64; WORDS];
+
 #[repr(C)]
 struct RankEntry {
     state: AtomicU32,
@@ -50,45 +56,46 @@ struct RankEntry {
     /// Counts the rounds of the rank's watcher.
     beats: AtomicU32,
     /// Bit r: this rank knows that rank r is gone.
-    gone: [AtomicU64; 2],
-    padding: [u64; 12],
+    gone: Bits,
+    padding: [u64; 6],
 }
 
 #[repr(C)]
 struct AllocationEntry {
     /// Bit r: rank r no longer addresses any peer's copy.
-    given_up: [AtomicU64; 2],
+    given_up: Bits,
     /// Bit r: rank r has released its own copy too, and no longer reads this entry.
-    released: [AtomicU64; 2],
-    /// 1 from the entry's first use on, 0 again if that allocation failed; written by rank 0.
+    released: Bits,
+    /// 1 from the entry's first use on, 0 again if that allocation failed; written by the node's lowest rank.
     taken: AtomicU64,
-    padding: [u64; 3],
+    padding: [u64; 7],
 }
 
 #[repr(C)]
 struct Page {
-    ranks: [RankEntry; MAX_RANKS],
+    ranks: [RankEntry; MAX_WORLD],
     allocations: [AllocationEntry; MAX_ALLOCATIONS],
 }
 
 /// A set of a communicator's ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankSet(u128);
+pub struct RankSet([u64; WORDS]);
 
 impl RankSet {
     /// Returns the set with `rank` added.
-    pub fn with(self, rank: usize) -> Self {
-        Self(self.0 | 1 << rank)
+    pub fn with(mut self, rank: usize) -> Self {
+        self.0[rank / 64] |= 1 << (rank % 64);
+        self
     }
 
     /// Returns whether `rank` is in the set.
     pub fn contains(self, rank: usize) -> bool {
-        self.0 >> rank & 1 != 0
+        self.0[rank / 64] & 1 << (rank % 64) != 0
     }
 
     /// Returns the union of the sets.
     pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
     /// Returns its members below `world`.
@@ -96,9 +103,16 @@ impl RankSet {
         (0..world).filter(move |&rank| self.contains(rank))
     }
 
-    /// Returns a number that identifies the set.
-    pub fn number(self) -> u128 {
-        self.0
+    /// Returns a text that identifies the set: its bits as a hexadecimal number, without leading zeros.
+    pub fn text(self) -> String {
+        let mut digits = String::new();
+        for word in self.0.iter().rev() {
+            digits.push_str(&format!("{word:016x}"));
+        }
+        match digits.trim_start_matches('0') {
+            "" => "0".into(),
+            digits => digits.into(),
+        }
     }
 }
 
@@ -150,7 +164,7 @@ impl ControlBlock {
         let blame = ((culprit & !HEARD) as usize)
             .checked_sub(1)
             // A peer wrote it, so it may name a rank that does not exist.
-            .filter(|&rank| rank < MAX_RANKS)
+            .filter(|&rank| rank < MAX_WORLD)
             .map(|rank| Blame {
                 rank,
                 heard: culprit & HEARD != 0,
@@ -163,7 +177,7 @@ impl ControlBlock {
     pub fn origin(&self, rank: usize) -> usize {
         let mut origin = rank;
         // Ranks may blame each other in a ring.
-        for _ in 0..MAX_RANKS {
+        for _ in 0..MAX_WORLD {
             let Some(blame) = self.state(origin).1 else {
                 break;
             };
@@ -205,8 +219,9 @@ impl ControlBlock {
     /// Records that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
     pub fn post_gone(&self, rank: usize, gone: RankSet) {
         let entry = &self.page().ranks[rank];
-        entry.gone[0].fetch_or(gone.0 as u64, Ordering::AcqRel);
-        entry.gone[1].fetch_or((gone.0 >> 64) as u64, Ordering::AcqRel);
+        for (known, gone) in entry.gone.iter().zip(gone.0) {
+            known.fetch_or(gone, Ordering::AcqRel);
+        }
         entry.rebuilding.store(1, Ordering::Release);
     }
 
@@ -214,18 +229,19 @@ impl ControlBlock {
     pub fn gone(&self, rank: usize) -> Option<RankSet> {
         let entry = &self.page().ranks[rank];
         (entry.rebuilding.load(Ordering::Acquire) != 0).then(|| {
-            let [low, high] = [0, 1].map(|half| entry.gone[half].load(Ordering::Acquire));
-            RankSet(u128::from(high) << 64 | u128::from(low))
+            RankSet(std::array::from_fn(|word| {
+                entry.gone[word].load(Ordering::Acquire)
+            }))
         })
     }
 
-    /// Takes, on rank 0, a free entry for a new allocation among `world` ranks. A rank that `is_gone` need not
-    /// have released its copy.
-    pub fn take_entry(&self, world: usize, is_gone: impl Fn(usize) -> bool) -> Option<usize> {
+    /// Takes, on the node's lowest rank, a free entry for a new allocation among `ranks`, those of the node. A rank that
+    /// `is_gone` need not have released its copy.
+    pub fn take_entry(&self, ranks: &[usize], is_gone: impl Fn(usize) -> bool) -> Option<usize> {
         let entries = &self.page().allocations;
         let index = entries.iter().position(|entry| {
             entry.taken.load(Ordering::Acquire) == 0
-                || (0..world).all(|rank| bit(&entry.released, rank) || is_gone(rank))
+                || (ranks.iter()).all(|&rank| bit(&entry.released, rank) || is_gone(rank))
         })?;
         for word in entries[index]
             .given_up
@@ -238,7 +254,7 @@ impl ControlBlock {
         Some(index)
     }
 
-    /// Returns, on rank 0, the entry of an allocation that failed.
+    /// Returns, on the node's lowest rank, the entry of an allocation that failed.
     pub fn give_back_entry(&self, index: usize) {
         self.page().allocations[index]
             .taken
@@ -261,11 +277,11 @@ impl ControlBlock {
     }
 }
 
-fn bit(words: &[AtomicU64; 2], rank: usize) -> bool {
+fn bit(words: &Bits, rank: usize) -> bool {
     words[rank / 64].load(Ordering::Acquire) & (1 << (rank % 64)) != 0
 }
 
-fn set_bit(words: &[AtomicU64; 2], rank: usize) {
+fn set_bit(words: &Bits, rank: usize) {
     words[rank / 64].fetch_or(1 << (rank % 64), Ordering::AcqRel);
 }
 
@@ -277,18 +293,18 @@ mod tests {
     fn an_entry_is_reused_only_after_every_living_rank_released_its_copy() {
         let mine = ControlBlock::create().unwrap();
         let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
-        let entry = mine.take_entry(3, |_| false).unwrap();
+        let entry = mine.take_entry(&[0, 1, 2], |_| false).unwrap();
         theirs.give_up(entry, 2);
         assert!(mine.has_given_up(entry, 2) && !mine.has_given_up(entry, 1));
         mine.release(entry, 0);
         theirs.release(entry, 2);
         assert_ne!(
-            mine.take_entry(3, |_| false),
+            mine.take_entry(&[0, 1, 2], |_| false),
             Some(entry),
             "rank 1 still holds its copy"
         );
         assert_eq!(
-            mine.take_entry(3, |rank| rank == 1),
+            mine.take_entry(&[0, 1, 2], |rank| rank == 1),
             Some(entry),
             "unless it is gone"
         );
@@ -297,7 +313,7 @@ mod tests {
             "a new allocation starts with nobody gone"
         );
         mine.give_back_entry(entry);
-        assert_eq!(mine.take_entry(3, |_| false), Some(entry));
+        assert_eq!(mine.take_entry(&[0, 1, 2], |_| false), Some(entry));
     }
 
     #[test]
@@ -352,12 +368,18 @@ mod tests {
         assert_eq!(theirs.gone(1), None, "it is not rebuilding");
         mine.post_gone(1, RankSet::default());
         assert_eq!(theirs.gone(1), Some(RankSet::default()));
-        let last = MAX_RANKS - 1;
+        let last = MAX_WORLD - 1;
         mine.post_gone(1, RankSet::default().with(last));
         mine.post_gone(1, RankSet::default().with(0));
         let both = RankSet::default().with(0).with(last);
         assert_eq!(theirs.gone(1), Some(both));
-        assert_eq!(both.members(MAX_RANKS).collect::<Vec<_>>(), [0, last]);
+        assert_eq!(both.members(MAX_WORLD).collect::<Vec<_>>(), [0, last]);
+        assert_eq!(
+            both.text(),
+            format!("8{:0>width$}", 1, width = MAX_WORLD / 4 - 1)
+        );
+        assert_eq!(RankSet::default().text(), "0");
+        assert_eq!(RankSet::default().with(4).text(), "10");
     }
 
     #[test]

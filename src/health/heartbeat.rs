@@ -16,24 +16,24 @@ const STOPPED_AFTER: Duration = WATCH_INTERVAL.saturating_mul(MISSED);
 
 /// One rank's observations of every rank's count.
 pub struct Heartbeats {
-    /// The count, and the time at which it was first seen.
-    seen: Mutex<Vec<(u32, Instant)>>,
+    /// By rank of this node: its number in the world, its count, and the time at which that was first seen.
+    seen: Mutex<Vec<(usize, u32, Instant)>>,
 }
 
 impl Heartbeats {
-    /// Makes the state without observations of `world` ranks.
-    pub fn new(world: usize, now: Instant) -> Self {
+    /// Makes the state without observations of `ranks`, those of a node.
+    pub fn new(ranks: &[usize], now: Instant) -> Self {
         Self {
-            seen: Mutex::new(vec![(0, now); world]),
+            seen: Mutex::new(ranks.iter().map(|&rank| (rank, 0, now)).collect()),
         }
     }
 
     /// Reads every rank's count.
     pub fn look(&self, control: &ControlBlock, now: Instant) {
-        for (rank, seen) in lock(&self.seen).iter_mut().enumerate() {
-            let beats = control.beats(rank);
-            if beats != seen.0 {
-                *seen = (beats, now);
+        for (rank, seen, since) in lock(&self.seen).iter_mut() {
+            let beats = control.beats(*rank);
+            if beats != *seen {
+                (*seen, *since) = (beats, now);
             }
         }
     }
@@ -42,14 +42,14 @@ impl Heartbeats {
     /// On a busy machine running ranks miss beats too, but not for as long as one that has stopped.
     pub fn stopped(&self, peer: usize, now: Instant) -> usize {
         let seen = lock(&self.seen);
-        let silence = |rank: usize| {
-            let seen = seen.get(rank);
-            seen.map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen.1))
-        };
-        let longest = (0..seen.len()).max_by_key(|&rank| silence(rank));
+        let silences =
+            || (seen.iter()).map(|&(rank, _, since)| (rank, now.saturating_duration_since(since)));
+        let own = silences().find(|&(rank, _)| rank == peer);
+        let own = own.map_or(Duration::ZERO, |(_, silence)| silence);
+        let longest = silences().max_by_key(|&(_, silence)| silence);
         longest
-            .filter(|&rank| silence(rank) > silence(peer) + STOPPED_AFTER)
-            .unwrap_or(peer)
+            .filter(|&(_, silence)| silence > own + STOPPED_AFTER)
+            .map_or(peer, |(rank, _)| rank)
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     fn a_rank_that_runs_is_not_blamed_for_one_that_has_stopped() {
         let control = ControlBlock::create().unwrap();
         let start = Instant::now();
-        let heartbeats = Heartbeats::new(4, start);
+        let heartbeats = Heartbeats::new(&[0, 1, 2, 3], start);
         let mut now = start;
         for round in 0..3 * MISSED {
             now += WATCH_INTERVAL;
@@ -84,7 +84,7 @@ mod tests {
     fn a_rank_that_missed_beats_is_not_blamed_for_one_that_was_silent_for_longer() {
         let control = ControlBlock::create().unwrap();
         let start = Instant::now();
-        let heartbeats = Heartbeats::new(3, start);
+        let heartbeats = Heartbeats::new(&[0, 1, 2], start);
         // Rank 2 never beats; rank 1 does until two thirds of the time, since its watcher does not get to run.
         let late = start + 4 * STOPPED_AFTER;
         control.beat(0);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn where_nobody_runs_the_one_that_was_waited_for_is_blamed() {
         let start = Instant::now();
-        let heartbeats = Heartbeats::new(3, start);
+        let heartbeats = Heartbeats::new(&[0, 1, 2], start);
         assert_eq!(heartbeats.stopped(1, start + 2 * STOPPED_AFTER), 1);
         assert_eq!(heartbeats.stopped(9, start), 9, "a rank that is none");
     }

@@ -36,6 +36,12 @@ impl RingCall {
     }
 }
 
+/// Returns whether the record numbers its peer among the ranks of this node, as kernels of collectives and barriers do;
+/// otherwise among all ranks.
+pub fn counts_members(record: &WaitRecord) -> bool {
+    matches!(record.kind, 2 | 4 | 5) || record.kind >= WaitRecord::COLLECTIVE
+}
+
 /// Returns the error of a complete record; `None` if the wait left because of an abort.
 pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
     // A receive that cannot be served neither waited too long nor was aborted.

@@ -10,15 +10,19 @@ use crate::base::error::{Error, Result, translate};
 use crate::base::fork_mark::ForkMark;
 use crate::base::limits::WATCH_INTERVAL;
 use crate::base::lock::lock;
+use crate::base::placement::Placement;
 use crate::bootstrap::{Bootstrap, BootstrapError};
-use crate::health::control::{Blame, ControlBlock, RankState};
+use crate::health::control::{Blame, ControlBlock, RankSet, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::host_waits::{HostWait, HostWaits};
-use crate::health::record::{RingCall, error_of};
+use crate::health::record::{RingCall, counts_members, error_of};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Most time by which the store's news may come later on one rank than on another of its node.
+const NEWS: Duration = Duration::from_millis(100);
 
 /// The health state that calls, streams and the watcher share.
 pub struct Health {
@@ -27,11 +31,16 @@ pub struct Health {
     /// driver may not have mapped them there, and what it writes its parent and the peers would see.
     process: Arc<ForkMark>,
     bootstrap: Arc<Bootstrap>,
+    placement: Arc<Placement>,
     control: ControlBlock,
     words: HostMemory,
     cause: OnceLock<Error>,
     host_waits: HostWaits,
     heartbeats: Heartbeats,
+    /// Ranks of other nodes that are known to be dead.
+    dead_elsewhere: Mutex<RankSet>,
+    /// Time after which a rank of another node that is not heard from is dead.
+    silence: Duration,
     /// Hooks that the watcher runs once the communicator is poisoned.
     on_poison: Mutex<Vec<Hook>>,
     stopping: AtomicBool,
@@ -51,17 +60,25 @@ impl Health {
     /// has ended and this value is dropped.
     ///
     /// [`words::allocate`]: crate::health::words::allocate
-    pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
-        let world = bootstrap.world() as usize;
+    pub fn new(
+        bootstrap: Arc<Bootstrap>,
+        control: ControlBlock,
+        words: HostMemory,
+        silence: Duration,
+    ) -> Self {
+        let (rank, placement) = (bootstrap.rank() as usize, bootstrap.placement());
         Self {
-            rank: bootstrap.rank() as usize,
+            rank,
             process: bootstrap.store().process().clone(),
-            heartbeats: Heartbeats::new(world, Instant::now()),
+            heartbeats: Heartbeats::new(placement.node_members(rank), Instant::now()),
+            placement: placement.clone(),
             bootstrap,
             control,
             words,
             cause: OnceLock::new(),
             host_waits: HostWaits::new(),
+            dead_elsewhere: Mutex::default(),
+            silence,
             on_poison: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
@@ -79,7 +96,12 @@ impl Health {
         }
     }
 
-    /// Returns the page shared with the peers.
+    /// Returns which ranks share a node.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Returns the page shared with the peers of this node.
     pub fn control(&self) -> &ControlBlock {
         &self.control
     }
@@ -153,9 +175,19 @@ impl Health {
         self.check()
     }
 
+    /// Returns the other ranks of this rank's node.
+    fn neighbors(&self) -> impl Iterator<Item = usize> + '_ {
+        let members = self.placement.node_members(self.rank).iter().copied();
+        members.filter(|&peer| peer != self.rank)
+    }
+
+    /// Returns whether a rank, if it exists, is on this rank's node, where its process can be seen.
+    fn is_here(&self, rank: usize) -> bool {
+        rank < self.placement.world() && self.placement.share_node(rank, self.rank)
+    }
+
     fn has_failed_peer(&self) -> bool {
-        let mut peers = (0..self.bootstrap.peers().len()).filter(|&peer| peer != self.rank);
-        peers.any(|peer| {
+        self.neighbors().any(|peer| {
             let (state, _) = self.control.state(peer);
             matches!(state, RankState::Failed | RankState::FailedAndLeft)
         })
@@ -186,6 +218,7 @@ impl Health {
     /// Handles a collective call on the host that did not complete, because of `error` or of its cause. Poisons
     /// the communicator, and returns the cause.
     pub fn broken(&self, error: Error) -> Error {
+        self.note_death(&error);
         // The report of a peer that gave up on a dead rank may arrive before the death is noticed.
         self.watch_once();
         self.poison_once(|| error.clone());
@@ -202,7 +235,15 @@ impl Health {
             return None;
         }
         // SAFETY: as above.
-        let record = unsafe { pointer.read_volatile() };
+        let mut record = unsafe { pointer.read_volatile() };
+        if counts_members(&record)
+            && let Some(&peer) = self
+                .placement
+                .node_members(self.rank)
+                .get(record.peer as usize)
+        {
+            record.peer = peer as u32;
+        }
         let mut error = error_of(self.rank, &record)?;
         if (record.kind > WaitRecord::COLLECTIVE || RingCall::of(&record).is_some())
             && let Error::Timeout { peer, .. } = &mut error
@@ -246,7 +287,8 @@ impl Health {
             let process = self.bootstrap.peers()[rank].process;
             process.wait_end(Instant::now()).unwrap_or(false)
         };
-        self.has_left(rank) || self.is_dead(rank) && ended(rank)
+        // A rank of another node never touched memory here.
+        self.has_left(rank) || self.is_dead(rank) && (!self.is_here(rank) || ended(rank))
     }
 
     fn has_left(&self, rank: usize) -> bool {
@@ -256,18 +298,45 @@ impl Health {
 
     /// Returns whether a rank's process has ended, or is about to.
     pub fn is_dead(&self, rank: usize) -> bool {
-        // A peer may name a rank that does not exist.
-        let peer = self.bootstrap.peers().get(rank);
-        peer.is_some_and(|peer| !peer.process.is_alive())
+        match self.is_here(rank) {
+            true => !self.bootstrap.peers()[rank].process.is_alive(),
+            // A peer may name a rank that does not exist.
+            false => rank < self.placement.world() && lock(&self.dead_elsewhere).contains(rank),
+        }
+    }
+
+    /// Notes the death of a rank of another node, whose process cannot be seen from here.
+    fn note_death(&self, error: &Error) {
+        if let Error::PeerDied { peer, .. } = *error
+            && peer < self.placement.world()
+            && !self.is_here(peer)
+        {
+            let mut dead = lock(&self.dead_elsewhere);
+            *dead = dead.with(peer);
+        }
     }
 
     /// Returns a peer's death or failure as rank 0's store reports it, if any.
     fn news(&self) -> Option<Error> {
         let error = self.bootstrap.store().check().err()?;
         match translate(self.rank, error) {
-            error @ (Error::PeerDied { .. } | Error::PeerFailed { .. }) => Some(error),
+            error @ (Error::PeerDied { .. } | Error::PeerFailed { .. }) => {
+                self.note_death(&error);
+                Some(error)
+            }
             // The peer left in good order: a rank that still waits for it times out, or learns it from a call.
             _ => None,
+        }
+    }
+
+    /// Returns the store's news as [`Health::news`] does, after a short wait: the store tells all ranks at once.
+    fn await_news(&self) -> Option<Error> {
+        let start = Instant::now();
+        loop {
+            match self.news() {
+                None if start.elapsed() < NEWS => std::thread::sleep(Duration::from_millis(1)),
+                news => return news,
+            }
         }
     }
 
@@ -289,11 +358,14 @@ impl Health {
             return;
         }
         self.control.beat(self.rank);
+        if self.bootstrap.has_pulse() {
+            self.bootstrap.store().beat(self.silence);
+        }
         self.heartbeats.look(&self.control, Instant::now());
         if let Some(error) = self.take_record() {
             self.poison(error);
         }
-        for peer in (0..self.bootstrap.peers().len()).filter(|&peer| peer != self.rank) {
+        for peer in self.neighbors() {
             let rank = self.rank;
             match self.control.state(peer) {
                 (RankState::Left, _) => {}
@@ -313,7 +385,14 @@ impl Health {
                         peer: blame.rank,
                     });
                 }
-                _ => {
+                (_, blame) => {
+                    // Its store's news say more of a rank of another node than the page of this node does.
+                    if blame.is_some_and(|blame| !self.is_here(blame.rank))
+                        && let Some(error) = self.await_news()
+                    {
+                        self.poison_once(|| error);
+                        continue;
+                    }
                     let peer = self.control.origin(peer);
                     let reason = match self.control.state(peer).1 {
                         Some(blame) => format!("it gave up on rank {}", blame.rank),
@@ -372,6 +451,7 @@ impl Health {
         watcher.thread().unpark();
         // A panic of the watcher is ignored.
         let _ = watcher.join();
+        self.bootstrap.store().rest();
         // The hooks hold the resources that they would end.
         lock(&self.on_poison).clear();
     }

@@ -8,17 +8,24 @@ use crate::rank::allocation::{Allocation, Attachment};
 use crate::rank::driver::Driver;
 use std::sync::Arc;
 
-/// This rank's table: `[allocation's entry][rank]`, addresses, 0 once given up.
+/// This rank's table: `[allocation's entry][rank of this node]`, addresses, 0 once given up.
 #[derive(Clone)]
 pub struct ExchangeTable {
     first: DeviceAddress,
+    /// The ranks of this node.
+    ranks: Vec<usize>,
     staging: Arc<Staging>,
 }
 
 impl ExchangeTable {
-    /// Takes a zeroed table at `first`, in an allocation that lives as long as the communicator.
-    pub fn new(first: DeviceAddress, staging: Arc<Staging>) -> Self {
-        Self { first, staging }
+    /// Takes a zeroed table for `ranks`, those of this node, at `first`, in an allocation that lives as long as the communicator.
+    pub fn new(first: DeviceAddress, ranks: &[usize], staging: Arc<Staging>) -> Self {
+        let ranks = ranks.to_vec();
+        Self {
+            first,
+            ranks,
+            staging,
+        }
     }
 
     /// Adds the addresses of a new allocation to the table, until it is given up.
@@ -26,9 +33,9 @@ impl ExchangeTable {
     /// # Errors
     /// The backend's errors. They poison the communicator, since the other ranks have the allocation already.
     pub fn list(&self, driver: &Driver, allocation: &Allocation) -> Result<()> {
-        let peers = allocation.peers();
+        let peers = (self.ranks.iter()).map(|&rank| allocation.peers()[rank]);
         let row = DeviceAddress(self.first.0 + (allocation.entry() * peers.len() * 8) as u64);
-        let addresses: Vec<u8> = peers.iter().flat_map(|peer| peer.0.to_le_bytes()).collect();
+        let addresses: Vec<u8> = peers.flat_map(|peer| peer.0.to_le_bytes()).collect();
         self.staging
             .write(driver, row, &addresses)
             .inspect_err(|error| driver.health.poison(error.clone()))?;

@@ -1,6 +1,7 @@
 //! The signal pad: the words that peers write, and the counters of epochs.
 //!
-//! Each communicator has one symmetric allocation with the same layout on all ranks:
+//! Each communicator has one symmetric allocation with the same layout on all ranks. Signals number givers among all
+//! ranks of the world; barriers are of the ranks of a node and number them there:
 //!
 //! ```text
 //! words     [channel][giver]   SIGNAL_STRIDE bytes apart; each giver writes its own
@@ -22,6 +23,7 @@ use crate::backend::abi::{
 };
 use crate::base::error::{Error, Result};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
+use crate::base::placement::Placement;
 use crate::base::shared_file;
 use crate::base::shared_file::SharedFile;
 use crate::rank::allocation::Allocation;
@@ -37,6 +39,7 @@ const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
 pub struct SignalPad {
     world: u64,
     rank: u64,
+    placement: Arc<Placement>,
     allocation: Arc<Allocation>,
     host: Option<HostPad>,
 }
@@ -51,13 +54,14 @@ impl SignalPad {
     /// Makes a pad in `allocation`, which is zeroed.
     pub fn new(
         rank: usize,
-        world: usize,
+        placement: Arc<Placement>,
         allocation: Arc<Allocation>,
         host: Option<HostPad>,
     ) -> Self {
         Self {
-            world: world as u64,
+            world: placement.world() as u64,
             rank: rank as u64,
+            placement,
             allocation,
             host,
         }
@@ -167,7 +171,8 @@ impl SignalPad {
     }
 
     /// Returns a handle with the words and counters of `channel`, for kernels that signal and wait themselves;
-    /// the caller fills in the rest. `None` with words on the host: kernels cannot see the host's counters.
+    /// the caller fills in the rest. `None` with words on the host: kernels cannot see the host's counters. All ranks are
+    /// on one node.
     pub fn handle(&self, channel: u32, watch: Watch) -> Option<Handle> {
         if self.host.is_some() {
             return None;
@@ -195,19 +200,24 @@ impl SignalPad {
         })
     }
 
-    /// Returns a barrier of all ranks on barrier channel `channel`.
+    /// Returns a barrier of the ranks of this node on barrier channel `channel`.
     pub fn barrier(&self, channel: u32, watch: Watch) -> Barrier {
         let index = u64::from(CHANNELS + channel);
+        let rank = self.rank as usize;
+        let (members, own) = (
+            self.placement.node_members(rank),
+            self.placement.local_rank(rank),
+        );
         let mut peers = [DeviceAddress::NULL; MAX_RANKS];
-        for peer in 0..self.world {
-            peers[peer as usize] = self.word(peer, index, self.rank);
+        for (address, &peer) in peers.iter_mut().zip(members) {
+            *address = self.word(peer as u64, index, own as u64);
         }
         Barrier {
             watch,
             epoch: self.counter(0, index, 0),
             own: self.word(self.rank, index, 0),
             peers,
-            world: self.world as u32,
+            world: members.len() as u32,
             slot: channel,
         }
     }
@@ -236,12 +246,13 @@ fn uncount(counter: &AtomicU32, value: u32) {
     );
 }
 
-/// Signal words in host memory: `[owner][channel][giver]`, one file for all ranks.
+/// Signal words in host memory: `[owner][channel][giver]`, one file for all ranks of a node.
 pub struct HostPad {
     memory: HostMemory,
     /// Keeps the words mapped.
     _file: SharedFile,
     world: u64,
+    placement: Arc<Placement>,
     given: Vec<AtomicU32>,
     waited: Vec<AtomicU32>,
 }
@@ -252,19 +263,20 @@ unsafe impl Send for HostPad {}
 unsafe impl Sync for HostPad {}
 
 impl HostPad {
-    /// Returns the bytes of the file.
-    pub fn bytes(world: usize) -> u64 {
-        let bytes = world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
+    /// Returns the bytes of the file for the `owners` of a node in a world of `world` ranks.
+    pub fn bytes(owners: usize, world: usize) -> u64 {
+        let bytes = owners as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
         // Devices register whole pages, which can have 64 KiB on aarch64.
         bytes.next_multiple_of(rustix::param::page_size() as u64)
     }
 
-    /// Creates the file for `world` ranks, on rank 0, which hands it to the others.
+    /// Creates the file for the `owners` of a node in a world of `world` ranks, on the node's lowest rank, which hands it to
+    /// the others.
     ///
     /// # Errors
     /// The operating system's errors.
-    pub fn create_file(world: usize) -> rustix::io::Result<OwnedFd> {
-        shared_file::create("symmem-signals", Self::bytes(world) as usize)
+    pub fn create_file(owners: usize, world: usize) -> rustix::io::Result<OwnedFd> {
+        shared_file::create("symmem-signals", Self::bytes(owners, world) as usize)
     }
 
     /// Maps the file and registers it with the device.
@@ -273,7 +285,8 @@ impl HostPad {
     /// The operating system's or the backend's errors.
     pub fn new(shared: &Context, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
-        let bytes = Self::bytes(world);
+        let placement = shared.placement.clone();
+        let bytes = Self::bytes(placement.node_members(rank).len(), world);
         let file = SharedFile::map(file, bytes as usize).map_err(|error| Error::System {
             rank,
             call: "mapping the signals' file",
@@ -288,12 +301,14 @@ impl HostPad {
             memory,
             _file: file,
             world: world as u64,
+            placement,
             given: counters().collect(),
             waited: counters().collect(),
         })
     }
 
     fn word(&self, owner: u64, channel: u64, giver: u64) -> (*const AtomicU32, DeviceAddress) {
+        let owner = self.placement.local_rank(owner as usize) as u64;
         let index = (owner * u64::from(CHANNELS) + channel) * self.world + giver;
         let offset = index * SIGNAL_STRIDE;
         (

@@ -1,4 +1,5 @@
-//! Symmetric allocation: every rank allocates, exports its copy, maps every peer's and proves the mappings.
+//! Symmetric allocation: every rank allocates, exports its copy, maps the copy of every peer on its node and proves the
+//! mappings.
 //!
 //! Each step is one exchange among the ranks, since each takes the slowest rank's time.
 
@@ -199,8 +200,14 @@ fn map(
     };
     let mut peers = Vec::new();
     let imported = (0..shared.world).try_for_each(|peer| {
-        if peer == shared.rank {
-            peers.push(own.address);
+        let local = match peer == shared.rank {
+            true => Some(own.address),
+            false => {
+                (!shared.placement.share_node(peer, shared.rank)).then_some(DeviceAddress::NULL)
+            }
+        };
+        if let Some(address) = local {
+            peers.push(address);
             unmapping.mappings.push(None);
             return Ok(());
         }
@@ -326,20 +333,31 @@ fn token(from: usize, to: usize) -> [u8; 8] {
 }
 
 /// Returns the byte offset of a writer's word.
-fn place(from: usize) -> usize {
-    from * 8
+fn place(shared: &Context, from: usize) -> usize {
+    shared.placement.local_rank(from) * 8
 }
 
-fn others(shared: &Context) -> impl Iterator<Item = usize> + use<> {
-    let rank = shared.rank;
-    (0..shared.world).filter(move |&peer| peer != rank)
+/// Returns the bytes of all writers' words.
+fn places(shared: &Context) -> usize {
+    node(shared).len() * 8
+}
+
+/// Returns the ranks of this node.
+fn node(shared: &Context) -> &[usize] {
+    shared.placement.node_members(shared.rank)
+}
+
+/// Returns the other ranks of this node.
+fn others(shared: &Context) -> impl Iterator<Item = usize> + '_ {
+    let ranks = node(shared).iter().copied();
+    ranks.filter(|&peer| peer != shared.rank)
 }
 
 fn write_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()> {
     let shared = allocator.context;
     let rank = shared.rank;
     others(shared).try_for_each(|peer| {
-        let at = DeviceAddress(peers[peer].0 + place(rank) as u64);
+        let at = DeviceAddress(peers[peer].0 + place(shared, rank) as u64);
         allocator.staging.write(shared, at, &token(rank, peer))
     })
 }
@@ -349,7 +367,8 @@ fn check_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()>
     let shared = allocator.context;
     let rank = shared.rank;
     let expect = |bytes: &[u8], from: usize, to: usize, what: &str| {
-        let seen = &bytes[place(from)..place(from) + 8];
+        let at = place(shared, from);
+        let seen = &bytes[at..at + 8];
         if seen == token(from, to) {
             return Ok(());
         }
@@ -359,13 +378,13 @@ fn check_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()>
             reason: format!("the mapping does not work: a word {what} reads as {seen:02x?}"),
         })
     };
-    let mut inbox = vec![0; place(shared.world)];
-    if shared.world > 1 {
+    let mut inbox = vec![0; places(shared)];
+    if node(shared).len() > 1 {
         allocator.staging.read(shared, peers[rank], &mut inbox)?;
     }
     others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "that it wrote to this rank"))?;
     others(shared).try_for_each(|peer| {
-        let mut bytes = vec![0; place(shared.world)];
+        let mut bytes = vec![0; places(shared)];
         allocator.staging.read(shared, peers[peer], &mut bytes)?;
         expect(&bytes, rank, peer, "read back from it")
     })
@@ -373,12 +392,12 @@ fn check_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()>
 
 fn clear_tokens(allocator: Allocator<'_>, peers: &[DeviceAddress]) -> Result<()> {
     let shared = allocator.context;
-    if shared.world == 1 {
+    if node(shared).len() == 1 {
         return Ok(());
     }
     allocator
         .staging
-        .write(shared, peers[shared.rank], &vec![0; place(shared.world)])
+        .write(shared, peers[shared.rank], &vec![0; places(shared)])
 }
 
 /// Proves the mappings of the caller's memory: every rank reads each owner's first bytes and compares them;
@@ -389,7 +408,7 @@ fn compare_contents(
     offers: &[Contribution],
 ) -> Result<()> {
     let shared = allocator.context;
-    (0..shared.world).try_for_each(|peer| {
+    node(shared).iter().try_for_each(|&peer| {
         let contents = offers[peer].payload.get(HANDLE_BYTES..).unwrap_or_default();
         let mut seen = vec![0; contents.len()];
         allocator.staging.read(shared, peers[peer], &mut seen)?;
@@ -406,14 +425,14 @@ fn compare_contents(
     })
 }
 
-/// Returns the control block's entry for a new allocation, which rank 0 chooses for all. `ready` is the outcome
+/// Returns the control block's entry for a new allocation, which a node's lowest rank chooses for the node. `ready` is the outcome
 /// of this rank's last step.
 fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Result<usize> {
     let health = &shared.health;
     let choose = || {
         let taken = health
             .control()
-            .take_entry(shared.world, |rank| health.is_gone(rank));
+            .take_entry(node(shared), |rank| health.is_gone(rank));
         taken.ok_or_else(|| Error::InvalidArgument {
             rank: shared.rank,
             operation: "allocate",
@@ -423,8 +442,9 @@ fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Resu
             ),
         })
     };
-    let chosen = match (ready, shared.rank) {
-        (Ok(()), 0) => choose().map(Some),
+    let lowest = node(shared)[0];
+    let chosen = match (ready, shared.rank == lowest) {
+        (Ok(()), true) => choose().map(Some),
         (ready, _) => ready.map(|()| None),
     };
     let taken = chosen.as_ref().ok().copied().flatten();
@@ -436,15 +456,17 @@ fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Resu
                 health.control().give_back_entry(entry);
             }
         });
-    let answer = &answers?.1[0].payload;
+    let answer = &answers?.1[lowest].payload;
     let entry = answer.as_slice().try_into().map(u64::from_le_bytes);
     match entry.map(|entry| entry as usize) {
         Ok(entry) if entry < MAX_ALLOCATIONS => Ok(entry),
         _ => Err(Error::InvalidArgument {
             rank: shared.rank,
             operation: "allocate",
-            message: "rank 0 chose an entry that the control block does not have; run the same build of symmem on \
-                all ranks".into(),
+            message: format!(
+                "rank {lowest} chose an entry that the control block does not have; run the same build of \
+                symmem on all ranks"
+            ),
         }),
     }
 }

@@ -33,6 +33,9 @@ const WORKED: u8 = 0;
 /// First byte of such a message: it failed, and the reason follows.
 const FAILED: u8 = 1;
 
+/// Most bytes of the reason why a step failed.
+const MOST_REASON: usize = 4096;
+
 /// One collective call on the control plane.
 pub struct Round<'a> {
     agreement: &'a Agreement,
@@ -96,7 +99,7 @@ impl Agreement {
     /// Returns the most bytes that a rank can contribute to one step.
     pub fn most_bytes(&self) -> usize {
         // One byte for the length of the operation's name, and the name.
-        self.bootstrap.store().payload_limit() - 1 - usize::from(u8::MAX)
+        self.bootstrap.payload_limit() - 1 - usize::from(u8::MAX)
     }
 
     /// Begins a collective call. Threads of a rank take turns.
@@ -133,7 +136,8 @@ impl Round<'_> {
             .collect())
     }
 
-    /// Exchanges as [`Round::exchange`] does, with an optional file descriptor beside the bytes.
+    /// Exchanges as [`Round::exchange`] does, with an optional file descriptor beside the bytes, which goes to the ranks
+    /// of this node only.
     pub fn exchange_with(
         &mut self,
         payload: &[u8],
@@ -155,8 +159,7 @@ impl Round<'_> {
         let rank = self.rank();
         let mut answers = agreement
             .bootstrap
-            .store()
-            .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
+            .gather(&tag, &message, descriptor, agreement.deadline)
             .map_err(|error| agreement.broken(error))?;
         for (peer, answer) in answers.iter_mut().enumerate() {
             let length = answer
@@ -234,10 +237,12 @@ impl Round<'_> {
     ) -> Result<Vec<std::result::Result<Contribution, String>>> {
         let message = match outcome {
             Ok(payload) => [&[WORKED], payload].concat(),
-            // Longer reasons are cut; the limit of a message is far larger.
+            // Longer reasons are cut; with hundreds of ranks a message has little more than a thousand bytes.
             Err(reason) => {
-                let reason: String = reason.chars().take(1024).collect();
-                [&[FAILED], reason.as_bytes()].concat()
+                let most = MOST_REASON.min(self.agreement.most_bytes() - 1);
+                let cut = (0..=most.min(reason.len())).rev();
+                let end = cut.into_iter().find(|&end| reason.is_char_boundary(end));
+                [&[FAILED], &reason.as_bytes()[..end.unwrap_or(0)]].concat()
             }
         };
         let answers = self.exchange_with(&message, descriptor)?;

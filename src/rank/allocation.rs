@@ -43,11 +43,11 @@ pub fn free_waits_for_device(kind: ShareKindCode) -> bool {
 pub struct Allocation {
     /// Number of the allocation, the same on all ranks.
     pub number: u64,
-    /// Entry of the control block that counts the ranks that have given it up.
+    /// Entry of the node's control block that counts the ranks that have given it up.
     entry: usize,
     kind: ShareKindCode,
     own: SharedAllocation,
-    /// Address of each rank's copy, as this device addresses it.
+    /// Address of each rank's copy, as this device addresses it; null for ranks of other nodes.
     peers: Vec<DeviceAddress>,
     mappings: Vec<Option<RawMapping>>,
     attachments: Mutex<Vec<Box<dyn Attachment>>>,
@@ -63,13 +63,13 @@ pub struct Allocation {
 pub struct AllocationParts {
     /// Number of the allocation, the same on all ranks.
     pub number: u64,
-    /// Its entry in the control block.
+    /// Its entry in the node's control block.
     pub entry: usize,
     /// The strategy by which it is shared.
     pub kind: ShareKindCode,
     /// This rank's copy.
     pub own: SharedAllocation,
-    /// Address of each rank's copy, as this device addresses it.
+    /// Address of each rank's copy, as this device addresses it; null for ranks of other nodes.
     pub peers: Vec<DeviceAddress>,
     /// Mappings of peers' copies.
     pub mappings: Vec<Option<RawMapping>>,
@@ -94,7 +94,7 @@ impl Allocation {
     }
 
     /// Returns its entry in the control block, which is also its row in the address table; the same on all
-    /// ranks.
+    /// ranks of a node. Ranks of all nodes share its number.
     pub fn entry(&self) -> usize {
         self.entry
     }
@@ -109,13 +109,18 @@ impl Allocation {
         self.own.handle
     }
 
-    /// Returns the address of each rank's copy.
+    /// Returns the address of each rank's copy; null for ranks of other nodes.
     pub fn peers(&self) -> &[DeviceAddress] {
         &self.peers
     }
 
-    /// Returns the address of a byte of a rank's copy: `bases[peer] + (local - bases[me])`.
+    /// Returns the address of a byte of a rank's copy: `bases[peer] + (local - bases[me])`. The rank is of this node.
+    #[inline]
     pub fn at(&self, peer: usize, offset: u64) -> DeviceAddress {
+        debug_assert!(
+            self.peers[peer] != DeviceAddress::NULL,
+            "rank {peer} is on another node"
+        );
         DeviceAddress(self.peers[peer].0 + offset)
     }
 
@@ -201,8 +206,8 @@ impl Allocation {
             return true;
         }
         let health = &driver.health;
-        let in_use = (0..driver.world)
-            .any(|rank| !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank));
+        let in_use = (health.placement().node_members(driver.rank).iter())
+            .any(|&rank| !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank));
         if in_use {
             return false;
         }

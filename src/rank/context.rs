@@ -5,6 +5,7 @@ use crate::backend::abi::HostMemory;
 use crate::base::abandon::{Abandoned, run_within};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::base::placement::Placement;
 use crate::bootstrap::Bootstrap;
 use crate::rank::agreement::Agreement;
 use crate::rank::allocation::Allocation;
@@ -57,6 +58,8 @@ pub struct ContextState {
     pub driver: Driver,
     pub deadlines: Deadlines,
     pub agreement: Agreement,
+    /// Which ranks share a node.
+    pub placement: Arc<Placement>,
     /// Resources that were given up.
     pub released: ReleaseQueue,
     /// Number of buffers with a live handle.
@@ -91,6 +94,7 @@ impl Context {
             state: ManuallyDrop::new(ContextState {
                 driver,
                 deadlines,
+                placement: agreement.bootstrap().placement().clone(),
                 agreement,
                 released: ReleaseQueue::default(),
                 live_buffers: AtomicUsize::new(0),
@@ -130,6 +134,44 @@ impl Context {
     /// Returns whether a peer is a thread of this process.
     pub fn is_same_process(&self, peer: usize) -> bool {
         self.same_process[peer]
+    }
+
+    /// Checks that there is such a rank, and that its memory can be addressed from here.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is none; [`Error::Unsupported`] if it is on another node.
+    #[inline]
+    pub fn check_reach(&self, peer: usize, operation: &'static str) -> Result<()> {
+        self.check_peer(peer, operation)?;
+        match self.placement.share_node(peer, self.rank) {
+            true => Ok(()),
+            false => Err(self.out_of_reach(peer, operation)),
+        }
+    }
+
+    #[cold]
+    fn out_of_reach(&self, peer: usize, operation: &'static str) -> Error {
+        let node = |rank| self.placement.node(rank);
+        Error::Unsupported {
+            rank: self.rank,
+            operation,
+            message: format!(
+                "rank {peer} is on node {}, and this rank, on node {}, addresses the memory of ranks of its own node \
+                 only; see `Communicator::peers` for the node of each rank",
+                node(peer),
+                node(self.rank)
+            ),
+        }
+    }
+
+    /// Checks that all ranks are on one node, for an operation whose kernels address all of them. `instead` says what to
+    /// do otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    #[inline]
+    pub fn check_one_node(&self, operation: &'static str, instead: &str) -> Result<()> {
+        check_one_node(self.rank, &self.placement, operation, instead)
     }
 
     /// Starts the thread that watches over peers.
@@ -183,6 +225,31 @@ impl Drop for Context {
         {
             tracing::error!(rank, %error, "teardown did not return; its resources stay allocated");
         }
+    }
+}
+
+/// Checks that the ranks of `placement` are on one node: see [`Context::check_one_node`].
+///
+/// # Errors
+/// [`Error::Unsupported`].
+#[inline]
+pub fn check_one_node(
+    rank: usize,
+    placement: &Placement,
+    operation: &'static str,
+    instead: &str,
+) -> Result<()> {
+    match placement.spans_nodes() {
+        false => Ok(()),
+        true => Err(Error::Unsupported {
+            rank,
+            operation,
+            message: format!(
+                "its {} ranks are on {} nodes, and its kernels address the memory of ranks of one node; {instead}",
+                placement.world(),
+                placement.nodes()
+            ),
+        }),
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> MemoryRange<'a> {
         self.symmetric().map(|allocation| allocation.number)
     }
 
-    /// Returns the row of its allocation in the address table, the same on all ranks; `None` for this rank's own memory.
+    /// Returns the row of its allocation in the address table, the same on all ranks of a node; `None` for this rank's own memory.
     pub fn row(&self) -> Option<u64> {
         self.symmetric().map(|allocation| allocation.entry() as u64)
     }

@@ -36,7 +36,7 @@ impl Queue {
     pub fn wait_signal_within(&self, peer: usize, channel: u32, deadline: Duration) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_peer(peer, "wait_signal")?;
+        world.check_reach(peer, "wait_signal")?;
         self.check_channel("wait_signal", channel, CHANNELS)?;
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
@@ -92,6 +92,10 @@ impl Queue {
         let world = self.world();
         world.health.check()?;
         self.check_channel("barrier", channel, BARRIER_CHANNELS)?;
+        world.check_one_node(
+            "barrier",
+            "make a barrier of a group of one node's ranks with `CollectiveOptions::group`, or `host_barrier`",
+        )?;
         let barrier = world.pad.barrier(channel, world.watch(deadline));
         let submit = self.submit("barrier");
         // SAFETY: as in `wait_signal_within`.

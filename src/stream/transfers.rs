@@ -103,7 +103,7 @@ impl Transfers<'_> {
             queue.check_placement(operation)?;
         }
         world.health.check()?;
-        world.check_peer(peer, operation)?;
+        world.check_reach(peer, operation)?;
         queue.check_same(destination.world, operation)?;
         queue.check_same(source.world, operation)?;
         if destination.length != source.length {

@@ -159,7 +159,7 @@ impl Queue {
     ) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_peer(peer, operation)?;
+        world.check_reach(peer, operation)?;
         self.check_word(operation, "the word", word)?;
         if let Some(result) = result {
             self.check_word(operation, "the result", result)?;

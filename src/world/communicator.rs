@@ -115,6 +115,41 @@ impl Communicator {
         &self.peers
     }
 
+    /// Returns the number of nodes that the ranks are on. Ranks of one node address each other's memory.
+    pub fn nodes(&self) -> usize {
+        self.world.placement.nodes()
+    }
+
+    /// Returns this rank's node, counted from 0 in the order of the nodes' lowest ranks. As a color of
+    /// [`Communicator::split`] it makes a group of each node.
+    pub fn node(&self) -> usize {
+        self.world.placement.node(self.rank())
+    }
+
+    /// Returns this rank's number among the ranks of its node, counted from 0.
+    pub fn local_rank(&self) -> usize {
+        self.world.placement.local_rank(self.rank())
+    }
+
+    /// Returns the rails: for each number within a node, the rank of that number on each node that has one, by node.
+    /// Traffic between nodes is spread over rails, so that each rank exchanges data with its equals.
+    ///
+    /// ```
+    /// # fn main() -> symmem::Result<()> {
+    /// let communicator = symmem::init()?;
+    /// let rail = &communicator.rails()[communicator.local_rank()];
+    /// assert!(rail.contains(&communicator.rank()));
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    pub fn rails(&self) -> Vec<Vec<usize>> {
+        let placement = &self.world.placement;
+        let longest = (0..placement.nodes()).map(|node| placement.members(node).len());
+        (0..longest.max().unwrap_or(0))
+            .map(|local| placement.rail(local))
+            .collect()
+    }
+
     /// Returns whether another rank uses this rank's device. Kernels of both that wait for each other may then
     /// not run at the same time, so waits are slower and grids must stay small.
     pub fn shares_device(&self) -> bool {

@@ -43,6 +43,9 @@ pub struct Configuration {
     pub deadline: Duration,
     /// Deadline of every step in which ranks set something up together. Default 60 seconds.
     pub setup_deadline: Duration,
+    /// Time after which a rank that is not heard from is dead, in a world that spans nodes: its host has stopped or cannot
+    /// be reached. Default 3 seconds, at least 0.3 seconds. On one node a rank is dead when its process has ended.
+    pub silence: Duration,
     /// Placement of signal words: device or host memory.
     pub signal_placement: SignalPlacement,
     /// Strategies of sharing memory to try, in order; empty for the backend's own order.
@@ -66,6 +69,7 @@ impl Configuration {
             device: DeviceChoice::default(),
             deadline: Duration::from_secs(600),
             setup_deadline: Duration::from_secs(60),
+            silence: Duration::from_secs(3),
             signal_placement: SignalPlacement::Device,
             share_kinds: Vec::new(),
             collective_rows: Vec::new(),

@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::group::lanes::Lanes;
 use crate::group::membership::Membership;
 use crate::group::slots::{Layout, Slots};
+use crate::group::span::Span;
 use crate::memory::sharing::{self, Origin};
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
@@ -25,17 +26,17 @@ pub struct Group {
 impl Group {
     /// Returns this rank's number in the group.
     pub fn rank(&self) -> usize {
-        self.membership().rank
+        self.membership().span.rank
     }
 
     /// Returns the number of ranks in the group.
     pub fn world_size(&self) -> usize {
-        self.membership().world()
+        self.membership().span.members.len()
     }
 
     /// Returns the communicator's rank of each member.
     pub fn members(&self) -> &[usize] {
-        &self.membership().members
+        &self.membership().span.members
     }
 
     pub(crate) fn membership(&self) -> &Membership {
@@ -115,15 +116,18 @@ impl Communicator {
             operation: "split",
             message: "a rank sent its color in an unknown format; run the same build of symmem on all ranks".into(),
         })?;
-        let named = members_of(&colors, shared.rank);
+        let span = members_of(&colors, shared.rank)
+            .map(|(members, rank)| Span::new(members, rank, &shared.placement));
+        let here = span.as_ref().map(Span::here);
         let lanes = Lanes::open(
             shared,
             &shared.released,
-            named.as_ref().map_or(0, |(members, _)| members.len()),
+            here.as_ref().map_or(0, |(members, _)| members.len()),
         );
         let vote = round.vote(lanes.as_ref().map(drop).map_err(Error::clone));
         let selector = &shared.collectives.selector;
-        let layout = Layout::of_groups(selector, shared.world, 1..=shared.world);
+        let most = shared.placement.node_members(shared.rank).len();
+        let layout = Layout::of_groups(selector, most, 1..=most);
         let allocated = vote.and_then(|()| {
             let kinds = [shared.kind];
             sharing::allocate(
@@ -140,15 +144,15 @@ impl Communicator {
                 shared.released.push(side);
             }
         })?;
-        let (Some((members, rank)), lanes) = (named, lanes?) else {
+        let (Some(span), Some((members, rank)), lanes) = (span, here, lanes?) else {
             shared.give_up(allocation);
             return Ok(None);
         };
         let whole = members.len() == shared.world && members.is_sorted();
-        let slots = Slots::new(allocation, layout, &members, rank);
+        let slots = Slots::new(allocation, layout, (&members, rank), &shared.placement);
         Ok(Some(Group {
             shared: shared.clone(),
-            membership: Some(Membership::new(members, rank, whole, slots, lanes)),
+            membership: Some(Membership::new(span, whole, slots, lanes)),
         }))
     }
 }

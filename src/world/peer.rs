@@ -5,7 +5,9 @@
 pub struct Peer {
     /// Its number in the world.
     pub rank: usize,
-    /// Its process ID.
+    /// Its node, counted from 0 in the order of their lowest ranks. Ranks of one node address each other's memory.
+    pub node: usize,
+    /// Its process ID, on its own host.
     pub process: u32,
     /// Its device's ordinal, in its own numbering.
     pub device: u32,

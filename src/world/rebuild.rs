@@ -218,7 +218,7 @@ fn launch(old: &LaunchEnvironment, shared: &World, gone: RankSet) -> LaunchEnvir
         local_world: world,
         // All ranks are on one host: the Unix socket, which needs no port, is enough.
         address: None,
-        job: Some(format!("{job}/{:x}", gone.number())),
+        job: Some(format!("{job}/{}", gone.text())),
         generation: old.generation + 1,
         ..old.clone()
     }

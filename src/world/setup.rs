@@ -3,7 +3,9 @@
 use crate::backend::abi::{self, Capabilities, DeviceDescription, HostMemory, RawStream};
 use crate::backend::{Backend, Device};
 use crate::base::error::{Error, Result};
+use crate::base::limits::LEAST_SILENCE;
 use crate::base::names::SignalPlacement;
+use crate::base::placement::Placement;
 use crate::bootstrap::Bootstrap;
 use crate::group::lanes::Lanes;
 use crate::group::selector::Selector;
@@ -33,6 +35,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Result<Established> {
+    if configuration.silence < LEAST_SILENCE {
+        return Err(Error::InvalidArgument {
+            rank: configuration.launch.rank as usize,
+            operation: "open",
+            message: format!(
+                "a silence of {:?} is too short to tell a slow rank from a dead one; set at least {LEAST_SILENCE:?}",
+                configuration.silence
+            ),
+        });
+    }
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let opening = Instant::now();
     let rank = bootstrap.rank() as usize;
@@ -128,7 +140,8 @@ pub(crate) fn establish(
     let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
     selector.share_device(most_on_one_device(&peers));
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
-    let control = share_file(&mut round, rank, || {
+    let placement = agreement.bootstrap().placement().clone();
+    let control = share_file(&mut round, (rank, &placement), || {
         ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
     })?;
     let control = ControlBlock::map(control).map_err(|error| Error::System {
@@ -141,7 +154,12 @@ pub(crate) fn establish(
     let number = round.number();
     drop(round);
 
-    let health = Arc::new(Health::new(bootstrap, control, words));
+    let health = Arc::new(Health::new(
+        bootstrap,
+        control,
+        words,
+        configuration.silence,
+    ));
     health.control().set_state(rank, RankState::Up, None);
     agreement.watch_over(health.clone());
     let driver = Driver::new(
@@ -180,7 +198,7 @@ pub(crate) fn establish(
 /// Returns the largest number of ranks that share a device.
 fn most_on_one_device(peers: &[Peer]) -> u32 {
     let on = |one: &Peer| {
-        let here = |peer: &&Peer| peer.identity() == one.identity();
+        let here = |peer: &&Peer| (peer.node, peer.identity()) == (one.node, one.identity());
         peers.iter().filter(here).count()
     };
     peers.iter().map(on).max().unwrap_or(1) as u32
@@ -204,9 +222,14 @@ fn complete(
         reason: error.to_string(),
     });
     // The side streams end with the communicator, even if a later step fails.
-    let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, context.world));
+    let here = context.placement.node_members(rank).len();
+    let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, here));
     let lanes = round.vote(lanes)?;
-    let memory = StartMemory::new(&selector, context.world, configuration.signal_placement);
+    let memory = StartMemory::new(
+        &selector,
+        (here, context.world),
+        configuration.signal_placement,
+    );
     let allocator = Allocator {
         context: &context,
         staging: &staging,
@@ -224,7 +247,12 @@ fn complete(
         SignalPlacement::Host => host_pad(&context, &mut round),
         SignalPlacement::Device => (None, Ok(())),
     };
-    let pad = Arc::new(SignalPad::new(rank, context.world, allocation, host));
+    let pad = Arc::new(SignalPad::new(
+        rank,
+        context.placement.clone(),
+        allocation,
+        host,
+    ));
     context.on_close(pad.clone());
     outcome?;
     let sharers = selector.residency().sharers();
@@ -240,7 +268,11 @@ fn complete(
     )?;
     multicast.bind_and_map(&context, &mut round, collectives.allocation())?;
     collectives.selector.set_multicast(multicast.status());
-    let table = ExchangeTable::new(collectives.table(), staging.clone());
+    let table = ExchangeTable::new(
+        collectives.table(),
+        context.placement.node_members(rank),
+        staging.clone(),
+    );
     drop(round);
     Ok(World {
         context,
@@ -256,8 +288,9 @@ fn complete(
 
 /// Makes signal words in host memory. Returns what this rank has made even if another rank failed.
 fn host_pad(shared: &Context, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
-    let create = || HostPad::create_file(shared.world);
-    let made = match share_file(round, shared.rank, create) {
+    let (rank, placement) = (shared.rank, &*shared.placement);
+    let create = || HostPad::create_file(placement.node_members(rank).len(), shared.world);
+    let made = match share_file(round, (rank, placement), create) {
         Ok(file) => HostPad::new(shared, file),
         // The step failed on all ranks.
         Err(error) => return (None, Err(error)),
@@ -296,6 +329,10 @@ fn fields(
         ),
         ("the deadline", format!("{:?}", configuration.deadline)),
         (
+            "the time of silence after which a rank is dead (SYMMEM_SILENCE)",
+            format!("{:?}", configuration.silence),
+        ),
+        (
             "the transfer tables",
             format!("{:016x}", fingerprint(tables.as_bytes())),
         ),
@@ -332,6 +369,7 @@ fn meet(
     payload.extend_from_slice(&offer.encode());
     let answers = round.exchange(&payload)?;
     let processes = agreement.bootstrap().peers();
+    let placement = agreement.bootstrap().placement();
     let me = processes[rank].process;
     answers
         .iter()
@@ -345,14 +383,17 @@ fn meet(
                         symmem on all ranks"),
                 });
             };
+            let is_here = placement.share_node(peer, rank);
             let peer = Peer {
                 rank: peer,
+                node: placement.node(peer),
                 process: processes[peer].process.pid,
                 device: u32::from_le_bytes(ordinal),
                 uuid,
                 bus,
-                same_process: processes[peer].process == me,
-                same_device: (uuid, bus) == (description.uuid, description.bus),
+                // Process numbers and devices of two hosts may be equal.
+                same_process: is_here && processes[peer].process == me,
+                same_device: is_here && (uuid, bus) == (description.uuid, description.bus),
             };
             Ok((peer, offer))
         })
@@ -407,13 +448,14 @@ fn negotiate(
     Ok(common)
 }
 
-/// Hands a file descriptor from rank 0 to every rank.
+/// Hands a file descriptor from the lowest rank of each node to the ranks of the node.
 fn share_file(
     round: &mut Round<'_>,
-    rank: usize,
+    (rank, placement): (usize, &Placement),
     create: impl FnOnce() -> rustix::io::Result<OwnedFd>,
 ) -> Result<OwnedFd> {
-    let created = if rank == 0 {
+    let lowest = placement.node_members(rank)[0];
+    let created = if rank == lowest {
         create().map(Some)
     } else {
         Ok(None)
@@ -425,11 +467,14 @@ fn share_file(
     });
     let created = round.vote(created)?;
     let mut received = round.exchange_with(&[], created.as_ref().map(AsFd::as_fd))?;
-    received[0].descriptor.take().ok_or(Error::System {
-        rank,
-        call: "recvmsg",
-        reason: "rank 0 sent no descriptor".into(),
-    })
+    received[lowest]
+        .descriptor
+        .take()
+        .ok_or_else(|| Error::System {
+            rank,
+            call: "recvmsg",
+            reason: format!("rank {lowest} sent no descriptor"),
+        })
 }
 
 /// Device resources that a communicator needs before it can wait or copy. Released on drop, unless kept.

@@ -46,19 +46,23 @@ pub struct MemoryPart {
 }
 
 impl StartMemory {
-    /// Returns the memory of a start with `world` ranks.
-    pub(crate) fn new(selector: &Selector, world: usize, placement: SignalPlacement) -> Self {
+    /// Returns the memory of a start with `world` ranks, of which `here` are on this node.
+    pub(crate) fn new(
+        selector: &Selector,
+        (here, world): (usize, usize),
+        placement: SignalPlacement,
+    ) -> Self {
         Self {
             signal_pad: SignalPad::bytes(world),
-            slots: Layout::of_all(selector, world),
+            slots: Layout::of_all(selector, here),
             host_words: match placement {
-                SignalPlacement::Host => HostPad::bytes(world),
+                SignalPlacement::Host => HostPad::bytes(here, world),
                 SignalPlacement::Device => 0,
             },
         }
     }
 
-    /// Returns the memory of a start with `world` ranks on devices of this backend, each large enough for every grid of
+    /// Returns the memory of a start with `world` ranks, all on one node, on devices of this backend, each large enough for every grid of
     /// the backend's table, without tuning rows of the caller and with signal words on the device. Opens no device. A
     /// backend other than the host's counts as one of GPUs.
     ///
@@ -72,7 +76,11 @@ impl StartMemory {
                 Selector::unopened(rows, true)
             }
         };
-        Ok(Self::new(&selector, world, SignalPlacement::Device))
+        Ok(Self::new(
+            &selector,
+            (world, world),
+            SignalPlacement::Device,
+        ))
     }
 
     /// Returns the parts: those on the device first.
@@ -107,10 +115,10 @@ mod tests {
     #[test]
     fn the_parts_are_what_is_allocated() {
         let selector = Selector::unopened(Vec::new(), true);
-        let memory = StartMemory::new(&selector, 4, SignalPlacement::Device);
+        let memory = StartMemory::new(&selector, (4, 4), SignalPlacement::Device);
         let allocated = memory.signal_pad + memory.slots.bytes();
         assert_eq!(memory.device_bytes(), allocated);
-        let host = StartMemory::new(&selector, 4, SignalPlacement::Host);
+        let host = StartMemory::new(&selector, (4, 4), SignalPlacement::Host);
         assert_eq!(host.device_bytes(), allocated, "counters stay there");
         assert_eq!(host.parts().len(), memory.parts().len() + 1);
     }

@@ -62,6 +62,7 @@ impl Bench {
             process,
             uid: 0,
             boot_id: boot.into(),
+            node: boot.into(),
         };
         let join = Request::Join {
             version: VERSION,

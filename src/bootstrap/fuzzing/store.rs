@@ -91,6 +91,7 @@ impl Bench {
                 },
                 uid: 0,
                 boot_id: BOOT.into(),
+                node: BOOT.into(),
             };
             let join = Request::Join {
                 version: VERSION,
@@ -167,6 +168,7 @@ impl Bench {
             return;
         }
         self.coordinator.expire(self.now);
+        self.coordinator.end_silent(self.now);
         let next = self.coordinator.next_deadline();
         assert!(
             next.is_none_or(|next| next > self.now),
@@ -205,7 +207,10 @@ fn stretched(mut request: Request) -> Result<Request, MessageError> {
         Request::Get { key: text, .. }
         | Request::Add { key: text, .. }
         | Request::Fail { reason: text } => text.extend(std::iter::repeat_n(' ', room)),
-        Request::Join { .. } | Request::ForeignJoin { .. } | Request::Leave => {}
+        Request::Join { .. }
+        | Request::ForeignJoin { .. }
+        | Request::Leave
+        | Request::Pulse { .. } => {}
     }
     let bytes = request.encode(0, 0);
     let frame = Frame::parse(&bytes)?.expect("an encoded message is complete");

@@ -33,7 +33,11 @@ impl Multicast {
         kind: ShareKindCode,
         sharers: u32,
     ) -> Result<Arc<Self>> {
-        let (support, reason) = match agreed(offers, kind, sharers) {
+        let support = match shared.placement.spans_nodes() {
+            true => Err("the ranks are on several nodes".into()),
+            false => agreed(offers, kind, sharers),
+        };
+        let (support, reason) = match support {
             Ok(support) => (support, None),
             Err(reason) => (MulticastSupportCode::NONE, Some(reason)),
         };

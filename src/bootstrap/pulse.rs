@@ -1,0 +1,107 @@
+//! The pulse of a rank's connection to a store on another node: each end notices that the other is silent.
+//!
+//! A process that ends closes its connections, and its peers notice at once. A host that stops, or a cable that is
+//! pulled, closes nothing. So the rank sends a pulse several times within the time that it may be silent, and the store
+//! answers each.
+
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::base::lock::lock;
+
+/// Pulses within the time after which silence means death: a few may be late.
+const PULSES: u32 = 6;
+
+/// The pulses of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Pulse(Mutex<Option<State>>);
+
+#[derive(Debug)]
+struct State {
+    silence: Duration,
+    /// When the last pulse was sent.
+    sent: Instant,
+    /// When the first pulse was sent that is not answered.
+    unanswered: Option<Instant>,
+}
+
+impl Pulse {
+    /// Returns whether a pulse is due at `now`. `silence` is the time after which an end that is not heard from is dead.
+    /// Does not block.
+    pub(super) fn is_due(&self, silence: Duration, now: Instant) -> bool {
+        let state = match self.0.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread is at it.
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let interval = silence / PULSES;
+        (state.as_ref()).is_none_or(|state| now.saturating_duration_since(state.sent) >= interval)
+    }
+
+    /// Notes that a pulse was sent at `now`.
+    pub(super) fn sent(&self, silence: Duration, now: Instant) {
+        let mut state = lock(&self.0);
+        let unanswered = state.as_ref().and_then(|state| state.unanswered);
+        *state = Some(State {
+            silence,
+            sent: now,
+            unanswered: unanswered.or(Some(now)),
+        });
+    }
+
+    /// Notes that the store answered.
+    pub(super) fn answered(&self) {
+        if let Some(state) = &mut *lock(&self.0) {
+            state.unanswered = None;
+        }
+    }
+
+    /// Ends the pulse.
+    pub(super) fn end(&self) {
+        *lock(&self.0) = None;
+    }
+
+    /// Returns whether there is a pulse.
+    pub(super) fn is_on(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+
+    /// Returns for how long the store has been silent at `now`, if that is too long. Asked when all that has arrived has
+    /// been read: a rank that was stopped must not blame the store.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        let state = lock(&self.0);
+        let state = state.as_ref()?;
+        let silent = now.saturating_duration_since(state.unanswered?);
+        (silent >= state.silence).then_some(silent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn a_pulse_is_due_several_times_within_the_silence_and_an_answer_ends_it() {
+        let (pulse, start) = (Pulse::default(), Instant::now());
+        assert!(pulse.is_due(SILENCE, start) && !pulse.is_on());
+        pulse.sent(SILENCE, start);
+        assert!(!pulse.is_due(SILENCE, start + SILENCE / 7));
+        assert!(pulse.is_due(SILENCE, start + SILENCE / 6));
+        pulse.answered();
+        assert_eq!(pulse.silence(start + 2 * SILENCE), None);
+    }
+
+    #[test]
+    fn silence_counts_from_the_first_pulse_without_an_answer() {
+        let (pulse, start) = (Pulse::default(), Instant::now());
+        pulse.sent(SILENCE, start);
+        pulse.sent(SILENCE, start + SILENCE / 2);
+        assert_eq!(pulse.silence(start + SILENCE * 9 / 10), None);
+        assert_eq!(pulse.silence(start + SILENCE), Some(SILENCE));
+        pulse.end();
+        assert_eq!(pulse.silence(start + SILENCE), None);
+    }
+}
