@@ -260,6 +260,26 @@ pub enum Error {
         /// The strategies tried, and why each failed.
         reason: String,
     },
+    /// An operation to a rank of another node failed, or got no answer.
+    #[error(
+        "{operation} ({}, node {node}): {failure}; check rank {peer} and the network between the nodes",
+        concerned(*rank, Some(*peer), *bytes)
+    )]
+    Network {
+        /// The rank that noticed.
+        rank: usize,
+        /// The rank of another node.
+        peer: usize,
+        /// That node.
+        node: usize,
+        /// The bytes concerned.
+        bytes: Option<u64>,
+        /// symmem's operation.
+        operation: &'static str,
+        /// UCX's report (call, status, text), or [`NoAnswer`].
+        #[source]
+        failure: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// There is no such device.
     #[error("rank {rank}: {message}")]
     NoSuchDevice {
@@ -293,6 +313,14 @@ pub enum Error {
         /// Its error.
         reason: String,
     },
+}
+
+/// A rank of another node has not answered: the `failure` of [`Error::Network`].
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no answer within {waited:?}")]
+pub struct NoAnswer {
+    /// Time waited.
+    pub waited: Duration,
 }
 
 fn after(waited: Option<Duration>) -> String {
@@ -337,7 +365,8 @@ impl Error {
             | Self::BadSelection(_) => ErrorKind::InvalidArgument,
             Self::Unsupported { .. } | Self::HandleVersion { .. } => ErrorKind::Unsupported,
             Self::NotShareable { .. } => ErrorKind::NotShareable,
-            Self::PeerUnreachable { .. } => ErrorKind::PeerUnreachable,
+            Self::Network { failure, .. } if failure.is::<NoAnswer>() => ErrorKind::Timeout,
+            Self::PeerUnreachable { .. } | Self::Network { .. } => ErrorKind::PeerUnreachable,
             Self::NoSuchDevice { .. } => ErrorKind::NoSuchDevice,
             Self::NoBackend(_) | Self::Plugin(_) => ErrorKind::NoBackend,
             Self::BadVariable(_) => ErrorKind::Environment,
@@ -366,6 +395,7 @@ impl Error {
             | Self::ArgumentSize { rank, .. }
             | Self::NotShareable { rank, .. }
             | Self::PeerUnreachable { rank, .. }
+            | Self::Network { rank, .. }
             | Self::NoSuchDevice { rank, .. }
             | Self::System { rank, .. } => Some(*rank),
             Self::BadVariable(bad) => bad.rank,
@@ -382,7 +412,8 @@ impl Error {
             | Self::Timeout { peer, .. }
             | Self::PeerDied { peer, .. }
             | Self::PeerFailed { peer, .. }
-            | Self::PeerUnreachable { peer, .. } => Some(*peer),
+            | Self::PeerUnreachable { peer, .. }
+            | Self::Network { peer, .. } => Some(*peer),
             Self::Backend { peer, .. } => *peer,
             Self::Bootstrap(error) => error.peer(),
             _ => None,

@@ -43,6 +43,7 @@ impl fmt::Debug for Fields<'_> {
             ArgumentSize { rank, kernel, given, expected }
             NotShareable { rank, address, bytes, reason }
             PeerUnreachable { rank, peer, reason }
+            Network { rank, peer, node, bytes, operation, failure }
             NoSuchDevice { rank, message }
             System { rank, call, reason }
         } (NoBackend BadSelection BadVariable Plugin Bootstrap))

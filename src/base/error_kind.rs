@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Peers cannot map the caller's memory.
     NotShareable,
-    /// Two devices cannot address each other's memory.
+    /// Two devices cannot address each other's memory, or the network between two nodes failed.
     PeerUnreachable,
     /// There is no such device.
     NoSuchDevice,

@@ -148,6 +148,7 @@ impl Health {
             Error::PeerDied { peer, .. }
             | Error::PeerFailed { peer, .. }
             | Error::Mismatch { peer, .. }
+            | Error::Network { peer, .. }
             | Error::Timeout { peer, .. } => Some(*peer),
             Error::Bootstrap(error) => match &**error {
                 BootstrapError::Timeout { missing, .. } => {

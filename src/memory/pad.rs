@@ -98,6 +98,15 @@ impl SignalPad {
         }
     }
 
+    /// Returns the address of this rank's word for the signals of `giver` on `channel`.
+    pub fn arrival(&self, channel: u32, giver: usize) -> DeviceAddress {
+        let (channel, giver) = (u64::from(channel), giver as u64);
+        match &self.host {
+            None => self.word(self.rank, channel, giver),
+            Some(host) => host.word(self.rank, channel, giver).1,
+        }
+    }
+
     /// Returns this rank's next signal to `peer` on `channel`. With words on the host, counts it.
     pub fn target(&self, channel: u32, peer: usize) -> SignalTarget {
         let (channel, peer) = (u64::from(channel), peer as u64);

@@ -1,4 +1,33 @@
 //! One-sided operations to ranks of other nodes, over UCX.
+//!
+//! A communicator that spans nodes has one [`network::Network`]: a worker with an endpoint to every rank of another
+//! node, and a thread that progresses it. Streams start commands, and wait for them, through words in pinned host
+//! memory ([`slots`]). Each queue has a [`lane`], whose commands run in order; a graph has a [`section`] for each run of
+//! commands between other work. A [`runner`] executes the commands of either over the [`wires`]; what arrives from
+//! other nodes goes through the [`inbox`].
+//!
+//! A put's guarantee is the one inside a node: the elements have arrived once the stream has passed. So a command is
+//! complete when the peer has acknowledged its message, or when a flush of the endpoint is complete.
+//!
+//! Bottom up: `fault`, `message`, `slots`; `inbox`, `command`; `wires`; `barrier`; `runner`; `lane`, `section`;
+//! `network`; `progress`, `registration`.
 
+mod barrier;
+pub(crate) mod command;
+pub(crate) mod delivery;
+mod engine;
+mod fault;
+mod inbox;
+pub(crate) mod lane;
 pub(crate) mod leg;
+pub(crate) mod legs;
+mod message;
+pub(crate) mod network;
+mod progress;
+pub(crate) mod registration;
+mod runner;
+pub(crate) mod section;
+mod slots;
 pub(crate) mod wire;
+mod wires;
+

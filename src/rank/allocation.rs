@@ -20,6 +20,12 @@ pub trait Attachment: Send + Sync {
     /// Ends it, before peers' copies are unmapped. The allocation has no handle any more, but a call that found
     /// the memory through the address table may still be enqueueing.
     fn detach(&self, driver: &Driver);
+    /// Called once peers' copies are unmapped: no work of this rank addresses them any more.
+    fn unmapped(&self, _driver: &Driver) {}
+    /// Returns whether ranks of other nodes may still address this rank's copy, which then stays.
+    fn is_addressed(&self, _driver: &Driver) -> bool {
+        false
+    }
     /// Returns whether peers reach this rank's copy through it. The copy then stays until all ranks have given
     /// it up.
     fn reaches_memory(&self) -> bool {
@@ -190,6 +196,9 @@ impl Allocation {
                 }
             }
         }
+        lock(&self.attachments)
+            .iter()
+            .for_each(|one| one.unmapped(driver));
         driver.health.control().give_up(self.entry, driver.rank);
     }
 
@@ -208,7 +217,7 @@ impl Allocation {
         let health = &driver.health;
         let in_use = (health.placement().node_members(driver.rank).iter())
             .any(|&rank| !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank));
-        if in_use {
+        if in_use || lock(&self.attachments).iter().any(|one| one.is_addressed(driver)) {
             return false;
         }
         self.free_now(driver);

@@ -10,6 +10,14 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// Work of this rank that the host does beside the streams.
+pub trait Assistant: Send + Sync {
+    /// Advances it, for a host thread that waits. Does not block.
+    fn help(&self);
+    /// Returns whether nothing is left that uses memory of this rank.
+    fn is_idle(&self) -> bool;
+}
+
 /// Time that the device's own report on a wait has to arrive before the host's, which cannot name the peer. A busy machine
 /// starts a kernel late by some tenths of a second.
 const VERDICT_GRACE: Duration = Duration::from_secs(1);
@@ -28,6 +36,8 @@ pub struct Driver {
     pub backend: ManuallyDrop<Arc<Backend>>,
     /// The error of the first call to the device that failed.
     fault: OnceLock<Error>,
+    /// The network, in a world of several nodes.
+    assistant: OnceLock<Arc<dyn Assistant>>,
 }
 
 /// How a wait for a stream ended.
@@ -94,6 +104,19 @@ impl Driver {
             streams: Streams::new(&description),
             backend: ManuallyDrop::new(backend),
             fault: OnceLock::new(),
+            assistant: OnceLock::new(),
+        }
+    }
+
+    /// Sets what host threads that wait advance. Called once.
+    pub fn assist(&self, assistant: Arc<dyn Assistant>) {
+        let _ = self.assistant.set(assistant);
+    }
+
+    /// Advances the network, if there is one. Does not block.
+    pub fn help(&self) {
+        if let Some(assistant) = self.assistant.get() {
+            assistant.help();
         }
     }
 
@@ -288,6 +311,7 @@ impl Driver {
                     }
                 }
             }
+            self.help();
             if let Err(waited) = budget.wait(&self.health) {
                 return Ok(Outcome::Late(waited));
             }
@@ -311,6 +335,12 @@ impl Driver {
 
     /// Returns whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
+        if let Some(assistant) = self.assistant.get()
+            && !assistant.is_idle()
+        {
+            assistant.help();
+            return Ok(false);
+        }
         for stream in self.streams.known().iter() {
             if !self.is_idle(&self.streams, stream.raw)? {
                 return Ok(false);

@@ -11,11 +11,20 @@ use crate::rank::sequence::Sequence;
 use std::sync::{Arc, Mutex};
 use symmem_core::tickets::Ticket;
 
+/// Recorded work outside of the stream that each launch of its graph runs once more.
+pub trait Launched: Send + Sync {
+    /// Tells it of a launch that follows.
+    fn launch(&self);
+    /// Takes back a launch that was refused.
+    fn take_back(&self);
+}
+
 /// The resources that recorded work uses, collected while a stream is captured.
 #[derive(Default)]
 pub struct Recording {
     held: Mutex<Vec<Held>>,
     collectives: Mutex<Collectives>,
+    launched: Mutex<Vec<Arc<dyn Launched>>>,
 }
 
 /// The collectives in recorded work.
@@ -54,9 +63,13 @@ impl Recording {
         }
     }
 
-    /// Returns all resources, and the collectives.
-    pub fn finish(self) -> (Vec<Held>, Collectives) {
-        (into_inner(self.held), into_inner(self.collectives))
+    /// Returns all resources, the collectives, and what each launch runs outside of the stream.
+    pub fn finish(self) -> (Vec<Held>, Collectives, Vec<Arc<dyn Launched>>) {
+        (
+            into_inner(self.held),
+            into_inner(self.collectives),
+            into_inner(self.launched),
+        )
     }
 }
 
@@ -138,6 +151,29 @@ impl<'q> Submit<'q> {
         if let Some(recording) = self.recording {
             recording.follow(sequence, fits);
         }
+    }
+
+    /// Makes each launch of the recorded graph, if there is one, launch `work` too. Else the work is launched now, once.
+    pub fn launch(&self, work: &Arc<dyn Launched>) {
+        match self.recording {
+            Some(recording) => lock(&recording.launched).push(work.clone()),
+            None => work.launch(),
+        }
+    }
+
+    /// Takes back a launch whose work was refused.
+    pub fn take_back(&self, work: &Arc<dyn Launched>) {
+        if self.recording.is_none() {
+            work.take_back();
+        }
+    }
+
+    /// Returns the allocation's number and the offset of a range that a rank of another node has too; `None` for this
+    /// rank's own memory.
+    #[inline]
+    pub fn place(&self, range: &MemoryRange<'_>) -> Option<(u64, u64)> {
+        self.hold_memory(range);
+        Some((range.number()?, range.offset()))
     }
 
     /// Returns the address of the first byte of `range` at `rank`.

@@ -5,7 +5,7 @@ use crate::backend::abi::{RawGraphExec, RawStream};
 use crate::base::error::Result;
 use crate::rank::driver::Driver;
 use crate::rank::release::{Held, Progress, Resource};
-use crate::rank::submit::Collectives;
+use crate::rank::submit::{Collectives, Launched};
 use crate::stream::queue::{Queue, Stream};
 use crate::world::world::World;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Graph {
 struct Recorded {
     exec: RawGraphExec,
     collectives: Collectives,
+    /// What each launch runs outside of the stream.
+    launched: Vec<Arc<dyn Launched>>,
     _uses: Vec<Held>,
 }
 
@@ -66,6 +68,7 @@ impl Stream {
     pub fn capture(&mut self, record: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
         let capture = Capture::begin(self)?;
         record(&capture.queue)?;
+        capture.queue.join_network()?;
         capture.end()
     }
 }
@@ -92,9 +95,13 @@ impl Queue {
         for sequence in sequences {
             submit.follow(sequence, *fits);
         }
+        recorded.launched.iter().for_each(|work| submit.launch(work));
         let exec = recorded.exec;
         // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
         let enqueued = unsafe { submit.backend().graph_launch(exec, submit.stream()) };
+        if enqueued.is_err() {
+            recorded.launched.iter().for_each(|work| submit.take_back(work));
+        }
         submit.end(enqueued)
     }
 
@@ -144,7 +151,7 @@ impl Capture {
             .map_err(|failure| world.failed("capture", failure))?;
         self.ended = true;
         let recording = self.queue.take_recording();
-        let (uses, collectives) = recording.unwrap_or_default().finish();
+        let (uses, collectives, launched) = recording.unwrap_or_default().finish();
         // SAFETY: ended above; used only here.
         let exec = unsafe { world.backend.graph_instantiate(graph) }
             .map_err(|failure| world.failed("capture", failure))?;
@@ -152,6 +159,7 @@ impl Capture {
             recorded: Some(Arc::new(Recorded {
                 exec,
                 collectives,
+                launched,
                 _uses: uses,
             })),
             world,

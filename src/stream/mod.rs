@@ -4,6 +4,7 @@ pub(crate) mod call_options;
 pub(crate) mod graph;
 mod host_copies;
 pub(crate) mod module;
+mod network;
 pub(crate) mod queue;
 mod signals;
 pub(crate) mod transfers;

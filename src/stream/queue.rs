@@ -8,6 +8,7 @@ use crate::rank::sequence::{Admission, Sequence};
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
 use crate::rank::submit::{Recording, Submit};
+use crate::stream::network::Remote;
 use crate::world::world::World;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Queue {
     recording: Option<Recording>,
     /// The period in which the stream has collectives.
     admission: Admission,
+    /// Commands to ranks of other nodes.
+    remote: Remote,
 }
 
 impl Queue {
@@ -45,6 +48,7 @@ impl Queue {
             raw,
             recording: Some(Recording::default()),
             admission: Admission::default(),
+            remote: Remote::default(),
         }
     }
 
@@ -55,6 +59,9 @@ impl Queue {
 
     /// Returns the stream's handle in the driver's API: `CUstream`, `hipStream_t`.
     pub fn raw(&self) -> u64 {
+        // The program may enqueue work behind that of the network.
+        self.remote.expose();
+        self.join_or_poison();
         self.raw.0
     }
 
@@ -73,8 +80,40 @@ impl Queue {
 
     /// Begins to enqueue the work of `operation`. Every call reaches the device through the returned
     /// [`Submit`], which keeps alive the memory whose addresses it returns.
+    ///
+    /// The work waits for the queue's operations to ranks of other nodes.
     #[inline]
     pub(crate) fn submit(&self, operation: &'static str) -> Submit<'_> {
+        if self.world.network.is_some() {
+            self.join_or_poison();
+        }
+        self.submit_chained(operation)
+    }
+
+    #[cold]
+    fn join_or_poison(&self) {
+        if let Err(error) = self.join_network() {
+            // Work that does not wait would run too early.
+            self.world.health.poison(error);
+        }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Begins to enqueue a wait, as [`Queue::submit`] does for work: operations to ranks of other nodes go on meanwhile.
+    #[inline]
+    pub(crate) fn submit_wait(&self, operation: &'static str) -> Result<Submit<'_>> {
+        if self.world.network.is_some() {
+            self.unchain_network()?;
+        }
+        Ok(self.submit_chained(operation))
+    }
+
+    /// Begins to enqueue an operation to a rank of another node, which follows earlier ones without a wait of the stream.
+    #[inline]
+    pub(crate) fn submit_chained(&self, operation: &'static str) -> Submit<'_> {
         Submit::begin(operation, &self.world, self.raw, self.recording.as_ref())
     }
 
@@ -211,7 +250,11 @@ impl Stream {
             raw,
             recording: None,
             admission: Admission::default(),
+            remote: Remote::default(),
         };
+        if !owned {
+            queue.remote.expose();
+        }
         Self { queue, owned }
     }
 
@@ -232,6 +275,7 @@ impl Stream {
     /// As [`Stream::synchronize`].
     pub fn synchronize_within(&self, deadline: Duration) -> Result<()> {
         self.refuse_capture("synchronize")?;
+        self.join_network()?;
         let result = self.world.wait_idle(self.raw, deadline);
         self.world.reclaim();
         result
@@ -244,6 +288,7 @@ impl Stream {
     /// As [`Stream::synchronize`], but for the deadline.
     pub fn idle_within(&self, limit: Duration) -> Result<bool> {
         self.refuse_capture("idle_within")?;
+        self.join_network()?;
         let result = self.world.is_idle_within(self.raw, limit);
         self.world.reclaim();
         result
@@ -257,6 +302,9 @@ impl Stream {
         const NAME: &str = "is_idle";
         let world = &self.world;
         world.health.look()?;
+        self.refuse_capture(NAME)?;
+        self.join_network()?;
+        world.help();
         // SAFETY: the stream is live.
         let idle = || unsafe { world.backend.stream_idle(self.raw) };
         world
@@ -277,6 +325,7 @@ impl Deref for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.queue.leave_network();
         let closing = ClosingStream::held(self.queue.raw, self.owned);
         self.queue.world.give_up(closing);
     }

@@ -4,8 +4,12 @@ use crate::backend::{CollectiveKernels, Signals};
 use crate::base::error::Result;
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
 use crate::health::host_waits::HostWait;
+use crate::network::command::Action;
 use crate::stream::queue::Queue;
 use std::time::{Duration, Instant};
+
+/// Time by which the wait for this node's ranks outlasts that for the other nodes.
+const VERDICT_GRACE: Duration = Duration::from_secs(1);
 
 impl Queue {
     /// Enqueues a wait for `peer`'s next signal on `channel`. Later work of this stream sees everything that
@@ -36,12 +40,12 @@ impl Queue {
     pub fn wait_signal_within(&self, peer: usize, channel: u32, deadline: Duration) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_reach(peer, "wait_signal")?;
+        world.check_peer(peer, "wait_signal")?;
         self.check_channel("wait_signal", channel, CHANNELS)?;
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
         let (wait, word) = pad.wait(channel, peer, world.watch(deadline));
-        let submit = self.submit("wait_signal");
+        let submit = self.submit_wait("wait_signal")?;
         let (backend, stream) = (submit.backend(), submit.stream());
         // SAFETY: the pad, the abort word and the record live as long as the world, which this queue holds and
         // which drains its streams before it lets them go.
@@ -92,10 +96,30 @@ impl Queue {
         let world = self.world();
         world.health.check()?;
         self.check_channel("barrier", channel, BARRIER_CHANNELS)?;
-        world.check_one_node(
-            "barrier",
-            "make a barrier of a group of one node's ranks with `CollectiveOptions::group`, or `host_barrier`",
-        )?;
+        if world.network.is_none() {
+            return self.node_barrier(channel, deadline);
+        }
+        // The ranks of the node meet, their first rank meets those of the other nodes, and lets the others go on.
+        let neighbors = world.placement.node_members(world.rank);
+        let several = neighbors.len() > 1;
+        if several {
+            self.node_barrier(channel, deadline)?;
+        }
+        if neighbors[0] == world.rank {
+            let submit = self.submit_chained("barrier");
+            let action = Action::Barrier { channel };
+            self.enqueue_remote(&submit, "barrier", deadline, action)?;
+        }
+        match several {
+            // The first rank reports a node that does not come, which says more.
+            true => self.node_barrier(channel, deadline.saturating_add(VERDICT_GRACE)),
+            false => Ok(()),
+        }
+    }
+
+    /// Enqueues a barrier of the ranks of this node.
+    fn node_barrier(&self, channel: u32, deadline: Duration) -> Result<()> {
+        let world = self.world();
         let barrier = world.pad.barrier(channel, world.watch(deadline));
         let submit = self.submit("barrier");
         // SAFETY: as in `wait_signal_within`.

@@ -100,10 +100,12 @@ impl Transfers<'_> {
         let world = queue.world();
         if let Some(channel) = channel {
             queue.check_channel(operation, channel, CHANNELS)?;
-            queue.check_placement(operation)?;
+            if !queue.is_remote(peer) {
+                queue.check_placement(operation)?;
+            }
         }
         world.health.check()?;
-        world.check_reach(peer, operation)?;
+        world.check_peer(peer, operation)?;
         queue.check_same(destination.world, operation)?;
         queue.check_same(source.world, operation)?;
         if destination.length != source.length {
@@ -119,6 +121,11 @@ impl Transfers<'_> {
         let (destination, source) = (destination.memory, source.memory);
         if channel.is_none() && destination.bytes() == 0 {
             return Ok(());
+        }
+        if queue.is_remote(peer) {
+            let is_get = direction == Direction::Get;
+            let ranges = (&destination, &source);
+            return queue.transfer_remote(operation, peer, ranges, is_get, channel);
         }
         queue.copy(
             operation,

@@ -14,6 +14,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::Condition;
 use crate::buffer::slice::Slice;
+use crate::network::command::{Action, Place};
 use crate::stream::queue::Queue;
 use std::time::Duration;
 
@@ -159,10 +160,28 @@ impl Queue {
     ) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        world.check_reach(peer, operation)?;
+        world.check_peer(peer, operation)?;
         self.check_word(operation, "the word", word)?;
         if let Some(result) = result {
             self.check_word(operation, "the result", result)?;
+        }
+        if self.is_remote(peer) {
+            let submit = self.submit_chained(operation);
+            let Some((number, offset)) = submit.place(&word.memory()) else {
+                return Err(self.invalid(operation, "the word is not symmetric"));
+            };
+            let rank = submit.rank();
+            let result = result.map(|result| submit.address(&result.memory(), rank).0);
+            let action = Action::Update {
+                peer,
+                word: Place { number, offset },
+                update,
+                bits: bits::<W>(),
+                operand: operand.into(),
+                compare: compare.into(),
+                result,
+            };
+            return self.enqueue_remote(&submit, operation, world.deadlines.wait, action);
         }
         let submit = self.submit(operation);
         let address = |slice: Slice<'_, W>, rank| submit.address(&slice.memory(), rank);
@@ -336,7 +355,7 @@ impl Queue {
         if let Some(index) = wait.index {
             self.check_word(operation, "the index", index)?;
         }
-        let submit = self.submit(operation);
+        let submit = self.submit_wait(operation)?;
         let rank = submit.rank();
         let index = wait.index.map(|index| index.memory());
         let call = WordWait {

@@ -21,6 +21,7 @@ use crate::memory::multicast::wire::RankSupport;
 use crate::memory::pad::{HostPad, SignalPad};
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
+use crate::network::network::Network;
 use crate::rank::agreement::{Agreement, Round};
 use crate::rank::context::{Context, Deadlines};
 use crate::rank::driver::Driver;
@@ -273,6 +274,10 @@ fn complete(
         context.placement.node_members(rank),
         staging.clone(),
     );
+    let network = match context.placement.spans_nodes() {
+        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
+        false => None,
+    };
     drop(round);
     Ok(World {
         context,
@@ -282,6 +287,7 @@ fn complete(
         collectives,
         staging,
         table,
+        network,
         memory,
     })
 }

@@ -9,6 +9,8 @@ use crate::memory::multicast::object::Multicast;
 use crate::memory::pad::SignalPad;
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::Staging;
+use crate::network::network::Network;
+use crate::network::registration;
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use crate::rank::context::Context;
@@ -33,6 +35,8 @@ pub struct World {
     pub staging: Arc<Staging>,
     /// The address table, in which receiving kernels look up a sender's memory.
     pub table: ExchangeTable,
+    /// The connections to ranks of other nodes; `None` if all ranks are on this node.
+    pub network: Option<Arc<Network>>,
     /// The memory that the start took.
     pub memory: StartMemory,
 }
@@ -66,7 +70,15 @@ impl World {
         origin: Origin,
     ) -> Result<Arc<Allocation>> {
         let made = sharing::allocate(self.allocator(), round, &[self.kind], bytes, origin);
-        made.map(|(allocation, _)| allocation)
+        let (allocation, _) = made?;
+        if let Some(network) = &self.network {
+            // If it fails, it fails on all ranks, and the allocation is given up as any other.
+            if let Err(error) = registration::register(network, round, &self.context, &allocation) {
+                self.context.give_up(allocation);
+                return Err(error);
+            }
+        }
+        Ok(allocation)
     }
 }
 

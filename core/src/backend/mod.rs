@@ -57,7 +57,7 @@ pub use nccl_collectives::{NcclCollectives, WithoutNcclCollectives};
 pub use plugin::{PluginBackend, Tables};
 pub use plugin_file::WorldWritable;
 pub use remote_access::RemoteAccess;
-pub use shared_object::ObjectError;
+pub use shared_object::{ObjectError, check as check_shared_object};
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
 pub use table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};

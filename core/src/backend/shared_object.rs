@@ -164,7 +164,7 @@ impl Segment {
 ///
 /// # Errors
 /// [`ObjectError`] with the first thing that is wrong.
-pub(super) fn check(
+pub fn check(
     length: u64,
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> Result<(), ObjectError> {

@@ -25,3 +25,31 @@ mod tests;
 
 pub use backend::HostBackend;
 pub use collectives::arithmetic::{Reduction, reduction};
+
+use crate::backend::CallResult;
+use crate::backend::abi::{DeviceAddress, WordOperation};
+
+/// Raises the signal word at `address` to `value`, unless it is already further, and wakes its sleepers: for a thread
+/// that delivers a signal of another machine's rank.
+///
+/// # Safety
+/// The 8 bytes at `address` are a signal word and its count of sleepers: mapped, aligned, and accessed atomically only.
+pub unsafe fn raise_signal(address: DeviceAddress, value: u32) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { progress::SignalWord::at(address) }.raise(value);
+}
+
+/// Updates a word of host memory atomically, and stores the old value if the operation asks for it: for a thread that
+/// executes an operation of another machine's rank.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a word that is not aligned, or an unknown update.
+///
+/// # Safety
+/// The words are live, and accessed atomically only.
+pub unsafe fn update_word(operation: &WordOperation) -> CallResult<()> {
+    words::check_update(operation)?;
+    // SAFETY: guaranteed by the caller; checked above.
+    unsafe { words::update(operation) };
+    Ok(())
+}

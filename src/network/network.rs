@@ -1,0 +1,484 @@
+//! The network of a communicator that spans nodes: set-up, the engine's lock, and teardown.
+
+use super::command::Command;
+use super::delivery::{Delivery, HostDelivery};
+use super::engine::{Engine, Outlook};
+use super::fault::Fault;
+use super::inbox::Inbox;
+use super::lane::Lane;
+use super::message::Header;
+use super::section::Section;
+use super::slots::{Slot, Slots};
+use super::wires::Wires;
+use crate::backend::abi::{CAPABILITY_STREAM_WAIT, Watch};
+use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
+use crate::base::placement::Placement;
+use crate::health::watcher::Health;
+use crate::memory::pad::SignalPad;
+use crate::rank::agreement::Round;
+use crate::rank::context::{Closing, Context};
+use crate::rank::driver::{Assistant, Driver};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use symmem_ucx::{Config, Library, Waker, Worker};
+
+/// Time that a rank waits, when it leaves, for messages that UCX has not sent and for the others' farewells.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Time after the failure of a connection in which the death of its rank may be reported, which says more.
+const VERDICT: Duration = Duration::from_millis(150);
+
+/// The connections of a rank to the ranks of other nodes.
+pub struct Network {
+    rank: usize,
+    pub(super) placement: Placement,
+    pub(super) health: Arc<Health>,
+    /// `None` once it is closed.
+    pub(super) engine: Mutex<Option<Engine>>,
+    pub(super) inbox: Arc<Mutex<Inbox>>,
+    context: symmem_ucx::Context,
+    slots: Slots,
+    /// Number of changes that a step of the engine must see.
+    pushed: AtomicUsize,
+    /// Number of commands of queues that are not complete.
+    unfinished: AtomicUsize,
+    /// Whether commands are refused, and whether nothing uses this rank's memory any more.
+    closed: AtomicBool,
+    released: AtomicBool,
+    /// Whether a host thread that waits has progressed the engine lately.
+    pub(super) helped: AtomicBool,
+    /// Whether the thread waits for the worker.
+    pub(super) sleeping: AtomicBool,
+    pub(super) stopping: AtomicBool,
+    worker: Arc<Worker>,
+    waker: Waker,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    transports: String,
+}
+
+/// What a set-up round of the network carries: a part of the session's number, and the worker's address.
+struct Hello {
+    session: u64,
+    address: Vec<u8>,
+}
+
+impl Hello {
+    fn encode(&self) -> Vec<u8> {
+        [&self.session.to_le_bytes()[..], &self.address].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (session, address) = bytes.split_first_chunk()?;
+        Some(Self {
+            session: u64::from_le_bytes(*session),
+            address: address.to_vec(),
+        })
+    }
+}
+
+impl Network {
+    /// Opens UCX and connects this rank to the ranks of other nodes. A step of a round, of all ranks. Blocks for at most
+    /// the setup deadline.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if UCX is missing, or its memory is not the host's; [`Error::Network`]; the errors of a round.
+    pub fn open(
+        context: &Context,
+        round: &mut Round<'_>,
+        placement: &Placement,
+        pad: &Arc<SignalPad>,
+    ) -> Result<Arc<Self>> {
+        let rank = context.rank;
+        let opened = open_worker(context, placement);
+        let hello = opened.and_then(|(ucx, worker, slots)| {
+            let hello = Hello {
+                session: random().map_err(|error| Error::System {
+                    rank,
+                    call: "getrandom",
+                    reason: error.to_string(),
+                })?,
+                address: worker.address().to_vec(),
+            };
+            Ok(((ucx, worker, slots), hello.encode()))
+        });
+        let ((ucx, worker, slots), hellos) = round.give(hello, None)?;
+        let mut session = 0_u64;
+        let mut addresses = Vec::new();
+        for (peer, hello) in hellos.iter().enumerate() {
+            let hello = Hello::decode(&hello.payload).unwrap_or(Hello {
+                session: 0,
+                address: Vec::new(),
+            });
+            session = session.rotate_left(1) ^ hello.session;
+            addresses.push((!placement.share_node(rank, peer)).then_some(hello.address));
+        }
+        let inbox = Inbox::new(session, context.world, delivery(pad));
+        let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
+        let (waker, transports) = (worker.waker(), worker.transports());
+        let worker = Arc::new(worker);
+        let wires = Wires::new(rank, session, worker.clone(), &addresses, inbox, leaders.collect())
+            .map_err(|fault| fault.into_error(rank, placement));
+        let wires = round.vote(wires)?;
+        let network = Arc::new(Self {
+            rank,
+            placement: placement.clone(),
+            health: context.health.clone(),
+            inbox: wires.inbox.clone(),
+            engine: Mutex::new(Some(Engine::new(wires))),
+            context: ucx,
+            slots,
+            pushed: AtomicUsize::new(0),
+            unfinished: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            helped: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            worker,
+            waker,
+            thread: Mutex::default(),
+            transports,
+        });
+        context.on_close(network.clone());
+        context.assist(network.clone());
+        let thread = network.start_thread().map_err(|error| Error::System {
+            rank,
+            call: "spawning the network's thread",
+            reason: error.to_string(),
+        });
+        *lock(&network.thread) = round.vote(thread.map(Some))?;
+        let abandoned = Arc::downgrade(&network);
+        context.health.on_poison(Box::new(move || {
+            if let Some(network) = abandoned.upgrade() {
+                network.abandon();
+            }
+        }));
+        Ok(network)
+    }
+
+    /// Returns the transports and devices that UCX found, such as `tcp/eth0`.
+    pub fn transports(&self) -> &str {
+        &self.transports
+    }
+
+    /// Returns the UCX context, which registers memory.
+    pub(super) fn context(&self) -> &symmem_ucx::Context {
+        &self.context
+    }
+
+    /// Makes a lane for a queue.
+    ///
+    /// # Errors
+    /// The backend's; the error that poisoned the communicator.
+    pub fn open_lane(&self, driver: &Driver) -> Result<Arc<Lane>> {
+        let lane = Arc::new(Lane::new(self.take_slot(driver)?));
+        match &mut *lock(&self.engine) {
+            Some(engine) => engine.add_lane(lane.clone()),
+            None => return Err(self.cause()),
+        }
+        Ok(lane)
+    }
+
+    /// Takes a pair of words.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn take_slot(&self, driver: &Driver) -> Result<Slot> {
+        self.slots
+            .take(&driver.backend)
+            .map_err(|failure| driver.failed("host_allocate", failure))
+    }
+
+    /// Takes back a pair of words that no stream uses.
+    pub fn give_back(&self, slot: Slot) {
+        self.slots.give_back(slot);
+    }
+
+    /// Adds the section of a graph that was recorded.
+    ///
+    /// # Errors
+    /// The error that poisoned the communicator.
+    pub fn add_section(&self, section: Arc<Section>) -> Result<()> {
+        match &mut *lock(&self.engine) {
+            Some(engine) => engine.add_section(section),
+            None => return Err(self.cause()),
+        }
+        Ok(())
+    }
+
+    fn cause(&self) -> Error {
+        let cause = self.health.check().err();
+        cause.unwrap_or(Error::Aborted { rank: self.rank })
+    }
+
+    /// Returns the watch of a stream's wait for commands.
+    pub fn watch(&self) -> Watch {
+        self.health.watch(Duration::MAX)
+    }
+
+    /// Returns whether streams wait in hardware for a word in host memory.
+    pub fn waits_in_hardware(driver: &Driver) -> bool {
+        driver.capabilities.flags & CAPABILITY_STREAM_WAIT != 0
+    }
+
+    /// Counts a command that a call is about to add to a lane.
+    pub fn count(&self) {
+        self.unfinished.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Advances the engine after a command was added to a lane.
+    ///
+    /// # Errors
+    /// The error that poisoned the communicator.
+    pub fn kick(&self, lane: &Lane) -> Result<()> {
+        self.pushed.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            // Whoever closed the network may have released this lane before the command was added.
+            lane.abandon();
+            return Err(self.cause());
+        }
+        match self.drive() {
+            // Nobody else looks at a stream's word.
+            Some(outlook) if outlook.armed => self.wake(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Wakes the thread.
+    pub fn wake(&self) {
+        self.pushed.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Waits until something arrives, or the thread is woken. May return early.
+    pub(super) fn wait(&self, limit: Duration) {
+        if let Err(failure) = self.worker.wait(limit) {
+            tracing::warn!(rank = self.rank, %failure, "cannot wait for the network");
+            std::thread::sleep(limit.min(Duration::from_millis(1)));
+        }
+    }
+
+    /// Returns the number of changes that a step of the engine must see.
+    pub(super) fn changes(&self) -> usize {
+        self.pushed.load(Ordering::SeqCst)
+    }
+
+    /// Advances the engine, unless another thread does; that thread then sees what was added before this call.
+    pub(super) fn drive(&self) -> Option<Outlook> {
+        loop {
+            let before = self.changes();
+            let mut engine = match self.engine.try_lock() {
+                Ok(engine) => engine,
+                Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let outlook = self.step(engine.as_mut()?);
+            drop(engine);
+            match outlook {
+                Ok(outlook) if self.changes() == before => return Some(outlook),
+                Ok(_) => {}
+                Err(fault) => {
+                    self.fail(fault);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn step(&self, engine: &mut Engine) -> std::result::Result<Outlook, Fault> {
+        let outlook = engine.step()?;
+        if outlook.completed > 0 {
+            self.unfinished.fetch_sub(outlook.completed, Ordering::AcqRel);
+        }
+        Ok(outlook)
+    }
+
+    /// Ends everything after a failure: the communicator is poisoned, then the streams are released.
+    fn fail(&self, fault: Fault) {
+        // Taken out first, so that the other threads of this rank do not meet the same failure.
+        let Some(engine) = lock(&self.engine).take() else {
+            return;
+        };
+        // A rank that died breaks its connections, and its death says more.
+        let start = Instant::now();
+        while start.elapsed() < VERDICT && self.health.check().is_ok() {
+            self.health.watch_once();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let error = fault.into_error(self.rank, &self.placement);
+        tracing::warn!(rank = self.rank, %error, "the network failed");
+        if self.health.check().is_ok() {
+            self.health.poison(error);
+        }
+        self.release(engine);
+    }
+
+    /// Ends everything after the communicator was poisoned.
+    pub(super) fn abandon(&self) {
+        if let Some(engine) = lock(&self.engine).take() {
+            self.release(engine);
+        }
+    }
+
+    fn release(&self, mut engine: Engine) {
+        self.closed.store(true, Ordering::SeqCst);
+        engine.abandon();
+        self.released.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Returns whether a rank of another node may still address this rank's copy of an allocation.
+    pub(super) fn is_addressed(&self, number: u64) -> bool {
+        if lock(&self.engine).is_none() {
+            // Without connections nothing arrives any more.
+            return false;
+        }
+        let own = self.placement.node(self.rank);
+        (0..self.placement.world())
+            .filter(|&peer| self.placement.node(peer) != own)
+            .any(|peer| {
+                lock(&self.inbox).is_addressed_by(number, peer) && !self.health.is_gone(peer)
+            })
+    }
+
+    /// Returns whether no rank of another node has its communicator any more.
+    fn all_have_left(&self) -> bool {
+        let own = self.placement.node(self.rank);
+        let inbox = lock(&self.inbox);
+        (0..self.placement.world())
+            .filter(|&peer| self.placement.node(peer) != own)
+            .all(|peer| inbox.has_departed(peer) || self.health.is_lost(peer))
+    }
+
+    fn start_thread(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let network = self.clone();
+        std::thread::Builder::new()
+            .name("symmem-network".into())
+            .stack_size(512 * 1024)
+            .spawn(move || network.serve())
+    }
+
+    /// Returns a new command with the network's bounds.
+    pub fn command(
+        operation: &'static str,
+        deadline: Duration,
+        action: super::command::Action,
+    ) -> Command {
+        Command {
+            operation,
+            deadline,
+            action,
+        }
+    }
+}
+
+/// Opens UCX, a worker and the words in pinned memory.
+fn open_worker(
+    context: &Context,
+    placement: &Placement,
+) -> Result<(symmem_ucx::Context, Worker, Slots)> {
+    const NAME: &str = "open";
+    let rank = context.rank;
+    let unsupported = |message: String| Error::Unsupported {
+        rank,
+        operation: NAME,
+        message,
+    };
+    if !reaches_memory(context) {
+        return Err(unsupported(
+            "a world of several nodes needs the host backend: GPU memory is not sent between nodes yet".into(),
+        ));
+    }
+    let nodes = placement.nodes();
+    let library = Library::open().map_err(|error| {
+        unsupported(format!("a world of {nodes} nodes needs UCX (capability `ucx`): {error}"))
+    })?;
+    let failed = |failure: symmem_ucx::Failure| Error::Network {
+        rank,
+        peer: rank,
+        node: placement.node(rank),
+        bytes: None,
+        operation: NAME,
+        failure: Arc::new(failure),
+    };
+    let neighbors = placement.node_members(rank).len();
+    let config = Config {
+        peers: Some(placement.world() - neighbors),
+        ..Config::default()
+    };
+    let ucx = symmem_ucx::Context::new(&library, &config).map_err(failed)?;
+    let worker = Worker::new(&ucx).map_err(failed)?;
+    if worker.max_header() < size_of::<Header>() {
+        return Err(unsupported(format!(
+            "UCX's transports take headers of at most {} bytes, and {} are needed; choose others with UCX_TLS",
+            worker.max_header(),
+            size_of::<Header>()
+        )));
+    }
+    let slots = Slots::new(&context.backend)
+        .map_err(|failure| Error::backend(rank, "host_allocate", failure))?;
+    Ok((ucx, worker, slots))
+}
+
+/// Returns whether UCX and the processor address this device's memory as the device does. Only the host backend has no
+/// architecture.
+fn reaches_memory(driver: &Driver) -> bool {
+    driver.description.architecture == 0
+}
+
+fn delivery(pad: &Arc<SignalPad>) -> Box<dyn Delivery> {
+    let pad = pad.clone();
+    // SAFETY: the pad outlives the network, which is closed before allocations are freed.
+    Box::new(unsafe { HostDelivery::new(move |channel, source| pad.arrival(channel, source)) })
+}
+
+fn random() -> rustix::io::Result<u64> {
+    let mut bytes = [0_u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+impl Assistant for Network {
+    fn help(&self) {
+        self.helped.store(true, Ordering::Relaxed);
+        self.drive();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.unfinished.load(Ordering::Acquire) == 0 || self.released.load(Ordering::Acquire)
+    }
+}
+
+impl Closing for Network {
+    /// Tells the peers that this rank uses none of their memory any more, and that its own is going.
+    fn close(&self, _driver: &Driver) {
+        lock(&self.inbox).close();
+        if let Some(engine) = &mut *lock(&self.engine) {
+            engine.wires.say_farewell();
+        }
+    }
+
+    /// Closes the connections. Blocks for at most [`FAREWELL`] for the others' farewells, before which their connections
+    /// would look broken.
+    fn end(&self, driver: &Driver) {
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL && self.health.check().is_ok() && !self.all_have_left() {
+            self.drive();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.stopping.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panic of the thread is ignored.
+            let _ = thread.join();
+        }
+        self.abandon();
+        // SAFETY: no stream has work, and none gets any.
+        unsafe { self.slots.free(&driver.backend) };
+    }
+}

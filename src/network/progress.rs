@@ -1,0 +1,58 @@
+//! The thread that progresses the network without calls of the user.
+
+use super::network::Network;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Time that the thread looks again at once after something happened: the next message is probably near.
+const SPIN: Duration = Duration::from_micros(30);
+/// Time that the thread leaves the engine to a host thread that waits, and so progresses it.
+const HELPED: Duration = Duration::from_micros(200);
+/// Longest waits: for a stream's word, which no event announces; at first and later; for commands under way; for nothing.
+const ARMED: Duration = Duration::from_micros(50);
+const LONG_ARMED: Duration = Duration::from_micros(500);
+const BUSY: Duration = Duration::from_millis(2);
+const IDLE: Duration = Duration::from_millis(50);
+
+impl Network {
+    /// Serves until the network ends.
+    pub(super) fn serve(&self) {
+        let mut last = Instant::now();
+        while !self.stopping.load(Ordering::Acquire) {
+            if self.helped.swap(false, Ordering::Relaxed) {
+                std::thread::park_timeout(HELPED);
+                continue;
+            }
+            if self.health.check().is_err() {
+                self.abandon();
+                return;
+            }
+            let before = self.changes();
+            let Some(outlook) = self.drive() else {
+                // Another thread advances the engine.
+                std::thread::park_timeout(ARMED);
+                continue;
+            };
+            if outlook.moved {
+                last = Instant::now();
+                continue;
+            }
+            let since = last.elapsed();
+            if since < SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            let limit = match (outlook.armed, outlook.busy) {
+                (true, _) if since < Duration::from_millis(5) => ARMED,
+                (true, _) => LONG_ARMED,
+                (_, true) => BUSY,
+                _ => IDLE,
+            };
+            self.sleeping.store(true, Ordering::SeqCst);
+            if self.changes() == before {
+                self.wait(limit);
+            }
+            self.sleeping.store(false, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Registration of symmetric memory, so that ranks of other nodes reach it.
+
+use super::network::Network;
+use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
+use crate::rank::agreement::Round;
+use crate::rank::allocation::{Allocation, Attachment};
+use crate::rank::driver::Driver;
+use std::sync::{Arc, Mutex};
+use symmem_ucx::Memory;
+
+/// This rank's copy of an allocation as the network knows it, and the keys of the copies of other nodes' ranks.
+struct Registration {
+    number: u64,
+    network: Arc<Network>,
+    /// `None` once it is revoked.
+    memory: Mutex<Option<Memory>>,
+}
+
+/// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. A step of the
+/// allocation's round, of all ranks.
+///
+/// # Errors
+/// [`Error::Network`]; the errors of a round.
+pub fn register(
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+    driver: &Driver,
+    allocation: &Allocation,
+) -> Result<()> {
+    let (rank, number, bytes) = (driver.rank, allocation.number, allocation.bytes());
+    let base = allocation.at(rank, 0);
+    let failed = |failure: symmem_ucx::Failure| Error::Network {
+        rank,
+        peer: rank,
+        node: network.placement.node(rank),
+        bytes: Some(bytes),
+        operation: "register memory",
+        failure: Arc::new(failure),
+    };
+    let address = std::ptr::with_exposed_provenance_mut(base.0 as usize);
+    // SAFETY: the allocation is freed only after the registration has ended: it reaches the memory.
+    let memory = unsafe { network.context().register(address, bytes as usize) };
+    let offer = memory.map_err(failed).and_then(|memory| {
+        let key = memory.packed_key().map_err(failed)?;
+        Ok((memory, [&base.0.to_le_bytes()[..], &key].concat()))
+    });
+    // Known before any peer has the key.
+    lock(&network.inbox).open_window(number, base, bytes);
+    let (memory, offers) = round.give(offer, None).inspect_err(|_| {
+        lock(&network.inbox).close_window(number);
+    })?;
+    let copies: Vec<_> = offers
+        .iter()
+        .enumerate()
+        .map(|(peer, offer)| {
+            let (base, key) = offer.payload.split_first_chunk()?;
+            let remote = !network.placement.share_node(rank, peer);
+            remote.then(|| (u64::from_le_bytes(*base), key.to_vec()))
+        })
+        .collect();
+    let keys = match &mut *lock(&network.engine) {
+        Some(engine) => engine
+            .wires
+            .add_keys(number, &copies)
+            .map_err(|fault| fault.into_error(rank, &network.placement)),
+        None => driver.health.check(),
+    };
+    let outcome = round.vote(keys);
+    if outcome.is_err() {
+        lock(&network.inbox).close_window(number);
+    } else {
+        allocation.attach(Box::new(Registration {
+            number,
+            network: network.clone(),
+            memory: Mutex::new(Some(memory)),
+        }));
+    }
+    outcome
+}
+
+impl Attachment for Registration {
+    fn name(&self) -> &'static str {
+        "network"
+    }
+
+    fn detach(&self, _driver: &Driver) {}
+
+    /// No work of this rank addresses peers' copies any more.
+    fn unmapped(&self, _driver: &Driver) {
+        if let Some(engine) = &mut *lock(&self.network.engine) {
+            engine.wires.give_up(self.number);
+        }
+        self.network.wake();
+    }
+
+    fn is_addressed(&self, _driver: &Driver) -> bool {
+        self.network.is_addressed(self.number)
+    }
+
+    fn reaches_memory(&self) -> bool {
+        true
+    }
+
+    /// Revokes the keys.
+    fn release_memory(&self, _driver: &Driver) -> bool {
+        lock(&self.memory).take();
+        lock(&self.network.inbox).close_window(self.number);
+        true
+    }
+}

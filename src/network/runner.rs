@@ -1,0 +1,504 @@
+//! Executes the commands of one queue, or of one run of a graph, in order.
+//!
+//! Puts to disjoint memory run beside each other, and so do gets; everything else waits for what is before it. A
+//! signal is a message that is sent once all earlier puts have arrived, except those that travel in earlier messages to
+//! the same peer: messages arrive in order.
+
+use super::barrier;
+use super::legs;
+use super::command::{Action, Command};
+use super::fault::{Cause, Fault};
+use super::message::{Header, NO_CHANNEL, kind};
+use super::wires::Wires;
+use crate::base::lock::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use symmem_ucx::{Operation, Poll};
+
+/// Puts of at most these bytes travel in a message, with their signal.
+pub const SMALL: u64 = 16 << 10;
+/// Most commands under way at once.
+const WINDOW: usize = 256;
+/// Puts after which a further flush is started while one is under way.
+const FLUSH_EVERY: usize = 16;
+/// A transfer slower than this is taken for one that does not progress.
+const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
+
+/// A command under way.
+struct Flight {
+    number: u32,
+    command: Command,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The bytes are on their way; complete once the flush is.
+    Put {
+        operation: Option<Operation>,
+        flush: Option<u64>,
+    },
+    /// The message waits until it may be sent.
+    Message,
+    /// Complete once the peer has acknowledged this many messages.
+    Acknowledge(u64),
+    Get(Operation),
+    /// Complete once the answer to this request has come.
+    Answer(u64),
+    Barrier(barrier::Run),
+    Legs(Vec<legs::Run>),
+    Done,
+}
+
+struct Flush {
+    number: u64,
+    peer: usize,
+    operation: Operation,
+}
+
+/// What the commands before one still have to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Earlier {
+    Nothing,
+    /// Messages to this peer are under way.
+    Messages(usize),
+    Other,
+}
+
+/// The commands of one queue that have been started.
+#[derive(Default)]
+pub struct Runner {
+    ready: VecDeque<(u32, Command)>,
+    flights: VecDeque<Flight>,
+    flushes: Vec<Flush>,
+    last_flush: u64,
+    /// Time of the last progress, while commands are under way.
+    moved: Option<Instant>,
+    /// Number of the last command that is complete, with all before it.
+    done: u32,
+}
+
+impl Runner {
+    /// Adds a command whose start the stream has signaled.
+    pub fn push(&mut self, number: u32, command: Command) {
+        self.ready.push_back((number, command));
+    }
+
+    /// Returns the number of the last command that is complete, with all before it.
+    pub fn done(&self) -> u32 {
+        self.done
+    }
+
+    /// Returns whether all commands are complete.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.flights.is_empty()
+    }
+
+    /// Advances the commands as far as possible without waiting. Returns whether anything happened.
+    ///
+    /// # Errors
+    /// The first failure of a command, or the first deadline that has passed.
+    pub fn advance(&mut self, wires: &mut Wires) -> Result<bool, Fault> {
+        if self.is_idle() {
+            return Ok(false);
+        }
+        let polled = self.poll(wires)?;
+        let begun = self.begin(wires)?;
+        self.flush(wires)?;
+        let moved = polled || begun;
+        let now = Instant::now();
+        match (moved, self.moved) {
+            (true, _) | (false, None) => self.moved = Some(now),
+            (false, Some(since)) => self.check_deadline(wires, now - since)?,
+        }
+        if self.is_idle() {
+            self.moved = None;
+        }
+        Ok(moved)
+    }
+
+    /// Advances the commands under way.
+    fn poll(&mut self, wires: &mut Wires) -> Result<bool, Fault> {
+        let mut moved = false;
+        let mut fault = None;
+        self.flushes.retain(|flush| match flush.operation.poll() {
+            Poll::Pending => true,
+            Poll::Done => {
+                moved = true;
+                false
+            }
+            Poll::Failed(failure) => {
+                fault.get_or_insert(Fault::of_connection(flush.peer, failure));
+                true
+            }
+        });
+        if let Some(fault) = fault {
+            return Err(self.blame(fault));
+        }
+        let flushes = &self.flushes;
+        let mut earlier = Earlier::Nothing;
+        for flight in &mut self.flights {
+            let has_landed = |number| flushes.iter().all(|flush| flush.number != number);
+            while let Some(next) = flight.step(wires, earlier, has_landed)? {
+                flight.stage = next;
+                moved = true;
+            }
+            if let Stage::Legs(legs) = &flight.stage {
+                moved |= legs.iter().any(legs::Run::moved);
+            }
+            earlier = match (&flight.stage, earlier) {
+                (Stage::Done, earlier) => earlier,
+                (Stage::Acknowledge(_), Earlier::Nothing) => {
+                    Earlier::Messages(flight.command.peer_or(usize::MAX))
+                }
+                (Stage::Acknowledge(_), Earlier::Messages(peer))
+                    if peer == flight.command.peer_or(usize::MAX) =>
+                {
+                    earlier
+                }
+                _ => Earlier::Other,
+            };
+        }
+        while let Some(front) = self.flights.front()
+            && matches!(front.stage, Stage::Done)
+        {
+            self.done = front.number;
+            self.flights.pop_front();
+        }
+        Ok(moved)
+    }
+
+    /// Begins the commands that may run beside those under way.
+    fn begin(&mut self, wires: &mut Wires) -> Result<bool, Fault> {
+        let mut moved = false;
+        while let Some((_, command)) = self.ready.front()
+            && self.flights.len() < WINDOW
+        {
+            let under_way = |flight: &&Flight| !matches!(flight.stage, Stage::Done);
+            let mut flights = self.flights.iter().filter(under_way);
+            if !flights.all(|flight| command.may_join(&flight.command)) {
+                break;
+            }
+            let Some((number, command)) = self.ready.pop_front() else {
+                break;
+            };
+            let stage = first_stage(wires, &command).map_err(|fault| about(fault, &command))?;
+            self.flights.push_back(Flight {
+                number,
+                command,
+                stage,
+            });
+            moved = true;
+        }
+        // A message may be sent at once.
+        Ok(moved && (self.poll(wires)? || moved))
+    }
+
+    /// Starts the flushes that puts wait for.
+    fn flush(&mut self, wires: &mut Wires) -> Result<(), Fault> {
+        for index in 0..self.flights.len() {
+            let Some((peer, signals)) = self.flights[index].unflushed() else {
+                continue;
+            };
+            let waiting = |flight: &&Flight| flight.unflushed().is_some_and(|(to, _)| to == peer);
+            let busy = self.flushes.iter().any(|flush| flush.peer == peer);
+            let urgent = signals || self.flights.iter().filter(waiting).count() >= FLUSH_EVERY;
+            // One flush at a time covers a burst of puts; the next begins when it is complete.
+            if busy && !urgent {
+                continue;
+            }
+            self.last_flush += 1;
+            let operation = wires.flush(peer)?;
+            for flight in &mut self.flights {
+                if flight.unflushed().is_some_and(|(to, _)| to == peer)
+                    && let Stage::Put { flush, .. } = &mut flight.stage
+                {
+                    *flush = Some(self.last_flush);
+                }
+            }
+            self.flushes.push(Flush {
+                number: self.last_flush,
+                peer,
+                operation,
+            });
+        }
+        Ok(())
+    }
+
+    /// Fails if the first command has made no progress for longer than its deadline.
+    fn check_deadline(&self, wires: &Wires, waited: Duration) -> Result<(), Fault> {
+        let Some(flight) = self.flights.front() else {
+            return Ok(());
+        };
+        let bytes: u64 = self.flights.iter().filter_map(|one| one.command.bytes()).sum();
+        let slack = Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND);
+        if waited <= flight.command.deadline.saturating_add(slack) {
+            return Ok(());
+        }
+        Err(match &flight.stage {
+            Stage::Barrier(run) => run.fault(wires),
+            _ => about(
+                Fault {
+                    peer: flight.command.peer_or(wires.rank),
+                    operation: flight.command.operation,
+                    bytes: None,
+                    cause: Cause::Silent(waited),
+                },
+                &flight.command,
+            ),
+        })
+    }
+
+    /// Names the first command to the peer of a failed connection.
+    pub fn blame(&self, fault: Fault) -> Fault {
+        let mut flights = self.flights.iter().map(|flight| &flight.command);
+        match flights.find(|command| command.peer_or(usize::MAX) == fault.peer) {
+            Some(command) => about(fault, command),
+            None => fault,
+        }
+    }
+
+    /// Drops all commands.
+    pub fn clear(&mut self) {
+        *self = Self {
+            done: self.done,
+            ..Self::default()
+        };
+    }
+}
+
+fn about(fault: Fault, command: &Command) -> Fault {
+    Fault {
+        operation: command.operation,
+        bytes: command.bytes(),
+        ..fault
+    }
+}
+
+fn left(peer: usize, command: &Command) -> Fault {
+    Fault {
+        peer,
+        operation: command.operation,
+        bytes: command.bytes(),
+        cause: Cause::Left,
+    }
+}
+
+fn first_stage(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
+    if let Action::Put { peer, .. } | Action::Get { peer, .. } | Action::Update { peer, .. } =
+        command.action
+        && lock(&wires.inbox).has_departed(peer)
+    {
+        return Err(left(peer, command));
+    }
+    Ok(match command.action {
+        Action::Put {
+            peer,
+            to,
+            from,
+            bytes,
+            channel,
+        } if bytes <= SMALL => match channel {
+            Some(_) => Stage::Message,
+            None => {
+                let header = Header {
+                    kind: kind::PUT,
+                    channel: NO_CHANNEL,
+                    number: to.number,
+                    offset: to.offset,
+                    ..Header::default()
+                };
+                let data = Some((from, bytes as usize));
+                Stage::Acknowledge(wires.send_acknowledged(peer, header, data)?)
+            }
+        },
+        Action::Put {
+            peer,
+            to,
+            from,
+            bytes,
+            ..
+        } => Stage::Put {
+            // SAFETY: the queue keeps the source, and the registration the peer's copy, until the command is complete;
+            // the range was checked against the allocation, which has the same size on all ranks.
+            operation: Some(unsafe { wires.put(peer, (to.number, to.offset), from, bytes)? }),
+            flush: None,
+        },
+        Action::Get {
+            peer,
+            from,
+            to,
+            bytes,
+        } => {
+            // SAFETY: as for a put; commands that use the destination wait.
+            let get = unsafe { wires.get(peer, (from.number, from.offset), to, bytes)? };
+            Stage::Get(get)
+        }
+        Action::Update {
+            peer,
+            word,
+            update,
+            bits,
+            operand,
+            compare,
+            ..
+        } => {
+            let request = wires.next_request();
+            let header = Header {
+                kind: kind::UPDATE,
+                value: bits << 16 | update.0,
+                number: word.number,
+                offset: word.offset,
+                request,
+                operand,
+                compare,
+                ..Header::default()
+            };
+            wires.send(peer, header, None)?;
+            Stage::Answer(request)
+        }
+        Action::Barrier { channel } => Stage::Barrier(barrier::Run::begin(wires, channel)),
+        Action::Legs(ref calls) => {
+            let begin = |call| legs::Run::begin(wires, call);
+            Stage::Legs(calls.iter().map(begin).collect())
+        }
+    })
+}
+
+impl Flight {
+    /// Returns the peer of a put that no flush covers yet, and whether a signal waits for it.
+    fn unflushed(&self) -> Option<(usize, bool)> {
+        match (&self.stage, &self.command.action) {
+            (Stage::Put { flush: None, .. }, Action::Put { peer, channel, .. }) => {
+                Some((*peer, channel.is_some()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the next stage, if it is reached.
+    fn step(
+        &mut self,
+        wires: &mut Wires,
+        earlier: Earlier,
+        has_landed: impl Fn(u64) -> bool,
+    ) -> Result<Option<Stage>, Fault> {
+        let command = &self.command;
+        let peer = command.peer_or(wires.rank);
+        let failed = |failure| about(Fault::of_connection(peer, failure), command);
+        match &mut self.stage {
+            Stage::Done => Ok(None),
+            Stage::Put { operation, flush } => {
+                match operation.as_ref().map(Operation::poll) {
+                    Some(Poll::Pending) => return Ok(None),
+                    Some(Poll::Failed(failure)) => return Err(failed(failure)),
+                    Some(Poll::Done) => *operation = None,
+                    None => {}
+                }
+                let landed = flush.is_some_and(has_landed);
+                let signals = matches!(
+                    command.action,
+                    Action::Put {
+                        channel: Some(_),
+                        ..
+                    }
+                );
+                Ok(landed.then_some(match signals {
+                    true => Stage::Message,
+                    false => Stage::Done,
+                }))
+            }
+            Stage::Message => {
+                let may_send = match earlier {
+                    Earlier::Nothing => true,
+                    Earlier::Messages(to) => to == peer,
+                    Earlier::Other => false,
+                };
+                if !may_send {
+                    return Ok(None);
+                }
+                send_signal(wires, command).map_err(|fault| about(fault, command)).map(Some)
+            }
+            Stage::Acknowledge(count) => {
+                let inbox = lock(&wires.inbox);
+                if inbox.acknowledged(peer) >= *count {
+                    return Ok(Some(Stage::Done));
+                }
+                match inbox.has_departed(peer) {
+                    true => Err(left(peer, command)),
+                    false => Ok(None),
+                }
+            }
+            Stage::Get(operation) => match operation.poll() {
+                Poll::Pending => Ok(None),
+                Poll::Done => Ok(Some(Stage::Done)),
+                Poll::Failed(failure) => Err(failed(failure)),
+            },
+            Stage::Answer(request) => {
+                let mut inbox = lock(&wires.inbox);
+                let Some(old) = inbox.take_answer(*request) else {
+                    return match inbox.has_departed(peer) {
+                        true => Err(left(peer, command)),
+                        false => Ok(None),
+                    };
+                };
+                if let Action::Update {
+                    bits,
+                    result: Some(result),
+                    ..
+                } = command.action
+                {
+                    store(result, bits, old);
+                }
+                Ok(Some(Stage::Done))
+            }
+            Stage::Barrier(run) => Ok(run.poll(wires)?.then_some(Stage::Done)),
+            Stage::Legs(runs) => {
+                let Action::Legs(calls) = &command.action else {
+                    return Ok(Some(Stage::Done));
+                };
+                let mut done = true;
+                for (run, call) in runs.iter_mut().zip(calls) {
+                    done &= run.poll(wires, call).map_err(|fault| about(fault, command))?;
+                }
+                Ok(done.then_some(Stage::Done))
+            }
+        }
+    }
+}
+
+/// Sends a put's signal, with its bytes if they are few.
+fn send_signal(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
+    let Action::Put {
+        peer,
+        to,
+        from,
+        bytes,
+        channel: Some(channel),
+    } = command.action
+    else {
+        return Ok(Stage::Done);
+    };
+    let header = Header {
+        kind: kind::PUT,
+        channel,
+        value: wires.next_signal(peer, channel)?,
+        number: to.number,
+        offset: to.offset,
+        ..Header::default()
+    };
+    let data = (bytes <= SMALL).then_some((from, bytes as usize));
+    Ok(Stage::Acknowledge(wires.send_acknowledged(peer, header, data)?))
+}
+
+/// Stores an update's result.
+fn store(result: u64, bits: u32, value: u64) {
+    let address = std::ptr::with_exposed_provenance_mut::<u8>(result as usize);
+    // SAFETY: the queue keeps the word, which is aligned, until the command is complete.
+    unsafe {
+        match bits {
+            64 => AtomicU64::from_ptr(address.cast()).store(value, Ordering::Release),
+            _ => AtomicU32::from_ptr(address.cast()).store(value as u32, Ordering::Release),
+        }
+    }
+}
