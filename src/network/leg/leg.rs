@@ -91,12 +91,6 @@ impl Leg {
         Self::Exchange(Exchange { sent, received })
     }
 
-    /// Gathers, at all members, the part of each, which is in its place there.
-    pub fn all_gather(own: usize, members: usize, parts: Parts) -> Self {
-        let mine = parts.of(own, members);
-        Self::exchange(Parts::Whole(mine), parts)
-    }
-
     /// Copies `span` of the root to all members.
     pub fn broadcast(root: usize, span: Span) -> Self {
         match span.bytes <= MOST_MESSAGE as u64 {

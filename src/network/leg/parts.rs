@@ -25,8 +25,6 @@ impl Span {
 /// A range for each member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// No bytes.
-    None,
     /// The same range for all.
     Whole(Span),
     /// A range of `bytes` bytes for each, `stride` bytes apart.
@@ -62,7 +60,6 @@ impl Parts {
     /// Returns a member's range.
     pub fn of(&self, member: usize, members: usize) -> Span {
         match self {
-            Self::None => Span::default(),
             Self::Whole(span) => *span,
             Self::Equal {
                 offset,

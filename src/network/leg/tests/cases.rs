@@ -17,6 +17,11 @@ fn regions(random: &mut Random, members: usize, bytes: u64) -> Vec<Vec<u8>> {
     (0..members).map(|_| region()).collect()
 }
 
+/// Returns ranges without bytes.
+fn nothing() -> Parts {
+    Parts::Whole(Span::default())
+}
+
 fn range(span: Span) -> std::ops::Range<usize> {
     span.offset as usize..(span.offset + span.bytes) as usize
 }
@@ -192,13 +197,14 @@ fn an_all_gather_of_parts_of_any_length_has_every_part_at_every_member() {
         let spans: Vec<_> = (0..members)
             .map(|_| {
                 let bytes = length(random);
-                let offset = std::mem::replace(&mut end, end + bytes);
+                let offset = end;
+                end += bytes;
                 Span { offset, bytes }
             })
             .collect();
         let before = regions(random, members, end);
         let parts = Parts::Each(spans.clone().into());
-        let legs = (0..members).map(|own| Leg::all_gather(own, members, parts.clone()));
+        let legs = (0..members).map(|own| Leg::exchange(Parts::Whole(parts.of(own, members)), parts.clone()));
         let mut net = Net::new(before.clone());
         net.run(&legs.collect::<Vec<_>>(), random).expect("no fault");
         for region in net.regions() {
@@ -260,7 +266,7 @@ fn a_gather_and_a_scatter_move_parts_to_and_from_the_root_only() {
             let mine = Parts::only(root, members, each.of(own, members));
             match own == root {
                 true => Leg::exchange(mine, each.clone()),
-                false => Leg::exchange(mine, Parts::None),
+                false => Leg::exchange(mine, nothing()),
             }
         };
         let mut net = Net::new(before.clone());
@@ -273,7 +279,7 @@ fn a_gather_and_a_scatter_move_parts_to_and_from_the_root_only() {
             let mine = Parts::only(root, members, each.of(own, members));
             match own == root {
                 true => Leg::exchange(each.clone(), mine),
-                false => Leg::exchange(Parts::None, mine),
+                false => Leg::exchange(nothing(), mine),
             }
         };
         let mut net = Net::new(before.clone());
@@ -321,7 +327,7 @@ fn a_barrier_ends_at_every_member() {
 fn a_member_that_never_begins_holds_up_a_barrier() {
     let random = &mut Random(1);
     let mut net = Net::new(vec![Vec::new(); 2]);
-    let absent = Leg::exchange(Parts::None, Parts::None);
+    let absent = Leg::exchange(nothing(), nothing());
     let stuck = net.run(&[Leg::Barrier, absent], random);
     assert!(matches!(stuck, Err(LegFault::Wire(_))), "{stuck:?}");
 }
@@ -331,8 +337,8 @@ fn a_part_of_another_length_than_expected_is_an_error() {
     for (sent, expected) in [(8, 12), (20_000, 30_000), (8, 30_000)] {
         let random = &mut Random(3);
         let span = |bytes| Span { offset: 0, bytes };
-        let sends = Leg::exchange(Parts::Whole(span(sent)), Parts::None);
-        let receives = Leg::exchange(Parts::None, Parts::Whole(span(expected)));
+        let sends = Leg::exchange(Parts::Whole(span(sent)), nothing());
+        let receives = Leg::exchange(nothing(), Parts::Whole(span(expected)));
         let mut net = Net::new(regions(random, 2, 30_000));
         let ended = net.run(&[sends, receives], random);
         assert!(matches!(ended, Err(LegFault::Length { .. })), "{sent} {expected}: {ended:?}");

@@ -144,17 +144,12 @@ impl Net {
 
     /// Delivers a random message or put.
     fn deliver(&mut self, random: &mut Random) {
-        if self.transit.is_empty() {
-            return;
-        }
         let at = random.below(self.transit.len());
         let one = self.transit.swap_remove(at);
         if let Some((source, bytes, offset)) = one.put {
-            let lost = std::mem::replace(&mut self.planted, match self.planted {
-                Planted::LostBytes => Planted::None,
-                other => other,
-            });
-            if lost != Planted::LostBytes {
+            if self.planted == Planted::LostBytes {
+                self.planted = Planted::None;
+            } else {
                 let to = self.regions[one.to].as_mut_ptr();
                 // SAFETY: both ranges are inside of regions of different members, checked at the put.
                 unsafe { to.add(offset as usize).copy_from_nonoverlapping(source, bytes) };
@@ -180,7 +175,7 @@ impl Net {
         let mut late: Vec<usize> = (0..members).map(|_| random.below(40)).collect();
         let mut quiet = 0;
         while running.iter().any(Option::is_some) {
-            if random.below(3) == 0 {
+            if random.below(3) == 0 && !self.transit.is_empty() {
                 self.deliver(random);
                 quiet = 0;
             }

@@ -1,0 +1,44 @@
+//! The program of a rank.
+
+use crate::checks::Checks;
+use crate::world::ROLE;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::time::Duration;
+use symmem::backends::Selection;
+use symmem::{Communicator, Result};
+
+/// The deadline of waits and of the setup.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Runs the checks if this process is a rank.
+///
+/// # Panics
+/// If a check fails.
+pub fn run_if_asked() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    // If the test is killed, nothing goes on.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if let Err(error) = run() {
+        panic!("{error:?}");
+    }
+}
+
+fn run() -> Result<()> {
+    let communicator = Communicator::builder()
+        .backend(Selection::Named("host".into()))
+        .deadline(DEADLINE)
+        .setup_deadline(DEADLINE)
+        .build()?;
+    Checks::new(&communicator, None)?.all()?;
+    let world = communicator.world_size() as u32;
+    // All ranks in reverse order, and groups that cross nodes.
+    let rank = communicator.rank() as u32;
+    for (color, key) in [(0, world - rank), (rank % 2, 0), (rank / 3, rank)] {
+        let group = communicator.split(Some(color), key)?;
+        Checks::new(&communicator, group.as_ref())?.all()?;
+        drop(group);
+    }
+    communicator.finalize().map(drop)
+}
