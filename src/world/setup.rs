@@ -281,8 +281,12 @@ fn complete(
         false => None,
     };
     if let Some(network) = &network {
+        let allocator = Allocator {
+            table: Some(&table),
+            ..allocator
+        };
         let made = sharing::allocate(allocator, &mut round, &[kind], STAGING, Origin::Backend)?;
-        context.keep(made.0.clone());
+        context.keep_above(made.0.clone());
         registration::register(network, &mut round, &context, &made.0)?;
         collectives.everyone.far = Some(Far::new(made.0, &collectives.everyone.span));
     }

@@ -7,9 +7,13 @@ use symmem::{
 };
 
 /// Most elements of a member's part.
-const MOST: usize = 700_000;
+const MOST: usize = 300_000;
 /// Elements of a part: small, ragged, around the sizes at which plans change, and several chunks.
-const COUNTS: [usize; 7] = [1, 3, 64, 1000, 5000, 40_001, MOST];
+const COUNTS: [usize; 6] = [1, 64, 1000, 5000, 40_001, MOST];
+/// The same for a group: its plans are those of a world.
+const FEW: [usize; 3] = [3, 1000, 40_001];
+/// Elements of a broadcast in several chunks.
+const LONG: usize = 700_000;
 
 /// Returns element `index` of what `member` contributes to call `salt`.
 fn value(member: usize, index: usize, salt: usize) -> u64 {
@@ -54,7 +58,7 @@ numbers! {
 impl<'c> Checks<'c> {
     pub fn new(communicator: &'c Communicator, group: Option<&'c Group>) -> Result<Self> {
         let world = group.map_or(communicator.world_size(), Group::world_size);
-        let bytes = MOST * 4 * communicator.world_size();
+        let bytes = 4 * LONG.max(MOST * communicator.world_size());
         Ok(Self {
             group,
             stream: communicator.stream()?,
@@ -99,6 +103,9 @@ impl<'c> Checks<'c> {
         elements: usize,
         expected: impl Fn(usize) -> f64,
     ) -> Result<()> {
+        if std::env::var_os("SYMMEM_NODES_TEST_TELL").is_some() {
+            eprintln!("{}: {what} of {elements}", self.rank);
+        }
         let seen = self.read::<T>(&self.destination, elements)?;
         for (at, seen) in seen.into_iter().enumerate() {
             let expected = T::of(expected(at));
@@ -120,12 +127,12 @@ impl<'c> Checks<'c> {
             ReduceOp::Product => values.product(),
             ReduceOp::Minimum => values.fold(f64::INFINITY, f64::min),
             ReduceOp::Maximum => values.fold(0.0, f64::max),
-            _ => unreachable!("all operators are listed"),
         }
     }
 
     pub fn all(&self) -> Result<()> {
-        for (salt, count) in COUNTS.into_iter().enumerate() {
+        let counts: &[usize] = if self.group.is_some() { &FEW } else { &COUNTS };
+        for (salt, &count) in counts.iter().enumerate() {
             self.reductions::<f32>(count, salt, ReduceOp::Sum)?;
             self.moves(count, salt)?;
             self.unequal(count, salt)?;
@@ -152,6 +159,7 @@ impl<'c> Checks<'c> {
             self.reductions::<half::bf16>(count, 4, ReduceOp::Sum)?;
             self.reductions::<half::f16>(count, 5, ReduceOp::Sum)?;
         }
+        self.long()?;
         self.eight_bits()?;
         self.own_memory()?;
         self.in_place()?;
@@ -291,6 +299,23 @@ impl<'c> Checks<'c> {
                 .expect("parts are side by side");
             let before: usize = (0..self.rank).map(|to| length(from, to)).sum();
             value(from, before + at - received_at[from], salt) as f64
+        })
+    }
+
+    /// A broadcast and a reduce in several chunks.
+    fn long(&self) -> Result<()> {
+        let options = self.options();
+        let calls = self.stream.with(&options);
+        let root = self.world - 1;
+        self.begin::<i32>(LONG, LONG, 1)?;
+        let (to, from) = self.words(LONG, LONG)?;
+        calls.broadcast(root, to, from)?;
+        self.expect::<i32>("broadcast", LONG, |at| value(root, at, 1) as f64)?;
+        self.begin::<i32>(LONG, LONG, 2)?;
+        calls.reduce(root, to, from, ReduceOp::Sum)?;
+        self.expect::<i32>("reduce", LONG, |at| match self.rank == root {
+            true => self.reduced(at, 2, ReduceOp::Sum),
+            false => 99.0,
         })
     }
 
