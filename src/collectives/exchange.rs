@@ -12,11 +12,11 @@ use crate::buffer::operand::Operand;
 use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
+use crate::collectives::nodes::pairs::Pair;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::{AllToAllParts, Ranges, own_pair};
 use crate::collectives::run::dispatch::watch;
 use crate::collectives::run::kernel::geometry;
-use crate::collectives::nodes::pairs::Pair;
 use crate::collectives::select::{choose, group};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
@@ -208,9 +208,7 @@ impl<'b> Exchange<'b> {
         if world.collectives.check_calls {
             let comparison = Comparison::new(world, membership, options, NAME);
             for number in 0..launches {
-                let others = self
-                    .launch(number)
-                    .filter(|entry| entry.peer != rank);
+                let others = self.launch(number).filter(|entry| entry.peer != rank);
                 let messages: Vec<_> = others.map(Entry::message).collect();
                 comparison.of_messages(&messages)?;
             }

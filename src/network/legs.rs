@@ -185,7 +185,8 @@ impl Wire for LegWire<'_> {
         self.moved = true;
         let address = data.as_ptr().expose_provenance() as u64;
         let header = self.header(tag);
-        self.wires.send(self.call.members[to], header, Some((address, data.len())))
+        self.wires
+            .send(self.call.members[to], header, Some((address, data.len())))
     }
 
     unsafe fn put(

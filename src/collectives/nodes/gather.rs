@@ -11,12 +11,7 @@ use crate::rank::memory_range::MemoryRange;
 
 impl<'n> Nodes<'n> {
     /// Enqueues a broadcast from member `root`.
-    pub fn broadcast(
-        &self,
-        root: usize,
-        to: MemoryRange<'_>,
-        from: MemoryRange<'_>,
-    ) -> Result<()> {
+    pub fn broadcast(&self, root: usize, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         let leaders = self.leaders(root);
         let leader = self.leader_here(root);
         let overlap = self.queue.overlap();
@@ -77,7 +72,9 @@ impl<'n> Nodes<'n> {
         let members = self.membership.span.members.len();
         let (own, here) = (self.own(), self.node());
         // The same number of slots on all nodes.
-        let fewest = (0..placement.nodes()).map(|node| placement.members(node).len()).min();
+        let fewest = (0..placement.nodes())
+            .map(|node| placement.members(node).len())
+            .min();
         let slots = 1 + members.div_ceil(fewest.unwrap_or(1)) as u64;
         let most = slot_bytes(slots);
         for (at, window) in windows(longest, most) {
@@ -92,7 +89,8 @@ impl<'n> Nodes<'n> {
             let is_far = |member: usize| placement.node(member) != here;
             let sent = (0..members).map(|member| {
                 let node = placement.node(member);
-                let holds = is_far(member) && placement.local_rank(member) == self.holder(own, node);
+                let holds =
+                    is_far(member) && placement.local_rank(member) == self.holder(own, node);
                 if holds { mine } else { Span::default() }
             });
             let received = (0..members).map(|member| {
@@ -139,7 +137,13 @@ impl<'n> Nodes<'n> {
                     false => self.holder(number, self.node()),
                 };
                 let to = to.part(parts.offset(number) + at, bytes);
-                self.within(O::BROADCAST, Elements::BYTES, root, to, self.staged(offset, bytes))?;
+                self.within(
+                    O::BROADCAST,
+                    Elements::BYTES,
+                    root,
+                    to,
+                    self.staged(offset, bytes),
+                )?;
             }
         }
         Ok(())

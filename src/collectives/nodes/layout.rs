@@ -37,6 +37,9 @@ mod tests {
     #[test]
     fn windows_cover_all_bytes_in_order() {
         assert_eq!(windows(0, 64).count(), 0);
-        assert_eq!(windows(130, 64).collect::<Vec<_>>(), [(0, 64), (64, 64), (128, 2)]);
+        assert_eq!(
+            windows(130, 64).collect::<Vec<_>>(),
+            [(0, 64), (64, 64), (128, 2)]
+        );
     }
 }

@@ -27,14 +27,15 @@ fn bytes_at(range: Option<MemoryRange<'_>>, at: u64, window: u64) -> u64 {
 impl<'n> Nodes<'n> {
     /// Enqueues what goes between this rank and each member. If the call is `in_place`, each part that is received may lie
     /// over the part that is sent to the same member; otherwise what is received overlaps nothing that is sent.
-    pub fn pairs<'p>(
-        &self,
-        in_place: bool,
-        pair: impl Fn(usize) -> Pair<'p>,
-    ) -> Result<()> {
+    pub fn pairs<'p>(&self, in_place: bool, pair: impl Fn(usize) -> Pair<'p>) -> Result<()> {
         let placement = self.placement();
         let (own, here) = (self.own(), self.node());
-        let near: Vec<usize> = placement.members(here).iter().copied().filter(|&one| one != own).collect();
+        let near: Vec<usize> = placement
+            .members(here)
+            .iter()
+            .copied()
+            .filter(|&one| one != own)
+            .collect();
         let far: Vec<usize> = (0..self.membership.span.members.len())
             .filter(|&member| placement.node(member) != here)
             .collect();
@@ -135,6 +136,7 @@ impl<'n> Nodes<'n> {
             })
             .filter(|(_, _, range)| range.bytes() > 0)
             .collect();
-        self.queue.exchange_within(self.name, self.options, self.membership, &entries)
+        self.queue
+            .exchange_within(self.name, self.options, self.membership, &entries)
     }
 }

@@ -46,14 +46,22 @@ impl<'n> Nodes<'n> {
             false => bytes / line * line,
         };
         let share = bulk / members;
-        let chunk = (share / CHUNKS).clamp(LEAST_CHUNK, BUFFER).next_multiple_of(LINE);
+        let chunk = (share / CHUNKS)
+            .clamp(LEAST_CHUNK, BUFFER)
+            .next_multiple_of(LINE);
         let overlap = self.queue.overlap();
         let mut previous = None;
         for (index, (at, share)) in windows(share, chunk).enumerate() {
             let buffer = index as u64 % 2 * BUFFER;
             let staged = self.staged(buffer, share);
             let (at, bytes) = (at * members, share * members);
-            self.within(O::REDUCE_SCATTER, elements.within(), 0, staged, from.part(at, bytes))?;
+            self.within(
+                O::REDUCE_SCATTER,
+                elements.within(),
+                0,
+                staged,
+                from.part(at, bytes),
+            )?;
             self.all_reduce_leg(rail, elements, buffer, share)?;
             let leg = self.queue.last_leg();
             if let Some((leg, staged, to)) = previous.replace((leg, staged, to.part(at, bytes))) {
@@ -118,11 +126,23 @@ impl<'n> Nodes<'n> {
         let leader = self.leader_here(0);
         for (at, bytes) in windows(to.bytes(), BUFFER) {
             let staged = self.staged(0, bytes);
-            self.within(O::REDUCE, elements.within(), leader, staged, from.part(at, bytes))?;
+            self.within(
+                O::REDUCE,
+                elements.within(),
+                leader,
+                staged,
+                from.part(at, bytes),
+            )?;
             if self.membership.rank == leader {
                 self.all_reduce_leg(&leaders, elements, 0, bytes)?;
             }
-            self.within(O::BROADCAST, Elements::BYTES, leader, to.part(at, bytes), staged)?;
+            self.within(
+                O::BROADCAST,
+                Elements::BYTES,
+                leader,
+                to.part(at, bytes),
+                staged,
+            )?;
         }
         Ok(())
     }
@@ -142,7 +162,13 @@ impl<'n> Nodes<'n> {
         for (index, (at, bytes)) in windows(from.bytes(), BUFFER).enumerate() {
             let offset = index as u64 % 2 * BUFFER;
             let staged = self.staged(offset, bytes);
-            self.within(O::REDUCE, elements.within(), leader, staged, from.part(at, bytes))?;
+            self.within(
+                O::REDUCE,
+                elements.within(),
+                leader,
+                staged,
+                from.part(at, bytes),
+            )?;
             if self.membership.rank == leader {
                 let data = Span { offset, bytes };
                 let root = self.placement().node(root);
@@ -202,7 +228,10 @@ impl<'n> Nodes<'n> {
             for node in 0..nodes {
                 let numbers = placement.members(node);
                 let first = numbers[0];
-                let contiguous = numbers.iter().enumerate().all(|(at, &number)| number == first + at);
+                let contiguous = numbers
+                    .iter()
+                    .enumerate()
+                    .all(|(at, &number)| number == first + at);
                 if contiguous && bytes == part {
                     let from = from.part(first as u64 * part, here * part);
                     self.within(O::REDUCE_SCATTER, elements.within(), 0, staged(node), from)?;

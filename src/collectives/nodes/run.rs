@@ -2,13 +2,19 @@
 
 use super::pairs::Pair;
 use super::stages::{Elements, Nodes};
-use crate::backend::abi::CollectiveOperationCode as O;
+use crate::backend::abi::{CollectiveOperationCode as O, ElementTypeCode, ReduceOpCode};
 use crate::base::error::{Error, Result};
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::plan::PartLayout;
 use crate::collectives::request::Request;
 use crate::group::membership::Membership;
 use crate::stream::queue::Queue;
+
+/// Returns whether elements are integers that a node's sum may not hold, though their average would.
+fn is_narrow_integer(element: ElementTypeCode) -> bool {
+    use ElementTypeCode as E;
+    matches!(element, E::I8 | E::U8 | E::I16 | E::U16)
+}
 
 impl Queue {
     /// Returns what a collective of a group that spans nodes is made with.
@@ -49,6 +55,14 @@ impl Queue {
             bytes: request.element_bytes,
             reduce: request.reduce,
         };
+        if elements.reduce == ReduceOpCode::AVERAGE && is_narrow_integer(elements.element) {
+            return Err(Error::Unsupported {
+                rank: self.world().rank,
+                operation: request.name,
+                message: "between nodes, sums of integers of 8 and 16 bits wrap before an average divides them; convert to                     32 bits, or sum and divide"
+                    .into(),
+            });
+        }
         let (to, from) = (request.destination, request.source);
         let (own, root) = (membership.span.rank, request.root);
         let members = membership.span.members.len();

@@ -109,10 +109,15 @@ impl<'n> Nodes<'n> {
         let algorithm = self.options.algorithm;
         let has = operations::algorithms(operation).contains(&algorithm);
         let options = CollectiveOptions {
-            algorithm: if has { algorithm } else { AlgorithmCode::AUTOMATIC },
+            algorithm: if has {
+                algorithm
+            } else {
+                AlgorithmCode::AUTOMATIC
+            },
             ..*self.options
         };
-        self.queue.collective_within(&request, &options, self.membership)
+        self.queue
+            .collective_within(&request, &options, self.membership)
     }
 
     /// Enqueues a copy within this rank.
@@ -142,8 +147,12 @@ impl<'n> Nodes<'n> {
         }
         let submit = self.queue.submit_chained(self.name);
         submit.hold(&self.far.staging);
-        let deadline = self.options.deadline.unwrap_or(self.queue.world().deadlines.wait);
-        self.queue.enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
+        let deadline = self
+            .options
+            .deadline
+            .unwrap_or(self.queue.world().deadlines.wait);
+        self.queue
+            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
     }
 }
 

@@ -23,7 +23,10 @@ impl Running {
                 wire.send((own + distance) % members, tag, &[])?;
                 self.told = true;
             }
-            if wire.take((own + members - distance) % members, tag).is_none() {
+            if wire
+                .take((own + members - distance) % members, tag)
+                .is_none()
+            {
                 return Ok(Progress::Waiting);
             }
             self.step += 1;

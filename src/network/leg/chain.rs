@@ -65,7 +65,9 @@ impl Running {
             }
         }
         while self.arrived < self.pieces
-            && wire.take(self.before, tag(Kind::Piece, self.arrived)).is_some()
+            && wire
+                .take(self.before, tag(Kind::Piece, self.arrived))
+                .is_some()
         {
             self.arrived += 1;
         }

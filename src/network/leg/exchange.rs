@@ -147,7 +147,11 @@ impl Running {
 }
 
 fn read_place(message: &[u8]) -> Option<(u64, u64)> {
-    let word = |at: usize| Some(u64::from_le_bytes(message.get(at..at + 8)?.try_into().ok()?));
+    let word = |at: usize| {
+        Some(u64::from_le_bytes(
+            message.get(at..at + 8)?.try_into().ok()?,
+        ))
+    };
     Some((word(0)?, word(8)?))
 }
 

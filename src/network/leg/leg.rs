@@ -1,5 +1,6 @@
 //! Legs: what is to be done, and what is under way.
 
+use super::barrier;
 use super::chain::{self, Chain};
 use super::exchange::{self, Exchange};
 use super::fault::LegFault;
@@ -8,7 +9,6 @@ use super::parts::{Parts, Span};
 use super::pieces::{self, Needed, Pieces};
 use super::small::{self, Small};
 use super::tree::{self, Tree};
-use super::barrier;
 use crate::network::wire::{MOST_MESSAGE, Wire};
 
 /// What a poll of a leg has come to.

@@ -15,7 +15,10 @@ mod barrier;
 mod chain;
 mod exchange;
 pub(crate) mod fault;
-#[allow(clippy::module_inception, reason = "the type that the folder is named after")]
+#[allow(
+    clippy::module_inception,
+    reason = "the type that the folder is named after"
+)]
 pub(crate) mod leg;
 pub(crate) mod memory;
 pub(crate) mod parts;

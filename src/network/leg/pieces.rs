@@ -165,7 +165,9 @@ impl Running {
     fn others(&self) -> impl Iterator<Item = &Peer> {
         let own = self.own;
         let peers = self.peers.iter().enumerate();
-        peers.filter(move |(member, _)| *member != own).map(|(_, peer)| peer)
+        peers
+            .filter(move |(member, _)| *member != own)
+            .map(|(_, peer)| peer)
     }
 
     /// Returns whether this rank needs the share of others.
@@ -254,7 +256,13 @@ impl Running {
                 // SAFETY: the share is overwritten only by its result, for which the owner has read this piece. The slot is
                 // this rank's, and the owner has used what was in it, or has just begun.
                 unsafe {
-                    wire.put(member, tag(Kind::Piece, number), source, from.bytes, to.offset)?;
+                    wire.put(
+                        member,
+                        tag(Kind::Piece, number),
+                        source,
+                        from.bytes,
+                        to.offset,
+                    )?;
                 }
                 self.peers[member].sent += 1;
                 sent = true;

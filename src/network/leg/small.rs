@@ -31,8 +31,17 @@ impl Small {
             plan: self.clone(),
             own: own_part,
             sent: false,
-            vectors: vec![0; if expects { members * own_part.bytes as usize } else { 0 }],
-            arrived: (0..members).map(|member| member == own || !expects).collect(),
+            vectors: vec![
+                0;
+                if expects {
+                    members * own_part.bytes as usize
+                } else {
+                    0
+                }
+            ],
+            arrived: (0..members)
+                .map(|member| member == own || !expects)
+                .collect(),
             expects,
         }
     }

@@ -37,7 +37,9 @@ fn parent(member: usize) -> Option<usize> {
 fn children(member: usize, members: usize) -> impl Iterator<Item = usize> {
     let steps = (0..usize::BITS).rev().map(|bit| 1_usize << bit);
     steps
-        .filter(move |&step| step < members && (member == 0 || step < member & member.wrapping_neg()))
+        .filter(move |&step| {
+            step < members && (member == 0 || step < member & member.wrapping_neg())
+        })
         .map(move |step| member + step)
         .filter(move |&child| child < members)
 }

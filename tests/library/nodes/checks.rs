@@ -76,23 +76,27 @@ impl<'c> Checks<'c> {
 
     fn fill<T: Element>(&self, buffer: &SymmetricBuffer<u8>, data: &[T]) -> Result<()> {
         // SAFETY: elements have no padding.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data))
-        };
+        let bytes =
+            unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
         self.stream.write(buffer.slice(..bytes.len())?, bytes)
     }
 
     fn read<T: Element>(&self, buffer: &SymmetricBuffer<u8>, count: usize) -> Result<Vec<T>> {
         let mut bytes = vec![0_u8; count * size_of::<T>()];
-        self.stream.read(buffer.slice(..count * size_of::<T>())?, &mut bytes)?;
+        self.stream
+            .read(buffer.slice(..count * size_of::<T>())?, &mut bytes)?;
         let elements = bytes.chunks_exact(size_of::<T>());
         // SAFETY: every pattern of bits is an element, and the chunk has an element's bytes.
-        Ok(elements.map(|one| unsafe { one.as_ptr().cast::<T>().read_unaligned() }).collect())
+        Ok(elements
+            .map(|one| unsafe { one.as_ptr().cast::<T>().read_unaligned() })
+            .collect())
     }
 
     /// Fills the source with this member's elements, and the destination with others.
     fn begin<T: Number>(&self, elements: usize, result: usize, salt: usize) -> Result<()> {
-        let data: Vec<T> = (0..elements).map(|at| T::of(value(self.rank, at, salt) as f64)).collect();
+        let data: Vec<T> = (0..elements)
+            .map(|at| T::of(value(self.rank, at, salt) as f64))
+            .collect();
         self.fill(&self.source, &data)?;
         self.fill(&self.destination, &vec![T::of(99.0); result])
     }
@@ -192,7 +196,12 @@ impl<'c> Checks<'c> {
 
         for root in [0, self.world - 1] {
             self.begin::<T>(count, count, salt)?;
-            calls.reduce(root, cast(destination, count)?, cast(source, count)?, operator)?;
+            calls.reduce(
+                root,
+                cast(destination, count)?,
+                cast(source, count)?,
+                operator,
+            )?;
             self.expect::<T>(&format!("reduce to {root}: {name}"), count, |at| {
                 match self.rank == root {
                     true => self.reduced(at, salt, operator),
@@ -230,7 +239,9 @@ impl<'c> Checks<'c> {
         self.begin::<i32>(count, all, salt)?;
         let (to, from) = self.words(all, count)?;
         calls.all_gather(to, from)?;
-        self.expect::<i32>("all_gather", all, |at| value(at / count, at % count, salt) as f64)?;
+        self.expect::<i32>("all_gather", all, |at| {
+            value(at / count, at % count, salt) as f64
+        })?;
 
         self.begin::<i32>(all, all, salt)?;
         let (to, from) = self.words(all, all)?;
@@ -256,7 +267,9 @@ impl<'c> Checks<'c> {
             self.begin::<i32>(all, count, salt)?;
             let (to, from) = self.words(count, all)?;
             calls.scatter(root, to, from)?;
-            self.expect::<i32>("scatter", count, |at| value(root, rank * count + at, salt) as f64)?;
+            self.expect::<i32>("scatter", count, |at| {
+                value(root, rank * count + at, salt) as f64
+            })?;
         }
         Ok(())
     }
@@ -268,7 +281,9 @@ impl<'c> Checks<'c> {
         let world = self.world;
         let length = |from: usize, to: usize| (from * 5 + to * 3 + salt) % 4 * count / 4;
         let starts = |counts: &[usize]| -> Vec<usize> {
-            (0..counts.len()).map(|at| counts[..at].iter().sum()).collect()
+            (0..counts.len())
+                .map(|at| counts[..at].iter().sum())
+                .collect()
         };
 
         let counts: Vec<usize> = (0..world).map(|member| length(member, 0)).collect();
@@ -278,7 +293,9 @@ impl<'c> Checks<'c> {
         let (to, from) = self.words(all, counts[self.rank])?;
         calls.all_gather_v(to, from, &counts)?;
         self.expect::<i32>("all_gather_v", all, |at| {
-            let member = (0..world).rfind(|&one| first[one] <= at && counts[one] > 0).unwrap_or(0);
+            let member = (0..world)
+                .rfind(|&one| first[one] <= at && counts[one] > 0)
+                .unwrap_or(0);
             let member = match at < first[member] + counts[member] {
                 true => member,
                 false => unreachable!("parts are side by side"),
@@ -332,7 +349,11 @@ impl<'c> Checks<'c> {
             let from = self.source.slice(..count)?.cast::<F8E4M3>()?;
             calls.all_reduce(to, from, ReduceOp::Sum)?;
             let seen = self.read::<u8>(&self.destination, count)?;
-            assert!(seen.iter().all(|&one| one == codes[self.world]), "fp8 all_reduce: {:x?}", &seen[..4]);
+            assert!(
+                seen.iter().all(|&one| one == codes[self.world]),
+                "fp8 all_reduce: {:x?}",
+                &seen[..4]
+            );
         }
         Ok(())
     }
@@ -370,7 +391,9 @@ impl<'c> Checks<'c> {
             self.fill(&self.destination, &data)?;
             let (to, _) = self.words(all, 0)?;
             calls.all_reduce(to, to, ReduceOp::Sum)?;
-            self.expect::<i32>("all_reduce in place", all, |at| self.reduced(at, 1, ReduceOp::Sum))?;
+            self.expect::<i32>("all_reduce in place", all, |at| {
+                self.reduced(at, 1, ReduceOp::Sum)
+            })?;
 
             self.fill(&self.destination, &data)?;
             calls.all_to_all(to, to)?;
@@ -380,7 +403,9 @@ impl<'c> Checks<'c> {
 
             self.fill(&self.destination, &data)?;
             calls.all_gather(to, to.slice(self.rank * count..(self.rank + 1) * count)?)?;
-            self.expect::<i32>("all_gather in place", all, |at| value(at / count, at, 1) as f64)?;
+            self.expect::<i32>("all_gather in place", all, |at| {
+                value(at / count, at, 1) as f64
+            })?;
         }
         Ok(())
     }

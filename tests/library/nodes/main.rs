@@ -3,14 +3,23 @@
 
 mod checks;
 mod rank;
+mod times;
 mod world;
 
-use world::check;
+use world::{check, run};
 
 /// Runs a rank, in a process that [`world::check`] has started. A test like any other to the harness.
 #[test]
 fn rank() {
     rank::run_if_asked();
+}
+
+/// Prints how long an all-reduce takes. To run it: `cargo test --release -p symmem-library-tests --test nodes
+/// times_of_an_all_reduce -- --ignored --nocapture`.
+#[test]
+#[ignore = "it measures"]
+fn times_of_an_all_reduce() {
+    run(&[0, 0, 1, 1], "time");
 }
 
 #[test]

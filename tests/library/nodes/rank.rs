@@ -15,24 +15,31 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// # Panics
 /// If a check fails.
 pub fn run_if_asked() {
-    if std::env::var_os(ROLE).is_none() {
+    let Ok(role) = std::env::var(ROLE) else {
         return;
-    }
+    };
     // If the test is killed, nothing goes on.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    if let Err(error) = run() {
+    let ended = match role.as_str() {
+        "time" => join().and_then(crate::times::run),
+        _ => join().and_then(run),
+    };
+    if let Err(error) = ended {
         panic!("{error:?}");
     }
 }
 
-fn run() -> Result<()> {
-    let communicator = Communicator::builder()
+fn join() -> Result<Communicator> {
+    Communicator::builder()
         .backend(Selection::Named("host".into()))
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE)
         // A busy machine may not run a rank for seconds.
         .silence(DEADLINE)
-        .build()?;
+        .build()
+}
+
+fn run(communicator: Communicator) -> Result<()> {
     Checks::new(&communicator, None)?.all()?;
     let world = communicator.world_size() as u32;
     // All ranks in reverse order, and groups that cross nodes.

@@ -15,6 +15,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// # Panics
 /// If a rank fails, with its output.
 pub fn check(nodes: &[u32]) {
+    run(nodes, "check");
+}
+
+/// Runs ranks in a role.
+///
+/// # Panics
+/// If a rank fails, with its output.
+pub fn run(nodes: &[u32], role: &str) {
     if symmem_ucx_is_missing() {
         return;
     }
@@ -27,7 +35,7 @@ pub fn check(nodes: &[u32]) {
         let here = nodes.iter().filter(|other| *other == node).count();
         Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "rank", "--nocapture"])
-            .env(ROLE, "1")
+            .env(ROLE, role)
             .env("SYMMEM_RANK", rank.to_string())
             .env("SYMMEM_WORLD", nodes.len().to_string())
             .env("SYMMEM_LOCAL_RANK", local.to_string())
@@ -44,8 +52,14 @@ pub fn check(nodes: &[u32]) {
     };
     let ranks: Vec<Child> = nodes.iter().enumerate().map(start).collect();
     let begun = Instant::now();
-    let waiting = ranks.into_iter().map(|child| std::thread::spawn(move || finish(child, begun)));
-    let ends: Vec<_> = waiting.collect::<Vec<_>>().into_iter().map(|one| one.join()).collect();
+    let waiting = ranks
+        .into_iter()
+        .map(|child| std::thread::spawn(move || finish(child, begun)));
+    let ends: Vec<_> = waiting
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|one| one.join())
+        .collect();
     let failed: Vec<String> = ends
         .into_iter()
         .enumerate()
@@ -60,7 +74,10 @@ fn finish(mut child: Child, begun: Instant) -> Result<(), String> {
     // A thread, since the rank's output must be read while it runs.
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
-        if ended.recv_timeout(LIMIT.saturating_sub(begun.elapsed())).is_err() {
+        if ended
+            .recv_timeout(LIMIT.saturating_sub(begun.elapsed()))
+            .is_err()
+        {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
         }
     });
@@ -84,7 +101,11 @@ fn finish(mut child: Child, begun: Instant) -> Result<(), String> {
         errors = err.join().unwrap_or_default();
     }
     match status.success() {
-        true => Ok(()),
+        true => {
+            // A test's output is shown if it asks for that.
+            print!("{output}");
+            Ok(())
+        }
         false => Err(format!("{status}\n{output}\n{errors}")),
     }
 }

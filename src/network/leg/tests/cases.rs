@@ -81,7 +81,8 @@ fn all_reduce(random: &mut Random, members: usize, elements: u64, planted: Plant
     };
     let mut net = Net::new(before.clone());
     net.planted = planted;
-    net.run(&vec![leg.clone(); members], random).expect("no fault");
+    net.run(&vec![leg.clone(); members], random)
+        .expect("no fault");
     let expected = reduced(&before, range(case.data), case.reduction);
     let mut regions = net.regions().iter();
     let equal = regions.all(|region| region[range(case.data)] == expected);
@@ -150,7 +151,11 @@ fn a_reduce_is_the_reference_at_the_root() {
         let mut net = Net::new(before.clone());
         net.run(&vec![leg; members], random).expect("no fault");
         let expected = reduced(&before, range(case.data), case.reduction);
-        assert_eq!(net.regions()[root][range(case.data)], expected, "seed {seed}");
+        assert_eq!(
+            net.regions()[root][range(case.data)],
+            expected,
+            "seed {seed}"
+        );
     }
 }
 
@@ -176,7 +181,11 @@ fn a_reduce_scatter_is_the_references_part_at_each_member() {
         for member in 0..members {
             let part = range(parts.of(member, members));
             let expected = reduced(&before, part.clone(), case.reduction);
-            assert_eq!(net.regions()[member][part], expected, "seed {seed}, member {member}");
+            assert_eq!(
+                net.regions()[member][part],
+                expected,
+                "seed {seed}, member {member}"
+            );
         }
         let total: u64 = net.bytes.iter().sum();
         assert_eq!(total, (members as u64 - 1) * case.data.bytes);
@@ -185,7 +194,12 @@ fn a_reduce_scatter_is_the_references_part_at_each_member() {
 
 /// Lengths around the size up to which a part is a message.
 fn length(random: &mut Random) -> u64 {
-    [0, random.below(100), random.below(3000), 16_000 + random.below(3000)][random.below(4)] as u64
+    [
+        0,
+        random.below(100),
+        random.below(3000),
+        16_000 + random.below(3000),
+    ][random.below(4)] as u64
 }
 
 #[test]
@@ -204,12 +218,18 @@ fn an_all_gather_of_parts_of_any_length_has_every_part_at_every_member() {
             .collect();
         let before = regions(random, members, end);
         let parts = Parts::Each(spans.clone().into());
-        let legs = (0..members).map(|own| Leg::exchange(Parts::Whole(parts.of(own, members)), parts.clone()));
+        let legs = (0..members)
+            .map(|own| Leg::exchange(Parts::Whole(parts.of(own, members)), parts.clone()));
         let mut net = Net::new(before.clone());
-        net.run(&legs.collect::<Vec<_>>(), random).expect("no fault");
+        net.run(&legs.collect::<Vec<_>>(), random)
+            .expect("no fault");
         for region in net.regions() {
             for (member, span) in spans.iter().enumerate() {
-                assert_eq!(region[range(*span)], before[member][range(*span)], "seed {seed}");
+                assert_eq!(
+                    region[range(*span)],
+                    before[member][range(*span)],
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -220,8 +240,9 @@ fn an_all_to_all_of_parts_of_any_length_brings_each_to_its_member() {
     for seed in 0..200 {
         let random = &mut Random(seed);
         let members = 1 + random.below(MOST_MEMBERS);
-        let lengths: Vec<Vec<u64>> =
-            (0..members).map(|_| (0..members).map(|_| length(random)).collect()).collect();
+        let lengths: Vec<Vec<u64>> = (0..members)
+            .map(|_| (0..members).map(|_| length(random)).collect())
+            .collect();
         // Sources one after the other, then destinations in reverse order.
         let half = members as u64 * 20_000;
         let sent = |from: usize, to: usize| Span {
@@ -229,7 +250,10 @@ fn an_all_to_all_of_parts_of_any_length_brings_each_to_its_member() {
             bytes: lengths[from][to],
         };
         let received = |to: usize, from: usize| Span {
-            offset: half + (from + 1..members).map(|after| lengths[after][to]).sum::<u64>(),
+            offset: half
+                + (from + 1..members)
+                    .map(|after| lengths[after][to])
+                    .sum::<u64>(),
             bytes: lengths[from][to],
         };
         let before = regions(random, members, 2 * half);
@@ -239,11 +263,16 @@ fn an_all_to_all_of_parts_of_any_length_brings_each_to_its_member() {
             Leg::exchange(Parts::Each(sent), Parts::Each(received))
         });
         let mut net = Net::new(before.clone());
-        net.run(&legs.collect::<Vec<_>>(), random).expect("no fault");
+        net.run(&legs.collect::<Vec<_>>(), random)
+            .expect("no fault");
         for to in 0..members {
             for from in 0..members {
                 let expected = &before[from][range(sent(from, to))];
-                assert_eq!(&net.regions()[to][range(received(to, from))], expected, "seed {seed}");
+                assert_eq!(
+                    &net.regions()[to][range(received(to, from))],
+                    expected,
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -270,10 +299,15 @@ fn a_gather_and_a_scatter_move_parts_to_and_from_the_root_only() {
             }
         };
         let mut net = Net::new(before.clone());
-        net.run(&(0..members).map(gathers).collect::<Vec<_>>(), random).expect("no fault");
+        net.run(&(0..members).map(gathers).collect::<Vec<_>>(), random)
+            .expect("no fault");
         for member in 0..members {
             let part = range(each.of(member, members));
-            assert_eq!(net.regions()[root][part.clone()], before[member][part], "seed {seed}");
+            assert_eq!(
+                net.regions()[root][part.clone()],
+                before[member][part],
+                "seed {seed}"
+            );
         }
         let scatters = |own: usize| {
             let mine = Parts::only(root, members, each.of(own, members));
@@ -283,10 +317,15 @@ fn a_gather_and_a_scatter_move_parts_to_and_from_the_root_only() {
             }
         };
         let mut net = Net::new(before.clone());
-        net.run(&(0..members).map(scatters).collect::<Vec<_>>(), random).expect("no fault");
+        net.run(&(0..members).map(scatters).collect::<Vec<_>>(), random)
+            .expect("no fault");
         for member in 0..members {
             let part = range(each.of(member, members));
-            assert_eq!(net.regions()[member][part.clone()], before[root][part], "seed {seed}");
+            assert_eq!(
+                net.regions()[member][part.clone()],
+                before[root][part],
+                "seed {seed}"
+            );
         }
     }
 }
@@ -303,9 +342,14 @@ fn a_broadcast_has_the_roots_bytes_at_every_member() {
         };
         let before = regions(random, members, 64 + span.bytes);
         let mut net = Net::new(before.clone());
-        net.run(&vec![Leg::broadcast(root, span); members], random).expect("no fault");
+        net.run(&vec![Leg::broadcast(root, span); members], random)
+            .expect("no fault");
         for region in net.regions() {
-            assert_eq!(region[range(span)], before[root][range(span)], "seed {seed}");
+            assert_eq!(
+                region[range(span)],
+                before[root][range(span)],
+                "seed {seed}"
+            );
         }
         // Each member but the root receives each byte once.
         let total: u64 = net.bytes.iter().sum();
@@ -319,7 +363,8 @@ fn a_barrier_ends_at_every_member() {
         let random = &mut Random(seed);
         let members = 1 + random.below(MOST_MEMBERS);
         let mut net = Net::new(vec![Vec::new(); members]);
-        net.run(&vec![Leg::Barrier; members], random).expect("no fault");
+        net.run(&vec![Leg::Barrier; members], random)
+            .expect("no fault");
     }
 }
 
@@ -341,6 +386,9 @@ fn a_part_of_another_length_than_expected_is_an_error() {
         let receives = Leg::exchange(nothing(), Parts::Whole(span(expected)));
         let mut net = Net::new(regions(random, 2, 30_000));
         let ended = net.run(&[sends, receives], random);
-        assert!(matches!(ended, Err(LegFault::Length { .. })), "{sent} {expected}: {ended:?}");
+        assert!(
+            matches!(ended, Err(LegFault::Length { .. })),
+            "{sent} {expected}: {ended:?}"
+        );
     }
 }

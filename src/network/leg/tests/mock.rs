@@ -1,8 +1,8 @@
 //! A network of members in one thread. Messages and puts arrive in random order; a put's source is read only when it
 //! arrives, as a network card may.
 
-use crate::network::leg::leg::{Leg, Progress, Running};
 use crate::network::leg::fault::LegFault;
+use crate::network::leg::leg::{Leg, Progress, Running};
 use crate::network::wire::{MOST_MESSAGE, Wire};
 use std::collections::HashMap;
 
@@ -152,13 +152,18 @@ impl Net {
             } else {
                 let to = self.regions[one.to].as_mut_ptr();
                 // SAFETY: both ranges are inside of regions of different members, checked at the put.
-                unsafe { to.add(offset as usize).copy_from_nonoverlapping(source, bytes) };
+                unsafe {
+                    to.add(offset as usize)
+                        .copy_from_nonoverlapping(source, bytes)
+                };
             }
         }
         let early = self.planted == Planted::EarlyTag && one.put.is_some();
         let earlier = match early {
             true => None,
-            false => self.arrived.insert((one.to, one.from, one.tag), one.message),
+            false => self
+                .arrived
+                .insert((one.to, one.from, one.tag), one.message),
         };
         assert!(earlier.is_none(), "two messages with tag {:#x}", one.tag);
     }
@@ -206,9 +211,16 @@ impl Net {
                 region[0] ^= 1;
             }
         }
-        assert!(self.transit.is_empty(), "a leg has ended before what it was sent");
-        self.arrived.retain(|_, _| self.planted != Planted::EarlyTag);
-        assert!(self.arrived.is_empty(), "a leg has ended before what it was sent");
+        assert!(
+            self.transit.is_empty(),
+            "a leg has ended before what it was sent"
+        );
+        self.arrived
+            .retain(|_, _| self.planted != Planted::EarlyTag);
+        assert!(
+            self.arrived.is_empty(),
+            "a leg has ended before what it was sent"
+        );
         Ok(())
     }
 }
