@@ -52,7 +52,7 @@ impl Leg {
                 root: None,
                 reduction,
             }),
-            false => Self::shares(data, Needed::ByAll, reduction, inbox),
+            false => Self::shares(data, Needed::All, reduction, inbox),
         }
     }
 
@@ -64,7 +64,7 @@ impl Leg {
                 root: Some(root),
                 reduction,
             }),
-            false => Self::shares(data, Needed::ByRoot(root), reduction, inbox),
+            false => Self::shares(data, Needed::Root(root), reduction, inbox),
         }
     }
 
@@ -79,7 +79,7 @@ impl Leg {
             }),
             false => Self::Pieces(Pieces {
                 shares: parts,
-                needed: Needed::ByOwner,
+                needed: Needed::Owner,
                 reduction,
                 inbox,
             }),

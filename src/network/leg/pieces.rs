@@ -17,11 +17,11 @@ use crate::network::wire::Wire;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needed {
     /// Their owners.
-    ByOwner,
+    Owner,
     /// All members.
-    ByAll,
+    All,
     /// One member.
-    ByRoot(usize),
+    Root(usize),
 }
 
 /// A reduction in pieces.
@@ -173,9 +173,9 @@ impl Running {
     /// Returns whether this rank needs the share of others.
     fn needs_results(&self) -> bool {
         match self.plan.needed {
-            Needed::ByOwner => false,
-            Needed::ByAll => true,
-            Needed::ByRoot(root) => root == self.own,
+            Needed::Owner => false,
+            Needed::All => true,
+            Needed::Root(root) => root == self.own,
         }
     }
 
@@ -195,7 +195,7 @@ impl Running {
     fn take<W: Wire>(&mut self, wire: &mut W, member: usize) {
         let results = self.needs_results();
         let slots = self.slots.count;
-        let by_results = self.plan.needed == Needed::ByAll;
+        let by_results = self.plan.needed == Needed::All;
         let pieces = self.pieces;
         let peer = &mut self.peers[member];
         if !peer.ready && peer.pieces > 0 && wire.take(member, tag(Kind::Ready, 0)).is_some() {
@@ -298,9 +298,9 @@ impl Running {
         for step in 1..members {
             let member = (self.own + step) % members;
             let needed = match self.plan.needed {
-                Needed::ByOwner => false,
-                Needed::ByAll => true,
-                Needed::ByRoot(root) => root == member,
+                Needed::Owner => false,
+                Needed::All => true,
+                Needed::Root(root) => root == member,
             };
             if needed {
                 let source = memory::address(wire, piece);
@@ -310,7 +310,7 @@ impl Running {
                     wire.put(member, tag, source, piece.bytes, piece.offset)?;
                 }
             }
-            if more && self.plan.needed != Needed::ByAll {
+            if more && self.plan.needed != Needed::All {
                 wire.send(member, tag(Kind::Credit, self.reduced), &[])?;
             }
         }

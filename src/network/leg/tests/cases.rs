@@ -77,7 +77,7 @@ fn all_reduce(random: &mut Random, members: usize, elements: u64, planted: Plant
     let before = regions(random, members, case.end());
     let leg = match random.below(2) {
         0 => Leg::all_reduce(case.data, case.reduction, case.inbox),
-        _ => case.pieces(Needed::ByAll),
+        _ => case.pieces(Needed::All),
     };
     let mut net = Net::new(before.clone());
     net.planted = planted;
@@ -146,7 +146,7 @@ fn a_reduce_is_the_reference_at_the_root() {
         let before = regions(random, members, case.end());
         let leg = match random.below(2) {
             0 => Leg::reduce(root, case.data, case.reduction, case.inbox),
-            _ => case.pieces(Needed::ByRoot(root)),
+            _ => case.pieces(Needed::Root(root)),
         };
         let mut net = Net::new(before.clone());
         net.run(&vec![leg; members], random).expect("no fault");
