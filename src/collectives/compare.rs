@@ -144,7 +144,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// As [`Comparison::of_call`].
     pub fn of_barrier(&self) -> Result<()> {
-        let members = format!("{:?}", self.membership.members);
+        let members = format!("{:?}", self.membership.span.members);
         let fields = [
             ("the operation", self.operation.into()),
             ("the members", members),
@@ -181,7 +181,7 @@ impl<'a> Comparison<'a> {
             let count = list.and_then(|list| list.split(',').nth(other));
             count.unwrap_or("missing").to_owned()
         };
-        let members = &self.membership.members;
+        let members = &self.membership.span.members;
         for sender in 0..members.len() {
             for receiver in 0..members.len() {
                 let (sent, expected) = (count(sender, 0, receiver), count(receiver, 1, sender));
@@ -191,7 +191,7 @@ impl<'a> Comparison<'a> {
                 let (from, to) = (members[sender], members[receiver]);
                 let sends = format!("{sent} elements to rank {to}");
                 let expects = format!("{expected} elements from rank {from}");
-                let (other, mine, theirs) = match self.membership.rank {
+                let (other, mine, theirs) = match self.membership.span.rank {
                     rank if rank == receiver => (sender, expects, sends),
                     rank if rank == sender => (receiver, sends, expects),
                     _ => (
@@ -232,14 +232,14 @@ impl<'a> Comparison<'a> {
                 (message, number, fields)
             })
             .collect();
-        let own = self.membership.rank;
+        let own = self.membership.span.rank;
         let key = |message: &Message, by_sender: bool, number| {
             let (from, to) = match message.sends {
                 true => (own, message.member),
                 false => (message.member, own),
             };
             let side = if by_sender { "sent" } else { "received" };
-            let members = &self.membership.members;
+            let members = &self.membership.span.members;
             let pair = format!("{}-{}/{side}", members[from], members[to]);
             self.key("message", &pair, number)
         };
@@ -277,11 +277,11 @@ impl<'a> Comparison<'a> {
         // Keys use the communicator's ranks: all groups of one split share the number of their allocation, and
         // each has a member 0.
         let key = |member: usize| {
-            let rank = self.membership.members[member].to_string();
+            let rank = self.membership.span.members[member].to_string();
             self.key("call", &rank, number)
         };
-        self.leave(&key(self.membership.rank), number, &text)?;
-        let answers = (0..self.membership.world())
+        self.leave(&key(self.membership.span.rank), number, &text)?;
+        let answers = (0..self.membership.span.members.len())
             .map(|member| self.find(&key(member), number, member, "the matching call"))
             .collect::<Result<Vec<_>>>()?;
         let value_of = |member: usize, index: usize| {
@@ -312,7 +312,7 @@ impl<'a> Comparison<'a> {
     fn mismatch(&self, other: usize, what: &'static str, mine: String, theirs: String) -> Error {
         Error::Mismatch {
             rank: self.shared.rank,
-            peer: self.membership.members[other],
+            peer: self.membership.span.members[other],
             operation: self.operation,
             what,
             mine,
@@ -359,7 +359,7 @@ impl<'a> Comparison<'a> {
                 }
                 Ok(_) if !left.is_zero() => std::thread::sleep(LOOK_INTERVAL),
                 Ok(_) | Err(BootstrapError::Timeout { .. }) => {
-                    let rank = self.membership.members[member];
+                    let rank = self.membership.span.members[member];
                     return Err(self.failed(BootstrapError::Timeout {
                         rank: self.shared.rank as u32,
                         awaited: format!(

@@ -12,11 +12,12 @@ use crate::buffer::operand::Operand;
 use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
+use crate::collectives::nodes::pairs::Pair;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::{AllToAllParts, Ranges, own_pair};
 use crate::collectives::run::dispatch::watch;
 use crate::collectives::run::kernel::geometry;
-use crate::collectives::select::{choose, membership};
+use crate::collectives::select::{choose, group};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::group::nccl;
@@ -164,12 +165,12 @@ impl<'b> Exchange<'b> {
 
     /// Returns the `number`-th send to, and receive from, every member that has one.
     fn launch(&self, number: usize) -> impl Iterator<Item = &Entry<'b>> {
-        let mut seen = [[0usize; 2]; MAX_RANKS];
-        self.entries().filter(move |entry| {
-            let count = &mut seen[entry.peer][usize::from(entry.sends)];
-            *count += 1;
-            *count == number + 1
-        })
+        let entries = self.entries().enumerate();
+        let chosen = entries.filter(move |(index, entry)| {
+            let same = |other: &&Entry<'_>| other.peer == entry.peer && other.sends == entry.sends;
+            self.entries().take(*index).filter(same).count() == number
+        });
+        chosen.map(|(_, entry)| entry)
     }
 
     /// Checks that no two messages arrive in the same memory.
@@ -195,23 +196,37 @@ impl<'b> Exchange<'b> {
         let world = queue.world();
         world.health.check()?;
         self.check_destinations()?;
-        let membership = membership(world, NAME, options)?;
+        let membership = group(world, NAME, options)?;
+        let (rank, ranks) = (membership.span.rank, membership.span.members.len());
         let launches = (0..).take_while(|&number| self.launch(number).next().is_some());
         let launches = launches.count();
         // All sends of this rank to itself are checked before anything is enqueued.
         for number in 0..launches {
-            own_pair_of(self, (world.rank, membership.rank), number)
+            own_pair_of(self, (world.rank, rank), number)
                 .map_err(|message| queue.invalid(NAME, message))?;
         }
         if world.collectives.check_calls {
             let comparison = Comparison::new(world, membership, options, NAME);
             for number in 0..launches {
-                let others = self
-                    .launch(number)
-                    .filter(|entry| entry.peer != membership.rank);
+                let others = self.launch(number).filter(|entry| entry.peer != rank);
                 let messages: Vec<_> = others.map(Entry::message).collect();
                 comparison.of_messages(&messages)?;
             }
+        }
+        if membership.span.placement.spans_nodes() {
+            let nodes = queue.nodes(NAME, options, membership)?;
+            for number in 0..launches {
+                let mut pairs = vec![Pair::default(); ranks];
+                for entry in self.launch(number) {
+                    let pair = &mut pairs[entry.peer];
+                    match entry.sends {
+                        true => pair.sent = Some(entry.memory),
+                        false => pair.received = Some(entry.memory),
+                    }
+                }
+                nodes.pairs(false, |member| pairs[member])?;
+            }
+            return Ok(());
         }
         let call = Call::new(
             queue,
@@ -260,10 +275,10 @@ impl<'q> Collectives<'q> {
         let (queue, options) = (self.queue, self.options);
         let world = queue.world();
         world.health.check()?;
-        let membership = membership(world, NAME, options)?;
+        let membership = group(world, NAME, options)?;
         let (to, from) = (self.memory(NAME, destination)?, self.memory(NAME, source)?);
         check_sent(queue, NAME, &from)?;
-        let members = membership.world();
+        let members = membership.span.members.len();
         let element_bytes = element_bytes.max(1) as u64;
         let ranges = Ranges {
             parts,
@@ -274,7 +289,7 @@ impl<'q> Collectives<'q> {
         };
         // Everything is checked before anything is enqueued.
         let validated = ranges
-            .validate(world.rank, membership.rank)
+            .validate(world.rank, membership.span.rank)
             .map_err(|message| queue.invalid(NAME, message));
         if world.collectives.check_calls {
             let compared = Comparison::new(world, membership, options, NAME).of_parts(
@@ -286,6 +301,17 @@ impl<'q> Collectives<'q> {
             validated.and(compared)?;
         } else {
             validated?;
+        }
+        if membership.span.placement.spans_nodes() {
+            let nodes = queue.nodes(NAME, options, membership)?;
+            return nodes.pairs(false, |member| match ranges.pair(member) {
+                Ok((sent, received)) => Pair {
+                    sent: Some(sent),
+                    received: Some(received),
+                },
+                // Every part was checked above.
+                Err(_) => Pair::default(),
+            });
         }
         let operation = CollectiveOperationCode::ALL_TO_ALL_V;
         let call = Call::new(queue, NAME, operation, membership, options)?;
@@ -309,6 +335,30 @@ impl<'q> Collectives<'q> {
             queue.copy_local(NAME, &received, &sent)?;
         }
         call.by_kernel(entries.filter(|entry| entry.peer != membership.rank))
+    }
+}
+
+impl Queue {
+    /// Enqueues sends and receives within this node: the other member's number there, whether it is a send, and the memory. At
+    /// most one of each with a member, and none with this rank.
+    pub(crate) fn exchange_within(
+        &self,
+        name: &'static str,
+        options: &CollectiveOptions<'_>,
+        membership: &Membership,
+        entries: &[(usize, bool, MemoryRange<'_>)],
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let operation = CollectiveOperationCode::EXCHANGE;
+        let call = Call::new(self, name, operation, membership, options)?;
+        call.by_kernel(entries.iter().map(|&(peer, sends, memory)| Entry {
+            peer,
+            sends,
+            element_bytes: 1,
+            memory,
+        }))
     }
 }
 

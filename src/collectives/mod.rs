@@ -3,13 +3,14 @@
 //! A call passes through `request` (what the caller requests), `compare` (debug mode), `select` (the selector's
 //! choice), `plan` and `multicast` (addresses and kernel arguments) and `run` (kernels, copy engines, NCCL).
 //! `options` holds a call's options, `api` the verbs, `exchange` sends and receives, `parts` the parts of an
-//! all-to-all; `explain` only queries the selector.
+//! all-to-all; `nodes` does all of it for groups that span nodes; `explain` only queries the selector.
 
 pub(crate) mod api;
 mod compare;
 pub(crate) mod exchange;
 pub(crate) mod explain;
 pub(crate) mod multicast;
+pub(crate) mod nodes;
 pub(crate) mod norm;
 pub(crate) mod options;
 mod parts;

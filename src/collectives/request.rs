@@ -2,7 +2,6 @@
 
 use crate::backend::abi::{CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::collectives::plan::{PartLayout, VECTOR};
-use crate::group::membership::Membership;
 use crate::rank::memory_range::MemoryRange;
 
 /// A collective request, as a verb makes it.
@@ -68,17 +67,17 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Checks lengths and overlaps. Returns the parts, and whether the call is in place.
+    /// Checks lengths and overlaps in a group of `world` members, of which rank `own` of the communicator is member `rank`.
+    /// Returns the parts, and whether the call is in place.
     ///
     /// # Errors
     /// The first violation, as text.
     pub fn validate(
         &self,
         own: usize,
-        membership: &Membership,
+        (world, rank): (usize, usize),
     ) -> std::result::Result<(PartLayout<'a>, bool), String> {
         use CollectiveOperationCode as O;
-        let (world, rank) = (membership.world(), membership.rank);
         if self.root >= world {
             let root = self.root;
             return Err(format!("there is no rank {root} in a group of {world}"));
@@ -139,7 +138,7 @@ impl<'a> Request<'a> {
             O::ALL_TO_ALL => PartLayout::Equal(from.bytes() / many),
             _ => PartLayout::Equal(to.bytes()),
         };
-        let part = parts.offset(membership.rank);
+        let part = parts.offset(rank);
         let in_place = match self.operation {
             O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => from.is_at(own, to, part),
             O::REDUCE_SCATTER | O::SCATTER => to.is_at(own, from, part),
@@ -153,13 +152,13 @@ impl<'a> Request<'a> {
                 O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => {
                     format!(
                         "pass this rank's part of the destination (part {}) as the source",
-                        membership.rank
+                        rank
                     )
                 }
                 O::REDUCE_SCATTER | O::SCATTER => {
                     format!(
                         "pass this rank's part of the source (part {}) as the destination",
-                        membership.rank
+                        rank
                     )
                 }
                 _ => "pass the same range as both".into(),

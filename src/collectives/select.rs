@@ -176,7 +176,25 @@ const MOST_SUM_BY_GENERAL_KERNEL: u64 = 4 << 20;
 /// What to do if the members of a group are on several nodes.
 const WITHIN_A_NODE: &str = "pass a group of the ranks of one node, made by `Communicator::split` with `Communicator::node` as color";
 
-/// Returns the members of the group in the options, by default all ranks.
+/// Returns the members on this node of the group in the options, by default of all ranks.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] if there is no such channel, or the group is another communicator's.
+pub fn group<'g>(
+    world: &'g Arc<World>,
+    name: &'static str,
+    options: &CollectiveOptions<'g>,
+) -> Result<&'g Membership> {
+    check_channel(options.channel, COLLECTIVE_CHANNELS)
+        .map_err(|message| world.invalid(name, message))?;
+    match options.group {
+        None => Ok(&world.collectives.everyone),
+        Some(group) if Arc::ptr_eq(group.world(), world) => Ok(group.membership()),
+        Some(_) => Err(world.invalid(name, "the group belongs to another communicator")),
+    }
+}
+
+/// Returns the members of a group for an operation within a node.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if there is no such channel, or the group is another communicator's;
@@ -186,13 +204,7 @@ pub fn membership<'g>(
     name: &'static str,
     options: &CollectiveOptions<'g>,
 ) -> Result<&'g Membership> {
-    check_channel(options.channel, COLLECTIVE_CHANNELS)
-        .map_err(|message| world.invalid(name, message))?;
-    let membership = match options.group {
-        None => &world.collectives.everyone,
-        Some(group) if Arc::ptr_eq(group.world(), world) => group.membership(),
-        Some(_) => return Err(world.invalid(name, "the group belongs to another communicator")),
-    };
+    let membership = group(world, name, options)?;
     check_one_node(world.rank, &membership.span.placement, name, WITHIN_A_NODE)?;
     Ok(membership)
 }

@@ -2,6 +2,7 @@
 
 use crate::base::limits::COLLECTIVE_CHANNELS;
 use crate::group::compared::Compared;
+use crate::group::far::Far;
 use crate::group::lanes::Lanes;
 use crate::group::slots::Slots;
 use crate::group::span::Span;
@@ -19,6 +20,8 @@ pub struct Membership {
     pub rank: usize,
     /// Whether the members are all ranks of the world, in order.
     pub whole: bool,
+    /// What the legs between nodes need; `None` unless the group spans nodes.
+    pub far: Option<Far>,
     /// The group's slots.
     pub slots: Slots,
     /// This rank's side streams.
@@ -38,6 +41,7 @@ impl Membership {
             members,
             rank,
             whole,
+            far: None,
             slots,
             lanes,
             sequences: Default::default(),

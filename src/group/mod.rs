@@ -4,6 +4,7 @@ pub(crate) mod choice;
 pub(crate) mod compared;
 pub(crate) mod dependents;
 pub(crate) mod families;
+pub(crate) mod far;
 pub(crate) mod inbox;
 pub(crate) mod lanes;
 pub(crate) mod membership;

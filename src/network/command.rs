@@ -1,5 +1,6 @@
 //! Commands: what a queue, or a graph, asks the network to do.
 
+use super::legs::LegCall;
 use crate::backend::abi::WordUpdate;
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub enum Action {
         /// The channel.
         channel: u32,
     },
+    /// Does legs of collectives beside each other.
+    Legs(Vec<LegCall>),
 }
 
 /// Bytes `from..to` of one rank's memory.
@@ -95,7 +98,7 @@ impl Command {
             Action::Put { peer, .. } | Action::Get { peer, .. } | Action::Update { peer, .. } => {
                 peer
             }
-            Action::Barrier { .. } => other,
+            Action::Barrier { .. } | Action::Legs(_) => other,
         }
     }
 
@@ -104,7 +107,7 @@ impl Command {
         match self.action {
             Action::Put { bytes, .. } | Action::Get { bytes, .. } => Some(bytes),
             Action::Update { bits, .. } => Some(u64::from(bits / 8)),
-            Action::Barrier { .. } => None,
+            Action::Barrier { .. } | Action::Legs(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What arrives from ranks of other nodes. The handler runs inside of the worker's progress.
 
 use super::delivery::Delivery;
+use super::legs::LegName;
 use super::message::{Header, NO_CHANNEL, kind};
 use crate::backend::abi::{DeviceAddress, WordOperation, WordUpdate};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
@@ -39,6 +40,8 @@ pub struct Inbox {
     answers: HashMap<u64, u64>,
     /// Answers to send.
     outbox: Vec<(usize, Header)>,
+    /// Messages of legs, by sender and tag: of those under way, and of those that this rank has not begun.
+    legs: HashMap<LegName, HashMap<(usize, u32), Vec<u8>>>,
     /// Messages of barriers, by channel and step.
     barriers: Vec<[u32; BARRIER_STEPS]>,
     fault: Option<(usize, String)>,
@@ -56,6 +59,7 @@ impl Inbox {
             windows: HashMap::new(),
             answers: HashMap::new(),
             outbox: Vec::new(),
+            legs: HashMap::new(),
             barriers: vec![[0; BARRIER_STEPS]; BARRIER_CHANNELS as usize],
             fault: None,
             closed: false,
@@ -125,6 +129,16 @@ impl Inbox {
         self.answers.remove(&request)
     }
 
+    /// Takes a message of a leg, if it has come.
+    pub fn take_leg(&mut self, name: LegName, source: usize, tag: u32) -> Option<Vec<u8>> {
+        self.legs.get_mut(&name)?.remove(&(source, tag))
+    }
+
+    /// Forgets a leg that is done.
+    pub fn end_leg(&mut self, name: LegName) {
+        self.legs.remove(&name);
+    }
+
     /// Returns how many messages of a barrier's step have come.
     pub fn barriers(&self, channel: u32, step: u32) -> u32 {
         self.barriers[channel as usize][step as usize]
@@ -160,6 +174,17 @@ impl Inbox {
             kind::ANSWER => {
                 self.answers.insert(header.request, header.operand);
                 Ok(())
+            }
+            kind::LEG => {
+                let name = LegName {
+                    key: header.number,
+                    number: header.request,
+                };
+                let leg = self.legs.entry(name).or_default();
+                match leg.insert((source, header.value), data.to_vec()) {
+                    None => Ok(()),
+                    Some(_) => Err(format!("two messages of a leg have tag {:#x}", header.value)),
+                }
             }
             kind::BARRIER => {
                 let steps = self.barriers.get_mut(header.channel as usize);

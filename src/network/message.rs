@@ -25,6 +25,8 @@ pub mod kind {
     pub const GIVEN_UP: u32 = 6;
     /// The sender leaves in good order.
     pub const FAREWELL: u32 = 7;
+    /// A message of leg `request` of key `number`; `value` is its tag.
+    pub const LEG: u32 = 8;
 }
 
 /// A message's header, in the machine's order of bytes: all nodes of a job have the same.

@@ -19,6 +19,8 @@ mod engine;
 mod fault;
 mod inbox;
 pub(crate) mod lane;
+pub(crate) mod leg;
+pub(crate) mod legs;
 mod message;
 #[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
@@ -28,6 +30,7 @@ mod runner;
 pub(crate) mod section;
 mod slots;
 pub(crate) mod status;
+pub(crate) mod wire;
 mod wires;
 
 #[cfg(test)]

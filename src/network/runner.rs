@@ -5,6 +5,7 @@
 //! the same peer: messages arrive in order.
 
 use super::barrier;
+use super::legs;
 use super::command::{Action, Command};
 use super::fault::{Cause, Fault};
 use super::message::{Header, NO_CHANNEL, kind};
@@ -45,6 +46,7 @@ enum Stage {
     /// Complete once the answer to this request has come.
     Answer(u64),
     Barrier(barrier::Run),
+    Legs(Vec<legs::Run>),
     Done,
 }
 
@@ -140,6 +142,9 @@ impl Runner {
             while let Some(next) = flight.step(wires, earlier, has_landed)? {
                 flight.stage = next;
                 moved = true;
+            }
+            if let Stage::Legs(legs) = &flight.stage {
+                moved |= legs.iter().any(legs::Run::moved);
             }
             earlier = match (&flight.stage, earlier) {
                 (Stage::Done, earlier) => earlier,
@@ -360,6 +365,10 @@ fn first_stage(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
             Stage::Answer(request)
         }
         Action::Barrier { channel } => Stage::Barrier(barrier::Run::begin(wires, channel)),
+        Action::Legs(ref calls) => {
+            let begin = |call| legs::Run::begin(wires, call);
+            Stage::Legs(calls.iter().map(begin).collect())
+        }
     })
 }
 
@@ -453,6 +462,16 @@ impl Flight {
                 Ok(Some(Stage::Done))
             }
             Stage::Barrier(run) => Ok(run.poll(wires)?.then_some(Stage::Done)),
+            Stage::Legs(runs) => {
+                let Action::Legs(calls) = &command.action else {
+                    return Ok(Some(Stage::Done));
+                };
+                let mut done = true;
+                for (run, call) in runs.iter_mut().zip(calls) {
+                    done &= run.poll(wires, call).map_err(|fault| about(fault, command))?;
+                }
+                Ok(done.then_some(Stage::Done))
+            }
         }
     }
 }

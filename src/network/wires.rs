@@ -46,6 +46,8 @@ pub struct Wires {
     /// Barriers begun, by channel.
     pub barriers: [u32; BARRIER_CHANNELS as usize],
     requests: u64,
+    /// Legs begun, by key.
+    legs: HashMap<u64, u64>,
     /// Holds the data of a message while UCX copies it.
     data: Vec<u8>,
     worker: Arc<Worker>,
@@ -94,6 +96,7 @@ impl Wires {
             leaders,
             barriers: [0; BARRIER_CHANNELS as usize],
             requests: 0,
+            legs: HashMap::new(),
             data: Vec::new(),
             worker,
         })
@@ -220,6 +223,13 @@ impl Wires {
         let given = &mut self.connection(peer)?.given[channel as usize];
         *given = given.wrapping_add(1);
         Ok(*given)
+    }
+
+    /// Counts a leg of a key, and returns its number.
+    pub fn next_leg(&mut self, key: u64) -> u64 {
+        let count = self.legs.entry(key).or_default();
+        *count += 1;
+        *count
     }
 
     /// Returns an identifier for a request.

@@ -115,6 +115,11 @@ impl Context {
         lock(&self.permanent).push(allocation);
     }
 
+    /// Keeps `allocation`, and releases it before those kept so far: what is attached to it may use them.
+    pub fn keep_above(&self, allocation: Arc<Allocation>) {
+        lock(&self.permanent).insert(0, allocation);
+    }
+
     /// Makes `closing` end with the context; the last added ends first.
     pub fn on_close(&self, closing: Arc<dyn Closing>) {
         lock(&self.closing).push(closing);

@@ -31,9 +31,25 @@ pub struct Remote {
     section: Mutex<Option<Arc<Section>>>,
     /// Whether the program may enqueue on the stream without this library, which then cannot make the stream wait later.
     exposed: AtomicBool,
+    /// Whether later work does not wait for commands, unless a call says so.
+    overlapping: AtomicBool,
+}
+
+/// While it exists, work that is enqueued does not wait for the queue's earlier commands: see [`Queue::overlap`].
+pub struct Overlap<'q>(&'q Remote);
+
+impl Drop for Overlap<'_> {
+    fn drop(&mut self) {
+        self.0.overlapping.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Remote {
+    /// Returns whether later work does not wait for commands.
+    pub fn is_overlapping(&self) -> bool {
+        self.overlapping.load(Ordering::Relaxed)
+    }
+
     /// Notes that the program knows the stream's handle.
     pub fn expose(&self) {
         self.exposed.store(true, Ordering::Relaxed);
@@ -46,6 +62,35 @@ impl Queue {
     pub(crate) fn is_remote(&self, peer: usize) -> bool {
         let world = self.world();
         world.network.is_some() && !world.placement.share_node(world.rank, peer)
+    }
+
+    /// Lets work that is enqueued run beside the legs of collectives enqueued before it, until the value is dropped. The
+    /// caller waits for those whose results it needs. A graph's work waits for them.
+    pub(crate) fn overlap(&self) -> Overlap<'_> {
+        self.remote().overlapping.store(true, Ordering::Relaxed);
+        Overlap(self.remote())
+    }
+
+    /// Returns the number of the last command enqueued; `None` if there is none, or it is recorded.
+    pub(crate) fn last_leg(&self) -> Option<u32> {
+        let lane = self.remote().lane.get()?;
+        (!self.is_capturing()).then(|| lane.enqueued().commands)
+    }
+
+    /// Makes the stream wait for a command and those before it.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(crate) fn wait_for_legs(&self, command: Option<u32>) -> Result<()> {
+        const NAME: &str = "wait for the network";
+        let Some(lane) = self.remote().lane.get() else {
+            return self.join_network();
+        };
+        match command {
+            None => self.join_network(),
+            Some(number) if reached(lane.slot.done(), number) => Ok(()),
+            Some(number) => self.wait_for_network(NAME, lane, number),
+        }
     }
 
     fn network(&self, operation: &'static str) -> Result<&Arc<Network>> {

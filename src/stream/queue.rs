@@ -92,7 +92,11 @@ impl Queue {
 
     #[cold]
     fn join_or_poison(&self) {
-        if let Err(error) = self.join_network() {
+        let joined = match self.remote.is_overlapping() {
+            true => self.unchain_network(),
+            false => self.join_network(),
+        };
+        if let Err(error) = joined {
             // Work that does not wait would run too early.
             self.world.health.poison(error);
         }

@@ -1,6 +1,7 @@
 //! Groups: subsets of a communicator's ranks.
 
 use crate::base::error::{Error, Result};
+use crate::group::far::{Far, STAGING};
 use crate::group::lanes::Lanes;
 use crate::group::membership::Membership;
 use crate::group::slots::{Layout, Slots};
@@ -65,8 +66,12 @@ impl Drop for Group {
             for sequence in &membership.sequences {
                 self.shared.released.push(sequence.clone());
             }
+            let staging = membership.far.as_ref().map(|far| far.staging.clone());
             drop(membership);
             self.shared.give_up(allocation);
+            if let Some(staging) = staging {
+                self.shared.give_up(staging);
+            }
         }
     }
 }
@@ -138,7 +143,18 @@ impl Communicator {
                 Origin::Signals,
             )
         });
+        let staging = match (&allocated, &shared.network) {
+            (Ok(_), Some(_)) => shared.allocate(&mut round, STAGING, Origin::Backend).map(Some),
+            _ => Ok(None),
+        };
         drop(round);
+        let allocated = match staging {
+            Ok(_) => allocated,
+            Err(ref error) => allocated.and_then(|(allocation, _)| {
+                shared.give_up(allocation);
+                Err(error.clone())
+            }),
+        };
         let (allocation, _) = allocated.inspect_err(|_| {
             for side in lanes.iter().flat_map(Lanes::closing) {
                 shared.released.push(side);
@@ -146,13 +162,18 @@ impl Communicator {
         })?;
         let (Some(span), Some((members, rank)), lanes) = (span, here, lanes?) else {
             shared.give_up(allocation);
+            if let Some(staging) = staging.ok().flatten() {
+                shared.give_up(staging);
+            }
             return Ok(None);
         };
         let whole = members.len() == shared.world && members.is_sorted();
         let slots = Slots::new(allocation, layout, (&members, rank), &shared.placement);
+        let mut membership = Membership::new(span, whole, slots, lanes);
+        membership.far = staging.ok().flatten().map(|staging| Far::new(staging, &membership.span));
         Ok(Some(Group {
             shared: shared.clone(),
-            membership: Some(Membership::new(span, whole, slots, lanes)),
+            membership: Some(membership),
         }))
     }
 }

@@ -21,7 +21,9 @@ use crate::memory::multicast::wire::RankSupport;
 use crate::memory::pad::{HostPad, SignalPad};
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
+use crate::group::far::{Far, STAGING};
 use crate::network::network::Network;
+use crate::network::registration;
 use crate::rank::agreement::{Agreement, Round};
 use crate::rank::context::{Context, Deadlines};
 use crate::rank::driver::Driver;
@@ -279,14 +281,19 @@ fn complete(
         staging.clone(),
     );
     let network = match context.placement.spans_nodes() {
-        true => Some(Network::open(
-            &context,
-            &mut round,
-            &context.placement,
-            &pad,
-        )?),
+        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
         false => None,
     };
+    if let Some(network) = &network {
+        let allocator = Allocator {
+            table: Some(&table),
+            ..allocator
+        };
+        let made = sharing::allocate(allocator, &mut round, &[kind], STAGING, Origin::Backend)?;
+        context.keep_above(made.0.clone());
+        registration::register(network, &mut round, &context, &made.0)?;
+        collectives.everyone.far = Some(Far::new(made.0, &collectives.everyone.span));
+    }
     drop(round);
     Ok(World {
         context,

@@ -24,6 +24,7 @@ mod words;
 mod tests;
 
 pub use backend::HostBackend;
+pub use collectives::arithmetic::{Reduction, reduction};
 
 use crate::backend::CallResult;
 use crate::backend::abi::{DeviceAddress, WordOperation};

@@ -16,7 +16,7 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{Asked, choose, membership};
+use crate::collectives::select::{Asked, choose, group};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::rank::memory_range::MemoryRange;
@@ -38,14 +38,36 @@ impl Queue {
     ) -> Result<()> {
         let world = self.world();
         world.health.check()?;
-        let membership = membership(world, request.name, options)?;
-        let state = &world.collectives;
+        let membership = group(world, request.name, options)?;
         let request = &request.with_own_memory(world.rank);
-        if state.check_calls {
+        if world.collectives.check_calls {
             Comparison::new(world, membership, options, request.name).of_call(request)?;
         }
+        let span = &membership.span;
+        if !span.placement.spans_nodes() {
+            return self.collective_within(request, options, membership);
+        }
+        let checked = request
+            .validate(world.rank, (span.members.len(), span.rank))
+            .map_err(|message| self.invalid(request.name, message))?;
+        match request.counted_bytes() {
+            0 => Ok(()),
+            _ => self.collective_over_nodes(request, options, membership, checked),
+        }
+    }
+
+    /// Checks, chooses and enqueues a collective of the members on this node, with root and parts by their numbers there.
+    pub(crate) fn collective_within(
+        &self,
+        request: &Request<'_>,
+        options: &CollectiveOptions<'_>,
+        membership: &Membership,
+    ) -> Result<()> {
+        let world = self.world();
+        let state = &world.collectives;
+        let request = &request.with_own_memory(world.rank);
         let (parts, in_place) = request
-            .validate(world.rank, membership)
+            .validate(world.rank, (membership.world(), membership.rank))
             .map_err(|message| self.invalid(request.name, message))?;
         let bytes = request.counted_bytes();
         if bytes == 0 {
@@ -107,13 +129,27 @@ impl Queue {
         const NAME: &str = "group_barrier";
         let world = self.world();
         world.health.check()?;
-        let membership = membership(world, NAME, options)?;
-        if membership.world() == 1 {
+        let membership = group(world, NAME, options)?;
+        if membership.span.members.len() == 1 {
             return Ok(());
         }
         if world.collectives.check_calls {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
+        match membership.span.placement.spans_nodes() {
+            true => self.nodes(NAME, options, membership)?.barrier(),
+            false => self.barrier_here(options, membership),
+        }
+    }
+
+    /// Enqueues a barrier of the members on this node, of which there are several.
+    pub(crate) fn barrier_here(
+        &self,
+        options: &CollectiveOptions<'_>,
+        membership: &Membership,
+    ) -> Result<()> {
+        const NAME: &str = "group_barrier";
+        let world = self.world();
         let slots = &membership.slots;
         let operation = CollectiveOperationCode::BARRIER;
         let watch = watch(world, options);

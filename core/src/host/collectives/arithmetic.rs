@@ -16,16 +16,17 @@ use std::ptr;
 /// Elements per block: 8 KiB of f32, 16 KiB of f64.
 const BLOCK: usize = 2048;
 
-/// Reduces `count` elements of each source, in order, and stores the result at each destination.
+/// Reduces `count` elements of each source, in order, and stores the result at each destination. An average divides by
+/// `ranks`, the number of ranks that the sources come from: each may already be a sum of several.
 ///
 /// # Safety
 /// Each source is readable and each destination writable for `count` elements, at any alignment. A destination may be
 /// the same range as a source, and overlaps no source otherwise.
-pub(crate) type Reduction =
-    unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize);
+pub type Reduction =
+    unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize, ranks: usize);
 
 /// Returns the reduction of an element type by an operator; `None` if either is unknown.
-pub(crate) fn reduction(element: ElementTypeCode, reduce: ReduceOpCode) -> Option<Reduction> {
+pub fn reduction(element: ElementTypeCode, reduce: ReduceOpCode) -> Option<Reduction> {
     Some(match element {
         ElementTypeCode::I8 => of_type::<i8>(reduce)?,
         ElementTypeCode::U8 => of_type::<u8>(reduce)?,
@@ -264,14 +265,15 @@ unsafe fn run<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
+    ranks: usize,
 ) {
     #[cfg(target_arch = "x86_64")]
     if count >= 32 && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the caller meets the conditions of [`Reduction`], and this processor has AVX2.
-        return unsafe { run_avx2::<T, C>(sources, destinations, count) };
+        return unsafe { run_avx2::<T, C>(sources, destinations, count, ranks) };
     }
     // SAFETY: the caller meets the conditions of [`Reduction`].
-    unsafe { blocks::<T, C>(sources, destinations, count) }
+    unsafe { blocks::<T, C>(sources, destinations, count, ranks) }
 }
 
 /// Runs a [`Reduction`] with 32-byte vectors.
@@ -284,9 +286,10 @@ unsafe fn run_avx2<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
+    ranks: usize,
 ) {
     // SAFETY: the caller meets the conditions of [`Reduction`].
-    unsafe { blocks::<T, C>(sources, destinations, count) }
+    unsafe { blocks::<T, C>(sources, destinations, count, ranks) }
 }
 
 /// # Safety
@@ -296,8 +299,8 @@ unsafe fn blocks<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
+    ranks: usize,
 ) {
-    let ranks = sources.len();
     let mut wide = [const { MaybeUninit::<T::Wide>::uninit() }; BLOCK];
     let mut narrow = [const { MaybeUninit::<T>::uninit() }; BLOCK];
     let mut done = 0;

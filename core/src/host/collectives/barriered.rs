@@ -160,6 +160,7 @@ impl Reduced<'_> {
                 &sources[..world],
                 &destinations[..known],
                 self.count as usize,
+                world,
             )
         };
     }

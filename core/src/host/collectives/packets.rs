@@ -186,7 +186,7 @@ pub(crate) unsafe fn advance_reduce_packets(
             let count = (mine.bytes / width) as usize;
             // SAFETY: the own source and the result are live; all senders raised their flags after they wrote their
             // bytes.
-            unsafe { reduce(&sources[..world], &[pointer(result)], count) };
+            unsafe { reduce(&sources[..world], &[pointer(result)], count, world) };
             pending.stage = arguments.two_shot;
         }
         if pending.stage == 1 {

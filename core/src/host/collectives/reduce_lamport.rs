@@ -109,7 +109,14 @@ impl<'a> Call<'a> {
             let mut results = [0u32; CHUNK];
             let to = results.as_mut_ptr().cast();
             // SAFETY: sources and results are on this stack.
-            unsafe { reduce(&sources[..world as usize], &[to], count as usize) };
+            unsafe {
+                reduce(
+                    &sources[..world as usize],
+                    &[to],
+                    count as usize,
+                    world as usize,
+                )
+            };
             for (index, result) in (first..words).zip(results) {
                 self.give_result(buffer, index, u32::from_le(result));
             }

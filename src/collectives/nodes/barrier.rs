@@ -1,0 +1,24 @@
+//! The barrier over nodes.
+
+use super::stages::Nodes;
+use crate::base::error::Result;
+use crate::network::leg::leg::Leg;
+
+impl Nodes<'_> {
+    /// Enqueues a barrier: the members of a node meet, one of them meets those of the other nodes, and lets the
+    /// others go on.
+    pub fn barrier(&self) -> Result<()> {
+        let several = self.membership.world() > 1;
+        if several {
+            self.queue.barrier_here(self.options, self.membership)?;
+        }
+        if self.membership.rank == 0 {
+            let leaders = self.leaders(self.placement().members(0)[0]);
+            self.legs(vec![self.call(&leaders, self.node(), Leg::Barrier)])?;
+        }
+        match several {
+            true => self.queue.barrier_here(self.options, self.membership),
+            false => self.queue.join_network(),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Collectives of groups that span nodes: stages within each node by the group's kernels, and legs between nodes by the
+//! network, all on one queue.
+//!
+//! Data goes through the group's staging memory ([`layout`]), which the network has registered, so operands may be of any
+//! memory. Large calls go in chunks, whose legs run beside the stages of the next chunk. Every plan depends only on what
+//! all members know: sizes, the placement of members, and the channel.
+//!
+//! `stages` enqueues a stage or a leg. `reduce` has the reductions: on nodes of equal size by *rails*, one for each number
+//! within a node, and otherwise by one member of each node. `gather` has all-gather and broadcast. `pairs` has
+//! what goes between pairs of ranks: all-to-alls, gather, scatter, sends and receives. `run` dispatches.
+
+pub(crate) mod barrier;
+mod gather;
+pub(crate) mod layout;
+pub(crate) mod pairs;
+mod reduce;
+pub(crate) mod run;
+mod stages;

@@ -1,0 +1,142 @@
+//! What goes between pairs of ranks: all-to-alls, gather, scatter, sends and receives.
+//!
+//! Ranks of one node exchange by the kernel, as they do in a group of one node. Each pair of ranks of different nodes has
+//! legs of its own, since ranks do not know what others send: a leg carries a window of what the two send each other.
+
+use super::layout::{BUFFER, LINE, slot_bytes};
+use super::stages::Nodes;
+use crate::base::error::Result;
+use crate::network::leg::leg::Leg;
+use crate::network::leg::parts::{Parts, Span};
+use crate::rank::memory_range::MemoryRange;
+use std::sync::Arc;
+
+/// What this rank sends to a member, and receives from it.
+#[derive(Clone, Copy, Default)]
+pub struct Pair<'p> {
+    /// What it sends.
+    pub sent: Option<MemoryRange<'p>>,
+    /// What it receives.
+    pub received: Option<MemoryRange<'p>>,
+}
+
+fn bytes_at(range: Option<MemoryRange<'_>>, at: u64, window: u64) -> u64 {
+    range.map_or(0, |range| range.bytes().saturating_sub(at).min(window))
+}
+
+impl<'n> Nodes<'n> {
+    /// Enqueues what goes between this rank and each member. If the call is `in_place`, each part that is received may lie
+    /// over the part that is sent to the same member; otherwise what is received overlaps nothing that is sent.
+    pub fn pairs<'p>(&self, in_place: bool, pair: impl Fn(usize) -> Pair<'p>) -> Result<()> {
+        let placement = self.placement();
+        let (own, here) = (self.own(), self.node());
+        let near: Vec<usize> = placement
+            .members(here)
+            .iter()
+            .copied()
+            .filter(|&one| one != own)
+            .collect();
+        let far: Vec<usize> = (0..self.membership.span.members.len())
+            .filter(|&member| placement.node(member) != here)
+            .collect();
+        // In place, kernels read from the staging memory too.
+        let staged: Vec<usize> = match in_place {
+            true => [near.as_slice(), &far].concat(),
+            false => far.clone(),
+        };
+        if let Pair {
+            sent: Some(from),
+            received: Some(to),
+        } = pair(own)
+        {
+            self.copy(to, from)?;
+        }
+        if !in_place {
+            self.exchange_within(near.iter().map(|&member| (member, pair(member))))?;
+        }
+        // As many slots on all members of a pair: their windows are the same.
+        let most = slot_bytes(self.membership.span.members.len() as u64);
+        let longest = staged.iter().map(|&member| {
+            let Pair { sent, received } = pair(member);
+            bytes_at(sent, 0, u64::MAX).max(bytes_at(received, 0, u64::MAX))
+        });
+        let longest = longest.max().unwrap_or(0);
+        let mut at = 0;
+        while at < longest {
+            let slot = |number: usize| number as u64 * most;
+            for (number, &member) in staged.iter().enumerate() {
+                let sent = pair(member).sent;
+                let bytes = bytes_at(sent, at, most);
+                if let (Some(from), 1..) = (sent, bytes) {
+                    self.copy(self.staged(slot(number), bytes), from.part(at, bytes))?;
+                }
+            }
+            if in_place {
+                let pairs = near.iter().enumerate().map(|(number, &member)| {
+                    let Pair { sent, received } = pair(member);
+                    let sent = sent.map(|_| self.staged(slot(number), bytes_at(sent, at, most)));
+                    let bytes = bytes_at(received, at, most);
+                    let received = received.map(|to| to.part(at, bytes));
+                    (member, Pair { sent, received })
+                });
+                self.exchange_within(pairs)?;
+            }
+            let first = staged.len() - far.len();
+            let mut calls = Vec::new();
+            for (index, &member) in far.iter().enumerate() {
+                let number = first + index;
+                let Pair { sent, received } = pair(member);
+                let (sent, received) = (bytes_at(sent, at, most), bytes_at(received, at, most));
+                if sent + received > 0 {
+                    calls.push(self.pair_leg(member, slot(number), sent, received));
+                }
+            }
+            self.legs(calls)?;
+            for (index, &member) in far.iter().enumerate() {
+                let received = pair(member).received;
+                let bytes = bytes_at(received, at, most);
+                if let (Some(to), 1..) = (received, bytes) {
+                    let from = self.staged(BUFFER + slot(first + index), bytes);
+                    self.copy(to.part(at, bytes), from)?;
+                }
+            }
+            at += most;
+        }
+        Ok(())
+    }
+
+    /// Returns the leg of this rank and a member of another node.
+    fn pair_leg(
+        &self,
+        member: usize,
+        slot: u64,
+        sent: u64,
+        received: u64,
+    ) -> crate::network::legs::LegCall {
+        debug_assert!(slot.is_multiple_of(LINE));
+        let ranks = &self.membership.span.members;
+        let number = usize::from(self.own() > member);
+        let pair: Arc<[usize]> = match number {
+            0 => [ranks[self.own()], ranks[member]].into(),
+            _ => [ranks[member], ranks[self.own()]].into(),
+        };
+        let only = |offset, bytes| Parts::only(1 - number, 2, Span { offset, bytes });
+        let leg = Leg::exchange(only(slot, sent), only(BUFFER + slot, received));
+        self.call(&pair, number, leg)
+    }
+
+    /// Enqueues what goes between this rank and others of its node.
+    fn exchange_within<'p>(&self, pairs: impl Iterator<Item = (usize, Pair<'p>)>) -> Result<()> {
+        let local = |member: usize| self.placement().local_rank(member);
+        let entries: Vec<_> = pairs
+            .flat_map(|(member, Pair { sent, received })| {
+                let sent = sent.map(|range| (local(member), true, range));
+                let received = received.map(|range| (local(member), false, range));
+                sent.into_iter().chain(received)
+            })
+            .filter(|(_, _, range)| range.bytes() > 0)
+            .collect();
+        self.queue
+            .exchange_within(self.name, self.options, self.membership, &entries)
+    }
+}

@@ -1,0 +1,264 @@
+//! Reductions over nodes.
+
+use super::layout::{BUFFER, INBOX_SPAN, LINE, slot_bytes, windows};
+use super::stages::{Elements, Nodes};
+use crate::backend::abi::CollectiveOperationCode as O;
+use crate::base::error::Result;
+use crate::network::leg::leg::Leg;
+use crate::network::leg::memory::Reduction;
+use crate::network::leg::parts::{Parts, Span};
+use crate::rank::memory_range::MemoryRange;
+use std::sync::Arc;
+
+/// Most bytes of an all-reduce in which every rail carries the whole vector: one stage and one leg, and no all-gather.
+const SMALL: u64 = 16 << 10;
+/// Fewest bytes of a rank's share in a chunk.
+const LEAST_CHUNK: u64 = 256 << 10;
+/// Chunks of a call, if they are not too small or too large: the first stage and the last overlap with no leg.
+const CHUNKS: u64 = 4;
+
+impl<'n> Nodes<'n> {
+    /// Returns how a leg reduces: an average divides by all members of the group.
+    fn reduction(&self, elements: Elements) -> Result<Reduction> {
+        let members = self.membership.span.members.len();
+        Reduction::new(elements.element, elements.reduce, members).ok_or_else(|| {
+            let message = "the legs between nodes do not know this type and operator";
+            self.queue.invalid(self.name, message)
+        })
+    }
+
+    /// Enqueues an all-reduce.
+    pub fn all_reduce(
+        &self,
+        elements: Elements,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let Some(rail) = &self.far.rail else {
+            return self.all_reduce_by_leaders(elements, to, from);
+        };
+        let members = self.membership.world() as u64;
+        let bytes = to.bytes();
+        // Parts of whole lines in every chunk; the rest is small.
+        let line = LINE.max(elements.bytes) * members;
+        let bulk = match bytes <= SMALL {
+            true => 0,
+            false => bytes / line * line,
+        };
+        let share = bulk / members;
+        let chunk = (share / CHUNKS)
+            .clamp(LEAST_CHUNK, BUFFER)
+            .next_multiple_of(LINE);
+        let overlap = self.queue.overlap();
+        let mut previous = None;
+        for (index, (at, share)) in windows(share, chunk).enumerate() {
+            let buffer = index as u64 % 2 * BUFFER;
+            let staged = self.staged(buffer, share);
+            let (at, bytes) = (at * members, share * members);
+            self.within(
+                O::REDUCE_SCATTER,
+                elements.within(),
+                0,
+                staged,
+                from.part(at, bytes),
+            )?;
+            self.all_reduce_leg(rail, elements, buffer, share)?;
+            let leg = self.queue.last_leg();
+            if let Some((leg, staged, to)) = previous.replace((leg, staged, to.part(at, bytes))) {
+                self.queue.wait_for_legs(leg)?;
+                self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged)?;
+            }
+        }
+        if let Some((leg, staged, to)) = previous {
+            self.queue.wait_for_legs(leg)?;
+            self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged)?;
+        }
+        drop(overlap);
+        for (at, bytes) in windows(bytes - bulk, BUFFER) {
+            let (to, from) = (to.part(bulk + at, bytes), from.part(bulk + at, bytes));
+            let staged = self.staged(0, bytes);
+            self.within(O::ALL_REDUCE, elements.within(), 0, staged, from)?;
+            self.all_reduce_leg(rail, elements, 0, bytes)?;
+            self.copy(to, staged)?;
+        }
+        Ok(())
+    }
+
+    fn all_reduce_leg(
+        &self,
+        members: &Arc<[usize]>,
+        elements: Elements,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        let data = Span { offset, bytes };
+        let leg = Leg::all_reduce(data, self.reduction(elements)?, INBOX_SPAN);
+        self.legs(vec![self.call(members, self.node(), leg)])
+    }
+
+    /// Returns one member of each node, as ranks of the world: `root`, and the first member of the other nodes.
+    pub fn leaders(&self, root: usize) -> Arc<[usize]> {
+        let placement = self.placement();
+        let leader = |node| match placement.node(root) == node {
+            true => root,
+            false => placement.members(node)[0],
+        };
+        let leaders = (0..placement.nodes()).map(|node| self.membership.span.members[leader(node)]);
+        leaders.collect()
+    }
+
+    /// Returns the number within the node of this node's leader.
+    pub fn leader_here(&self, root: usize) -> usize {
+        match self.placement().node(root) == self.node() {
+            true => self.placement().local_rank(root),
+            false => 0,
+        }
+    }
+
+    /// An all-reduce by one member of each node.
+    fn all_reduce_by_leaders(
+        &self,
+        elements: Elements,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let leaders = self.leaders(0);
+        let leader = self.leader_here(0);
+        for (at, bytes) in windows(to.bytes(), BUFFER) {
+            let staged = self.staged(0, bytes);
+            self.within(
+                O::REDUCE,
+                elements.within(),
+                leader,
+                staged,
+                from.part(at, bytes),
+            )?;
+            if self.membership.rank == leader {
+                self.all_reduce_leg(&leaders, elements, 0, bytes)?;
+            }
+            self.within(
+                O::BROADCAST,
+                Elements::BYTES,
+                leader,
+                to.part(at, bytes),
+                staged,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues a reduce to member `root`.
+    pub fn reduce(
+        &self,
+        root: usize,
+        elements: Elements,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let leaders = self.leaders(root);
+        let leader = self.leader_here(root);
+        let overlap = self.queue.overlap();
+        let mut previous = None;
+        for (index, (at, bytes)) in windows(from.bytes(), BUFFER).enumerate() {
+            let offset = index as u64 % 2 * BUFFER;
+            let staged = self.staged(offset, bytes);
+            self.within(
+                O::REDUCE,
+                elements.within(),
+                leader,
+                staged,
+                from.part(at, bytes),
+            )?;
+            if self.membership.rank == leader {
+                let data = Span { offset, bytes };
+                let root = self.placement().node(root);
+                let leg = Leg::reduce(root, data, self.reduction(elements)?, INBOX_SPAN);
+                self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+            }
+            let to = (self.own() == root).then(|| to.part(at, bytes));
+            let leg = self.queue.last_leg();
+            if let Some((leg, staged, to)) = previous.replace((leg, staged, to)) {
+                self.finish_reduce(leg, staged, to)?;
+            }
+        }
+        if let Some((leg, staged, to)) = previous {
+            self.finish_reduce(leg, staged, to)?;
+        }
+        drop(overlap);
+        Ok(())
+    }
+
+    fn finish_reduce(
+        &self,
+        leg: Option<u32>,
+        staged: MemoryRange<'_>,
+        to: Option<MemoryRange<'_>>,
+    ) -> Result<()> {
+        self.queue.wait_for_legs(leg)?;
+        to.map_or(Ok(()), |to| self.copy(to, staged))
+    }
+
+    /// Enqueues a reduce-scatter.
+    pub fn reduce_scatter(
+        &self,
+        elements: Elements,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let part = to.bytes();
+        let members = self.membership.span.members.len();
+        let Some(rail) = &self.far.rail else {
+            // A part after the other, each to its member.
+            for member in 0..members {
+                let from = from.part(member as u64 * part, part);
+                self.reduce(member, elements, to, from)?;
+            }
+            return Ok(());
+        };
+        let placement = self.placement();
+        let (nodes, here) = (placement.nodes(), self.membership.world() as u64);
+        // A slot for this rank's part, and for those of its equals on the other nodes.
+        let slot = slot_bytes(nodes as u64);
+        let overlap = self.queue.overlap();
+        let mut previous = None;
+        for (index, (at, bytes)) in windows(part, slot).enumerate() {
+            let buffer = index as u64 % 2 * BUFFER;
+            let stride = bytes.next_multiple_of(LINE);
+            let staged = |node: usize| self.staged(buffer + node as u64 * stride, bytes);
+            for node in 0..nodes {
+                let numbers = placement.members(node);
+                let first = numbers[0];
+                let contiguous = numbers
+                    .iter()
+                    .enumerate()
+                    .all(|(at, &number)| number == first + at);
+                if contiguous && bytes == part {
+                    let from = from.part(first as u64 * part, here * part);
+                    self.within(O::REDUCE_SCATTER, elements.within(), 0, staged(node), from)?;
+                    continue;
+                }
+                for (local, &number) in numbers.iter().enumerate() {
+                    let from = from.part(number as u64 * part + at, bytes);
+                    self.within(O::REDUCE, elements.within(), local, staged(node), from)?;
+                }
+            }
+            let parts = Parts::Equal {
+                offset: buffer,
+                stride,
+                bytes,
+            };
+            let leg = Leg::reduce_scatter(parts, bytes, self.reduction(elements)?, INBOX_SPAN);
+            self.legs(vec![self.call(rail, self.node(), leg)])?;
+            let leg = self.queue.last_leg();
+            let to = Some(to.part(at, bytes));
+            if let Some((leg, staged, to)) = previous.replace((leg, staged(self.node()), to)) {
+                self.finish_reduce(leg, staged, to)?;
+            }
+        }
+        if let Some((leg, staged, to)) = previous {
+            self.finish_reduce(leg, staged, to)?;
+        }
+        drop(overlap);
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! The program of a rank.
+
+use crate::checks::Checks;
+use crate::world::ROLE;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::time::Duration;
+use symmem::backends::Selection;
+use symmem::{Communicator, Result};
+
+/// The deadline of waits and of the setup.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Runs the checks if this process is a rank.
+///
+/// # Panics
+/// If a check fails.
+pub fn run_if_asked() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    // If the test is killed, nothing goes on.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let ended = match role.as_str() {
+        "time" => join().and_then(crate::times::run),
+        _ => join().and_then(run),
+    };
+    if let Err(error) = ended {
+        panic!("{error:?}");
+    }
+}
+
+fn join() -> Result<Communicator> {
+    Communicator::builder()
+        .backend(Selection::Named("host".into()))
+        .deadline(DEADLINE)
+        .setup_deadline(DEADLINE)
+        // A busy machine may not run a rank for seconds.
+        .silence(DEADLINE)
+        .build()
+}
+
+fn run(communicator: Communicator) -> Result<()> {
+    Checks::new(&communicator, None)?.all()?;
+    let world = communicator.world_size() as u32;
+    // All ranks in reverse order, and groups that cross nodes.
+    let rank = communicator.rank() as u32;
+    for (color, key) in [(0, world - rank), (rank % 2, 0), (rank / 3, rank)] {
+        if std::env::var_os("SYMMEM_NODES_TEST_TELL").is_some() {
+            eprintln!("rank {rank}: group {color} by {key}");
+        }
+        let group = communicator.split(Some(color), key)?;
+        Checks::new(&communicator, group.as_ref())?.all()?;
+        drop(group);
+    }
+    communicator.finalize().map(drop)
+}
