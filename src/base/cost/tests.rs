@@ -105,7 +105,7 @@ fn two_nodes_exchange_directly() {
 #[test]
 fn a_ring_moves_twice_a_rank_s_share_less_one_part_over_each_rail() {
     for nodes in [2_u32, 3, 4, 8, 64, 4096] {
-        let bytes = 8 * u64::from(nodes) << 20;
+        let bytes = (8 * u64::from(nodes)) << 20;
         let algorithm = of(NodeStage::Sharded, LegAlgorithm::Ring);
         let cost = cost(&machine(nodes, 8, 8), ALL_REDUCE, bytes, algorithm, 1).unwrap();
         let share = (bytes / 8) as f64;
