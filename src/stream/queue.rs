@@ -18,7 +18,7 @@ use std::time::Duration;
 ///
 /// Every method enqueues work and returns without waiting for it; [`Stream::synchronize`] waits. Outside of a
 /// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: more than 256 waits
-/// for signals in host memory at a time, and an [`crate::Exchange`] of more than 32 sends and
+/// for signals in host memory at a time, operations to ranks of other nodes, and an [`crate::Exchange`] of more than 32 sends and
 /// receives allocates. Collectives that are compared ([`crate::Configuration::check_calls`]) do both, and block
 /// until the other ranks have made the call.
 ///
@@ -306,9 +306,11 @@ impl Stream {
         const NAME: &str = "is_idle";
         let world = &self.world;
         world.health.look()?;
-        self.refuse_capture(NAME)?;
-        self.join_network()?;
-        world.help();
+        if world.network.is_some() {
+            self.refuse_capture(NAME)?;
+            self.join_network()?;
+            world.help();
+        }
         // SAFETY: the stream is live.
         let idle = || unsafe { world.backend.stream_idle(self.raw) };
         world

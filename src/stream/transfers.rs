@@ -38,7 +38,8 @@ impl Transfers<'_> {
     /// `peer`'s copy.
     ///
     /// The elements have arrived, and are visible to the peer, once this stream has passed this point. The peer
-    /// learns of it by a signal or a barrier.
+    /// learns of it by a signal or a barrier. The same holds for a rank of another node, to which the network moves the
+    /// bytes: the options then have no effect.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank, there is no such peer
