@@ -1,7 +1,7 @@
 //! What arrives from ranks of other nodes. The handler runs inside of the worker's progress.
 
 use super::delivery::Delivery;
-use super::legs::LegName;
+use super::leg_name::LegName;
 use super::message::{Header, NO_CHANNEL, kind};
 use crate::backend::abi::{DeviceAddress, WordOperation, WordUpdate};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
@@ -183,7 +183,10 @@ impl Inbox {
                 let leg = self.legs.entry(name).or_default();
                 match leg.insert((source, header.value), data.to_vec()) {
                     None => Ok(()),
-                    Some(_) => Err(format!("two messages of a leg have tag {:#x}", header.value)),
+                    Some(_) => Err(format!(
+                        "two messages of a leg have tag {:#x}",
+                        header.value
+                    )),
                 }
             }
             kind::BARRIER => {

@@ -2,7 +2,9 @@
 
 use super::fault::{Cause, Fault};
 use super::leg::fault::LegFault;
-use super::leg::leg::{Leg, Progress, Running};
+use super::leg::leg::{Leg, Running};
+use super::leg::progress::Progress;
+use super::leg_name::LegName;
 use super::message::{Header, kind};
 use super::wire::Wire;
 use super::wires::Wires;
@@ -28,15 +30,6 @@ pub struct LegCall {
     pub bytes: u64,
     /// What is done.
     pub leg: Leg,
-}
-
-/// Names a leg among all that a rank takes part in: its key, and its number among those of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LegName {
-    /// [`LegCall::key`].
-    pub key: u64,
-    /// The number.
-    pub number: u64,
 }
 
 /// A put whose tag has not been sent.

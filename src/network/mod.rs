@@ -20,6 +20,7 @@ mod fault;
 mod inbox;
 pub(crate) mod lane;
 pub(crate) mod leg;
+mod leg_name;
 pub(crate) mod legs;
 mod message;
 #[allow(clippy::module_inception, reason = "the folder's main type")]

@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::inbox::Inbox;
 use super::lane::Lane;
 use super::message::Header;
-use super::section::Section;
+use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
 use super::wires::Wires;
@@ -477,6 +477,16 @@ impl Assistant for Network {
 
     fn is_idle(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0 || self.released.load(Ordering::Acquire)
+    }
+}
+
+impl Runs for Network {
+    fn wake(&self) {
+        Self::wake(self);
+    }
+
+    fn give_back(&self, slot: Slot) {
+        Self::give_back(self, slot);
     }
 }
 

@@ -5,9 +5,9 @@
 //! the same peer: messages arrive in order.
 
 use super::barrier;
-use super::legs;
 use super::command::{Action, Command};
 use super::fault::{Cause, Fault};
+use super::legs;
 use super::message::{Header, NO_CHANNEL, kind};
 use super::wires::Wires;
 use crate::base::lock::lock;
@@ -468,7 +468,9 @@ impl Flight {
                 };
                 let mut done = true;
                 for (run, call) in runs.iter_mut().zip(calls) {
-                    done &= run.poll(wires, call).map_err(|fault| about(fault, command))?;
+                    done &= run
+                        .poll(wires, call)
+                        .map_err(|fault| about(fault, command))?;
                 }
                 Ok(done.then_some(Stage::Done))
             }

@@ -1,7 +1,6 @@
 //! A graph's commands between two pieces of other work, run at each replay.
 
 use super::command::Command;
-use super::network::Network;
 use super::slots::Slot;
 use crate::base::lock::lock;
 use crate::rank::driver::Driver;
@@ -9,6 +8,14 @@ use crate::rank::release::{Progress, Resource};
 use crate::rank::submit::Launched;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// What a section needs of the network that runs it.
+pub trait Runs: Send + Sync {
+    /// Makes the network look at its sections.
+    fn wake(&self);
+    /// Takes back a pair of words that no stream uses.
+    fn give_back(&self, slot: Slot);
+}
 
 /// Recorded commands with words of their own. The device counts starts and waits.
 pub struct Section {
@@ -19,12 +26,12 @@ pub struct Section {
     /// Number of launches.
     launched: AtomicU32,
     closed: AtomicBool,
-    network: Arc<Network>,
+    network: Arc<dyn Runs>,
 }
 
 impl Section {
     /// Makes an empty section.
-    pub fn new(slot: Slot, network: Arc<Network>) -> Self {
+    pub fn new(slot: Slot, network: Arc<dyn Runs>) -> Self {
         Self {
             slot,
             commands: Mutex::new(Arc::new([])),

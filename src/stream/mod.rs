@@ -6,6 +6,7 @@ mod host_copies;
 pub(crate) mod module;
 mod network;
 pub(crate) mod queue;
+mod remote;
 mod signals;
 pub(crate) mod transfers;
 pub(crate) mod words;

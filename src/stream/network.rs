@@ -17,44 +17,10 @@ use crate::rank::memory_range::MemoryRange;
 use crate::rank::release::{Progress, Resource};
 use crate::rank::submit::{Launched, Submit};
 use crate::stream::queue::Queue;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use crate::stream::remote::Overlap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use symmem_core::epoch::reached;
-
-/// What a queue has asked the network for.
-#[derive(Default)]
-pub struct Remote {
-    /// The queue's commands; none before the first.
-    lane: OnceLock<Arc<Lane>>,
-    /// The section that is being recorded.
-    section: Mutex<Option<Arc<Section>>>,
-    /// Whether the program may enqueue on the stream without this library, which then cannot make the stream wait later.
-    exposed: AtomicBool,
-    /// Whether later work does not wait for commands, unless a call says so.
-    overlapping: AtomicBool,
-}
-
-/// While it exists, work that is enqueued does not wait for the queue's earlier commands: see [`Queue::overlap`].
-pub struct Overlap<'q>(&'q Remote);
-
-impl Drop for Overlap<'_> {
-    fn drop(&mut self) {
-        self.0.overlapping.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Remote {
-    /// Returns whether later work does not wait for commands.
-    pub fn is_overlapping(&self) -> bool {
-        self.overlapping.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the program knows the stream's handle.
-    pub fn expose(&self) {
-        self.exposed.store(true, Ordering::Relaxed);
-    }
-}
 
 impl Queue {
     /// Returns whether `peer` is a rank of another node.
@@ -67,8 +33,7 @@ impl Queue {
     /// Lets work that is enqueued run beside the legs of collectives enqueued before it, until the value is dropped. The
     /// caller waits for those whose results it needs. A graph's work waits for them.
     pub(crate) fn overlap(&self) -> Overlap<'_> {
-        self.remote().overlapping.store(true, Ordering::Relaxed);
-        Overlap(self.remote())
+        Overlap::of(self.remote())
     }
 
     /// Returns the number of the last command enqueued; `None` if there is none, or it is recorded.
@@ -206,7 +171,7 @@ impl Queue {
             lane.push(&mut enqueued, command);
         }
         network.kick(lane)?;
-        if self.remote().exposed.load(Ordering::Relaxed) {
+        if self.remote().is_exposed() {
             self.join_network()?;
         }
         Ok(())

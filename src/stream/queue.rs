@@ -8,7 +8,7 @@ use crate::rank::sequence::{Admission, Sequence};
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
 use crate::rank::submit::{Recording, Submit};
-use crate::stream::network::Remote;
+use crate::stream::remote::Remote;
 use crate::world::world::World;
 use std::ops::Deref;
 use std::sync::Arc;

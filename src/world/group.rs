@@ -144,7 +144,9 @@ impl Communicator {
             )
         });
         let staging = match (&allocated, &shared.network) {
-            (Ok(_), Some(_)) => shared.allocate(&mut round, STAGING, Origin::Backend).map(Some),
+            (Ok(_), Some(_)) => shared
+                .allocate(&mut round, STAGING, Origin::Backend)
+                .map(Some),
             _ => Ok(None),
         };
         drop(round);
@@ -170,7 +172,10 @@ impl Communicator {
         let whole = members.len() == shared.world && members.is_sorted();
         let slots = Slots::new(allocation, layout, (&members, rank), &shared.placement);
         let mut membership = Membership::new(span, whole, slots, lanes);
-        membership.far = staging.ok().flatten().map(|staging| Far::new(staging, &membership.span));
+        membership.far = staging
+            .ok()
+            .flatten()
+            .map(|staging| Far::new(staging, &membership.span));
         Ok(Some(Group {
             shared: shared.clone(),
             membership: Some(membership),

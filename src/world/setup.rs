@@ -7,6 +7,7 @@ use crate::base::limits::LEAST_SILENCE;
 use crate::base::names::SignalPlacement;
 use crate::base::placement::Placement;
 use crate::bootstrap::Bootstrap;
+use crate::group::far::{Far, STAGING};
 use crate::group::lanes::Lanes;
 use crate::group::selector::Selector;
 use crate::group::state::State;
@@ -21,7 +22,6 @@ use crate::memory::multicast::wire::RankSupport;
 use crate::memory::pad::{HostPad, SignalPad};
 use crate::memory::sharing::{self, Allocator, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
-use crate::group::far::{Far, STAGING};
 use crate::network::network::Network;
 use crate::network::registration;
 use crate::rank::agreement::{Agreement, Round};
@@ -281,7 +281,12 @@ fn complete(
         staging.clone(),
     );
     let network = match context.placement.spans_nodes() {
-        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
+        true => Some(Network::open(
+            &context,
+            &mut round,
+            &context.placement,
+            &pad,
+        )?),
         false => None,
     };
     if let Some(network) = &network {

@@ -1,7 +1,7 @@
 //! The dissemination barrier: in step `s` each member tells the one 2^s after it, and hears the one 2^s before it.
 
 use super::fault::LegFault;
-use super::leg::Progress;
+use super::progress::Progress;
 use super::tag::{Kind, tag};
 use crate::network::wire::Wire;
 

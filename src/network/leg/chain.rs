@@ -1,10 +1,10 @@
 //! Broadcast of large data along a chain of all members, in pieces: every member sends each byte at most once.
 
 use super::fault::LegFault;
-use super::leg::Progress;
 use super::memory;
 use super::parts::Span;
 use super::pieces::PIECE;
+use super::progress::Progress;
 use super::tag::{Kind, tag};
 use crate::network::wire::Wire;
 

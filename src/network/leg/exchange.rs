@@ -3,9 +3,9 @@
 //! A small part goes as a message. For a large one the receiver tells where it goes, then the sender puts it there.
 
 use super::fault::LegFault;
-use super::leg::Progress;
 use super::memory;
 use super::parts::Parts;
+use super::progress::Progress;
 use super::tag::{Kind, tag};
 use crate::network::wire::{MOST_MESSAGE, Wire};
 

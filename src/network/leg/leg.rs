@@ -7,20 +7,10 @@ use super::fault::LegFault;
 use super::memory::Reduction;
 use super::parts::{Parts, Span};
 use super::pieces::{self, Needed, Pieces};
+use super::progress::Progress;
 use super::small::{self, Small};
 use super::tree::{self, Tree};
 use crate::network::wire::{MOST_MESSAGE, Wire};
-
-/// What a poll of a leg has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing can be done before something arrives, or a put is complete.
-    Waiting,
-    /// There is more to do at once.
-    Busy,
-    /// This rank's part is done: its results are in its region, and no peer writes to the region for this leg any more.
-    Done,
-}
 
 /// A leg of a collective: what is done among its members, in ranges of their regions.
 #[derive(Clone, Debug)]

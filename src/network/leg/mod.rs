@@ -9,7 +9,7 @@
 //! whatever N is, and every sum is made in member order and rounded once. `exchange` moves parts between all pairs: gathers,
 //! scatters and all-to-alls. `tree` and `chain` broadcast small and large data; `barrier` is the dissemination barrier.
 //!
-//! Bottom up: `fault`, `tag`, `parts`, `memory`; the algorithms; `leg`.
+//! Bottom up: `fault`, `tag`, `parts`, `memory`, `progress`; the algorithms; `leg`.
 
 mod barrier;
 mod chain;
@@ -23,6 +23,7 @@ pub(crate) mod leg;
 pub(crate) mod memory;
 pub(crate) mod parts;
 mod pieces;
+pub(crate) mod progress;
 mod small;
 mod tag;
 mod tree;

@@ -7,9 +7,9 @@
 //! would be no result.
 
 use super::fault::LegFault;
-use super::leg::Progress;
 use super::memory::{self, Reduction};
 use super::parts::{Parts, Span};
+use super::progress::Progress;
 use super::tag::{Kind, MOST_PIECES, tag};
 use crate::network::wire::Wire;
 

@@ -1,9 +1,9 @@
 //! Reductions of vectors that fit in messages, in one step: each member sends its vector to whoever reduces it.
 
 use super::fault::LegFault;
-use super::leg::Progress;
 use super::memory::{self, Reduction};
 use super::parts::{Parts, Span};
+use super::progress::Progress;
 use super::tag::{Kind, tag};
 use crate::network::wire::Wire;
 

@@ -1,9 +1,9 @@
 //! Broadcast of data that fits in a message, along a binomial tree.
 
 use super::fault::LegFault;
-use super::leg::Progress;
 use super::memory;
 use super::parts::Span;
+use super::progress::Progress;
 use super::tag::{Kind, tag};
 use crate::network::wire::Wire;
 

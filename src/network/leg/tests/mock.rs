@@ -2,7 +2,8 @@
 //! arrives, as a network card may.
 
 use crate::network::leg::fault::LegFault;
-use crate::network::leg::leg::{Leg, Progress, Running};
+use crate::network::leg::leg::{Leg, Running};
+use crate::network::leg::progress::Progress;
 use crate::network::wire::{MOST_MESSAGE, Wire};
 use std::collections::HashMap;
 
