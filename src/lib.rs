@@ -76,7 +76,7 @@ pub use base::gemm_reduce_row::GemmReduceRow;
 pub use base::gemm_reduce_shape::GemmReduceShape;
 pub use base::gemm_row::GemmRow;
 pub use base::gemm_shape::GemmShape;
-pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS};
+pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS, MAX_WORLD};
 pub use base::names::{
     Algorithm, CollectiveOperation, Condition, Direction, ElementType, MatrixOrder, Method,
     MulticastSupport, ReduceOp, Sharding, ShareKind, SignalPlacement,
@@ -117,6 +117,7 @@ pub use group::provider::Provider;
 pub use half;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
+pub use network::status::{NetworkStatus, network_library};
 pub use stream::call_options::CallOptions;
 pub use stream::graph::Graph;
 pub use stream::module::{Function, Module};

@@ -34,8 +34,8 @@ pub const MAX_ALLOCATIONS: usize = 4096;
 /// Interval at which each rank's watcher checks its peers and updates its heartbeat.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Most ranks of a world. A node has at most [`MAX_RANKS`](crate::backend::abi::MAX_RANKS) of them, the most ranks that
-/// a kernel addresses.
+/// Most ranks of a world that spans nodes. A node has at most [`MAX_RANKS`](crate::backend::abi::MAX_RANKS) of them, as
+/// many as a kernel addresses.
 pub const MAX_WORLD: usize = 512;
 
 /// Shortest time of silence after which a rank can count as dead: several rounds of its watcher.

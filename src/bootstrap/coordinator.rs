@@ -244,6 +244,16 @@ impl Coordinator {
             }
             Request::Leave => self.leave(rank, now),
             Request::Fail { reason } => self.fail(Failure::Failed { rank, reason }, now),
+            Request::Blame { rank, .. } if rank >= self.world => {
+                return Err("blame of a rank that does not exist");
+            }
+            Request::Blame { rank, died, reason } => {
+                let failure = match died {
+                    true => Failure::Died { rank },
+                    false => Failure::Failed { rank, reason },
+                };
+                self.fail(failure, now);
+            }
             Request::Pulse { silence } => {
                 actions.push(Action::reply(token, UNSOLICITED, &Reply::Pulse));
                 if let Some(member) = &mut self.members[rank as usize] {

@@ -155,24 +155,79 @@ fn slurm_counts_tasks_node_by_node() {
 
 #[test]
 fn several_hosts_are_their_own_error() {
-    let mut torchrun = TORCHRUN;
-    torchrun[3].1 = "4";
-    assert!(matches!(
-        read(&torchrun),
-        Err(BootstrapError::SeveralHosts {
-            world: 8,
-            local_world: 4
-        })
-    ));
+    let several = |variables: &[(&str, &str)]| match read(variables) {
+        Err(BootstrapError::SeveralHosts { world, local_world }) => (world, local_world),
+        other => panic!("{other:?}"),
+    };
     let mut slurm = SLURM;
-    slurm[5].1 = "4(x2)";
+    (slurm[4].1, slurm[5].1) = ("1", "4(x2)");
+    assert_eq!(several(&slurm), (8, 4), "no list of nodes is set");
+    let hydra = [
+        ("PMI_RANK", "1"),
+        ("PMI_SIZE", "4"),
+        ("MPI_LOCALRANKID", "1"),
+        ("MPI_LOCALNRANKS", "2"),
+    ];
+    assert_eq!(several(&hydra), (4, 2));
+    let by_hand = [&hydra[..], &[("SYMMEM_RENDEZVOUS", "n1:4000")]].concat();
+    assert_eq!(address(&by_hand).as_deref(), Some("n1:4000"));
+}
+
+/// Returns where the ranks meet.
+fn address(variables: &[(&str, &str)]) -> Option<String> {
+    read(variables).unwrap().unwrap().address
+}
+
+#[test]
+fn ranks_of_torchrun_on_several_hosts_meet_one_port_above_its_own_store() {
+    let mut torchrun = TORCHRUN;
+    assert_eq!(address(&torchrun), None, "one host needs no port");
+    torchrun[3].1 = "4";
+    let (host, port) = address(&torchrun)
+        .and_then(|at| {
+            at.rsplit_once(':')
+                .map(|(host, port)| (host.to_owned(), port.to_owned()))
+        })
+        .unwrap();
+    assert_eq!((host.as_str(), port.as_str()), ("127.0.0.1", "29501"));
+    let by_hand = [&torchrun[..], &[("SYMMEM_RENDEZVOUS", "n1:4000")]].concat();
+    assert_eq!(address(&by_hand).as_deref(), Some("n1:4000"));
+    let sixth = [&[("MASTER_ADDR", "fe80::1")], &torchrun[..]].concat();
+    assert_eq!(address(&sixth).as_deref(), Some("[fe80::1]:29501"));
+    let last = [&[("MASTER_PORT", "65535")], &torchrun[..]].concat();
     assert!(matches!(
-        read(&slurm),
-        Err(BootstrapError::SeveralHosts {
-            world: 8,
-            local_world: 4
+        read(&last),
+        Err(BootstrapError::BadVariable {
+            name: "MASTER_PORT",
+            ..
         })
     ));
+}
+
+#[test]
+fn ranks_of_slurm_on_several_hosts_meet_on_the_first_at_a_port_of_the_step() {
+    let mut slurm = SLURM;
+    (slurm[4].1, slurm[5].1) = ("1", "4(x2)");
+    let on = |list| [&slurm[..], &[("SLURM_JOB_NODELIST", list)]].concat();
+    // 20000 + (900 * 16 + 2) % 10000
+    assert_eq!(address(&on("n[3-4]")).as_deref(), Some("n3:24402"));
+    let step = [&on("login")[..], &[("SLURM_STEP_NODELIST", "n7,n9")]].concat();
+    assert_eq!(address(&step).as_deref(), Some("n7:24402"));
+}
+
+#[test]
+fn the_first_host_of_a_list_is_found() {
+    for (list, first) in [
+        ("n1", Some("n1")),
+        ("n1,n2", Some("n1")),
+        ("n[007-012,31],login", Some("n007")),
+        ("rack[1-2]-gpu,x", Some("rack1-gpu")),
+        ("r[1-2]n[3-4]", None),
+        ("n[1", None),
+        ("", None),
+    ] {
+        assert_eq!(first_host(list).as_deref(), first, "{list}");
+    }
 }
 
 #[test]

@@ -69,6 +69,11 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Leave),
         ".{0,40}".prop_map(|reason| Request::Fail { reason }),
         any::<u64>().prop_map(|silence| Request::Pulse { silence }),
+        (any::<u32>(), any::<bool>(), ".{0,40}").prop_map(|(rank, died, reason)| Request::Blame {
+            rank,
+            died,
+            reason
+        }),
     ]
 }
 

@@ -61,6 +61,12 @@ pub(super) enum Request {
     Fail {
         reason: String,
     },
+    /// The rank cannot continue since another has died or failed.
+    Blame {
+        rank: u32,
+        died: bool,
+        reason: String,
+    },
     /// The rank is alive, and dead if nothing more is heard from it for so many microseconds; 0 if it will not tell any
     /// more.
     Pulse {
@@ -122,6 +128,10 @@ impl Request {
                 body.u64(*silence);
                 8
             }
+            Self::Blame { rank, died, reason } => {
+                body.u32(*rank).u8(u8::from(*died)).text(reason);
+                9
+            }
         };
         frame(request, kind, descriptors, &body.0)
     }
@@ -157,6 +167,7 @@ impl Request {
             6 => Some(Self::Leave),
             7 => reader.text().map(|reason| Self::Fail { reason }),
             8 => reader.u64().map(|silence| Self::Pulse { silence }),
+            9 => Self::parse_blame(&mut reader),
             _ => return Err(MessageError::UnknownKind(kind)),
         };
         request
@@ -172,9 +183,20 @@ impl Request {
             Self::Get { key: name, .. }
             | Self::Add { key: name, .. }
             | Self::AllGather { tag: name, .. } => name.len() <= MAX_NAME,
-            Self::Fail { reason } => reason.len() <= MAX_REASON,
+            Self::Fail { reason } | Self::Blame { reason, .. } => reason.len() <= MAX_REASON,
             Self::Join { .. } | Self::ForeignJoin { .. } | Self::Leave | Self::Pulse { .. } => true,
         }
+    }
+
+    fn parse_blame(reader: &mut Reader<'_>) -> Option<Self> {
+        let rank = reader.u32()?;
+        let died = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let reason = reader.text()?;
+        Some(Self::Blame { rank, died, reason })
     }
 
     fn parse_join(reader: &mut Reader<'_>) -> Option<Self> {

@@ -276,15 +276,23 @@ impl Store {
     /// # Errors
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
     pub fn fail(&self, reason: &str) -> Result<(), BootstrapError> {
+        let reason = shortened(reason);
+        self.tell(&Request::Fail { reason })
+    }
+
+    /// Reports to all ranks that this one cannot continue, since `rank` has died, or failed for `reason`: their calls fail
+    /// with [`BootstrapError::PeerDied`] or [`BootstrapError::PeerFailed`] of that rank. Otherwise as [`Store::fail`].
+    ///
+    /// # Errors
+    /// As [`Store::fail`].
+    pub(crate) fn blame(&self, rank: u32, died: bool, reason: &str) -> Result<(), BootstrapError> {
+        let reason = shortened(reason);
+        self.tell(&Request::Blame { rank, died, reason })
+    }
+
+    fn tell(&self, request: &Request) -> Result<(), BootstrapError> {
         self.check_process()?;
-        let end = (0..=reason.len().min(MAX_REASON))
-            .rev()
-            .find(|&end| reason.is_char_boundary(end))
-            .unwrap_or(0);
-        let request = Request::Fail {
-            reason: reason[..end].to_owned(),
-        };
-        let sent = (self.client).tell(&request, Instant::now() + FAREWELL_DEADLINE);
+        let sent = (self.client).tell(request, Instant::now() + FAREWELL_DEADLINE);
         sent.map_err(|error| self.client.system("sending to the store", error))
     }
 
@@ -379,6 +387,13 @@ impl Store {
             .call(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)
     }
+}
+
+/// Returns `reason`, cut to what a message holds.
+fn shortened(reason: &str) -> String {
+    let mut ends = (0..=reason.len().min(MAX_REASON)).rev();
+    let end = ends.find(|&end| reason.is_char_boundary(end));
+    reason[..end.unwrap_or(0)].to_owned()
 }
 
 impl AsFd for Store {

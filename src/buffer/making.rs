@@ -160,6 +160,10 @@ impl Communicator {
             shared.give_up(allocation);
             return Err(error);
         }
+        if let Err(error) = shared.register(&mut round, &allocation) {
+            shared.give_up(allocation);
+            return Err(error);
+        }
         Ok((allocation, length))
     }
 }

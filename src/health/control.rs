@@ -35,10 +35,14 @@ pub struct Blame {
     pub rank: usize,
     /// Whether that rank only reported its own failure: the cause lies further on.
     pub heard: bool,
+    /// Whether that rank has died.
+    pub died: bool,
 }
 
 /// In [`RankEntry::culprit`]: see [`Blame::heard`].
 const HEARD: u32 = 1 << 31;
+/// In [`RankEntry::culprit`]: see [`Blame::died`].
+const DIED: u32 = 1 << 30;
 
 /// Words of a set of ranks.
 const WORDS: usize = MAX_WORLD / 64;
@@ -49,7 +53,7 @@ type Bits = [AtomicU64; WORDS];
 #[repr(C)]
 struct RankEntry {
     state: AtomicU32,
-    /// 1 + the rank to blame, with [`HEARD`] if that rank reported its own failure; 0 if none.
+    /// 1 + the rank to blame, with [`HEARD`] if that rank reported its own failure and [`DIED`] if it died; 0 if none.
     culprit: AtomicU32,
     /// 1 once the rank has begun to rebuild.
     rebuilding: AtomicU32,
@@ -161,13 +165,14 @@ impl ControlBlock {
             _ => RankState::FailedAndLeft,
         };
         let culprit = entry.culprit.load(Ordering::Relaxed);
-        let blame = ((culprit & !HEARD) as usize)
+        let blame = ((culprit & !(HEARD | DIED)) as usize)
             .checked_sub(1)
             // A peer wrote it, so it may name a rank that does not exist.
             .filter(|&rank| rank < MAX_WORLD)
             .map(|rank| Blame {
                 rank,
                 heard: culprit & HEARD != 0,
+                died: culprit & DIED != 0,
             });
         (state, blame)
     }
@@ -198,7 +203,8 @@ impl ControlBlock {
     pub fn set_state(&self, rank: usize, state: RankState, blame: Option<Blame>) {
         let entry = &self.page().ranks[rank];
         let culprit = blame.map_or(0, |blame| {
-            (blame.rank as u32 + 1) | if blame.heard { HEARD } else { 0 }
+            let flag = |is_set, flag| if is_set { flag } else { 0 };
+            (blame.rank as u32 + 1) | flag(blame.heard, HEARD) | flag(blame.died, DIED)
         });
         entry.culprit.store(culprit, Ordering::Relaxed);
         entry.state.store(state as u32, Ordering::Release);
@@ -322,7 +328,12 @@ mod tests {
         let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
         assert_eq!(theirs.state(3), (RankState::Joining, None));
         for heard in [false, true] {
-            let blame = Some(Blame { rank: 0, heard });
+            let died = !heard;
+            let blame = Some(Blame {
+                rank: 0,
+                heard,
+                died,
+            });
             mine.set_state(3, RankState::Failed, blame);
             assert_eq!(theirs.state(3), (RankState::Failed, blame));
         }
@@ -332,7 +343,8 @@ mod tests {
     fn the_origin_of_a_failure_is_found_from_whoever_heard_of_it() {
         let control = ControlBlock::create().unwrap();
         let failed = |rank, of: Option<(usize, bool)>| {
-            let blame = of.map(|(rank, heard)| Blame { rank, heard });
+            let died = false;
+            let blame = of.map(|(rank, heard)| Blame { rank, heard, died });
             control.set_state(rank, RankState::Failed, blame);
         };
         // Rank 1 gave up on rank 0, which received its report; ranks 2 and 3 received reports one after the

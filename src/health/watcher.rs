@@ -159,7 +159,8 @@ impl Health {
             _ => None,
         }?;
         let heard = matches!(cause, Error::PeerFailed { .. });
-        Some(Blame { rank, heard })
+        let died = matches!(cause, Error::PeerDied { .. });
+        Some(Blame { rank, heard, died })
     }
 
     /// Checks as [`Health::check`] does, after reading the wait record and the peers' states.
@@ -187,6 +188,11 @@ impl Health {
         rank < self.placement.world() && self.placement.share_node(rank, self.rank)
     }
 
+    /// Returns whether a rank exists and is on another node.
+    fn is_elsewhere(&self, rank: usize) -> bool {
+        rank < self.placement.world() && !self.is_here(rank)
+    }
+
     fn has_failed_peer(&self) -> bool {
         self.neighbors().any(|peer| {
             let (state, _) = self.control.state(peer);
@@ -201,6 +207,7 @@ impl Health {
             return;
         }
         let words = cause.to_string();
+        let culprit = self.culprit(&cause);
         let first = self.cause.set(cause).is_ok();
         if first {
             tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
@@ -212,7 +219,23 @@ impl Health {
         self.host_waits.release_all();
         if first {
             // Ranks that wait in the store receive it there. If the store is gone, they know already.
-            let _ = self.bootstrap.store().fail(&words);
+            let _ = match culprit {
+                Some((peer, died, reason)) => self.bootstrap.store().blame(peer, died, &reason),
+                None => self.bootstrap.store().fail(&words),
+            };
+        }
+    }
+
+    /// Returns the rank whose death or failure is the `cause`, whether it died, and the reason, for ranks of other nodes,
+    /// which cannot see for themselves: this rank may tell them before the store notices or the rank to blame does.
+    fn culprit(&self, cause: &Error) -> Option<(u32, bool, String)> {
+        if !self.bootstrap.has_pulse() {
+            return None;
+        }
+        match cause {
+            Error::PeerDied { peer, .. } => Some((*peer as u32, true, String::new())),
+            Error::PeerFailed { peer, reason, .. } => Some((*peer as u32, false, reason.clone())),
+            _ => None,
         }
     }
 
@@ -302,15 +325,14 @@ impl Health {
         match self.is_here(rank) {
             true => !self.bootstrap.peers()[rank].process.is_alive(),
             // A peer may name a rank that does not exist.
-            false => rank < self.placement.world() && lock(&self.dead_elsewhere).contains(rank),
+            false => self.is_elsewhere(rank) && lock(&self.dead_elsewhere).contains(rank),
         }
     }
 
     /// Notes the death of a rank of another node, whose process cannot be seen from here.
     fn note_death(&self, error: &Error) {
         if let Error::PeerDied { peer, .. } = *error
-            && peer < self.placement.world()
-            && !self.is_here(peer)
+            && self.is_elsewhere(peer)
         {
             let mut dead = lock(&self.dead_elsewhere);
             *dead = dead.with(peer);
@@ -379,6 +401,13 @@ impl Health {
                 (_, Some(blame)) if blame.rank == rank => {
                     self.poison_once(|| self.failed_peer(peer, "it gave up on this rank".into()))
                 }
+                // Of a rank of another node, a neighbor may know more.
+                (_, Some(blame)) if blame.died && self.is_elsewhere(blame.rank) => {
+                    let peer = blame.rank;
+                    let error = Error::PeerDied { rank, peer };
+                    self.note_death(&error);
+                    self.poison_once(|| error);
+                }
                 // A rank that has left did not die, though its process may have ended since.
                 (_, Some(blame)) if self.is_dead(blame.rank) && !self.has_left(blame.rank) => {
                     self.poison_once(|| Error::PeerDied {
@@ -388,7 +417,7 @@ impl Health {
                 }
                 (_, blame) => {
                     // Its store's news say more of a rank of another node than the page of this node does.
-                    if blame.is_some_and(|blame| !self.is_here(blame.rank))
+                    if blame.is_some_and(|blame| self.is_elsewhere(blame.rank))
                         && let Some(error) = self.await_news()
                     {
                         self.poison_once(|| error);

@@ -222,7 +222,11 @@ impl SignalPad {
             *address = self.word(peer as u64, index, own as u64);
         }
         Barrier {
-            watch,
+            // The ranks of a barrier are numbered on their node.
+            watch: Watch {
+                rank: own as u32,
+                ..watch
+            },
             epoch: self.counter(0, index, 0),
             own: self.word(self.rank, index, 0),
             peers,

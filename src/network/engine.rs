@@ -148,10 +148,12 @@ impl Engine {
     fn blame(&self, fault: Fault) -> Fault {
         let lanes = self.lanes.iter().map(|one| &one.runner);
         let sections = self.sections.iter().map(|one| &one.runner);
-        lanes.chain(sections).fold(fault, |fault, runner| match fault.operation {
-            "connection" => runner.blame(fault),
-            _ => fault,
-        })
+        lanes
+            .chain(sections)
+            .fold(fault, |fault, runner| match fault.operation {
+                "connection" => runner.blame(fault),
+                _ => fault,
+            })
     }
 
     /// Drops all commands, closes the connections by force and releases the streams. From then on UCX uses nobody's
@@ -160,7 +162,9 @@ impl Engine {
         let closing = self.wires.close();
         let start = Instant::now();
         while start.elapsed() < CLOSE
-            && closing.iter().any(|one| matches!(one.poll(), Poll::Pending))
+            && closing
+                .iter()
+                .any(|one| matches!(one.poll(), Poll::Pending))
         {
             self.wires.worker().progress();
         }

@@ -114,7 +114,9 @@ impl Inbox {
     /// Returns the ranks that wait for an acknowledgement.
     pub fn due(&self) -> impl Iterator<Item = usize> {
         let senders = self.senders.iter().enumerate();
-        senders.filter(|(_, sender)| sender.due).map(|(rank, _)| rank)
+        senders
+            .filter(|(_, sender)| sender.due)
+            .map(|(rank, _)| rank)
     }
 
     /// Takes the answers to send.

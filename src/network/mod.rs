@@ -22,12 +22,16 @@ pub(crate) mod lane;
 pub(crate) mod leg;
 pub(crate) mod legs;
 mod message;
+#[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
 mod progress;
 pub(crate) mod registration;
 mod runner;
 pub(crate) mod section;
 mod slots;
+pub(crate) mod status;
 pub(crate) mod wire;
 mod wires;
 
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,9 @@ use super::lane::Lane;
 use super::message::Header;
 use super::section::Section;
 use super::slots::{Slot, Slots};
+use super::status::NetworkStatus;
 use super::wires::Wires;
-use crate::backend::abi::{CAPABILITY_STREAM_WAIT, Watch};
+use crate::backend::abi::CAPABILITY_STREAM_WAIT;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::placement::Placement;
@@ -55,7 +56,7 @@ pub struct Network {
     worker: Arc<Worker>,
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
-    transports: String,
+    status: NetworkStatus,
 }
 
 /// What a set-up round of the network carries: a part of the session's number, and the worker's address.
@@ -92,18 +93,24 @@ impl Network {
     ) -> Result<Arc<Self>> {
         let rank = context.rank;
         let opened = open_worker(context, placement);
-        let hello = opened.and_then(|(ucx, worker, slots)| {
+        let hello = opened.and_then(|opened| {
             let hello = Hello {
                 session: random().map_err(|error| Error::System {
                     rank,
                     call: "getrandom",
                     reason: error.to_string(),
                 })?,
-                address: worker.address().to_vec(),
+                address: opened.worker.address().to_vec(),
             };
-            Ok(((ucx, worker, slots), hello.encode()))
+            Ok((opened, hello.encode()))
         });
-        let ((ucx, worker, slots), hellos) = round.give(hello, None)?;
+        let (opened, hellos) = round.give(hello, None)?;
+        let Opened {
+            version,
+            context: ucx,
+            worker,
+            slots,
+        } = opened;
         let mut session = 0_u64;
         let mut addresses = Vec::new();
         for (peer, hello) in hellos.iter().enumerate() {
@@ -118,8 +125,15 @@ impl Network {
         let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
         let (waker, transports) = (worker.waker(), worker.transports());
         let worker = Arc::new(worker);
-        let wires = Wires::new(rank, session, worker.clone(), &addresses, inbox, leaders.collect())
-            .map_err(|fault| fault.into_error(rank, placement));
+        let wires = Wires::new(
+            rank,
+            session,
+            worker.clone(),
+            &addresses,
+            inbox,
+            leaders.collect(),
+        )
+        .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
         let network = Arc::new(Self {
             rank,
@@ -139,7 +153,11 @@ impl Network {
             worker,
             waker,
             thread: Mutex::default(),
-            transports,
+            status: NetworkStatus {
+                ucx: version,
+                transports,
+                staged: false,
+            },
         });
         context.on_close(network.clone());
         context.assist(network.clone());
@@ -158,9 +176,9 @@ impl Network {
         Ok(network)
     }
 
-    /// Returns the transports and devices that UCX found, such as `tcp/eth0`.
-    pub fn transports(&self) -> &str {
-        &self.transports
+    /// Returns the library, the transports and the way of the bytes.
+    pub fn status(&self) -> &NetworkStatus {
+        &self.status
     }
 
     /// Returns the UCX context, which registers memory.
@@ -211,11 +229,6 @@ impl Network {
     fn cause(&self) -> Error {
         let cause = self.health.check().err();
         cause.unwrap_or(Error::Aborted { rank: self.rank })
-    }
-
-    /// Returns the watch of a stream's wait for commands.
-    pub fn watch(&self) -> Watch {
-        self.health.watch(Duration::MAX)
     }
 
     /// Returns whether streams wait in hardware for a word in host memory.
@@ -293,7 +306,8 @@ impl Network {
     fn step(&self, engine: &mut Engine) -> std::result::Result<Outlook, Fault> {
         let outlook = engine.step()?;
         if outlook.completed > 0 {
-            self.unfinished.fetch_sub(outlook.completed, Ordering::AcqRel);
+            self.unfinished
+                .fetch_sub(outlook.completed, Ordering::AcqRel);
         }
         Ok(outlook)
     }
@@ -377,11 +391,16 @@ impl Network {
     }
 }
 
+/// What a rank has opened before it meets the others.
+struct Opened {
+    version: String,
+    context: symmem_ucx::Context,
+    worker: Worker,
+    slots: Slots,
+}
+
 /// Opens UCX, a worker and the words in pinned memory.
-fn open_worker(
-    context: &Context,
-    placement: &Placement,
-) -> Result<(symmem_ucx::Context, Worker, Slots)> {
+fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
     const NAME: &str = "open";
     let rank = context.rank;
     let unsupported = |message: String| Error::Unsupported {
@@ -396,7 +415,9 @@ fn open_worker(
     }
     let nodes = placement.nodes();
     let library = Library::open().map_err(|error| {
-        unsupported(format!("a world of {nodes} nodes needs UCX (capability `ucx`): {error}"))
+        unsupported(format!(
+            "a world of {nodes} nodes needs UCX (capability `ucx`): {error}"
+        ))
     })?;
     let failed = |failure: symmem_ucx::Failure| Error::Network {
         rank,
@@ -422,7 +443,12 @@ fn open_worker(
     }
     let slots = Slots::new(&context.backend)
         .map_err(|failure| Error::backend(rank, "host_allocate", failure))?;
-    Ok((ucx, worker, slots))
+    Ok(Opened {
+        version: library.version().to_owned(),
+        context: ucx,
+        worker,
+        slots,
+    })
 }
 
 /// Returns whether UCX and the processor address this device's memory as the device does. Only the host backend has no
@@ -444,9 +470,9 @@ fn random() -> rustix::io::Result<u64> {
 }
 
 impl Assistant for Network {
-    fn help(&self) {
+    fn help(&self) -> bool {
         self.helped.store(true, Ordering::Relaxed);
-        self.drive();
+        self.drive().is_some_and(|outlook| outlook.moved)
     }
 
     fn is_idle(&self) -> bool {

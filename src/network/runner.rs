@@ -190,8 +190,11 @@ impl Runner {
             });
             moved = true;
         }
-        // A message may be sent at once.
-        Ok(moved && (self.poll(wires)? || moved))
+        if moved {
+            // A message may be sent at once.
+            self.poll(wires)?;
+        }
+        Ok(moved)
     }
 
     /// Starts the flushes that puts wait for.
@@ -230,7 +233,11 @@ impl Runner {
         let Some(flight) = self.flights.front() else {
             return Ok(());
         };
-        let bytes: u64 = self.flights.iter().filter_map(|one| one.command.bytes()).sum();
+        let bytes: u64 = self
+            .flights
+            .iter()
+            .filter_map(|one| one.command.bytes())
+            .sum();
         let slack = Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND);
         if waited <= flight.command.deadline.saturating_add(slack) {
             return Ok(());
@@ -417,7 +424,9 @@ impl Flight {
                 if !may_send {
                     return Ok(None);
                 }
-                send_signal(wires, command).map_err(|fault| about(fault, command)).map(Some)
+                send_signal(wires, command)
+                    .map_err(|fault| about(fault, command))
+                    .map(Some)
             }
             Stage::Acknowledge(count) => {
                 let inbox = lock(&wires.inbox);
@@ -488,7 +497,9 @@ fn send_signal(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
         ..Header::default()
     };
     let data = (bytes <= SMALL).then_some((from, bytes as usize));
-    Ok(Stage::Acknowledge(wires.send_acknowledged(peer, header, data)?))
+    Ok(Stage::Acknowledge(
+        wires.send_acknowledged(peer, header, data)?,
+    ))
 }
 
 /// Stores an update's result.

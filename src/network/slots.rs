@@ -3,7 +3,9 @@
 //! A queue's commands are counted by the host. A graph's are counted on the device, since a capture freezes values:
 //! each replay raises the start word by one, and waits until the done word has come as far.
 
-use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, SignalTarget, SignalWait, Watch};
+use crate::backend::abi::{
+    DeviceAddress, HostMemory, SIGNAL_STRIDE, SignalTarget, SignalWait, Watch,
+};
 use crate::backend::{Backend, CallResult, Device};
 use crate::base::lock::lock;
 use std::sync::Mutex;
@@ -31,9 +33,24 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Returns a slot in memory that is never freed.
+    #[cfg(test)]
+    pub fn leaked() -> Self {
+        let memory: &'static mut [[u64; 16]; 2] = Box::leak(Box::default());
+        let host = std::ptr::from_mut(memory).expose_provenance() as u64;
+        Self {
+            host,
+            device: DeviceAddress(host),
+        }
+    }
+
     fn word(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: pinned memory of the pool, which outlives the network's streams; the words are accessed atomically only.
-        unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut((self.host + offset) as usize)) }
+        unsafe {
+            AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(
+                (self.host + offset) as usize,
+            ))
+        }
     }
 
     fn at(&self, offset: u64) -> DeviceAddress {

@@ -69,7 +69,8 @@ impl Wires {
     ) -> Result<Self, Fault> {
         let inbox = Arc::new(Mutex::new(inbox));
         let shared = inbox.clone();
-        let handler = Box::new(move |header: &[u8], data: &[u8]| lock(&shared).handle(header, data));
+        let handler =
+            Box::new(move |header: &[u8], data: &[u8]| lock(&shared).handle(header, data));
         worker
             .on_message(IDENTIFIER, handler)
             .map_err(|failure| Fault::of_connection(rank, failure))?;
@@ -114,14 +115,20 @@ impl Wires {
     /// Returns the ranks of other nodes.
     pub fn peers(&self) -> Vec<usize> {
         let ranks = 0..self.connections.len();
-        ranks.filter(|&rank| self.connections[rank].is_some()).collect()
+        ranks
+            .filter(|&rank| self.connections[rank].is_some())
+            .collect()
     }
 
     /// Reads the keys of an allocation's copies, by rank.
     ///
     /// # Errors
     /// UCX's, if no transport can use one.
-    pub fn add_keys(&mut self, number: u64, copies: &[Option<(u64, Vec<u8>)>]) -> Result<(), Fault> {
+    pub fn add_keys(
+        &mut self,
+        number: u64,
+        copies: &[Option<(u64, Vec<u8>)>],
+    ) -> Result<(), Fault> {
         let mut keys = Vec::new();
         for (peer, copy) in copies.iter().enumerate() {
             keys.push(match copy {
@@ -184,7 +191,9 @@ impl Wires {
             }
         }
         let connection = self.connection(peer)?;
-        let sent = connection.endpoint.send(IDENTIFIER, header.as_bytes(), &copy);
+        let sent = connection
+            .endpoint
+            .send(IDENTIFIER, header.as_bytes(), &copy);
         let operation = sent.map_err(|failure| Fault::of_connection(peer, failure))?;
         if matches!(operation.poll(), Poll::Pending) {
             connection.sends.push_back(operation);
@@ -230,7 +239,10 @@ impl Wires {
     }
 
     fn remote(&self, peer: usize, number: u64) -> Result<(&Endpoint, &Remote), Fault> {
-        let remote = self.keys.get(&number).and_then(|keys| keys.get(peer)?.as_ref());
+        let remote = self
+            .keys
+            .get(&number)
+            .and_then(|keys| keys.get(peer)?.as_ref());
         let connection = self.connections.get(peer).and_then(Option::as_ref);
         match (connection, remote) {
             (Some(connection), Some(remote)) => Ok((&connection.endpoint, remote)),
@@ -260,7 +272,8 @@ impl Wires {
         let (endpoint, remote) = self.remote(peer, number)?;
         let source = std::ptr::with_exposed_provenance(from as usize);
         // SAFETY: guaranteed by the caller.
-        let put = unsafe { endpoint.put(source, bytes as usize, remote.base + offset, &remote.key) };
+        let put =
+            unsafe { endpoint.put(source, bytes as usize, remote.base + offset, &remote.key) };
         put.map_err(|failure| Fault::of_connection(peer, failure))
     }
 
@@ -282,7 +295,14 @@ impl Wires {
         let (endpoint, remote) = self.remote(peer, number)?;
         let destination = std::ptr::with_exposed_provenance_mut(to as usize);
         // SAFETY: guaranteed by the caller.
-        let get = unsafe { endpoint.get(destination, bytes as usize, remote.base + offset, &remote.key) };
+        let get = unsafe {
+            endpoint.get(
+                destination,
+                bytes as usize,
+                remote.base + offset,
+                &remote.key,
+            )
+        };
         get.map_err(|failure| Fault::of_connection(peer, failure))
     }
 
@@ -379,7 +399,9 @@ impl Wires {
     pub fn close(&mut self) -> Vec<Operation> {
         self.keys.clear();
         let connections = self.connections.iter_mut().filter_map(Option::take);
-        connections.map(|connection| connection.endpoint.close(true)).collect()
+        connections
+            .map(|connection| connection.endpoint.close(true))
+            .collect()
     }
 
     /// Returns the worker.

@@ -217,7 +217,11 @@ impl Allocation {
         let health = &driver.health;
         let in_use = (health.placement().node_members(driver.rank).iter())
             .any(|&rank| !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank));
-        if in_use || lock(&self.attachments).iter().any(|one| one.is_addressed(driver)) {
+        if in_use
+            || lock(&self.attachments)
+                .iter()
+                .any(|one| one.is_addressed(driver))
+        {
             return false;
         }
         self.free_now(driver);

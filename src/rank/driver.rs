@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Work of this rank that the host does beside the streams.
 pub trait Assistant: Send + Sync {
-    /// Advances it, for a host thread that waits. Does not block.
-    fn help(&self);
+    /// Advances it, for a host thread that waits. Returns whether anything happened. Does not block.
+    fn help(&self) -> bool;
     /// Returns whether nothing is left that uses memory of this rank.
     fn is_idle(&self) -> bool;
 }
@@ -40,6 +40,12 @@ pub struct Driver {
     assistant: OnceLock<Arc<dyn Assistant>>,
 }
 
+/// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on.
+const EAGER: Duration = Duration::from_micros(200);
+/// The same where another rank of this machine may have to answer by its processor, perhaps on this very core.
+const EAGER_FOR_A_PROCESSOR: Duration = Duration::from_micros(20);
+const PATIENT: Duration = Duration::from_millis(5);
+
 /// How a wait for a stream ended.
 enum Outcome {
     Idle,
@@ -51,16 +57,35 @@ enum Outcome {
 struct WaitBudget {
     start: Instant,
     limit: Duration,
+    /// Time of the last event that the caller took part in.
+    moved: Instant,
+    /// Time without an event up to which the wait spins.
+    eager: Duration,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
 impl WaitBudget {
     fn new(limit: Duration) -> Self {
+        let start = Instant::now();
         Self {
-            start: Instant::now(),
+            start,
             limit,
+            moved: start,
+            eager: EAGER,
             lost: None,
+        }
+    }
+
+    /// Advances the network, if there is one, unless nothing has happened for long: its own thread then sees the next
+    /// message sooner than this one.
+    fn help(&mut self, driver: &Driver) {
+        if driver.assistant.get().is_none() {
+            return;
+        }
+        self.eager = EAGER_FOR_A_PROCESSOR;
+        if self.moved.elapsed() < PATIENT && driver.help() {
+            self.moved = Instant::now();
         }
     }
 
@@ -77,9 +102,9 @@ impl WaitBudget {
             }
         }
         // A long wait must not occupy a core.
-        match waited.as_micros() {
-            0..200 => std::hint::spin_loop(),
-            200..5_000 => std::thread::yield_now(),
+        match self.moved.elapsed() {
+            quiet if quiet < self.eager => std::hint::spin_loop(),
+            quiet if quiet < PATIENT => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
         }
         Ok(())
@@ -113,11 +138,11 @@ impl Driver {
         let _ = self.assistant.set(assistant);
     }
 
-    /// Advances the network, if there is one. Does not block.
-    pub fn help(&self) {
-        if let Some(assistant) = self.assistant.get() {
-            assistant.help();
-        }
+    /// Advances the network, if there is one. Returns whether anything happened. Does not block.
+    pub fn help(&self) -> bool {
+        self.assistant
+            .get()
+            .is_some_and(|assistant| assistant.help())
     }
 
     /// Makes an error about an argument of `operation`.
@@ -311,7 +336,7 @@ impl Driver {
                     }
                 }
             }
-            self.help();
+            budget.help(self);
             if let Err(waited) = budget.wait(&self.health) {
                 return Ok(Outcome::Late(waited));
             }

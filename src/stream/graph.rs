@@ -95,12 +95,18 @@ impl Queue {
         for sequence in sequences {
             submit.follow(sequence, *fits);
         }
-        recorded.launched.iter().for_each(|work| submit.launch(work));
+        recorded
+            .launched
+            .iter()
+            .for_each(|work| submit.launch(work));
         let exec = recorded.exec;
         // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
         let enqueued = unsafe { submit.backend().graph_launch(exec, submit.stream()) };
         if enqueued.is_err() {
-            recorded.launched.iter().for_each(|work| submit.take_back(work));
+            recorded
+                .launched
+                .iter()
+                .for_each(|work| submit.take_back(work));
         }
         submit.end(enqueued)
     }

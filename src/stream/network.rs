@@ -6,6 +6,7 @@
 use crate::backend::Signals;
 use crate::backend::abi::SignalPlacementCode;
 use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
 use crate::health::host_waits::HostWait;
 use crate::network::command::{Action, Command, Place};
 use crate::network::lane::Lane;
@@ -16,9 +17,8 @@ use crate::rank::memory_range::MemoryRange;
 use crate::rank::release::{Progress, Resource};
 use crate::rank::submit::{Launched, Submit};
 use crate::stream::queue::Queue;
-use crate::base::lock::lock;
-use std::sync::{Arc, Mutex, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use symmem_core::epoch::reached;
 
@@ -193,8 +193,12 @@ impl Queue {
                 let target = lane.slot.start(Some(start));
                 let placement = SignalPlacementCode::DEVICE;
                 // SAFETY: the slot lives until the stream is idle.
-                unsafe { submit.backend().signal_give(&target, placement, submit.stream()) }
-                    .map_err(|failure| submit.driver().failed(operation, failure))?;
+                unsafe {
+                    submit
+                        .backend()
+                        .signal_give(&target, placement, submit.stream())
+                }
+                .map_err(|failure| submit.driver().failed(operation, failure))?;
                 enqueued.starts = start;
                 enqueued.chained = true;
             }
@@ -227,7 +231,9 @@ impl Queue {
         // SAFETY: the graph holds the section, and with it the slot.
         unsafe {
             let placement = SignalPlacementCode::DEVICE;
-            submit.backend().signal_give(&target, placement, submit.stream())
+            submit
+                .backend()
+                .signal_give(&target, placement, submit.stream())
         }
         .map_err(|failure| submit.driver().failed(operation, failure))?;
         section.push(command);
@@ -262,8 +268,11 @@ impl Queue {
             let wait = section.slot.wait(None, world.watch(Duration::MAX));
             let placement = SignalPlacementCode::DEVICE;
             // SAFETY: the graph holds the section, and with it the slot.
-            let enqueued =
-                unsafe { submit.backend().signal_wait(&wait, placement, submit.stream()) };
+            let enqueued = unsafe {
+                submit
+                    .backend()
+                    .signal_wait(&wait, placement, submit.stream())
+            };
             let launched: Arc<dyn Launched> = section.clone();
             submit.launch(&launched);
             submit.end(enqueued)?;
@@ -282,7 +291,11 @@ impl Queue {
         };
         let submit = self.submit_chained(operation);
         // SAFETY: the slot lives until the stream is idle.
-        let enqueued = unsafe { submit.backend().signal_wait(&wait, placement, submit.stream()) };
+        let enqueued = unsafe {
+            submit
+                .backend()
+                .signal_wait(&wait, placement, submit.stream())
+        };
         submit.end(enqueued)?;
         if in_hardware {
             // Released if the communicator is poisoned; the network bounds each command.

@@ -7,6 +7,7 @@ use crate::base::gemm_reduce_row::GemmReduceRow;
 use crate::base::gemm_row::GemmRow;
 use crate::base::names::{ShareKind, SignalPlacement};
 use crate::memory::multicast::object::MulticastStatus;
+use crate::network::status::NetworkStatus;
 use crate::rank::release::Kept;
 use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::peer::Peer;
@@ -129,6 +130,13 @@ impl Communicator {
     /// Returns this rank's number among the ranks of its node, counted from 0.
     pub fn local_rank(&self) -> usize {
         self.world.placement.local_rank(self.rank())
+    }
+
+    /// Returns how bytes go between nodes: the library, its transports, and whether they are staged. `None` if all ranks
+    /// are on one node.
+    pub fn network(&self) -> Option<NetworkStatus> {
+        let network = self.world.network.as_ref();
+        network.map(|network| network.status().clone())
     }
 
     /// Returns the rails: for each number within a node, the rank of that number on each node that has one, by node.
@@ -319,6 +327,7 @@ impl Communicator {
     /// ones.
     ///
     /// # Errors
+    /// - [`Error::Unsupported`]: the ranks are on several nodes.
     /// - [`Error::HostTimeout`]: this rank's own work did not leave the device.
     /// - [`BootstrapError::Timeout`](crate::bootstrap::BootstrapError::Timeout) names ranks that are
     ///   alive and did not come.

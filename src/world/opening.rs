@@ -31,12 +31,12 @@ unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
 pub(crate) fn open_device_within(
     source: &BackendSource,
     configuration: &Configuration,
-    rank: usize,
+    (rank, spans_nodes): (usize, bool),
 ) -> Result<(Backend, Capabilities, DeviceDescription)> {
     // Shorter than the other ranks' wait for this one, so that they receive the reason.
     let limit = configuration.setup_deadline - configuration.setup_deadline / 8;
     let (source, configuration) = (source.clone(), configuration.clone());
-    let open = move || open_device(&source, &configuration, rank);
+    let open = move || open_device(&source, &configuration, (rank, spans_nodes));
     run_within("symmem-open", limit, open).unwrap_or_else(|abandoned| {
         Err(match abandoned {
             Abandoned::Late(waited) => Error::HostTimeout {
@@ -56,7 +56,7 @@ pub(crate) fn open_device_within(
 fn open_device(
     source: &BackendSource,
     configuration: &Configuration,
-    rank: usize,
+    (rank, spans_nodes): (usize, bool),
 ) -> Result<(Backend, Capabilities, DeviceDescription)> {
     let failed = |failure| Error::backend(rank, "open", failure);
     let mut options = OpenOptions {
@@ -68,6 +68,10 @@ fn open_device(
     };
     let backend = match source {
         BackendSource::Host => {
+            if spans_nodes {
+                // A wait that spins does not progress the network, from which its signal may come.
+                options.local_world = u32::MAX;
+            }
             options.ordinal =
                 choose_device(configuration, rank, 1, |_| HostBackend::describe_device(0))?;
             Backend::Host(HostBackend::open(&options).map_err(failed)?)

@@ -47,6 +47,10 @@ pub(crate) fn rebuild(old: &Previous<'_>) -> Result<Established> {
 fn rebuild_from(old: &Previous<'_>) -> Result<Established> {
     let shared = old.world;
     shared.health.check_process()?;
+    shared.check_one_node(
+        "rebuild",
+        "start the job again with SYMMEM_GENERATION raised by 1",
+    )?;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
         // This rank had not been told yet. No rank waits for its old work any more.

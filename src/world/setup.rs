@@ -51,7 +51,11 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let opening = Instant::now();
     let rank = bootstrap.rank() as usize;
-    let opened = open_device_within(source, &configuration, rank);
+    let opened = open_device_within(
+        source,
+        &configuration,
+        (rank, bootstrap.placement().spans_nodes()),
+    );
     let device_open_time = opening.elapsed();
     let opened = opened.map(|(backend, capabilities, description)| OpenDevice {
         backend: Arc::new(backend),
@@ -277,7 +281,12 @@ fn complete(
         staging.clone(),
     );
     let network = match context.placement.spans_nodes() {
-        true => Some(Network::open(&context, &mut round, &context.placement, &pad)?),
+        true => Some(Network::open(
+            &context,
+            &mut round,
+            &context.placement,
+            &pad,
+        )?),
         false => None,
     };
     if let Some(network) = &network {

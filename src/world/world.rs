@@ -70,15 +70,18 @@ impl World {
         origin: Origin,
     ) -> Result<Arc<Allocation>> {
         let made = sharing::allocate(self.allocator(), round, &[self.kind], bytes, origin);
-        let (allocation, _) = made?;
-        if let Some(network) = &self.network {
-            // If it fails, it fails on all ranks, and the allocation is given up as any other.
-            if let Err(error) = registration::register(network, round, &self.context, &allocation) {
-                self.context.give_up(allocation);
-                return Err(error);
-            }
+        made.map(|(allocation, _)| allocation)
+    }
+
+    /// Lets ranks of other nodes reach an allocation. A step of a round, of all ranks.
+    ///
+    /// # Errors
+    /// As [`registration::register`].
+    pub fn register(&self, round: &mut Round<'_>, allocation: &Allocation) -> Result<()> {
+        match &self.network {
+            Some(network) => registration::register(network, round, self, allocation),
+            None => Ok(()),
         }
-        Ok(allocation)
     }
 }
 

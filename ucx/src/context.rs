@@ -33,8 +33,17 @@ pub(crate) struct ContextShared {
     pub handle: Handle,
     /// Held during every call that concerns this context or its workers.
     pub lock: Lock,
-    /// Registered memory: bytes and handle by address.
-    pub registered: Mutex<BTreeMap<usize, (usize, Handle)>>,
+    /// Registered memory by address.
+    pub registered: Mutex<BTreeMap<usize, Registration>>,
+}
+
+/// Memory that is registered.
+#[derive(Clone, Copy)]
+pub(crate) struct Registration {
+    pub bytes: usize,
+    pub handle: Handle,
+    /// Whether it is the host's, and not a device's.
+    pub host: bool,
 }
 
 // SAFETY: the handles are only passed to UCX under `lock`, and UCX accepts calls of any thread, one at a time.
@@ -43,7 +52,7 @@ unsafe impl Send for ContextShared {}
 unsafe impl Sync for ContextShared {}
 
 impl Context {
-    /// Opens a context with one-sided transfers, atomics of 32 and 64 bits and active messages. Blocks while UCX looks
+    /// Opens a context with one-sided transfers and active messages. Blocks while UCX looks
     /// for devices: some milliseconds, or more with many devices.
     ///
     /// # Errors
@@ -138,15 +147,15 @@ impl ContextShared {
         self.lock.take()
     }
 
-    /// Returns the handle of the registered memory that has all these bytes.
-    pub fn registration(&self, address: usize, bytes: usize) -> Option<Handle> {
+    /// Returns the registered memory that has all these bytes.
+    pub fn registration(&self, address: usize, bytes: usize) -> Option<Registration> {
         let registered = self
             .registered
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (&start, &(length, handle)) = registered.range(..=address).next_back()?;
+        let (&start, &memory) = registered.range(..=address).next_back()?;
         let offset = address - start;
-        (offset <= length && bytes <= length - offset).then_some(handle)
+        (offset <= memory.bytes && bytes <= memory.bytes - offset).then_some(memory)
     }
 }
 

@@ -1,15 +1,17 @@
 //! An endpoint: the connection to one peer, and its operations.
 
+use crate::atomics::Request;
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::key::{Key, RemoteKey};
-use crate::operation::{self, Kept, Operation, Peer};
+use crate::key::{Key, Region, RemoteKey};
+use crate::messages::{FIRST_FREE, PUT, PUT_HEADER_BYTES};
+use crate::operation::{self, Closing, Kept, Operation, Peer};
 use crate::table::{
     self, Callback, EndpointAttributes, EndpointParameters, Handle, RequestParameters,
     SocketAddress, Status, TransportEntry,
 };
 use crate::worker::WorkerShared;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -41,20 +43,29 @@ pub enum Atomic {
 }
 
 impl Atomic {
-    /// Returns the number in `ucp_atomic_op_t`, and whether there is a result.
-    fn code(self) -> (u32, bool) {
-        match self {
-            Self::Add => (0, false),
-            Self::FetchAdd => (0, true),
-            Self::Swap => (1, true),
-            Self::CompareSwap => (2, true),
-            Self::And => (3, false),
-            Self::FetchAnd => (3, true),
-            Self::Or => (4, false),
-            Self::FetchOr => (4, true),
-            Self::Xor => (5, false),
-            Self::FetchXor => (5, true),
-        }
+    const ALL: [Self; 10] = [
+        Self::Add,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::Swap,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::FetchAnd,
+        Self::FetchOr,
+        Self::FetchXor,
+    ];
+
+    /// Returns the update with this number, which is `self as u32`.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|update| *update as u32 == number)
+    }
+
+    /// Returns whether the update has a result.
+    fn fetches(self) -> bool {
+        !matches!(self, Self::Add | Self::And | Self::Or | Self::Xor)
     }
 }
 
@@ -90,6 +101,7 @@ unsafe extern "C" fn endpoint_failed(
     // SAFETY: the endpoint has a reference of its own to the peer until it is closed.
     let peer = unsafe { &*argument.cast_const().cast::<Peer>() };
     peer.failed.store(status.into(), Ordering::Release);
+    peer.awaited.fail(Some(peer), status);
 }
 
 impl Endpoint {
@@ -99,6 +111,7 @@ impl Endpoint {
             label,
             failed: AtomicI32::new(0),
             in_flight: worker.in_flight.clone(),
+            awaited: worker.atomics.awaited.clone(),
         });
         let for_handler = Arc::into_raw(peer.clone());
         let nowhere = || SocketAddress {
@@ -145,11 +158,11 @@ impl Endpoint {
     /// source may be reused; the peer sees the bytes after a [`Endpoint::flush`].
     ///
     /// # Errors
-    /// The endpoint has failed, or the key is not its own.
+    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
     ///
     /// # Safety
     /// The source is readable and unchanged until the operation is complete; if it lies in a [`crate::Memory`], that
-    /// lasts as long too. The peer's memory is registered and has `bytes` bytes at `remote`.
+    /// lasts as long too. The peer's memory is still registered.
     pub unsafe fn put(
         &self,
         source: *const u8,
@@ -158,10 +171,10 @@ impl Endpoint {
         key: &RemoteKey,
     ) -> Result<Operation> {
         const CALL: &str = "ucp_put_nbx";
-        let handle = self.usable(CALL, key)?;
+        let handle = self.usable(CALL, key, remote, bytes)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(source as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |_, user_data| {
+        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
             let parameters = RequestParameters {
                 user_data,
                 ..parameters
@@ -184,11 +197,11 @@ impl Endpoint {
     /// complete.
     ///
     /// # Errors
-    /// The endpoint has failed, or the key is not its own.
+    /// The endpoint has failed, the key is not its own, or the bytes lie outside of its memory.
     ///
     /// # Safety
     /// The destination is writable, and nobody else uses it, until the operation is complete; if it lies in a
-    /// [`crate::Memory`], that lasts as long too. The peer's memory is registered and has `bytes` bytes at `remote`.
+    /// [`crate::Memory`], that lasts as long too. The peer's memory is still registered.
     pub unsafe fn get(
         &self,
         destination: *mut u8,
@@ -197,10 +210,10 @@ impl Endpoint {
         key: &RemoteKey,
     ) -> Result<Operation> {
         const CALL: &str = "ucp_get_nbx";
-        let handle = self.usable(CALL, key)?;
+        let handle = self.usable(CALL, key, remote, bytes)?;
         let _held = self.worker.context.take();
         let parameters = self.with_memory(destination as usize, bytes);
-        Operation::start(&self.peer, CALL, key.kept(), |_, user_data| {
+        Operation::start(&self.peer, CALL, key.kept(), |user_data| {
             let parameters = RequestParameters {
                 user_data,
                 ..parameters
@@ -219,17 +232,19 @@ impl Endpoint {
         })
     }
 
-    /// Updates a word of `bits` (32 or 64) bits at `remote` in the peer's memory, atomically for all users of UCX. The
-    /// earlier value is at `result` when the operation is complete, if the update has one and `result` is not null.
-    /// `compare` counts for [`Atomic::CompareSwap`] only.
+    /// Updates a word of `bits` (32 or 64) bits at `remote` in the peer's host memory, atomically with other updates and
+    /// with the peer's CPU. The peer executes it in its [`crate::Worker::progress`]. The earlier value is at `result`
+    /// when the operation is complete, if the update has one and `result` is not null. `compare` counts for
+    /// [`Atomic::CompareSwap`] only.
+    ///
+    /// The operation fails if the peer's memory is not registered any more.
     ///
     /// # Errors
-    /// The endpoint has failed, the key is not its own, `bits` is another number, or `remote` or `result` is not
-    /// aligned to the word.
+    /// The endpoint has failed, the key is not its own or not of host memory, the word lies outside of its memory,
+    /// `bits` is another number, or `remote` or `result` is not aligned to the word.
     ///
     /// # Safety
-    /// `result` is null, or writable for a word that nobody else uses until the operation is complete. The peer's
-    /// memory is registered and has a word at `remote`.
+    /// `result` is null, or writable for a word that nobody else uses until the operation is complete.
     #[allow(clippy::too_many_arguments, reason = "an atomic has this many")]
     pub unsafe fn atomic(
         &self,
@@ -241,68 +256,87 @@ impl Endpoint {
         remote: u64,
         key: &RemoteKey,
     ) -> Result<Operation> {
-        const CALL: &str = "ucp_atomic_op_nbx";
+        const CALL: &str = "atomic";
         let refused = |text: String| Failure::refused(CALL, text).with_peer(self.peer.label);
         if bits != 32 && bits != 64 {
             return Err(refused(format!("{bits} bits; pass 32 or 64")));
         }
         let bytes = u64::from(bits / 8);
-        if remote % bytes != 0 || result as u64 % bytes != 0 {
+        if !remote.is_multiple_of(bytes) || !(result as u64).is_multiple_of(bytes) {
             return Err(refused(format!(
                 "the word at {remote:#x} or the result at {result:?} is not aligned to {bytes} bytes"
             )));
         }
-        let handle = self.usable(CALL, key)?;
-        let (code, has_result) = update.code();
-        let mut kept = key.kept();
-        // UCX takes the value to compare with as operand, and the new value from the place of the result.
-        let swaps = update == Atomic::CompareSwap;
-        (kept.operand, kept.result) = if swaps {
-            (compare, operand)
-        } else {
-            (operand, 0)
+        let handle = self.usable(CALL, key, remote, bytes as usize)?;
+        self.on_host(CALL, key)?;
+        let result = match update.fetches() {
+            true => result,
+            false => ptr::null_mut(),
         };
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, kept, |kept, user_data| {
-            let place: *mut c_void = match result.is_null() {
-                true => (&raw mut kept.result).cast(),
-                false => result.cast(),
-            };
-            if swaps && !result.is_null() {
-                // SAFETY: the caller promises a writable, aligned word.
-                unsafe {
-                    match bits {
-                        32 => result.cast::<u32>().write(operand as u32),
-                        _ => result.cast::<u64>().write(operand),
-                    }
-                }
+        // The reply may arrive while the request is being sent.
+        let (token, pending) = self.peer.awaited.insert(&self.peer, result, bits);
+        let request = Request {
+            token,
+            address: remote,
+            operand,
+            compare,
+            update,
+            bits,
+        };
+        match request.send(&self.peer, handle) {
+            // If sending fails later, the endpoint has failed, and with it the operation.
+            Ok(_sending) => Ok(Operation::of(pending)),
+            Err(failure) => {
+                self.peer.awaited.complete(token, 0, failure.status);
+                Err(failure)
             }
-            let reply = match has_result {
-                true => table::WITH_REPLY_BUFFER,
-                false => 0,
-            };
-            let parameters = RequestParameters {
-                attributes: table::COMPLETION | table::WITH_DATATYPE | reply,
-                datatype: table::contiguous(bytes),
-                user_data,
-                reply_buffer: place,
-                ..RequestParameters::new()
-            };
-            // SAFETY: endpoint and key are open, operand and result stay until the operation is complete, and the
-            // caller promises the peer's word. A little-endian machine finds the lower half of the operand at its
-            // address.
+        }
+    }
+
+    /// Sends `bytes` bytes with a message: the peer stores them at `remote` in its host memory, then calls its handler of
+    /// this identifier with the header and no data. Source and header are copied. Half the latency of a put, a flush and
+    /// a message; the peer copies the bytes once more, so use it up to some 16 KiB.
+    ///
+    /// Ordered like a message. The operation is complete when UCX has taken the message. The peer drops the message,
+    /// with a warning in its log, if its memory is not registered any more.
+    ///
+    /// # Errors
+    /// The endpoint has failed, the key is not its own or not of host memory, the bytes lie outside of its memory, or the
+    /// header is longer than [`crate::Worker::max_header`] less 16 bytes.
+    ///
+    /// # Safety
+    /// The source is readable.
+    pub unsafe fn put_and_send(
+        &self,
+        source: *const u8,
+        bytes: usize,
+        remote: u64,
+        key: &RemoteKey,
+        identifier: u16,
+        header: &[u8],
+    ) -> Result<Operation> {
+        const CALL: &str = "put_and_send";
+        self.usable(CALL, key, remote, bytes)?;
+        self.on_host(CALL, key)?;
+        let mut kept = Vec::with_capacity(PUT_HEADER_BYTES + header.len() + bytes);
+        kept.extend(remote.to_le_bytes());
+        kept.extend(u64::from(identifier).to_le_bytes());
+        kept.extend(header);
+        let parts = Parts {
+            header: kept.len(),
+            data: ptr::null(),
+            bytes,
+        };
+        if bytes != 0 {
+            // SAFETY: there is room for so many bytes; the caller promises the source.
             unsafe {
-                (self.worker.context.table().ucp_atomic_op_nbx)(
-                    handle,
-                    code,
-                    (&raw const kept.operand).cast(),
-                    1,
-                    remote,
-                    key.key.handle,
-                    &raw const parameters,
-                )
+                let end = kept.as_mut_ptr().add(kept.len());
+                ptr::copy_nonoverlapping(source, end, bytes);
+                kept.set_len(kept.len() + bytes);
             }
-        })
+        }
+        self.start_send(PUT, kept, parts, table::SEND_EAGER)
     }
 
     /// Sends a message to the peer's handler of this identifier; header and data are copied. Messages of an endpoint
@@ -319,7 +353,12 @@ impl Endpoint {
             data: ptr::null(),
             bytes: data.len(),
         };
-        self.start_send(identifier, bytes, parts, table::SEND_EAGER)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            bytes,
+            parts,
+            table::SEND_EAGER,
+        )
     }
 
     /// Sends a message as [`Endpoint::send`], without copying the data first.
@@ -341,7 +380,12 @@ impl Endpoint {
             data,
             bytes,
         };
-        self.start_send(identifier, header.to_vec(), parts, table::SEND_EAGER)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            header.to_vec(),
+            parts,
+            table::SEND_EAGER,
+        )
     }
 
     /// Sends a message whose data the peer fetches when it has seen the header. It may overtake others, and be
@@ -364,12 +408,17 @@ impl Endpoint {
             data,
             bytes,
         };
-        self.start_send(identifier, header.to_vec(), parts, table::SEND_RENDEZVOUS)
+        self.start_send(
+            FIRST_FREE + u32::from(identifier),
+            header.to_vec(),
+            parts,
+            table::SEND_RENDEZVOUS,
+        )
     }
 
     fn start_send(
         &self,
-        identifier: u16,
+        identifier: u32,
         bytes: Vec<u8>,
         parts: Parts,
         flags: u32,
@@ -387,14 +436,14 @@ impl Endpoint {
             bytes,
             ..Kept::default()
         };
+        let header = kept.bytes.as_ptr();
+        let data = match parts.data.is_null() {
+            // The data follows the header.
+            true => header.wrapping_add(parts.header),
+            false => parts.data,
+        };
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, kept, |kept, user_data| {
-            let header = kept.bytes.as_ptr();
-            let data = match parts.data.is_null() {
-                // SAFETY: the data follows the header.
-                true => unsafe { header.add(parts.header) },
-                false => parts.data,
-            };
+        Operation::start(&self.peer, CALL, kept, |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags,
@@ -406,7 +455,7 @@ impl Endpoint {
             unsafe {
                 (self.worker.context.table().ucp_am_send_nbx)(
                     handle,
-                    identifier.into(),
+                    identifier,
                     header.cast(),
                     parts.header,
                     data.cast(),
@@ -426,7 +475,8 @@ impl Endpoint {
         const CALL: &str = "ucp_ep_flush_nbx";
         let handle = self.open(CALL)?;
         let _held = self.worker.context.take();
-        Operation::start(&self.peer, CALL, Kept::default(), |_, user_data| {
+        let atomics = self.peer.awaited.of(&self.peer);
+        let flush = Operation::start(&self.peer, CALL, Kept::default(), |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION,
                 user_data,
@@ -434,7 +484,8 @@ impl Endpoint {
             };
             // SAFETY: the endpoint is open.
             unsafe { (self.worker.context.table().ucp_ep_flush_nbx)(handle, &raw const parameters) }
-        })
+        });
+        flush.map(|flush| flush.with(atomics))
     }
 
     /// Reads the key of a peer's memory, as [`crate::Memory::packed_key`] returned it there.
@@ -445,6 +496,9 @@ impl Endpoint {
         const CALL: &str = "ucp_ep_rkey_unpack";
         let endpoint = self.open(CALL)?;
         let key = envelope::open(Kind::Key, key).ok_or_else(|| {
+            Failure::refused(CALL, "not a whole `Memory::packed_key`").with_peer(self.peer.label)
+        })?;
+        let (region, key) = Region::unpack(key).ok_or_else(|| {
             Failure::refused(CALL, "not a whole `Memory::packed_key`").with_peer(self.peer.label)
         })?;
         let mut handle = ptr::null_mut();
@@ -460,6 +514,7 @@ impl Endpoint {
                 handle,
             }),
             peer: self.peer.clone(),
+            region,
             _worker: self.worker.clone(),
         })
     }
@@ -499,7 +554,7 @@ impl Endpoint {
         if status != table::OK {
             return String::new();
         }
-        let text = |text: *const std::ffi::c_char| {
+        let text = |text: *const c_char| {
             // SAFETY: UCX's texts live as long as the endpoint.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
@@ -533,11 +588,11 @@ impl Endpoint {
         // SAFETY: `connect` made this reference by `into_raw` for the error handler, and it is taken back once.
         let handler = unsafe { Arc::from_raw(Arc::as_ptr(&self.peer)) };
         let kept = Kept {
-            _handler: Some(handler),
+            _closing: Some(Closing(handler)),
             ..Kept::default()
         };
         let _held = self.worker.context.take();
-        let started = Operation::start(&self.peer, "ucp_ep_close_nbx", kept, |_, user_data| {
+        let started = Operation::start(&self.peer, "ucp_ep_close_nbx", kept, |user_data| {
             let parameters = RequestParameters {
                 attributes: table::COMPLETION | table::WITH_FLAGS,
                 flags: if force { table::CLOSE_FORCE } else { 0 },
@@ -558,8 +613,15 @@ impl Endpoint {
         }
     }
 
-    /// Returns the handle, unless the endpoint has failed or the key belongs to another one.
-    fn usable(&self, call: &'static str, key: &RemoteKey) -> Result<Handle> {
+    /// Returns the handle, unless the endpoint has failed, the key belongs to another one, or these bytes lie outside of
+    /// its memory.
+    fn usable(
+        &self,
+        call: &'static str,
+        key: &RemoteKey,
+        remote: u64,
+        bytes: usize,
+    ) -> Result<Handle> {
         if !Arc::ptr_eq(&self.peer, &key.peer) {
             let text = format!(
                 "the key was unpacked by the endpoint of peer {}; unpack it with this one",
@@ -567,7 +629,25 @@ impl Endpoint {
             );
             return Err(Failure::refused(call, text).with_peer(self.peer.label));
         }
+        if !key.region.contains(remote, bytes as u64) {
+            let text = format!(
+                "{bytes} bytes at {remote:#x} lie outside of the key's memory, {} bytes at {:#x}",
+                key.region.bytes, key.region.address
+            );
+            return Err(Failure::refused(call, text).with_peer(self.peer.label));
+        }
         self.open(call)
+    }
+
+    /// Refuses keys of a device's memory, for what the peer's CPU executes.
+    fn on_host(&self, call: &'static str, key: &RemoteKey) -> Result<()> {
+        match key.region.host {
+            true => Ok(()),
+            false => {
+                let text = "the peer's memory is a device's; use host memory, or `put` and `get`";
+                Err(Failure::refused(call, text).with_peer(self.peer.label))
+            }
+        }
     }
 
     /// Returns the parameters of a transfer from or to memory of this process.
@@ -575,7 +655,7 @@ impl Endpoint {
         let memory = self.worker.context.registration(address, bytes);
         RequestParameters {
             attributes: table::COMPLETION | memory.map_or(0, |_| table::WITH_MEMORY),
-            memory: memory.unwrap_or(ptr::null_mut()),
+            memory: memory.map_or(ptr::null_mut(), |memory| memory.handle),
             ..RequestParameters::new()
         }
     }

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}{}: {text} (UCX status {status})", of_peer(*peer))]
 pub struct Failure {
-    /// The function of UCX.
+    /// The function of UCX or of the system, or symmem's operation.
     pub call: &'static str,
     /// The label that the caller gave the peer, if the call concerns one.
     pub peer: Option<u32>,

@@ -7,6 +7,7 @@
 //!
 //! Nothing here waits for a peer, and no thread runs in the background: operations complete in [`Worker::progress`].
 
+mod atomics;
 mod context;
 mod endpoint;
 mod envelope;

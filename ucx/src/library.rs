@@ -14,6 +14,8 @@ use symmem_core::backend::check_shared_object;
 
 /// Environment variable with the file to open instead of what the dynamic loader finds.
 pub const LIBRARY_VARIABLE: &str = "SYMMEM_UCX_LIBRARY";
+/// Environment variable with the directories to search before the dynamic loader does, as for the vendors' libraries.
+const SEARCH_VARIABLE: &str = "SYMMEM_LIBRARY_PATH";
 /// The oldest version of UCX that symmem supports.
 const OLDEST: (u32, u32) = (1, 13);
 const SONAME: &str = "libucp.so.0";
@@ -30,7 +32,8 @@ struct Loaded {
 }
 
 impl Library {
-    /// Opens `libucp.so.0`, or the file named in [`LIBRARY_VARIABLE`]. Blocks while its initializers run.
+    /// Opens the file named in [`LIBRARY_VARIABLE`], else `libucp.so.0` in a directory of `SYMMEM_LIBRARY_PATH`, else what
+    /// the dynamic loader finds under that name. Blocks while its initializers run.
     ///
     /// UCX's signal handlers, its hooks in `mmap` and its messages on the terminal are turned off, unless the user has
     /// set `UCX_HANDLE_ERRORS`, `UCX_MEM_EVENTS` or `UCX_LOG_LEVEL`, or the process has loaded UCX before.
@@ -38,14 +41,19 @@ impl Library {
     /// # Errors
     /// [`LoadError`]: there is no such library, it is damaged, another library, or older than UCX 1.13.
     pub fn open() -> Result<Self, LoadError> {
-        match std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty()) {
-            Some(file) => Self::open_file(Path::new(&file)),
-            None => {
-                let library =
-                    load(Path::new(SONAME)).map_err(|reason| LoadError::NotFound { reason })?;
-                Self::checked(library, Path::new(SONAME))
-            }
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(file) = variable(LIBRARY_VARIABLE) {
+            return Self::open_file(Path::new(&file));
         }
+        let directories = variable(SEARCH_VARIABLE).unwrap_or_default();
+        let mut files = std::env::split_paths(&directories)
+            .filter(|directory| !directory.as_os_str().is_empty())
+            .map(|directory| directory.join(SONAME));
+        if let Some(file) = files.find(|file| file.exists()) {
+            return Self::open_file(&file);
+        }
+        let library = load(Path::new(SONAME)).map_err(|reason| LoadError::NotFound { reason })?;
+        Self::checked(library, Path::new(SONAME))
     }
 
     /// Opens this file. Blocks while its initializers run.

@@ -9,8 +9,8 @@ use symmem_core::backend::ObjectError;
 pub enum LoadError {
     /// No library of this name was found.
     #[error(
-        "libucp.so.0 (UCX) was not found: {reason}; install it with `apt install libucx0` or `pip install \
-         libucx-cu12`, or name the file in SYMMEM_UCX_LIBRARY"
+        "libucp.so.0 (UCX) was not found: {reason}; install it (`apt install libucx0`), or name the file in \
+         SYMMEM_UCX_LIBRARY, for example libucx/lib/libucp.so.0 of the Python package libucx-cu12"
     )]
     NotFound {
         /// The text of `dlerror`.

@@ -1,9 +1,10 @@
 //! Registered memory.
 
-use crate::context::ContextShared;
+use crate::context::{ContextShared, Registration};
 use crate::envelope::{self, Kind};
 use crate::failure::{Failure, Result, check};
-use crate::table::{Handle, MapParameters};
+use crate::key::Region;
+use crate::table::{Handle, MapParameters, MemoryAttributes};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
@@ -19,6 +20,7 @@ pub struct Memory {
     handle: Handle,
     address: usize,
     bytes: usize,
+    host: bool,
 }
 
 // SAFETY: the handle is only passed to UCX under the context's lock; the address is a number here.
@@ -61,18 +63,40 @@ impl Memory {
             (context.table().ucp_mem_map)(context.handle, &raw const parameters, &raw mut handle)
         };
         check(context.table(), CALL, status)?;
-        let address = address as usize;
+        let mut memory = Self {
+            context: context.clone(),
+            handle,
+            address: address as usize,
+            bytes,
+            host: true,
+        };
+        memory.host = memory.query_host()?;
+        let registration = Registration {
+            bytes,
+            handle,
+            host: memory.host,
+        };
         context
             .registered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(address, (bytes, handle));
-        Ok(Self {
-            context: context.clone(),
-            handle,
-            address,
-            bytes,
-        })
+            .insert(memory.address, registration);
+        Ok(memory)
+    }
+
+    /// Asks UCX whether it is the host's memory, and not a device's.
+    fn query_host(&self) -> Result<bool> {
+        let mut attributes = MemoryAttributes {
+            field_mask: 1 << 2,
+            address: ptr::null_mut(),
+            length: 0,
+            memory_type: 0,
+        };
+        let table = self.context.table();
+        // SAFETY: the memory is registered, and UCX writes only the field of the mask.
+        let status = unsafe { (table.ucp_mem_query)(self.handle, &raw mut attributes) };
+        check(table, "ucp_mem_query", status)?;
+        Ok(attributes.memory_type == 0)
     }
 
     /// Returns the first address.
@@ -83,6 +107,11 @@ impl Memory {
     /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether it is the host's memory, and not a device's.
+    pub fn is_host(&self) -> bool {
+        self.host
     }
 
     /// Returns the key with which peers access this memory, for [`crate::Endpoint::unpack`].
@@ -105,7 +134,12 @@ impl Memory {
         check(table, "ucp_rkey_pack", status)?;
         // SAFETY: UCX returned this many bytes.
         let packed = unsafe { std::slice::from_raw_parts(key.cast::<u8>(), bytes) };
-        let sealed = envelope::seal(Kind::Key, packed);
+        let region = Region {
+            address: self.address(),
+            bytes: self.bytes as u64,
+            host: self.host,
+        };
+        let sealed = envelope::seal(Kind::Key, &region.pack(packed));
         // SAFETY: UCX returned this buffer, and its bytes were copied.
         unsafe { (table.ucp_rkey_buffer_release)(key) };
         Ok(sealed)
@@ -123,7 +157,7 @@ impl ContextShared {
         registered
             .range(..end)
             .next_back()
-            .is_some_and(|(&start, &(length, _))| start + length > address)
+            .is_some_and(|(&start, memory)| start + memory.bytes > address)
     }
 }
 

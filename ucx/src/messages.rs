@@ -1,5 +1,6 @@
 //! Receiving active messages.
 
+use crate::context::ContextShared;
 use crate::library::Library;
 use crate::table::{
     self, Callback, Handle, HandlerParameters, ReceiveParameters, RequestParameters, Started,
@@ -9,6 +10,18 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
+
+/// UCX's identifier of requests for an atomic operation.
+pub(crate) const REQUEST: u32 = 0;
+/// UCX's identifier of replies to them.
+pub(crate) const REPLY: u32 = 1;
+/// UCX's identifier of messages with bytes for memory.
+pub(crate) const PUT: u32 = 2;
+/// UCX's identifier of the caller's identifier 0.
+pub(crate) const FIRST_FREE: u32 = 3;
+/// In front of the header of a message with bytes for memory: their address, and the caller's identifier.
+pub(crate) const PUT_HEADER_BYTES: usize = 16;
 
 /// Handler of messages: takes a message's header and data.
 pub type Handler = Box<dyn FnMut(&[u8], &[u8]) + Send>;
@@ -24,6 +37,11 @@ pub(crate) struct Slot {
     waiting: RefCell<VecDeque<(Vec<u8>, Vec<u8>)>>,
 }
 
+// SAFETY: handlers are `Send`; the worker's handle, and all that is behind cells, are used under the context's lock.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
 impl Slot {
     pub fn new(library: Library, worker: Handle, handler: Handler) -> Self {
         Self {
@@ -36,10 +54,10 @@ impl Slot {
     }
 
     /// Tells UCX the handler. The slot stays at its address until the worker is closed.
-    pub fn set(&self, identifier: u16) -> Status {
+    pub fn set(&self, identifier: u32) -> Status {
         let parameters = HandlerParameters {
             field_mask: 1 | 1 << 2 | 1 << 3,
-            id: identifier.into(),
+            id: identifier,
             flags: 0,
             callback: Some(arrived),
             argument: ptr::from_ref(self).cast_mut().cast(),
@@ -82,7 +100,7 @@ struct Receiving {
 ///
 /// # Safety
 /// There are this many bytes, and they stay during the borrow.
-unsafe fn bytes<'a>(address: *const c_void, length: usize) -> &'a [u8] {
+pub(crate) unsafe fn bytes<'a>(address: *const c_void, length: usize) -> &'a [u8] {
     match length {
         0 => &[],
         // SAFETY: the caller says so.
@@ -180,4 +198,38 @@ unsafe extern "C" fn fetched(
     if status == table::OK {
         slot.deliver(&receiving.header, &receiving.data);
     }
+}
+
+/// Returns the handler of [`PUT`]: stores a message's data, then calls the handler for its header that `find` returns.
+pub(crate) fn storing(
+    context: &Arc<ContextShared>,
+    find: impl Fn(u16) -> Option<Arc<Slot>> + Send + 'static,
+) -> Handler {
+    // The worker, which has this handler, holds the context: a strong reference would not keep it longer.
+    let context = context.clone();
+    Box::new(move |header, data| {
+        let Some((front, header)) = header.split_first_chunk::<PUT_HEADER_BYTES>() else {
+            return tracing::warn!("a damaged message arrived");
+        };
+        let (numbers, _) = front.as_chunks::<8>();
+        let (address, identifier) = (
+            u64::from_le_bytes(numbers[0]) as usize,
+            u64::from_le_bytes(numbers[1]) as u16,
+        );
+        let target = context.registration(address, data.len());
+        if !target.is_some_and(|memory| memory.host) {
+            let bytes = data.len();
+            return tracing::warn!(
+                address,
+                bytes,
+                "a message for memory that is not registered"
+            );
+        }
+        // SAFETY: registered memory is mapped and writable, and only raw pointers refer to it. The message lies in UCX's
+        // memory.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
+        if let Some(slot) = find(identifier) {
+            slot.deliver(header, &[]);
+        }
+    })
 }

@@ -1,5 +1,6 @@
 //! Operations in flight, and how their completion is reported.
 
+use crate::atomics::Awaited;
 use crate::failure::Failure;
 use crate::key::Key;
 use crate::library::Library;
@@ -31,6 +32,8 @@ enum State {
     Done,
     Failed(Failure),
     Started(Arc<Pending>),
+    /// Complete when all are.
+    All(Vec<Operation>),
 }
 
 /// The peer of an endpoint, as operations and UCX's callbacks see it.
@@ -39,8 +42,10 @@ pub(crate) struct Peer {
     pub label: u32,
     /// The status with which UCX reported the endpoint's failure, or 0.
     pub failed: AtomicI32,
-    /// Operations of the worker that UCX has not called back.
+    /// Operations of the worker that are not complete.
     pub in_flight: Arc<AtomicUsize>,
+    /// Atomic operations of the worker.
+    pub awaited: Arc<Awaited>,
 }
 
 impl Peer {
@@ -67,25 +72,29 @@ pub(crate) struct Kept {
     pub _key: Option<Arc<Key>>,
     /// Header and data of a message.
     pub bytes: Vec<u8>,
-    /// Operand of an atomic.
-    pub operand: u64,
-    /// Result of an atomic, where the caller wants none.
-    pub result: u64,
-    /// The argument of the endpoint's error handler, which UCX may call until the endpoint is closed.
-    pub _handler: Option<Arc<Peer>>,
+    /// The endpoint, if it is being closed.
+    pub _closing: Option<Closing>,
+}
+
+/// An endpoint that is being closed: UCX may call its error handler, with this peer as argument, until it is.
+pub(crate) struct Closing(pub Arc<Peer>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.awaited.fail(Some(&self.0), table::CANCELED);
+    }
 }
 
 /// An operation, shared by its [`Operation`] and UCX's callback.
 pub(crate) struct Pending {
-    peer: Arc<Peer>,
+    pub peer: Arc<Peer>,
     call: &'static str,
     status: AtomicI32,
-    /// Only the function that starts the operation, and later the callback, access it.
+    /// Only the completion accesses it.
     kept: UnsafeCell<Kept>,
 }
 
-// SAFETY: `kept` has one user at a time: whoever starts the operation, then UCX, then the callback. All run under the
-// context's lock.
+// SAFETY: `kept` is accessed once, by the completion, under the context's lock.
 unsafe impl Send for Pending {}
 // SAFETY: as above; the other fields are immutable or atomic.
 unsafe impl Sync for Pending {}
@@ -101,7 +110,26 @@ impl Operation {
                 table::OK => Poll::Done,
                 status => Poll::Failed(pending.peer.failed_call(pending.call, status)),
             },
+            State::All(all) => {
+                let mut states = all.iter().map(Self::poll);
+                let first = states.find(|state| *state != Poll::Done);
+                first.unwrap_or(Poll::Done)
+            }
         }
+    }
+
+    /// Returns an operation that is complete when this one and the others are. The first one that is not complete, or
+    /// has failed, decides.
+    pub(crate) fn with(self, others: Vec<Arc<Pending>>) -> Self {
+        if others.is_empty() {
+            return self;
+        }
+        let others = others.into_iter().map(Self::of);
+        Self(State::All([self].into_iter().chain(others).collect()))
+    }
+
+    pub(crate) fn of(pending: Arc<Pending>) -> Self {
+        Self(State::Started(pending))
     }
 
     pub(crate) fn done() -> Self {
@@ -112,8 +140,9 @@ impl Operation {
         Self(State::Failed(failure))
     }
 
-    /// Starts an operation: `start` passes [`completed`] and the second argument to UCX as callback and user data. What
-    /// is `kept` stays at its address until the operation is complete. The caller holds the context's lock.
+    /// Starts an operation: `start` passes [`completed`] and its argument to UCX as callback and user data. What is
+    /// `kept` is dropped when the operation is complete; buffers in it do not move. The caller holds the context's
+    /// lock.
     ///
     /// # Errors
     /// The call failed; nothing was started.
@@ -121,29 +150,46 @@ impl Operation {
         peer: &Arc<Peer>,
         call: &'static str,
         kept: Kept,
-        start: impl FnOnce(&mut Kept, *mut c_void) -> table::StatusPointer,
+        start: impl FnOnce(*mut c_void) -> table::StatusPointer,
     ) -> Result<Self, Failure> {
-        let pending = Arc::new(Pending {
+        let pending = Pending::new(peer, call, kept);
+        let for_callback = Arc::into_raw(pending.clone());
+        let started = Started::of(start(for_callback.cast_mut().cast()));
+        if matches!(started, Started::Request) {
+            return Ok(Self::of(pending));
+        }
+        // SAFETY: made by `into_raw` above; UCX does not call back for a call that ended at once.
+        drop(unsafe { Arc::from_raw(for_callback) });
+        match started {
+            Started::Failed(status) => {
+                pending.complete(status);
+                Err(peer.failed_call(call, status))
+            }
+            _ => {
+                pending.complete(table::OK);
+                Ok(Self::done())
+            }
+        }
+    }
+}
+
+impl Pending {
+    pub fn new(peer: &Arc<Peer>, call: &'static str, kept: Kept) -> Arc<Self> {
+        peer.in_flight.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self {
             peer: peer.clone(),
             call,
             status: AtomicI32::new(table::IN_PROGRESS.into()),
             kept: UnsafeCell::new(kept),
-        });
-        let for_callback = Arc::into_raw(pending.clone());
-        peer.in_flight.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: nobody else knows the operation yet.
-        let kept = unsafe { &mut *pending.kept.get() };
-        let started = Started::of(start(kept, for_callback.cast_mut().cast()));
-        if matches!(started, Started::Request) {
-            return Ok(Self(State::Started(pending)));
-        }
-        peer.in_flight.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: made by `into_raw` above; UCX does not call back for a call that ended at once.
-        drop(unsafe { Arc::from_raw(for_callback) });
-        match started {
-            Started::Failed(status) => Err(peer.failed_call(call, status)),
-            _ => Ok(Self::done()),
-        }
+        })
+    }
+
+    /// Completes the operation. Called once, under the context's lock.
+    pub fn complete(&self, status: Status) {
+        // SAFETY: only this function accesses it, once, when UCX has no more use for it.
+        drop(std::mem::take(unsafe { &mut *self.kept.get() }));
+        self.status.store(status.into(), Ordering::Release);
+        self.peer.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -158,10 +204,7 @@ pub(crate) unsafe extern "C" fn completed(
 ) {
     // SAFETY: `Operation::start` made it by `into_raw`, and this is the only call.
     let pending = unsafe { Arc::from_raw(user_data.cast_const().cast::<Pending>()) };
-    // SAFETY: UCX has no more use for it, and the function that started the operation has returned.
-    drop(std::mem::take(unsafe { &mut *pending.kept.get() }));
-    pending.status.store(status.into(), Ordering::Release);
-    pending.peer.in_flight.fetch_sub(1, Ordering::Relaxed);
+    pending.complete(status);
     // SAFETY: the request is complete, is freed only here, and is not used afterwards.
     unsafe { (pending.peer.library.table().ucp_request_free)(request) };
 }

@@ -19,10 +19,14 @@ pub const OK: Status = 0;
 pub const IN_PROGRESS: Status = 1;
 /// `UCS_ERR_INVALID_PARAM`.
 pub const INVALID_PARAM: Status = -5;
+/// `UCS_ERR_INVALID_ADDR`.
+pub const INVALID_ADDRESS: Status = -7;
 /// `UCS_ERR_BUSY`.
 pub const BUSY: Status = -15;
 /// `UCS_ERR_CANCELED`.
 pub const CANCELED: Status = -16;
+/// `UCS_ERR_UNSUPPORTED`.
+pub const UNSUPPORTED: Status = -22;
 /// `UCS_ERR_LAST`: pointers from this value on are errors.
 const LAST_ERROR: isize = -100;
 
@@ -47,8 +51,8 @@ impl Started {
     }
 }
 
-/// `UCP_FEATURE_RMA`, `_AMO32`, `_AMO64`, `_WAKEUP` and `_AM`.
-pub const FEATURES: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6;
+/// `UCP_FEATURE_RMA`, `_WAKEUP` and `_AM`.
+pub const FEATURES: u64 = 1 << 1 | 1 << 4 | 1 << 6;
 
 /// `ucp_params_t`.
 #[repr(C)]
@@ -143,6 +147,17 @@ pub struct MapParameters {
     pub memory_type: c_uint,
 }
 
+/// `ucp_mem_attr_t`.
+#[repr(C)]
+pub struct MemoryAttributes {
+    /// Bit 2: `memory_type`.
+    pub field_mask: u64,
+    pub address: *mut c_void,
+    pub length: usize,
+    /// `ucs_memory_type_t`; 0 is the host's.
+    pub memory_type: c_uint,
+}
+
 /// `ucp_send_nbx_callback_t`.
 pub type SendCallback = unsafe extern "C" fn(*mut c_void, Status, *mut c_void);
 /// `ucp_am_recv_data_nbx_callback_t`.
@@ -177,26 +192,19 @@ pub const WITH_CALLBACK: u32 = 1 << 1;
 pub const WITH_USER_DATA: u32 = 1 << 2;
 /// Attributes of every operation that is called back.
 pub const COMPLETION: u32 = WITH_CALLBACK | WITH_USER_DATA;
-/// `UCP_OP_ATTR_FIELD_DATATYPE`.
-pub const WITH_DATATYPE: u32 = 1 << 3;
 /// `UCP_OP_ATTR_FIELD_FLAGS`.
 pub const WITH_FLAGS: u32 = 1 << 4;
-/// `UCP_OP_ATTR_FIELD_REPLY_BUFFER`.
-pub const WITH_REPLY_BUFFER: u32 = 1 << 5;
 /// `UCP_OP_ATTR_FIELD_MEMH`.
 pub const WITH_MEMORY: u32 = 1 << 8;
 
+/// `UCP_AM_SEND_FLAG_REPLY`.
+pub const SEND_REPLY: u32 = 1;
 /// `UCP_AM_SEND_FLAG_EAGER`.
 pub const SEND_EAGER: u32 = 1 << 1;
 /// `UCP_AM_SEND_FLAG_RNDV`.
 pub const SEND_RENDEZVOUS: u32 = 1 << 2;
 /// `UCP_EP_CLOSE_FLAG_FORCE`.
 pub const CLOSE_FORCE: u32 = 1;
-
-/// Returns `ucp_dt_make_contig(bytes)`.
-pub const fn contiguous(bytes: u64) -> u64 {
-    bytes << 3
-}
 
 /// `ucp_am_recv_callback_t`.
 pub type MessageCallback = unsafe extern "C" fn(
@@ -226,6 +234,8 @@ pub struct ReceiveParameters {
     pub reply_endpoint: *mut c_void,
 }
 
+/// `UCP_AM_RECV_ATTR_FIELD_REPLY_EP`.
+pub const RECEIVE_REPLY_ENDPOINT: u64 = 1;
 /// `UCP_AM_RECV_ATTR_FLAG_RNDV`.
 pub const RECEIVE_RENDEZVOUS: u64 = 1 << 17;
 
@@ -350,6 +360,7 @@ table! {
         ucp_cleanup(Handle);
         ucp_mem_map(Handle, *const MapParameters, *mut Handle) -> Status;
         ucp_mem_unmap(Handle, Handle) -> Status;
+        ucp_mem_query(Handle, *mut MemoryAttributes) -> Status;
         ucp_rkey_pack(Handle, Handle, *mut *mut c_void, *mut usize) -> Status;
         ucp_rkey_buffer_release(*mut c_void);
         ucp_worker_create(Handle, *const WorkerParameters, *mut Handle) -> Status;
@@ -368,7 +379,6 @@ table! {
         ucp_rkey_destroy(Handle);
         ucp_put_nbx(Handle, *const c_void, usize, u64, Handle, *const RequestParameters) -> StatusPointer;
         ucp_get_nbx(Handle, *mut c_void, usize, u64, Handle, *const RequestParameters) -> StatusPointer;
-        ucp_atomic_op_nbx(Handle, c_uint, *const c_void, usize, u64, Handle, *const RequestParameters) -> StatusPointer;
         ucp_am_send_nbx(Handle, c_uint, *const c_void, usize, *const c_void, usize, *const RequestParameters) -> StatusPointer;
         ucp_am_recv_data_nbx(Handle, *mut c_void, *mut c_void, usize, *const RequestParameters) -> StatusPointer;
         ucp_request_free(*mut c_void);

@@ -1,10 +1,12 @@
 //! A UCP worker: progress, waiting, messages and connections.
 
+use crate::atomics::Atomics;
 use crate::context::{Context, ContextShared};
 use crate::endpoint::Endpoint;
 use crate::envelope::{self, Kind};
+use crate::environment;
 use crate::failure::{Failure, Result, check};
-use crate::messages::{Handler, Slot};
+use crate::messages::{FIRST_FREE, Handler, PUT, Slot, storing};
 use crate::table::{self, Handle, WorkerAttributes, WorkerParameters};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -12,7 +14,7 @@ use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A UCP worker. Everything that UCX does for it happens inside of calls, mostly in [`Worker::progress`].
@@ -24,17 +26,21 @@ pub struct Worker(Arc<WorkerShared>);
 pub(crate) struct WorkerShared {
     pub context: Arc<ContextShared>,
     pub handle: Handle,
-    /// Operations that UCX has not called back.
+    /// Operations that are not complete.
     pub in_flight: Arc<AtomicUsize>,
+    /// Behind an address that UCX has.
+    pub atomics: Arc<Atomics>,
     /// Largest header of a message, in bytes.
     pub max_header: usize,
     address: Vec<u8>,
     /// UCX's file descriptor, which the worker closes.
     events: c_int,
     wake: Arc<OwnedFd>,
-    /// All that were ever set: UCX has their addresses.
-    handlers: Mutex<Vec<Box<Slot>>>,
+    /// All that were ever set, by UCX's identifier, the newest last: UCX has their addresses.
+    handlers: Arc<Mutex<Handlers>>,
 }
+
+type Handlers = Vec<(u32, Arc<Slot>)>;
 
 // SAFETY: the handle is only passed to UCX under the context's lock, and handlers run under it.
 unsafe impl Send for WorkerShared {}
@@ -65,25 +71,43 @@ impl Worker {
             client_id: 0,
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: the context is open, and the parameters have the layout of 1.13.
-        let status = unsafe {
-            (table.ucp_worker_create)(shared.handle, &raw const parameters, &raw mut handle)
-        };
+        // UCX reads the options of transports now.
+        let status = environment::with_options(|| {
+            // SAFETY: the context is open, and the parameters have the layout of 1.13.
+            unsafe {
+                (table.ucp_worker_create)(shared.handle, &raw const parameters, &raw mut handle)
+            }
+        });
         check(table, "ucp_worker_create", status)?;
+        let in_flight = Arc::default();
         // From here on, dropping it closes the worker.
         let mut worker = WorkerShared {
             context: shared.clone(),
             handle,
-            in_flight: Arc::default(),
+            atomics: Arc::new(Atomics::new(shared, &in_flight)),
+            in_flight,
             max_header: 0,
             address: Vec::new(),
             events: -1,
             wake: Arc::new(wake),
-            handlers: Mutex::default(),
+            handlers: Arc::default(),
         };
         // SAFETY: the worker is open, and the result is writable.
         let status = unsafe { (table.ucp_worker_get_efd)(handle, &raw mut worker.events) };
         check(table, "ucp_worker_get_efd", status)?;
+        let status = worker.atomics.set(handle);
+        check(table, "ucp_worker_set_am_recv_handler", status)?;
+        let handlers = Arc::downgrade(&worker.handlers);
+        let find = move |identifier: u16| {
+            let identifier = FIRST_FREE + u32::from(identifier);
+            let handlers = handlers.upgrade()?;
+            let handlers = locked(&handlers);
+            let mut newest = handlers.iter().rev();
+            newest
+                .find(|one| one.0 == identifier)
+                .map(|one| one.1.clone())
+        };
+        worker.set_handler(PUT, storing(shared, find))?;
         worker.max_header = worker.query_max_header()?;
         worker.address = worker.query_address()?;
         Ok(Self(Arc::new(worker)))
@@ -180,34 +204,31 @@ impl Worker {
     /// # Errors
     /// UCX's, if memory runs out.
     pub fn on_message(&self, identifier: u16, handler: Handler) -> Result<()> {
-        let shared = &self.0;
-        let _held = shared.context.take();
-        let slot = Box::new(Slot::new(
-            shared.context.library.clone(),
-            shared.handle,
-            handler,
-        ));
-        let status = slot.set(identifier);
-        check(
-            shared.context.table(),
-            "ucp_worker_set_am_recv_handler",
-            status,
-        )?;
-        shared
-            .handlers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(slot);
-        Ok(())
+        self.0
+            .set_handler(FIRST_FREE + u32::from(identifier), handler)
     }
 
-    /// Returns how many operations UCX has not completed yet, dropped ones included.
+    /// Returns how many operations are not complete, dropped ones included.
     pub fn in_flight(&self) -> usize {
         self.0.in_flight.load(Ordering::Relaxed)
     }
 }
 
 impl WorkerShared {
+    fn set_handler(&self, identifier: u32, handler: Handler) -> Result<()> {
+        let _held = self.context.take();
+        let library = self.context.library.clone();
+        let slot = Arc::new(Slot::new(library, self.handle, handler));
+        let status = slot.set(identifier);
+        check(
+            self.context.table(),
+            "ucp_worker_set_am_recv_handler",
+            status,
+        )?;
+        locked(&self.handlers).push((identifier, slot));
+        Ok(())
+    }
+
     fn query_max_header(&self) -> Result<usize> {
         let mut attributes = WorkerAttributes {
             field_mask: 1 << 3,
@@ -249,6 +270,7 @@ impl Drop for WorkerShared {
         const AT_MOST: Duration = Duration::from_millis(200);
         let held = self.context.take();
         let table = self.context.table();
+        self.atomics.awaited.fail(None, table::CANCELED);
         let start = Instant::now();
         while !held.is_nested()
             && self.in_flight.load(Ordering::Relaxed) != 0
@@ -260,6 +282,10 @@ impl Drop for WorkerShared {
         // SAFETY: endpoints and keys hold this structure, so there are none left. The handlers live until it is dropped.
         unsafe { (table.ucp_worker_destroy)(self.handle) }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends a [`Worker::wait`], now or the next one.

@@ -51,7 +51,14 @@ pub fn info(options: &Options) -> Result<ExitCode> {
         true => {
             let all = backends.iter();
             let all = all.map(|(probe, backend)| format!("\n{probe}\n{}", backend.text()));
-            format!("{headline}\n{}", all.collect::<String>())
+            let network = match symmem::network_library() {
+                Ok(status) => status.to_string(),
+                Err(error) => format!("worlds of several nodes are not possible: {error}"),
+            };
+            format!(
+                "{headline}\n{}\nbetween nodes: {network}\n",
+                all.collect::<String>()
+            )
         }
         false => brief::text(&headline, &backends),
     };

@@ -71,6 +71,7 @@ fn start(
             // Pushed even if it cannot be watched, so that it is killed.
             ranks.push(rank);
             watched?;
+            let number = order.options.rank(number);
             if let Some(pipe) = output {
                 copiers.push(Copier::start(pipe, number, Stream::Output, events.clone())?);
             }
@@ -86,6 +87,7 @@ fn start(
 
 fn not_started(order: &Order, rank: u32, error: &io::Error) -> Outcome {
     let program = order.options.program.to_string_lossy();
+    let rank = order.options.rank(rank);
     let message = format!("could not start rank {rank} ({program}): {error}");
     Outcome::not_started(message, error)
 }

@@ -14,11 +14,26 @@ pub const REACTION: Duration = Duration::from_secs(1);
 /// Default time between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
 
+/// This node's part of a job on several nodes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeOptions {
+    /// This node's number, from 0.
+    pub node: u32,
+    /// Number of nodes, each with as many ranks.
+    pub nodes: u32,
+    /// `host:port` where rank 0, on node 0, listens.
+    pub rendezvous: String,
+    /// The job's secret, the same on all nodes: 64 hexadecimal digits.
+    pub secret: String,
+}
+
 /// The options of a launch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
-    /// Number of ranks.
+    /// Number of ranks on this node.
     pub ranks: u32,
+    /// This node's part of the job; `None` if all ranks are on this node.
+    pub node: Option<NodeOptions>,
     /// The program that each rank runs, looked up in `PATH`.
     pub program: OsString,
     /// Its arguments.
@@ -47,6 +62,7 @@ impl RunOptions {
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Self {
         Self {
             ranks,
+            node: None,
             program: program.into(),
             arguments: Vec::new(),
             prefix: true,
@@ -57,5 +73,15 @@ impl RunOptions {
             grace: GRACE,
             supervisor: vec![SUPERVISOR_ARGUMENT.into()],
         }
+    }
+
+    /// Returns the rank with the number `local` on this node.
+    pub fn rank(&self, local: u32) -> u32 {
+        local + self.node.as_ref().map_or(0, |node| node.node * self.ranks)
+    }
+
+    /// Returns the number of ranks on all nodes.
+    pub fn world(&self) -> u32 {
+        self.ranks * self.node.as_ref().map_or(1, |node| node.nodes)
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Starts rank `number` in a process group of its own.
+    /// Starts the rank with this number on this node, in a process group of its own.
     pub(super) fn start(order: &Order, number: u32) -> io::Result<Self> {
         let options = &order.options;
         let mut command = Command::new(&options.program);
@@ -28,18 +28,26 @@ impl Rank {
                     .iter()
                     .map(|(name, value)| (name, value)),
             )
-            .env("SYMMEM_RANK", number.to_string())
-            .env("SYMMEM_WORLD", options.ranks.to_string())
+            .env("SYMMEM_RANK", options.rank(number).to_string())
+            .env("SYMMEM_WORLD", options.world().to_string())
             .env("SYMMEM_LOCAL_RANK", number.to_string())
             .env("SYMMEM_LOCAL_WORLD", options.ranks.to_string())
-            .env("SYMMEM_JOB", &order.job)
-            .env("SYMMEM_SECRET", &order.secret)
             // If this process is a rank of another job, its rendezvous does not apply to these ranks.
-            .env_remove("SYMMEM_RENDEZVOUS")
             .env_remove("SYMMEM_GENERATION")
             // SIGTTIN would stop a background process group that reads from the terminal.
             .stdin(Stdio::null())
             .process_group(0);
+        match &options.node {
+            // Ranks of all nodes meet by address and secret; a name of this launcher's would differ on each.
+            Some(node) => command
+                .env_remove("SYMMEM_JOB")
+                .env("SYMMEM_RENDEZVOUS", &node.rendezvous)
+                .env("SYMMEM_SECRET", &node.secret),
+            None => command
+                .env("SYMMEM_JOB", &order.job)
+                .env("SYMMEM_SECRET", &order.secret)
+                .env_remove("SYMMEM_RENDEZVOUS"),
+        };
         if options.prefix {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }

@@ -198,6 +198,7 @@ impl<'a> State<'a> {
         };
         let FirstFailure { rank, how, .. } = first;
         if self.options.tells_codes || how.is_signal() {
+            let rank = self.options.rank(*rank as u32);
             self.messages.say(format!("rank {rank} {how}{others}"));
         }
     }

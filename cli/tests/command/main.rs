@@ -14,6 +14,7 @@ mod ends;
 mod flashinfer;
 mod hip;
 mod info;
+mod nodes;
 mod norms;
 mod options;
 mod products;

@@ -21,7 +21,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[rstest]
 #[case(&[], "backend details force full html json quick ranks")]
 #[case(&["info"], "backend details force json")]
-#[case(&["run"], "backend plain ranks reaction")]
+#[case(&["run"], "backend node nodes plain ranks reaction rendezvous secret-file")]
 #[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
 #[case(
     &["bench", "collectives"],

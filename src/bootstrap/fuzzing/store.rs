@@ -206,7 +206,8 @@ fn stretched(mut request: Request) -> Result<Request, MessageError> {
         }
         Request::Get { key: text, .. }
         | Request::Add { key: text, .. }
-        | Request::Fail { reason: text } => text.extend(std::iter::repeat_n(' ', room)),
+        | Request::Fail { reason: text }
+        | Request::Blame { reason: text, .. } => text.extend(std::iter::repeat_n(' ', room)),
         Request::Join { .. }
         | Request::ForeignJoin { .. }
         | Request::Leave

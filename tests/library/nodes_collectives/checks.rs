@@ -107,9 +107,6 @@ impl<'c> Checks<'c> {
         elements: usize,
         expected: impl Fn(usize) -> f64,
     ) -> Result<()> {
-        if std::env::var_os("SYMMEM_NODES_TEST_TELL").is_some() {
-            eprintln!("{}: {what} of {elements}", self.rank);
-        }
         let seen = self.read::<T>(&self.destination, elements)?;
         for (at, seen) in seen.into_iter().enumerate() {
             let expected = T::of(expected(at));
