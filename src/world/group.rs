@@ -7,6 +7,8 @@ use crate::group::membership::Membership;
 use crate::group::slots::{Layout, Slots};
 use crate::group::span::Span;
 use crate::memory::sharing::{self, Origin};
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
 use std::sync::Arc;
@@ -144,9 +146,7 @@ impl Communicator {
             )
         });
         let staging = match (&allocated, &shared.network) {
-            (Ok(_), Some(_)) => shared
-                .allocate(&mut round, STAGING, Origin::Backend)
-                .map(Some),
+            (Ok(_), Some(_)) => allocate_staging(shared, &mut round).map(Some),
             _ => Ok(None),
         };
         drop(round);
@@ -180,6 +180,18 @@ impl Communicator {
             shared: shared.clone(),
             membership: Some(membership),
         }))
+    }
+}
+
+/// Allocates the memory for a group's legs, and lets ranks of other nodes reach it.
+fn allocate_staging(world: &World, round: &mut Round<'_>) -> Result<Arc<Allocation>> {
+    let staging = world.allocate(round, STAGING, Origin::Backend)?;
+    match world.register(round, &staging) {
+        Ok(()) => Ok(staging),
+        Err(error) => {
+            world.give_up(staging);
+            Err(error)
+        }
     }
 }
 

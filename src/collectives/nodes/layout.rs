@@ -4,8 +4,7 @@
 use crate::group::far::CHANNEL;
 use crate::network::leg::parts::Span;
 
-/// Bytes of a buffer. A larger chunk would not make a leg faster: from 1 MiB on, a connection over TCP carries as many bytes
-/// in a second.
+/// Bytes of a buffer, and most bytes of a chunk. Not tuned yet.
 pub const BUFFER: u64 = 2 << 20;
 /// Bytes of the inbox: for 512 members, 64 lines each.
 const INBOX: u64 = CHANNEL - 2 * BUFFER;

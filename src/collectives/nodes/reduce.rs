@@ -11,6 +11,7 @@ use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
 
 /// Most bytes of an all-reduce in which every rail carries the whole vector: one stage and one leg, and no all-gather.
+/// Not tuned yet.
 const SMALL: u64 = 16 << 10;
 /// Fewest bytes of a rank's share in a chunk.
 const LEAST_CHUNK: u64 = 256 << 10;

@@ -30,7 +30,7 @@ pub enum Leg {
 }
 
 /// Most bytes that each member sends to every other in a direct reduction. Above, shares take less time: each byte is sent
-/// twice, not to all.
+/// twice, not to all. Not tuned yet.
 pub const MOST_DIRECT: u64 = 8 << 10;
 
 impl Leg {

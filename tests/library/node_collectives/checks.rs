@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use symmem::{
-    CollectiveOptions, Communicator, Element, F8E4M3, Group, ReduceOp, Reducible, Result, Stream,
-    SymmetricBuffer,
+    CollectiveOptions, Communicator, Element, F8E4M3, Group, ReduceOp, Reducible, Result, Slice,
+    Stream, SymmetricBuffer,
 };
 
 /// Most elements of a member's part.
@@ -53,6 +53,11 @@ numbers! {
     f64: value => value;
     half::bf16: value => half::bf16::from_f64(value);
     half::f16: value => half::f16::from_f64(value);
+}
+
+/// Returns the first elements of a buffer.
+fn cast<T: Element>(buffer: &SymmetricBuffer<u8>, elements: usize) -> Result<Slice<'_, T>> {
+    buffer.slice(..elements * size_of::<T>())?.cast()
 }
 
 impl<'c> Checks<'c> {
@@ -107,9 +112,6 @@ impl<'c> Checks<'c> {
         elements: usize,
         expected: impl Fn(usize) -> f64,
     ) -> Result<()> {
-        if std::env::var_os("SYMMEM_NODES_TEST_TELL").is_some() {
-            eprintln!("{}: {what} of {elements}", self.rank);
-        }
         let seen = self.read::<T>(&self.destination, elements)?;
         for (at, seen) in seen.into_iter().enumerate() {
             let expected = T::of(expected(at));
@@ -179,17 +181,16 @@ impl<'c> Checks<'c> {
         let size = size_of::<T>();
         let options = self.options();
         let calls = self.stream.with(&options);
-        let cast = |buffer: &'c SymmetricBuffer<u8>, elements: usize| {
-            buffer.slice(..elements * size)?.cast::<T>()
-        };
-        // SAFETY: of lifetimes only: the buffers live as long as the value.
-        let (source, destination): (&'c SymmetricBuffer<u8>, &'c SymmetricBuffer<u8>) =
-            unsafe { (&*(&raw const self.source), &*(&raw const self.destination)) };
+        let (source, destination) = (&self.source, &self.destination);
         let name = format!("{operator:?} of {}", std::any::type_name::<T>());
 
         let count = count.min(MOST * 4 / size);
         self.begin::<T>(count, count, salt)?;
-        calls.all_reduce(cast(destination, count)?, cast(source, count)?, operator)?;
+        calls.all_reduce(
+            cast::<T>(destination, count)?,
+            cast::<T>(source, count)?,
+            operator,
+        )?;
         self.expect::<T>(&format!("all_reduce: {name}"), count, |at| {
             self.reduced(at, salt, operator)
         })?;
@@ -198,8 +199,8 @@ impl<'c> Checks<'c> {
             self.begin::<T>(count, count, salt)?;
             calls.reduce(
                 root,
-                cast(destination, count)?,
-                cast(source, count)?,
+                cast::<T>(destination, count)?,
+                cast::<T>(source, count)?,
                 operator,
             )?;
             self.expect::<T>(&format!("reduce to {root}: {name}"), count, |at| {
@@ -212,7 +213,11 @@ impl<'c> Checks<'c> {
 
         let all = count * self.world;
         self.begin::<T>(all, count, salt)?;
-        calls.reduce_scatter(cast(destination, count)?, cast(source, all)?, operator)?;
+        calls.reduce_scatter(
+            cast::<T>(destination, count)?,
+            cast::<T>(source, all)?,
+            operator,
+        )?;
         self.expect::<T>(&format!("reduce_scatter: {name}"), count, |at| {
             self.reduced(self.rank * count + at, salt, operator)
         })

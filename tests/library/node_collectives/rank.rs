@@ -45,9 +45,6 @@ fn run(communicator: Communicator) -> Result<()> {
     // All ranks in reverse order, and groups that cross nodes.
     let rank = communicator.rank() as u32;
     for (color, key) in [(0, world - rank), (rank % 2, 0), (rank / 3, rank)] {
-        if std::env::var_os("SYMMEM_NODES_TEST_TELL").is_some() {
-            eprintln!("rank {rank}: group {color} by {key}");
-        }
         let group = communicator.split(Some(color), key)?;
         Checks::new(&communicator, group.as_ref())?.all()?;
         drop(group);
