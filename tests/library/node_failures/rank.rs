@@ -1,7 +1,7 @@
 //! The program of a rank: it works with the others until something fails, says so, and does as it is told.
 //!
 //! It prints lines: `working` after its first lap; `end TIME KIND PEER ERROR` with the monotonic clock in nanoseconds
-//! when something failed; `left out: OPERATIONS` for those that are not supported; `rebuilt WORLD` and `done` if it was told to go on. It reads `leave` or `rebuild`.
+//! when something failed; `rebuilt WORLD` and `done` if it was told to go on. It reads `leave` or `rebuild`.
 
 use crate::work::Work;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::Write;
 use std::time::Duration;
 use symmem::backends::Selection;
-use symmem::{Communicator, Error, ErrorKind, Result};
+use symmem::{Communicator, Error, Result};
 
 /// The variable that makes this binary a rank.
 pub const ROLE: &str = "SYMMEM_NODE_FAILURES_RANK";
@@ -56,10 +56,6 @@ pub fn run() -> ! {
         }
     };
     if let Err(error) = end {
-        if error.kind() == ErrorKind::Unsupported {
-            say("left out: rebuild");
-            std::process::exit(0);
-        }
         say(&format!("cannot go on: {error:#?}").replace('\n', " "));
         std::process::exit(1);
     }
@@ -86,14 +82,8 @@ fn work(communicator: &Communicator) -> Result<std::convert::Infallible> {
     let mut work = Work::new(communicator)?;
     work.lap()?;
     say("working");
-    let mut left_out = 0;
     loop {
         work.lap()?;
-        if work.left_out.len() > left_out {
-            left_out = work.left_out.len();
-            let names: Vec<&str> = work.left_out.iter().copied().collect();
-            say(&format!("left out: {}", names.join(", ")));
-        }
     }
 }
 

@@ -5,7 +5,6 @@ use crate::plan::{Act, Plan};
 use crate::rank::{self, now};
 use crate::traces;
 use crate::verdict;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -21,8 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Report {
     /// Time from the act to the last survivor's error.
     pub last_error: Option<Duration>,
-    /// The operations that the library did not support.
-    pub left_out: BTreeSet<String>,
     pub faults: Vec<String>,
 }
 
@@ -108,12 +105,8 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
             .faults
             .push(format!("the ranks said{}", said.concat()));
     }
-    let lines = trial.said.iter().flatten();
-    let names = lines.filter_map(|line| line.strip_prefix("left out: "));
-    let names = names.flat_map(|names| names.split(", ")).map(str::to_owned);
     Ok(Report {
         last_error,
-        left_out: names.collect(),
         faults: std::mem::take(&mut trial.faults),
     })
 }
@@ -150,7 +143,6 @@ impl<'a> Trial<'a> {
             // One that has failed before does not say more.
             missing.retain(|&rank| start != "working" || !self.has_said(rank, "end "));
             missing.retain(|&rank| !self.has_said(rank, "cannot go on"));
-            missing.retain(|&rank| !self.has_said(rank, "left out: rebuild"));
             if missing.is_empty() {
                 return;
             }

@@ -28,7 +28,6 @@ fn range(span: Span) -> std::ops::Range<usize> {
 
 /// A reduction's data, its inbox, and how it is reduced.
 struct Case {
-    members: usize,
     data: Span,
     inbox: Span,
     reduction: Reduction,
@@ -44,7 +43,6 @@ impl Case {
         // From a single line for each sender up to several slots.
         let inbox = 64 * members as u64 * (1 + random.below(20) as u64);
         Self {
-            members,
             data: Span { offset, bytes },
             inbox: Span {
                 offset: (offset + bytes).next_multiple_of(64),
@@ -301,11 +299,11 @@ fn a_gather_and_a_scatter_move_parts_to_and_from_the_root_only() {
         let mut net = Net::new(before.clone());
         net.run(&(0..members).map(gathers).collect::<Vec<_>>(), random)
             .expect("no fault");
-        for member in 0..members {
+        for (member, before) in before.iter().enumerate() {
             let part = range(each.of(member, members));
             assert_eq!(
                 net.regions()[root][part.clone()],
-                before[member][part],
+                before[part],
                 "seed {seed}"
             );
         }
