@@ -17,7 +17,10 @@ use crate::world::start_memory::StartMemory;
 use crate::world::world::World;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Longest wait for messages that were sent before the last exchange.
+const MESSAGES: Duration = Duration::from_millis(200);
 
 /// This rank's membership in a world of ranks.
 ///
@@ -299,6 +302,14 @@ impl Communicator {
         nccl.destroy(&shared.backend, shared.rank);
         shared.finalized.store(true, Ordering::Release);
         shared.reclaim();
+        if shared.network.is_some() {
+            // Ranks of other nodes tell by messages what they have given up, which may come after the exchange.
+            let until = Instant::now() + MESSAGES;
+            while shared.released.memory_left() > 0 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+                shared.reclaim();
+            }
+        }
         let leaks = Leaks {
             buffers: shared.live_buffers.load(Ordering::Acquire),
             held_by_peers: shared.released.memory_left(),
