@@ -148,6 +148,8 @@ mod book {
     struct Concurrency;
     #[doc = include_str!("../docs/src/launching.md")]
     struct Launching;
+    #[doc = include_str!("../docs/src/nodes.md")]
+    struct Nodes;
     #[doc = include_str!("../docs/src/failures.md")]
     struct Failures;
 }
