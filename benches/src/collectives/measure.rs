@@ -56,6 +56,7 @@ pub fn add(
     };
     let mut section = CollectiveResults {
         world: communicator.world_size() as u32,
+        nodes: (communicator.nodes() > 1).then(|| communicator.nodes() as u32),
         plain: options.plain,
         ..CollectiveResults::default()
     };

@@ -2,7 +2,7 @@
 //! and the initiator's processor makes every transfer.
 //!
 //! It needs only Linux, so it is the default without a GPU and the reference for all other backends. A
-//! [`DeviceAddress`](crate::backend::abi::DeviceAddress) is a plain address. This backend counts the sleepers on a
+//! [`DeviceAddress`] is a plain address. This backend counts the sleepers on a
 //! signal word in the 32 bits after it; the allocator of signal words leaves these bits zero.
 
 mod backend;
