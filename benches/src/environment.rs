@@ -8,7 +8,7 @@ use symmem::BackendSource;
 use symmem::backends::Chosen;
 
 /// Variables that influence measurements. Secrets and a rank's place in its job are left out.
-const VARIABLES: [&str; 21] = [
+const VARIABLES: [&str; 25] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
@@ -21,9 +21,13 @@ const VARIABLES: [&str; 21] = [
     "SYMMEM_CHECK",
     "SYMMEM_LOG",
     "SYMMEM_SHARE",
+    "SYMMEM_SILENCE",
+    "SYMMEM_UCX_LIBRARY",
     "SYMMEM_MULTICAST",
     "SYMMEM_MULTICAST_BYTES",
     "SYMMEM_TUNING",
+    "UCX_TLS",
+    "UCX_NET_DEVICES",
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_NVLS_ENABLE",
@@ -232,6 +236,7 @@ mod tests {
             "SYMMEM_LOCAL_WORLD",
             "SYMMEM_JOB",
             "SYMMEM_RENDEZVOUS",
+            "SYMMEM_NODE",
             "SYMMEM_SECRET",
             "SYMMEM_GENERATION",
         ];

@@ -10,12 +10,13 @@ use std::path::Path;
 const ASK_THEMSELVES: [&str; 3] = ["base/env.rs", "memory/multicast/setup.rs", "world/setup.rs"];
 
 /// The crates of a program that uses this library, with their folders.
-const CRATES: [(&str, &str); 5] = [
+const CRATES: [(&str, &str); 6] = [
     ("symmem", "src"),
     ("symmem-core", "core/src"),
     ("symmem-gpu", "backend-gpu/src"),
     ("symmem-cuda", "backend-cuda/src"),
     ("symmem-hip", "backend-hip/src"),
+    ("symmem-ucx", "ucx/src"),
 ];
 
 /// Prefixes of names of variables that no other text in the sources begins with.

@@ -172,10 +172,18 @@ pub static VARIABLES: &[Variable] = &[
     Variable {
         name: "SYMMEM_LIBRARY_PATH",
         owner: SYMMEM,
-        read_by: &["symmem-gpu"],
+        read_by: &["symmem-gpu", "symmem-ucx"],
         accepts: "directories separated by colons; empty elements are ignored",
         default: "none: the dynamic loader's search path comes first",
-        about: "Lists the directories to search first for driver, NCCL, RCCL, cuBLASLt and hipBLASLt",
+        about: "Lists the directories to search first for driver, NCCL, RCCL, cuBLASLt, hipBLASLt and UCX",
+    },
+    Variable {
+        name: "SYMMEM_UCX_LIBRARY",
+        owner: SYMMEM,
+        read_by: &["symmem-ucx"],
+        accepts: "a file",
+        default: "libucp.so.0, from SYMMEM_LIBRARY_PATH or where the dynamic loader finds it",
+        about: "Names the library of UCX, which worlds over nodes need",
     },
     Variable {
         name: "CUDA_HOME",
