@@ -8,6 +8,7 @@ use crate::backend::CollectiveKernels as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::limits::MAX_WORLD;
 use crate::buffer::operand::Operand;
 use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
@@ -165,12 +166,12 @@ impl<'b> Exchange<'b> {
 
     /// Returns the `number`-th send to, and receive from, every member that has one.
     fn launch(&self, number: usize) -> impl Iterator<Item = &Entry<'b>> {
-        let entries = self.entries().enumerate();
-        let chosen = entries.filter(move |(index, entry)| {
-            let same = |other: &&Entry<'_>| other.peer == entry.peer && other.sends == entry.sends;
-            self.entries().take(*index).filter(same).count() == number
-        });
-        chosen.map(|(_, entry)| entry)
+        let mut seen = [[0u32; 2]; MAX_WORLD];
+        self.entries().filter(move |entry| {
+            let count = &mut seen[entry.peer][usize::from(entry.sends)];
+            *count += 1;
+            *count as usize == number + 1
+        })
     }
 
     /// Checks that no two messages arrive in the same memory.
