@@ -14,31 +14,22 @@ impl<'n> Nodes<'n> {
     pub fn broadcast(&self, root: usize, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         let leaders = self.leaders(root);
         let leader = self.leader_here(root);
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, (at, bytes)) in windows(to.bytes(), BUFFER).enumerate() {
-            let offset = index as u64 % 2 * BUFFER;
-            let staged = self.staged(offset, bytes);
-            if self.own() == root {
-                self.copy(staged, from.part(at, bytes))?;
-            }
-            if self.membership.rank == leader {
-                let root = self.placement().node(root);
-                let leg = Leg::broadcast(root, Span { offset, bytes });
-                self.legs(vec![self.call(&leaders, self.node(), leg)])?;
-            }
-            let leg = self.queue.last_leg();
-            if let Some((leg, staged, to)) = previous.replace((leg, staged, to.part(at, bytes))) {
-                self.queue.wait_for_legs(leg)?;
-                self.within(O::BROADCAST, Elements::BYTES, leader, to, staged)?;
-            }
-        }
-        if let Some((leg, staged, to)) = previous {
-            self.queue.wait_for_legs(leg)?;
-            self.within(O::BROADCAST, Elements::BYTES, leader, to, staged)?;
-        }
-        drop(overlap);
-        Ok(())
+        self.in_turn(
+            windows(to.bytes(), BUFFER),
+            |offset, (at, bytes)| {
+                let staged = self.staged(offset, bytes);
+                if self.own() == root {
+                    self.copy(staged, from.part(at, bytes))?;
+                }
+                if self.membership.rank == leader {
+                    let root = self.placement().node(root);
+                    let leg = Leg::broadcast(root, Span { offset, bytes });
+                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                }
+                Ok((to.part(at, bytes), staged))
+            },
+            |(to, staged)| self.within(O::BROADCAST, Elements::BYTES, leader, to, staged),
+        )
     }
 
     /// Returns the number within node `node` of the rank that receives the part of a member of another node.

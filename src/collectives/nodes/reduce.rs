@@ -50,31 +50,23 @@ impl<'n> Nodes<'n> {
         let chunk = (share / CHUNKS)
             .clamp(LEAST_CHUNK, BUFFER)
             .next_multiple_of(LINE);
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, (at, share)) in windows(share, chunk).enumerate() {
-            let buffer = index as u64 % 2 * BUFFER;
-            let staged = self.staged(buffer, share);
-            let (at, bytes) = (at * members, share * members);
-            self.within(
-                O::REDUCE_SCATTER,
-                elements.within(),
-                0,
-                staged,
-                from.part(at, bytes),
-            )?;
-            self.all_reduce_leg(rail, elements, buffer, share)?;
-            let leg = self.queue.last_leg();
-            if let Some((leg, staged, to)) = previous.replace((leg, staged, to.part(at, bytes))) {
-                self.queue.wait_for_legs(leg)?;
-                self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged)?;
-            }
-        }
-        if let Some((leg, staged, to)) = previous {
-            self.queue.wait_for_legs(leg)?;
-            self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged)?;
-        }
-        drop(overlap);
+        self.in_turn(
+            windows(share, chunk),
+            |buffer, (at, share)| {
+                let staged = self.staged(buffer, share);
+                let (at, bytes) = (at * members, share * members);
+                self.within(
+                    O::REDUCE_SCATTER,
+                    elements.within(),
+                    0,
+                    staged,
+                    from.part(at, bytes),
+                )?;
+                self.all_reduce_leg(rail, elements, buffer, share)?;
+                Ok((to.part(at, bytes), staged))
+            },
+            |(to, staged)| self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged),
+        )?;
         for (at, bytes) in windows(bytes - bulk, BUFFER) {
             let (to, from) = (to.part(bulk + at, bytes), from.part(bulk + at, bytes));
             let staged = self.staged(0, bytes);
@@ -158,45 +150,27 @@ impl<'n> Nodes<'n> {
     ) -> Result<()> {
         let leaders = self.leaders(root);
         let leader = self.leader_here(root);
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, (at, bytes)) in windows(from.bytes(), BUFFER).enumerate() {
-            let offset = index as u64 % 2 * BUFFER;
-            let staged = self.staged(offset, bytes);
-            self.within(
-                O::REDUCE,
-                elements.within(),
-                leader,
-                staged,
-                from.part(at, bytes),
-            )?;
-            if self.membership.rank == leader {
-                let data = Span { offset, bytes };
-                let root = self.placement().node(root);
-                let leg = Leg::reduce(root, data, self.reduction(elements)?, INBOX_SPAN);
-                self.legs(vec![self.call(&leaders, self.node(), leg)])?;
-            }
-            let to = (self.own() == root).then(|| to.part(at, bytes));
-            let leg = self.queue.last_leg();
-            if let Some((leg, staged, to)) = previous.replace((leg, staged, to)) {
-                self.finish_reduce(leg, staged, to)?;
-            }
-        }
-        if let Some((leg, staged, to)) = previous {
-            self.finish_reduce(leg, staged, to)?;
-        }
-        drop(overlap);
-        Ok(())
-    }
-
-    fn finish_reduce(
-        &self,
-        leg: Option<u32>,
-        staged: MemoryRange<'_>,
-        to: Option<MemoryRange<'_>>,
-    ) -> Result<()> {
-        self.queue.wait_for_legs(leg)?;
-        to.map_or(Ok(()), |to| self.copy(to, staged))
+        self.in_turn(
+            windows(from.bytes(), BUFFER),
+            |offset, (at, bytes)| {
+                let staged = self.staged(offset, bytes);
+                self.within(
+                    O::REDUCE,
+                    elements.within(),
+                    leader,
+                    staged,
+                    from.part(at, bytes),
+                )?;
+                if self.membership.rank == leader {
+                    let data = Span { offset, bytes };
+                    let root = self.placement().node(root);
+                    let leg = Leg::reduce(root, data, self.reduction(elements)?, INBOX_SPAN);
+                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                }
+                Ok(((self.own() == root).then(|| to.part(at, bytes)), staged))
+            },
+            |(to, staged)| to.map_or(Ok(()), |to| self.copy(to, staged)),
+        )
     }
 
     /// Enqueues a reduce-scatter.
@@ -220,46 +194,38 @@ impl<'n> Nodes<'n> {
         let (nodes, here) = (placement.nodes(), self.membership.world() as u64);
         // A slot for this rank's part, and for those of its equals on the other nodes.
         let slot = slot_bytes(nodes as u64);
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, (at, bytes)) in windows(part, slot).enumerate() {
-            let buffer = index as u64 % 2 * BUFFER;
-            let stride = bytes.next_multiple_of(LINE);
-            let staged = |node: usize| self.staged(buffer + node as u64 * stride, bytes);
-            for node in 0..nodes {
-                let numbers = placement.members(node);
-                let first = numbers[0];
-                let contiguous = numbers
-                    .iter()
-                    .enumerate()
-                    .all(|(at, &number)| number == first + at);
-                if contiguous && bytes == part {
-                    let from = from.part(first as u64 * part, here * part);
-                    self.within(O::REDUCE_SCATTER, elements.within(), 0, staged(node), from)?;
-                    continue;
+        self.in_turn(
+            windows(part, slot),
+            |buffer, (at, bytes)| {
+                let stride = bytes.next_multiple_of(LINE);
+                let staged = |node: usize| self.staged(buffer + node as u64 * stride, bytes);
+                for node in 0..nodes {
+                    let numbers = placement.members(node);
+                    let first = numbers[0];
+                    let contiguous = numbers
+                        .iter()
+                        .enumerate()
+                        .all(|(at, &number)| number == first + at);
+                    if contiguous && bytes == part {
+                        let from = from.part(first as u64 * part, here * part);
+                        self.within(O::REDUCE_SCATTER, elements.within(), 0, staged(node), from)?;
+                        continue;
+                    }
+                    for (local, &number) in numbers.iter().enumerate() {
+                        let from = from.part(number as u64 * part + at, bytes);
+                        self.within(O::REDUCE, elements.within(), local, staged(node), from)?;
+                    }
                 }
-                for (local, &number) in numbers.iter().enumerate() {
-                    let from = from.part(number as u64 * part + at, bytes);
-                    self.within(O::REDUCE, elements.within(), local, staged(node), from)?;
-                }
-            }
-            let parts = Parts::Equal {
-                offset: buffer,
-                stride,
-                bytes,
-            };
-            let leg = Leg::reduce_scatter(parts, bytes, self.reduction(elements)?, INBOX_SPAN);
-            self.legs(vec![self.call(rail, self.node(), leg)])?;
-            let leg = self.queue.last_leg();
-            let to = Some(to.part(at, bytes));
-            if let Some((leg, staged, to)) = previous.replace((leg, staged(self.node()), to)) {
-                self.finish_reduce(leg, staged, to)?;
-            }
-        }
-        if let Some((leg, staged, to)) = previous {
-            self.finish_reduce(leg, staged, to)?;
-        }
-        drop(overlap);
-        Ok(())
+                let parts = Parts::Equal {
+                    offset: buffer,
+                    stride,
+                    bytes,
+                };
+                let leg = Leg::reduce_scatter(parts, bytes, self.reduction(elements)?, INBOX_SPAN);
+                self.legs(vec![self.call(rail, self.node(), leg)])?;
+                Ok((to.part(at, bytes), staged(self.node())))
+            },
+            |(to, staged)| self.copy(to, staged),
+        )
     }
 }

@@ -59,7 +59,8 @@ impl Queue {
             return Err(Error::Unsupported {
                 rank: self.world().rank,
                 operation: request.name,
-                message: "between nodes, sums of integers of 8 and 16 bits wrap before an average divides them; convert to                     32 bits, or sum and divide"
+                message: "between nodes, sums of integers of 8 and 16 bits wrap before an average divides them; convert to \
+                    32 bits, or sum and divide"
                     .into(),
             });
         }

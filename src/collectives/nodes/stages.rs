@@ -1,5 +1,6 @@
 //! One stage of a collective over nodes: a call within the node, a copy, or a leg.
 
+use super::layout::BUFFER;
 use crate::backend::abi::{AlgorithmCode, CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
 use crate::base::error::Result;
 use crate::base::placement::Placement;
@@ -123,6 +124,31 @@ impl<'n> Nodes<'n> {
     /// Enqueues a copy within this rank.
     pub fn copy(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         self.queue.copy_local(self.name, &to, &from)
+    }
+
+    /// Enqueues `begin` for each window: stages, and a leg on the buffer at the offset that it gets; then `finish` for what
+    /// `begin` has returned, once the leg is complete. A leg runs beside the first stages of the next window.
+    pub fn in_turn<T>(
+        &self,
+        windows: impl Iterator<Item = (u64, u64)>,
+        begin: impl Fn(u64, (u64, u64)) -> Result<T>,
+        finish: impl Fn(T) -> Result<()>,
+    ) -> Result<()> {
+        let end = |(leg, begun)| {
+            self.queue.wait_for_legs(leg)?;
+            finish(begun)
+        };
+        let overlap = self.queue.overlap();
+        let mut previous = None;
+        for (index, window) in windows.enumerate() {
+            let begun = begin(index as u64 % 2 * BUFFER, window)?;
+            previous
+                .replace((self.queue.last_leg(), begun))
+                .map_or(Ok(()), end)?;
+        }
+        previous.map_or(Ok(()), end)?;
+        drop(overlap);
+        Ok(())
     }
 
     /// Describes a leg among the world's ranks `members`, of which this is `members[own]`.
