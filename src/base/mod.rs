@@ -25,4 +25,5 @@ pub(crate) mod planner;
 pub(crate) mod rank_set;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;
+pub(crate) mod shortened;
 pub(crate) mod variables;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::bootstrap_error::BootstrapError;
 use crate::base::fork_mark::ForkMark;
+use crate::base::shortened::shortened;
 use crate::bootstrap::client::{Client, StillWanted, WANTED_INTERVAL};
 use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
@@ -282,7 +283,7 @@ impl Store {
     /// # Errors
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
     pub fn fail(&self, reason: &str) -> Result<(), BootstrapError> {
-        let reason = shortened(reason);
+        let reason = shortened(reason, MAX_REASON).to_owned();
         self.tell(&Request::Fail { reason })
     }
 
@@ -292,7 +293,7 @@ impl Store {
     /// # Errors
     /// As [`Store::fail`].
     pub(crate) fn blame(&self, rank: u32, died: bool, reason: &str) -> Result<(), BootstrapError> {
-        let reason = shortened(reason);
+        let reason = shortened(reason, MAX_REASON).to_owned();
         self.tell(&Request::Blame { rank, died, reason })
     }
 
@@ -393,13 +394,6 @@ impl Store {
             .call(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)
     }
-}
-
-/// Returns `reason`, cut to what a message holds.
-fn shortened(reason: &str) -> String {
-    let mut ends = (0..=reason.len().min(MAX_REASON)).rev();
-    let end = ends.find(|&end| reason.is_char_boundary(end));
-    reason[..end.unwrap_or(0)].to_owned()
 }
 
 impl AsFd for Store {

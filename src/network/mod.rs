@@ -29,7 +29,7 @@ mod progress;
 pub(crate) mod registration;
 mod runner;
 pub(crate) mod section;
-mod slots;
+pub(crate) mod slots;
 pub(crate) mod status;
 pub(crate) mod wire;
 mod wires;

@@ -88,10 +88,9 @@ impl Network {
     pub fn open(
         context: &Context,
         round: &mut Round<'_>,
-        placement: &Placement,
         pad: &Arc<SignalPad>,
     ) -> Result<Arc<Self>> {
-        let rank = context.rank;
+        let (rank, placement) = (context.rank, &*context.placement);
         let opened = open_worker(context, placement);
         let hello = opened.and_then(|opened| {
             let hello = Hello {
@@ -352,20 +351,21 @@ impl Network {
             // Without connections nothing arrives any more.
             return false;
         }
-        let own = self.placement.node(self.rank);
-        (0..self.placement.world())
-            .filter(|&peer| self.placement.node(peer) != own)
-            .any(|peer| {
-                lock(&self.inbox).is_addressed_by(number, peer) && !self.health.is_gone(peer)
-            })
+        self.far_ranks().any(|peer| {
+            lock(&self.inbox).is_addressed_by(number, peer) && !self.health.is_gone(peer)
+        })
+    }
+
+    /// Returns the ranks of other nodes.
+    fn far_ranks(&self) -> impl Iterator<Item = usize> {
+        let ranks = 0..self.placement.world();
+        ranks.filter(|&peer| !self.placement.share_node(peer, self.rank))
     }
 
     /// Returns whether no rank of another node has its communicator any more.
     fn all_have_left(&self) -> bool {
-        let own = self.placement.node(self.rank);
         let inbox = lock(&self.inbox);
-        (0..self.placement.world())
-            .filter(|&peer| self.placement.node(peer) != own)
+        self.far_ranks()
             .all(|peer| inbox.has_departed(peer) || self.health.is_lost(peer))
     }
 

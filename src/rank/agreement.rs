@@ -10,6 +10,7 @@
 pub(crate) use crate::base::error::translate;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::base::shortened::shortened;
 use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
 use crate::health::watcher::Health;
 use rustix::fd::BorrowedFd;
@@ -240,9 +241,7 @@ impl Round<'_> {
             // Longer reasons are cut; with hundreds of ranks a message has little more than a thousand bytes.
             Err(reason) => {
                 let most = MOST_REASON.min(self.agreement.most_bytes() - 1);
-                let cut = (0..=most.min(reason.len())).rev();
-                let end = cut.into_iter().find(|&end| reason.is_char_boundary(end));
-                [&[FAILED], &reason.as_bytes()[..end.unwrap_or(0)]].concat()
+                [&[FAILED], shortened(&reason, most).as_bytes()].concat()
             }
         };
         let answers = self.exchange_with(&message, descriptor)?;

@@ -12,6 +12,7 @@ use crate::network::command::{Action, Command, Place};
 use crate::network::lane::Lane;
 use crate::network::network::Network;
 use crate::network::section::Section;
+use crate::network::slots::Slot;
 use crate::rank::driver::Driver;
 use crate::rank::memory_range::MemoryRange;
 use crate::rank::release::{Progress, Resource};
@@ -155,15 +156,8 @@ impl Queue {
             let mut enqueued = lane.enqueued();
             if !enqueued.chained {
                 let start = enqueued.starts.wrapping_add(1);
-                let target = lane.slot.start(Some(start));
-                let placement = SignalPlacementCode::DEVICE;
                 // SAFETY: the slot lives until the stream is idle.
-                unsafe {
-                    submit
-                        .backend()
-                        .signal_give(&target, placement, submit.stream())
-                }
-                .map_err(|failure| submit.driver().failed(operation, failure))?;
+                unsafe { give_start(submit, operation, &lane.slot, Some(start)) }?;
                 enqueued.starts = start;
                 enqueued.chained = true;
             }
@@ -192,15 +186,8 @@ impl Queue {
         let slot = network.take_slot(self.world())?;
         let section = Arc::new(Section::new(slot, network.clone()));
         submit.hold(&section);
-        let target = slot.start(None);
         // SAFETY: the graph holds the section, and with it the slot.
-        unsafe {
-            let placement = SignalPlacementCode::DEVICE;
-            submit
-                .backend()
-                .signal_give(&target, placement, submit.stream())
-        }
-        .map_err(|failure| submit.driver().failed(operation, failure))?;
+        unsafe { give_start(submit, operation, &slot, None) }?;
         section.push(command);
         *open = Some(section);
         Ok(())
@@ -304,6 +291,22 @@ impl Queue {
             network: network.clone(),
         }));
     }
+}
+
+/// Makes the stream start the commands of a slot, which counts as [`Slot::start`].
+///
+/// # Safety
+/// The slot lives until the stream has passed this point.
+unsafe fn give_start(
+    submit: &Submit<'_>,
+    operation: &'static str,
+    slot: &Slot,
+    value: Option<u32>,
+) -> Result<()> {
+    let (backend, placement) = (submit.backend(), SignalPlacementCode::DEVICE);
+    // SAFETY: guaranteed by the caller.
+    unsafe { backend.signal_give(&slot.start(value), placement, submit.stream()) }
+        .map_err(|failure| submit.driver().failed(operation, failure))
 }
 
 /// The lane of a queue that is gone.

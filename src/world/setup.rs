@@ -281,12 +281,7 @@ fn complete(
         staging.clone(),
     );
     let network = match context.placement.spans_nodes() {
-        true => Some(Network::open(
-            &context,
-            &mut round,
-            &context.placement,
-            &pad,
-        )?),
+        true => Some(Network::open(&context, &mut round, &pad)?),
         false => None,
     };
     if let Some(network) = &network {

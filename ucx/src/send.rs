@@ -89,17 +89,8 @@ impl Endpoint {
         data: *const u8,
         bytes: usize,
     ) -> Result<Operation> {
-        let parts = Parts {
-            header: header.len(),
-            data,
-            bytes,
-        };
-        self.start_send(
-            FIRST_FREE + u32::from(identifier),
-            header.to_vec(),
-            parts,
-            table::SEND_EAGER,
-        )
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.start_send_from(identifier, header, (data, bytes), table::SEND_EAGER) }
     }
 
     /// Sends a message whose data the peer fetches when it has seen the header. It may overtake others, and be
@@ -117,17 +108,28 @@ impl Endpoint {
         data: *const u8,
         bytes: usize,
     ) -> Result<Operation> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.start_send_from(identifier, header, (data, bytes), table::SEND_RENDEZVOUS) }
+    }
+
+    /// Starts to send a message whose header is copied, and whose data is not.
+    ///
+    /// # Safety
+    /// As [`Endpoint::send_from`].
+    unsafe fn start_send_from(
+        &self,
+        identifier: u16,
+        header: &[u8],
+        (data, bytes): (*const u8, usize),
+        flags: u32,
+    ) -> Result<Operation> {
         let parts = Parts {
             header: header.len(),
             data,
             bytes,
         };
-        self.start_send(
-            FIRST_FREE + u32::from(identifier),
-            header.to_vec(),
-            parts,
-            table::SEND_RENDEZVOUS,
-        )
+        let identifier = FIRST_FREE + u32::from(identifier);
+        self.start_send(identifier, header.to_vec(), parts, flags)
     }
 
     fn start_send(

@@ -37,9 +37,7 @@ impl Ends {
         };
         Ok(Self { from, to })
     }
-}
 
-impl Ends {
     /// Returns the host of the end that connected, as part of an address.
     pub(super) fn connecting_host(&self) -> String {
         match self.from.ip() {
