@@ -10,7 +10,7 @@ set -eu
 transport=$1
 ranks=$2
 shift 2
-# Open MPI prefers UCX on InfiniBand only, unless it is told that any device will do.
+# Open MPI uses UCX over InfiniBand only, unless these variables allow every device.
 case $transport in
 ucx) set -- --mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any \
     -x UCX_TLS=tcp,self,sm -x UCX_NET_DEVICES=eth0 "$@" ;;

@@ -23,7 +23,7 @@ pub trait Delivery: Send {
     /// Updates a word, behind all earlier writes, and returns its earlier value.
     ///
     /// # Errors
-    /// The backend's, also for an operation that is none.
+    /// The backend's; an error for a number that names no operation.
     ///
     /// # Safety
     /// The word is in a registered allocation of this rank.

@@ -157,7 +157,7 @@ impl Wires {
             ..Header::default()
         };
         for peer in self.peers() {
-            // A peer that cannot be told is gone, or the next step reports it.
+            // A peer to which nothing can be sent is gone, or the next step reports it.
             let _ = self.send(peer, header, None);
         }
     }
@@ -383,7 +383,7 @@ impl Wires {
             ..Header::default()
         };
         for peer in self.peers() {
-            // A peer that cannot be told is gone.
+            // A peer to which nothing can be sent is gone.
             let _ = self.send(peer, header, None);
         }
     }

@@ -159,7 +159,7 @@ pub fn schedule(operation: CollectiveOperation, leg: LegAlgorithm, n: usize) -> 
     })
 }
 
-/// A binomial tree from rank 0. `blocks` are those for a rank with so many ranks below it and itself.
+/// A binomial tree from rank 0. `blocks` gets a receiver, and the most ranks of its subtree, itself included.
 fn tree(n: usize, blocks: impl Fn(usize, usize) -> Vec<usize>) -> Schedule {
     let rounds = n.next_power_of_two().ilog2();
     let step = |round| {
