@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     incoming: Mutex<Incoming>,
     /// Whether a caller has polled since the thread last looked.
     helped: AtomicBool,
+    /// Whether the thread rests until it is woken. It looks again by itself after any other pause.
+    resting: AtomicBool,
     /// Whether the stream was destroyed: its thread ends when the queue is empty.
     closing: AtomicBool,
     capturing: AtomicBool,
@@ -60,6 +62,7 @@ impl Stream {
             execution: Mutex::default(),
             incoming: Mutex::default(),
             helped: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             capturing: AtomicBool::new(false),
             capture: Mutex::default(),
@@ -111,10 +114,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts an operation that was just queued, and wakes the thread for the first one. Later ones need not wake it,
-    /// because it rests only after it has found the queue empty.
+    /// Counts an operation that was just queued, and wakes the thread for the first one if it rests. Later ones need not
+    /// wake it, because it rests only after it has found the queue empty; nor need calls of a caller that polls, whose
+    /// thread pauses for a limited time: waking it would take a processor from the ranks that are waited for.
     fn count_one(&self, incoming: &Incoming) {
-        if self.queued.fetch_add(1, Ordering::AcqRel) == 0
+        // SeqCst, as in `rest`: one of the two sees what the other wrote.
+        if self.queued.fetch_add(1, Ordering::SeqCst) == 0
+            && self.resting.load(Ordering::SeqCst)
             && let Some(thread) = &incoming.thread
         {
             thread.unpark();
@@ -237,7 +243,7 @@ impl Stream {
                 if self.closing.load(Ordering::Acquire) {
                     return;
                 }
-                thread::park();
+                self.rest();
                 continue;
             }
             let mut execution = lock(&self.execution);
@@ -254,6 +260,15 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Parks the stream's thread until there is work, or the stream is closed.
+    fn rest(&self) {
+        self.resting.store(true, Ordering::SeqCst);
+        if self.queued.load(Ordering::SeqCst) == 0 && !self.closing.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        self.resting.store(false, Ordering::SeqCst);
     }
 
     /// Lets the stream's thread end once the queue is empty. Queued work is still done.
