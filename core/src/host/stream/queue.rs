@@ -199,9 +199,11 @@ impl Stream {
             return true;
         }
         self.helped.store(true, Ordering::Relaxed);
+        let before = self.queued.load(Ordering::Relaxed);
         let blocked = self.execute(&mut execution).is_some();
         drop(execution);
-        if blocked {
+        // What was done may be what the caller waits to pass on, as to another node: then it goes on at once.
+        if blocked && self.queued.load(Ordering::Relaxed) >= before {
             self.policy.between_polls();
         }
         !blocked && self.is_empty()
