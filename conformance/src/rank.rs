@@ -33,6 +33,8 @@ pub(super) struct Setup {
     pub deadline: Duration,
     /// If not 0, this process is the whole world, with this number of ranks as threads.
     pub threads: u32,
+    /// The key of each rank's node; empty if there is only one node.
+    pub nodes: Vec<String>,
     /// Whether to stop after the first case that does not pass.
     pub ends_at_failure: bool,
 }
@@ -69,6 +71,12 @@ pub struct WorldDescription {
     pub share_kind: String,
     /// Whether several ranks share a device.
     pub shares_device: bool,
+    /// Number of ranks on each node.
+    #[serde(default)]
+    pub ranks_per_node: Vec<u32>,
+    /// How bytes go between nodes; empty if there is only one node.
+    #[serde(default)]
+    pub network: String,
     /// Level of multicast support, and the reason if it is limited.
     #[serde(default)]
     pub multicast: String,
@@ -102,7 +110,8 @@ fn rank() -> std::result::Result<(), String> {
     let mut line = move || lines.next().and_then(std::result::Result::ok);
     let setup = line().ok_or("the input has no setup")?;
     let setup: Setup = serde_json::from_str(&setup).map_err(|error| format!("setup: {error}"))?;
-    let launch = LaunchEnvironment::detect().map_err(|error| error.to_string())?;
+    let mut launch = LaunchEnvironment::detect().map_err(|error| error.to_string())?;
+    launch.node = node(&setup, launch.rank);
     let mut next = || line().and_then(|line| serde_json::from_str(&line).ok());
     if setup.threads > 0 {
         return threads(&setup, &launch, &mut next);
@@ -118,6 +127,11 @@ fn rank() -> std::result::Result<(), String> {
         tell: &mut tell,
     };
     serve(&setup, &launch, &mut feed).map_err(|error| error.to_string())
+}
+
+/// Returns the key of a rank's node.
+fn node(setup: &Setup, rank: u32) -> Option<String> {
+    setup.nodes.get(rank as usize).cloned()
 }
 
 /// Runs all ranks as threads: each gets every case, and rank 0 answers.
@@ -137,6 +151,7 @@ fn threads(
                 world: setup.threads,
                 local_rank: rank,
                 local_world: setup.threads,
+                node: node(setup, rank),
                 ..launch.clone()
             };
             ranks.push(scope.spawn(move || {
@@ -251,16 +266,24 @@ fn open(setup: &Setup, launch: &LaunchEnvironment, placement: Placement) -> Resu
         .share_kinds(&kinds)
         .deadline(setup.deadline)
         .setup_deadline(setup.deadline)
+        // A busy machine may not run a rank for seconds.
+        .silence(setup.deadline)
         .build()
 }
 
 fn about(communicator: &Communicator) -> WorldDescription {
     let multicast = communicator.multicast();
+    let mut ranks_per_node = vec![0; communicator.nodes()];
+    for peer in communicator.peers() {
+        ranks_per_node[peer.node] += 1;
+    }
     WorldDescription {
         device: read_text(&communicator.device().name).to_string(),
         driver_version: communicator.capabilities().driver_version,
         share_kind: communicator.share_kind().name().into(),
         shares_device: communicator.shares_device(),
+        ranks_per_node,
+        network: (communicator.network()).map_or_else(String::new, |network| network.to_string()),
         multicast: match multicast.reason {
             Some(reason) => format!("{}: {reason}", multicast.support.name()),
             None => multicast.support.name().into(),

@@ -1,6 +1,10 @@
 //! Reference reductions: element by element, in rank order, rounded once.
 //!
 //! They work on bytes and use no backend. Every peer-to-peer algorithm must match them bit by bit.
+//!
+//! Over nodes, elements are reduced twice: those of each node, then the results of the nodes, in the order of the nodes. A
+//! result of a node is stored in the element type, so it is rounded, and the result of all is rounded again. Which rank or
+//! rail reduces an element changes neither order nor roundings, so that results over nodes must match bit by bit, too.
 
 use super::collectives::Reduction;
 use super::dtype::Dtype;
@@ -68,9 +72,10 @@ macro_rules! floats {
 }
 floats!(f32 f64);
 
-/// Reduces corresponding elements of all sources; converts each once on load and each result once on store.
+/// Reduces corresponding elements of all sources; converts each once on load and each result once on store. An average
+/// divides by `divisor`.
 fn fold<A: Accumulator, const BYTES: usize>(
-    reduction: Reduction,
+    (reduction, divisor): (Reduction, usize),
     sources: &[&[u8]],
     load: impl Fn([u8; BYTES]) -> A,
     store: impl Fn(A) -> [u8; BYTES],
@@ -96,7 +101,7 @@ fn fold<A: Accumulator, const BYTES: usize>(
             sum = combine(sum, element(source, at));
         }
         if reduction == Reduction::Average {
-            sum = sum.divide(sources.len());
+            sum = sum.divide(divisor);
         }
         result.extend_from_slice(&store(sum));
     }
@@ -109,6 +114,42 @@ fn fold<A: Accumulator, const BYTES: usize>(
 /// in their own type; integers wrap. An average is divided before it is rounded. A single source is
 /// copied unchanged.
 pub fn reduce(dtype: Dtype, reduction: Reduction, sources: &[&[u8]]) -> Vec<u8> {
+    reduce_dividing(dtype, (reduction, sources.len()), sources)
+}
+
+/// Reduces sources of equal length, one per rank in rank order: first those of ranks on one node, then the nodes' results.
+/// An average is divided once, at the end. `nodes` has the node of each rank.
+pub fn reduce_over_nodes(
+    dtype: Dtype,
+    reduction: Reduction,
+    sources: &[&[u8]],
+    nodes: &[usize],
+) -> Vec<u8> {
+    let mut order: Vec<usize> = Vec::new();
+    for node in nodes {
+        if !order.contains(node) {
+            order.push(*node);
+        }
+    }
+    if order.len() == 1 {
+        return reduce(dtype, reduction, sources);
+    }
+    let within = match reduction {
+        Reduction::Average => Reduction::Sum,
+        other => other,
+    };
+    let of_node = |node: &usize| {
+        let ranks = nodes.iter().zip(sources).filter(|(of, _)| *of == node);
+        let sources: Vec<&[u8]> = ranks.map(|(_, source)| *source).collect();
+        reduce(dtype, within, &sources)
+    };
+    let results: Vec<Vec<u8>> = order.iter().map(of_node).collect();
+    let results: Vec<&[u8]> = results.iter().map(Vec::as_slice).collect();
+    reduce_dividing(dtype, (reduction, sources.len()), &results)
+}
+
+/// [`reduce`], with what an average divides by.
+fn reduce_dividing(dtype: Dtype, reduction: (Reduction, usize), sources: &[&[u8]]) -> Vec<u8> {
     if let [alone] = sources {
         return alone.to_vec();
     }
@@ -187,6 +228,23 @@ mod tests {
         assert_eq!(half::f16::from_le_bytes(sum).to_f32(), 1.0 + 2.0 * step);
         let average = of(Dtype::F16, Reduction::Average, &[65504.0, 65504.0], bits);
         assert_eq!(half::f16::from_le_bytes(average).to_f32(), 65504.0);
+    }
+
+    #[test]
+    fn over_nodes_the_result_of_each_node_is_rounded() {
+        let step = 2f32.powi(-11);
+        let values = [1.0, step, step, step].map(|value| half::f16::from_f32(value).to_le_bytes());
+        let sources: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
+        let sum = |nodes: [usize; 4], reduction| {
+            let bytes = reduce_over_nodes(Dtype::F16, reduction, &sources, &nodes);
+            half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32()
+        };
+        // Half of a last place is lost in the first node and makes a whole one in the second.
+        assert_eq!(sum([0, 0, 1, 1], Reduction::Sum), 1.0 + 2.0 * step);
+        assert_eq!(sum([0, 0, 0, 1], Reduction::Sum), 1.0 + 2.0 * step);
+        assert_eq!(sum([0, 1, 0, 2], Reduction::Sum), 1.0 + 2.0 * step);
+        assert_eq!(sum([0; 4], Reduction::Sum), 1.0 + 4.0 * step);
+        assert_eq!(sum([0, 0, 1, 1], Reduction::Average), 0.25 + step / 2.0);
     }
 
     #[test]

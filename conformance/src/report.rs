@@ -35,6 +35,9 @@ pub struct Report {
 pub struct WorldReport {
     /// World size, in ranks.
     pub world: u32,
+    /// The ranks by node, as [`crate::RanksPerNode`] writes them; empty in reports of before there were nodes.
+    #[serde(default)]
+    pub ranks_per_node: String,
     /// The machine and features that the world ran on.
     pub about: WorldDescription,
     /// Why the world did not start, or did not shut down cleanly; `None` if it did both.
@@ -221,6 +224,7 @@ mod tests {
         let failed = Outcome::Failed("a byte".into());
         let world = WorldReport {
             world: 2,
+            ranks_per_node: "2".into(),
             about: WorldDescription::default(),
             failure: None,
             cases: vec![

@@ -7,9 +7,10 @@ use super::outcome::Outcome;
 use super::plan;
 use super::products;
 use super::rank::WorldDescription;
+use super::ranks_per_node::RanksPerNode;
 use super::reduced_products;
 use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
-use super::transfer_case::Placement;
+use super::transfer_case::{Placement, TransferCase};
 use super::world::{Record, World, WorldError, WorldOptions};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -77,8 +78,8 @@ impl std::str::FromStr for Share {
 pub struct SelftestOptions {
     /// The backend.
     pub backend: Selection,
-    /// World sizes; empty for 1, 2 and one rank per device (4 ranks on the host backend).
-    pub ranks: Vec<u32>,
+    /// The ranks of each world, by node; empty for 1, 2 and one rank per device (4 ranks on the host backend), on one node.
+    pub ranks: Vec<RanksPerNode>,
     /// Run all cases instead of the sample.
     pub full: bool,
     /// Run a quarter of the sample.
@@ -193,7 +194,7 @@ pub fn selftest(
 }
 
 fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record)) -> WorldReport {
-    let world = options.ranks;
+    let ranks = options.ranks.clone();
     let (about, records, failure): (_, Vec<Record>, Option<WorldError>) =
         match World::launch(options) {
             Ok(mut launched) => {
@@ -216,14 +217,15 @@ fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record
         record,
     };
     WorldReport {
-        world,
+        world: ranks.world(),
+        ranks_per_node: ranks.to_string(),
         about,
         failure: failure.map(|error| error.to_string()),
         cases: records.into_iter().map(named).collect(),
     }
 }
 
-fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
+fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<RanksPerNode> {
     if !options.ranks.is_empty() {
         return options.ranks.clone();
     }
@@ -231,11 +233,11 @@ fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
     let mut sizes = vec![1, 2, most];
     sizes.sort_unstable();
     sizes.dedup();
-    sizes
+    sizes.into_iter().map(RanksPerNode::from).collect()
 }
 
-/// Returns the cases of each world; `ranks` has the world sizes.
-fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
+/// Returns the cases of each world; `ranks` has the ranks of each.
+fn cases(options: &SelftestOptions, ranks: &[RanksPerNode]) -> Vec<Vec<Case>> {
     let worlds = ranks.len();
     let mut cases = vec![Vec::new(); worlds];
     if let Some(time) = options.soak {
@@ -255,7 +257,15 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
             cases.extend(if options.full {
                 plan::full(options.seed).map(Case::Transfer).collect()
             } else {
-                of_world(plan::sample(worlds, options.seed), world, Case::Transfer)
+                let sample = plan::sample(worlds, options.seed);
+                of_world(
+                    sample,
+                    world,
+                    match ranks[world].spans_nodes() {
+                        true => |case: TransferCase| Case::Transfer(case.over_nodes()),
+                        false => Case::Transfer,
+                    },
+                )
             });
         }
         let by_multicast = options.only == Some(Subject::Multicast);
@@ -296,7 +306,7 @@ fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
             });
         }
         if options.quick {
-            thin(cases, ranks[world]);
+            thin(cases, ranks[world].world());
         }
         if let Some(share) = options.share {
             share.take(cases);
@@ -383,7 +393,7 @@ mod tests {
                 seed,
                 ..options.clone()
             };
-            let all = cases(&options, &[2]).remove(0);
+            let all = cases(&options, &[2.into()]).remove(0);
             assert!(all.iter().all(is_by_multicast));
             let goes = |case: &&Case| uses_multicast(case, 2, MulticastKernels::LEAST);
             let variants: HashSet<CollectiveVariant> =

@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
                 // The message says what is not supported, for example an element type.
                 Err(Error::Unsupported {
                     message, operation, ..
-                }) if may_be_missing(case) || [BINDING, ALLOWING].contains(&operation) => {
+                }) if self.may_be_missing(case) || [BINDING, ALLOWING].contains(&operation) => {
                     Outcome::Skipped(message)
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
@@ -152,7 +152,15 @@ impl<'a> Session<'a> {
         if let Some(missing) = case.missing(self.communicator.capabilities()) {
             return Some(missing.into());
         }
+        let over_nodes = self.over_nodes();
         match case {
+            Case::Transfer(case) if case.needs_kernels(&self.nodes()) => Some(
+                "an engine is of kernels, and only streams reach ranks of other nodes, without one"
+                    .into(),
+            ),
+            Case::NormRefusal(_) | Case::GemmReduceRefusal(_) if over_nodes => {
+                Some("over nodes, norms and GEMMs with communication are all refused".into())
+            }
             Case::Collective(case) => match case.variant.algorithm {
                 AlgorithmName::Vendor => self.vendor(false),
                 AlgorithmName::VendorWindows => self.vendor(true),
@@ -162,6 +170,30 @@ impl<'a> Session<'a> {
             Case::AllGatherGemm(case) if case.variant.is_nccl() => self.vendor(false),
             Case::Norm(case) => case.missing(self.communicator.world_size()),
             _ => None,
+        }
+    }
+
+    /// Whether the ranks are on several nodes.
+    fn over_nodes(&self) -> bool {
+        self.communicator.nodes() > 1
+    }
+
+    /// The node of each rank.
+    fn nodes(&self) -> Vec<usize> {
+        let peers = self.communicator.peers().iter();
+        peers.map(|peer| peer.node).collect()
+    }
+
+    /// Whether a case may need something that only the call itself can check, such as an element type that NCCL or RCCL
+    /// reduces, a GEMM kernel, or a group on one node.
+    fn may_be_missing(&self, case: &Case) -> bool {
+        match case {
+            Case::Collective(case) => {
+                case.variant.algorithm.is_nccl() || self.over_nodes() && case.wraps_between_nodes()
+            }
+            Case::AllGatherGemm(_) | Case::GemmReduce(_) | Case::GemmReduceRefusal(_) => true,
+            Case::Norm(_) => self.over_nodes(),
+            _ => false,
         }
     }
 
@@ -468,14 +500,4 @@ fn site<'s>(
     let group = groups.iter().find(|(of, _)| *of == members);
     let group = group.and_then(|(_, group)| group.as_ref());
     (group.is_some() || members == Members::All).then_some(Site { group, ..everyone })
-}
-
-/// Whether a case may need something that only the call itself can check, such as an element type that NCCL or RCCL
-/// reduces, or a GEMM kernel.
-fn may_be_missing(case: &Case) -> bool {
-    match case {
-        Case::Collective(case) => case.variant.algorithm.is_nccl(),
-        Case::AllGatherGemm(_) | Case::GemmReduce(_) | Case::GemmReduceRefusal(_) => true,
-        _ => false,
-    }
 }

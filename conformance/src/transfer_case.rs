@@ -1,7 +1,7 @@
 //! A transfer as a case.
 
 use super::dtype::Dtype;
-use super::engine::Engine;
+use super::engine::{Engine, MethodName};
 use super::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -28,6 +28,32 @@ pub struct TransferCase {
     pub placement: Placement,
     /// Seeds the data.
     pub seed: u64,
+}
+
+impl TransferCase {
+    /// Whether it names an engine, and so needs kernels, for traffic between nodes. `nodes` has the node of each rank.
+    pub(super) fn needs_kernels(&self, nodes: &[usize]) -> bool {
+        let crosses = |rank: usize| {
+            let targets = self.traffic.targets(rank, nodes.len());
+            targets.iter().any(|target| nodes[*target] != nodes[rank])
+        };
+        self.engine.method != MethodName::Automatic && (0..nodes.len()).any(crosses)
+    }
+
+    /// Returns a case of a sample for ranks on several nodes: most name no engine between nodes.
+    pub fn over_nodes(self) -> Self {
+        /// One in this many keeps the engine, and is skipped by name.
+        const KEPT: u64 = 8;
+        let keeps = self.traffic == Traffic::Own || self.seed.is_multiple_of(KEPT);
+        Self {
+            engine: if keeps {
+                self.engine
+            } else {
+                Engine::AUTOMATIC
+            },
+            ..self
+        }
+    }
 }
 
 impl fmt::Display for TransferCase {

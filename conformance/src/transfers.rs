@@ -306,7 +306,10 @@ impl Transfer<'_> {
             }
             transfer.device_barrier(queue)
         };
-        if !signals {
+        let nodes = self.context.communicator.peers();
+        let is_near = |target: &usize| nodes[*target].node == nodes[self.rank].node;
+        // Signals to other nodes go by the network, which a graph starts.
+        if !signals && self.targets.iter().any(is_near) {
             let refused = recorder.capture(|queue| self.put_all(queue, 0, Some(channel)));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings.push(format!(

@@ -3,6 +3,7 @@
 use super::case::Case;
 use super::outcome::Outcome;
 use super::rank::{Answer, MARK, Setup, WorldDescription};
+use super::ranks_per_node::RanksPerNode;
 use crate::spawn::spawn;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -28,8 +29,9 @@ const MOST_LOST: usize = 3;
 /// Options of [`World::launch`].
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// Number of ranks.
-    pub ranks: u32,
+    /// The ranks, by node. Nodes are of this machine, by `SYMMEM_NODE`, and UCX carries what goes between them: over TCP,
+    /// unless `UCX_TLS` is set.
+    pub ranks: RanksPerNode,
     /// Whether the ranks are threads of one process; otherwise each is a process.
     pub threads: bool,
     /// The backend.
@@ -51,9 +53,9 @@ pub struct WorldOptions {
 
 impl WorldOptions {
     /// Returns options for `ranks` processes of `program`, with the best available backend.
-    pub fn new(ranks: u32, program: impl Into<PathBuf>) -> Self {
+    pub fn new(ranks: impl Into<RanksPerNode>, program: impl Into<PathBuf>) -> Self {
         Self {
-            ranks,
+            ranks: ranks.into(),
             threads: false,
             backend: Selection::Auto,
             share_kinds: Vec::new(),
@@ -388,7 +390,8 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
     let job = symmem::bootstrap::LaunchEnvironment::alone()?
         .job
         .unwrap_or_default();
-    let processes = if options.threads { 1 } else { options.ranks };
+    let world = options.ranks.world();
+    let processes = if options.threads { 1 } else { world };
     let setup = Setup {
         share_kinds: options
             .share_kinds
@@ -396,7 +399,10 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
             .map(|kind| kind.name().into())
             .collect(),
         deadline: options.deadline,
-        threads: if options.threads { options.ranks } else { 0 },
+        threads: if options.threads { world } else { 0 },
+        nodes: (0..world)
+            .filter_map(|rank| options.ranks.key(rank))
+            .collect(),
         ends_at_failure: options.ends_at_failure,
     };
     let setup = serde_json::to_string(&setup).unwrap_or_default();
@@ -445,7 +451,12 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
     }
     drop(sender);
     match next_answer(&ranks.answers, &mut ranks.children, limit)? {
-        Answer::Up(about) => Ok((ranks, about)),
+        Answer::Up(about) if about.ranks_per_node == options.ranks.sizes() => Ok((ranks, about)),
+        Answer::Up(about) => Err(WorldError::Open(format!(
+            "the nodes have {:?} ranks instead of {:?}",
+            about.ranks_per_node,
+            options.ranks.sizes()
+        ))),
         Answer::Failed(reason) => Err(WorldError::Open(reason)),
         _ => Err(WorldError::Open("rank 0 answered out of turn".into())),
     }
@@ -464,6 +475,12 @@ fn command(options: &WorldOptions, rank: u32, world: u32, job: &str) -> Command 
         .env_remove("SYMMEM_RENDEZVOUS")
         .env_remove("SYMMEM_SECRET")
         .env_remove("SYMMEM_GENERATION")
+        .env_remove("SYMMEM_NODE");
+    if options.ranks.spans_nodes() && std::env::var_os("UCX_TLS").is_none() {
+        // By itself UCX would use the memory that ranks of one machine share.
+        command.env("UCX_TLS", "tcp,self");
+    }
+    command
         .envs(
             options
                 .environment

@@ -216,6 +216,7 @@ impl<'b> Exchange<'b> {
         }
         if membership.span.placement.spans_nodes() {
             let nodes = queue.nodes(NAME, options, membership)?;
+            nodes.check_named(CollectiveOperationCode::EXCHANGE)?;
             for number in 0..launches {
                 let mut pairs = vec![Pair::default(); ranks];
                 for entry in self.launch(number) {
@@ -305,6 +306,7 @@ impl<'q> Collectives<'q> {
         }
         if membership.span.placement.spans_nodes() {
             let nodes = queue.nodes(NAME, options, membership)?;
+            nodes.check_named(CollectiveOperationCode::ALL_TO_ALL_V)?;
             return nodes.pairs(false, |member| match ranges.pair(member) {
                 Ok((sent, received)) => Pair {
                     sent: Some(sent),

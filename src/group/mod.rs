@@ -8,6 +8,7 @@ pub(crate) mod far;
 pub(crate) mod inbox;
 pub(crate) mod lanes;
 pub(crate) mod membership;
+pub(crate) mod named;
 pub(crate) mod nccl;
 pub(crate) mod operations;
 pub(crate) mod provider;

@@ -11,6 +11,7 @@ use crate::base::names::MulticastSupport;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::families::{self, FAMILIES, most_blocks};
 use crate::group::inbox::{Division, Inboxes};
+use crate::group::named::{MOST_THREADS, THREAD_STEP, check_grid, has_no_algorithm};
 use crate::group::operations::{
     algorithms, fallbacks, fits_place, kernel_of, multicast_only_by_name, multicast_reduces,
     own_memory_fallbacks, reduces, takes_own_memory, tuning_sources, without_multicast,
@@ -20,10 +21,6 @@ use crate::group::residency::Residency;
 use crate::memory::multicast::object::MulticastStatus;
 use std::cmp::Reverse;
 
-/// Threads of a block are a multiple of this (a warp, or half a wavefront).
-const THREAD_STEP: u32 = 32;
-/// Most threads of a block, on every supported device.
-const MOST_THREADS: u32 = 1024;
 /// The device is queried for resident blocks at multiples of this many threads. A block in between counts as
 /// the next larger.
 const ASKED_STEP: u32 = 128;
@@ -257,22 +254,7 @@ impl Selector {
             });
         };
         let threads = constraints.threads.unwrap_or(row.threads);
-        if let Some(blocks) = constraints.blocks
-            && (blocks == 0 || blocks > most_blocks(kernel))
-        {
-            return Err(format!(
-                "{blocks} blocks; use 1 to {} for {}",
-                most_blocks(kernel),
-                row.algorithm.name()
-            ));
-        }
-        if let Some(threads) = constraints.threads
-            && (threads == 0 || threads > MOST_THREADS || !threads.is_multiple_of(THREAD_STEP))
-        {
-            return Err(format!(
-                "{threads} threads; use a multiple of {THREAD_STEP}, at most {MOST_THREADS}"
-            ));
-        }
+        check_grid(most_blocks(kernel), row.algorithm.name(), constraints)?;
         let mut choice = Choice {
             algorithm: row.algorithm,
             blocks: 1,
@@ -477,7 +459,7 @@ impl Selector {
         };
         let name = algorithm.name();
         let why = match obstacle {
-            Obstacle::Operation => format!("{} has no algorithm {name}", query.operation.name()),
+            Obstacle::Operation => has_no_algorithm(query.operation, algorithm),
             Obstacle::Nccl => {
                 "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
             }

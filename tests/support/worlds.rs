@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use symmem::ShareKind;
 use symmem::backends::Selection;
-use symmem_conformance::{Outcome, Totals, World, WorldOptions};
+use symmem_conformance::{Outcome, RanksPerNode, Totals, World, WorldOptions};
 
 /// Set for the processes that are ranks of a world.
 pub const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
@@ -156,7 +156,14 @@ const EXPECTED: &str = "expected reports: ";
 const REPORT: &str = "FAKE_DEVICE_REPORT";
 
 /// Returns options of a world whose ranks run the test `rank_process` of the same file.
-pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
+pub fn options(
+    backend: Backend,
+    ranks: impl Into<RanksPerNode>,
+    threads: bool,
+    name: &str,
+) -> WorldOptions {
+    let ranks = ranks.into();
+    let processes = if threads { 1 } else { ranks.world() };
     let test = std::env::current_exe().expect("a test knows its own file");
     let mut options = WorldOptions {
         threads,
@@ -186,7 +193,6 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
         let report = format!("{name}-{process}-{number}.report");
         let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(report);
         // The number of processes that must report, so that a missing report does not pass as one without violations.
-        let processes = if threads { 1 } else { ranks };
         std::fs::write(&report, format!("{EXPECTED}{processes}\n")).expect("the report's file");
         options.environment.extend([
             ("SYMMEM_LIBRARY_PATH".into(), libraries.into()),

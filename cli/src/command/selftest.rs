@@ -8,7 +8,9 @@ use crate::output::{self, Stream, color_argument};
 use indicatif::ProgressBar;
 use std::process::ExitCode;
 use std::time::Duration;
-use symmem_conformance::{Outcome, Report, SelftestOptions, Share, Subject, selftest};
+use symmem_conformance::{
+    Outcome, RanksPerNode, Report, SelftestOptions, Share, Subject, selftest,
+};
 
 /// A heading in the help.
 const CASES: &str = "Cases";
@@ -21,6 +23,9 @@ pub struct Options {
     /// Number of ranks [default: in turn 1, 2 and one per GPU; 4 on the host]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
     ranks: Option<u32>,
+    /// Ranks of several nodes, on this machine: 2x2 for two nodes of two ranks, 3+1 for three and one
+    #[arg(long, value_name = "NODES", conflicts_with = "ranks", help_heading = RANKS)]
+    nodes: Option<RanksPerNode>,
     /// Run a quarter of the sample of cases
     #[arg(long, conflicts_with = "full", help_heading = CASES)]
     quick: bool,
@@ -84,7 +89,9 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
     let program = this_program(&[symmem_conformance::RANK_ARGUMENT.into(), color_argument()])?;
     let options = SelftestOptions {
         backend: selection,
-        ranks: asked.ranks.into_iter().collect(),
+        ranks: (asked.nodes.clone().or(asked.ranks.map(RanksPerNode::from)))
+            .into_iter()
+            .collect(),
         full: asked.full,
         quick: asked.quick,
         only: asked.only.map(Subject::from),
@@ -136,16 +143,16 @@ fn text(report: &Report, soak: Option<u64>) -> String {
             if let Outcome::Failed(reason) = &case.record.outcome {
                 lines.push(format!(
                     "FAILED, {} ranks: {}: {reason}",
-                    world.world, case.name
+                    world.ranks_per_node, case.name
                 ));
             }
         }
         if let Some(failure) = &world.failure {
-            lines.push(format!("FAILED, {} ranks: {failure}", world.world));
+            lines.push(format!("FAILED, {} ranks: {failure}", world.ranks_per_node));
         }
     }
     let worlds: Vec<String> = (report.worlds.iter())
-        .map(|world| world.world.to_string())
+        .map(|world| world.ranks_per_node.clone())
         .collect();
     lines.push(format!(
         "{} in worlds of {}, {} (seed {}): {}",

@@ -4,7 +4,7 @@ use super::case::{Collective, CollectiveCase, Reduction};
 use crate::covering::Random;
 use crate::dtype::Dtype;
 use crate::length::Length;
-use crate::reference::reduce;
+use crate::reference::reduce_over_nodes;
 
 /// A collective call of a group, the same on all members. Ranks are numbered within the group.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Call {
     /// Number of elements of a range, or of each member's part.
     pub count: usize,
     pub root: usize,
+    /// The node of each member.
+    pub nodes: Vec<usize>,
     /// Number of elements of each message, `[from][to]`, for operations with individual messages;
     /// `None` for no message. For an all-gather with counts, the diagonal holds the counts.
     pub messages: Vec<Vec<Option<usize>>>,
@@ -60,8 +62,14 @@ impl Call {
             world,
             count,
             root,
+            nodes: vec![0; world],
             messages,
         }
+    }
+
+    /// Places the members on nodes, given the node of each.
+    pub fn on(self, nodes: Vec<usize>) -> Self {
+        Self { nodes, ..self }
     }
 
     /// Returns the count of each member in an all-gather with counts.
@@ -156,7 +164,11 @@ impl Call {
         let everybody = 0..self.world;
         let reduced = |sources: Vec<Vec<u8>>| {
             let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
-            piece(0, reduce(self.dtype, self.reduction, &sources))
+            let (dtype, reduction) = (self.dtype, self.reduction);
+            piece(
+                0,
+                reduce_over_nodes(dtype, reduction, &sources, &self.nodes),
+            )
         };
         match self.operation {
             Collective::AllReduce => vec![reduced(everybody.map(source).collect())],

@@ -66,6 +66,15 @@ impl CollectiveCase {
         }
     }
 
+    /// Whether the library refuses this call of a group over nodes: a sum of narrow integers wraps within a node, before
+    /// the average over all members divides it.
+    pub(crate) fn wraps_between_nodes(&self) -> bool {
+        self.variant.operation.reduces()
+            && self.reduction == Reduction::Average
+            && !self.dtype.is_float()
+            && self.dtype.size() < 4
+    }
+
     /// Returns why a device with these capabilities cannot run this case; `None` if it can.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         let has_engine = capabilities.flags & CAPABILITY_COPY_ENGINE != 0;

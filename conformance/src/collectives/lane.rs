@@ -56,6 +56,14 @@ impl Site<'_> {
             .map_or(self.communicator.world_size(), Group::world_size)
     }
 
+    /// The node of each member.
+    fn nodes(&self) -> Vec<usize> {
+        let peers = self.communicator.peers();
+        (0..self.world())
+            .map(|member| peers[self.member(member)].node)
+            .collect()
+    }
+
     /// The rank of a member in the communicator.
     fn member(&self, rank: usize) -> usize {
         self.group.map_or(rank, |group| group.members()[rank])
@@ -106,7 +114,7 @@ impl<'a> Lane<'a> {
         let lane = Self {
             site,
             case,
-            call: Call::of(case, site.world()),
+            call: Call::of(case, site.world()).on(site.nodes()),
             memory,
             channel: case.channel + number as u32,
             number,

@@ -52,7 +52,8 @@ fn expect(findings: &mut Findings, call: &str, outcome: Result<()>) {
     }
 }
 
-/// Makes every operation with every algorithm that does not support it, or not in this form (in or out of place).
+/// Makes every operation with every algorithm that does not support it, or not in this form (in or out of place). Over
+/// nodes both forms are supported, since no peer reads the operands.
 fn unserved(
     site: Site<'_>,
     refusal: &RefusalCase,
@@ -60,6 +61,7 @@ fn unserved(
     memory: &dyn Memory,
     findings: &mut Findings,
 ) -> Result<()> {
+    let over_nodes = site.communicator.nodes() > 1;
     for operation in Collective::ALL {
         for algorithm in AlgorithmName::ALL {
             let variant = CollectiveVariant {
@@ -77,9 +79,9 @@ fn unserved(
                 expect(findings, &format!("{variant}{how}"), lane.enqueue(stream));
                 Ok(())
             };
-            if !serves || plan::is_refused_out_of_place(variant) {
+            if !serves || plan::is_refused_out_of_place(variant) && !over_nodes {
                 refused(false)?;
-            } else if plan::is_refused_in_place(variant) {
+            } else if !over_nodes && plan::is_refused_in_place(variant) {
                 refused(true)?;
             }
         }

@@ -5,6 +5,7 @@
 
 use super::layout::{BUFFER, LINE, slot_bytes};
 use super::stages::Nodes;
+use crate::backend::abi::CollectiveOperationCode;
 use crate::base::error::Result;
 use crate::network::leg::leg::Leg;
 use crate::network::leg::parts::{Parts, Span};
@@ -136,7 +137,8 @@ impl<'n> Nodes<'n> {
             })
             .filter(|(_, _, range)| range.bytes() > 0)
             .collect();
+        let options = self.options_within(CollectiveOperationCode::EXCHANGE);
         self.queue
-            .exchange_within(self.name, self.options, self.membership, &entries)
+            .exchange_within(self.name, &options, self.membership, &entries)
     }
 }

@@ -50,6 +50,7 @@ impl Queue {
         (parts, in_place): (PartLayout<'_>, bool),
     ) -> Result<()> {
         let nodes = self.nodes(request.name, options, membership)?;
+        nodes.check_named(request.operation)?;
         let elements = Elements {
             element: request.element,
             bytes: request.element_bytes,

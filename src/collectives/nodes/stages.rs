@@ -8,6 +8,7 @@ use crate::collectives::options::CollectiveOptions;
 use crate::collectives::request::Request;
 use crate::group::far::{CHANNEL, Far};
 use crate::group::membership::Membership;
+use crate::group::named::check_named;
 use crate::group::operations;
 use crate::network::command::Action;
 use crate::network::leg::leg::Leg;
@@ -107,18 +108,32 @@ impl<'n> Nodes<'n> {
             destination: to,
             source: from,
         };
+        let options = self.options_within(operation);
+        self.queue
+            .collective_within(&request, &options, self.membership)
+    }
+
+    /// Returns the options of a call of the members on this node.
+    pub fn options_within(&self, operation: CollectiveOperationCode) -> CollectiveOptions<'n> {
         let algorithm = self.options.algorithm;
         let has = operations::algorithms(operation).contains(&algorithm);
-        let options = CollectiveOptions {
+        CollectiveOptions {
             algorithm: if has {
                 algorithm
             } else {
                 AlgorithmCode::AUTOMATIC
             },
             ..*self.options
-        };
-        self.queue
-            .collective_within(&request, &options, self.membership)
+        }
+    }
+
+    /// Checks the algorithm and the grid that the caller names.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), at all members.
+    pub fn check_named(&self, operation: CollectiveOperationCode) -> Result<()> {
+        check_named(operation, &self.options.into())
+            .map_err(|message| self.queue.invalid(self.name, message))
     }
 
     /// Enqueues a copy within this rank.

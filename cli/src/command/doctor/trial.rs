@@ -221,7 +221,7 @@ impl Launcher<'_> {
     fn conformance(&self, effort: Effort) -> Result<symmem_conformance::Report> {
         with_bar(&SelftestOptions {
             backend: self.selection.clone(),
-            ranks: vec![self.ranks],
+            ranks: vec![self.ranks.into()],
             full: effort == Effort::Full,
             quick: effort == Effort::Quick,
             only: Some(Subject::Multicast),

@@ -4,10 +4,12 @@
 //! Each world is launched once and runs the cases of each engine. By default these are a seeded sample; with
 //! `SYMMEM_TESTS=all`, all (`cargo xtask conformance --full`).
 
+mod nodes;
 #[allow(
     dead_code,
     reason = "these tests use the fake driver with a library beside it only"
 )]
+#[path = "../support/mod.rs"]
 mod support;
 
 use rstest::rstest;
@@ -420,7 +422,7 @@ fn a_selftest_that_ends_at_a_failure_starts_no_world_after_it() {
     let report = selftest(
         &SelftestOptions {
             backend: template.backend,
-            ranks: vec![2, 1],
+            ranks: vec![2.into(), 1.into()],
             only: Some(Subject::Transfers),
             program: Some(template.program),
             arguments: template.arguments,
@@ -496,7 +498,7 @@ fn the_selftest_names_every_case_and_its_outcome() {
     let template = options(Backend::Host, 1, false, "selftest");
     let selftest_options = SelftestOptions {
         backend: template.backend,
-        ranks: vec![2],
+        ranks: vec![2.into()],
         only: Some(Subject::Transfers),
         program: Some(template.program),
         arguments: template.arguments,

@@ -1,5 +1,7 @@
 //! The ring example on two hosts, started by each launcher, in network namespaces of this machine.
 
+mod conformance;
+
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::mpsc::channel;
