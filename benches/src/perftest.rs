@@ -14,7 +14,7 @@ use symmem::Communicator;
 const PROGRAM: &str = "ucx_perftest";
 const FIRST_PORT: u16 = 13337;
 /// Time limit of one measurement.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause before the client tries again: the server does not say when it listens.
 const RETRY: Duration = Duration::from_millis(20);
 /// Bytes that a measurement moves, and most of its transfers.
@@ -142,14 +142,19 @@ impl Perftest {
     }
 
     fn ask(&self, test: Test, bytes: u64) -> Option<f64> {
-        let count = (BYTES / bytes + 20).min(TRANSFERS);
+        let count = (BYTES / bytes + 8).min(TRANSFERS);
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             let mut command = Command::new(PROGRAM);
             command
                 .args(["-p", &self.port.to_string(), &self.host])
                 .args(["-t", test.name(), "-s", &bytes.to_string()])
-                .args(["-n", &count.to_string(), "-w", &(count / 10).to_string()])
+                .args([
+                    "-n",
+                    &count.to_string(),
+                    "-w",
+                    &(count / 10).max(1).to_string(),
+                ])
                 .args(["-f", "-O", &test.outstanding().to_string()]);
             let left = PATIENCE.saturating_sub(start.elapsed());
             let time = output(command, left).and_then(|text| test.parse(&text));
