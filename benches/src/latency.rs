@@ -172,11 +172,11 @@ fn beside_calls(run: &mut Run<'_>) -> Result<Option<LatencyBaseline>> {
     const RUNS: usize = 5;
     let mut samples = Vec::new();
     for _ in 0..RUNS {
-        samples.extend(run.beside(Test::PutLatency, MESSAGE as u64)?);
+        samples.extend(run.beside(Test::Latency, MESSAGE as u64)?);
     }
     let one_way_ns = Spread::from_samples(&samples);
     Ok(one_way_ns.map(|one_way_ns| LatencyBaseline {
-        name: Test::PutLatency.name().to_owned(),
+        name: Test::Latency.name().to_owned(),
         one_way_ns,
     }))
 }

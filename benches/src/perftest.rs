@@ -25,27 +25,27 @@ const TRANSFERS: u64 = 5000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     /// Puts back to back, as many at once as UCX takes, and a flush.
-    PutBandwidth,
+    Bandwidth,
     /// The same, one put after the other: over TCP, UCX 1.13 slows down with many large ones at once.
-    PutBandwidthInTurn,
+    InTurn,
     /// Half of a round trip of puts.
-    PutLatency,
+    Latency,
 }
 
 impl Test {
     /// Returns the program's name of the test.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::PutBandwidth | Self::PutBandwidthInTurn => "ucp_put_bw",
-            Self::PutLatency => "ucp_put_lat",
+            Self::Bandwidth | Self::InTurn => "ucp_put_bw",
+            Self::Latency => "ucp_put_lat",
         }
     }
 
     /// Returns how many transfers may be under way; 0 for any number.
     fn outstanding(self) -> u32 {
         match self {
-            Self::PutBandwidth | Self::PutLatency => 0,
-            Self::PutBandwidthInTurn => 1,
+            Self::Bandwidth | Self::Latency => 0,
+            Self::InTurn => 1,
         }
     }
 
@@ -60,8 +60,8 @@ impl Test {
         });
         let words = lines.next_back()?;
         let microseconds = match self {
-            Self::PutBandwidth | Self::PutBandwidthInTurn => words[3],
-            Self::PutLatency => words[1],
+            Self::Bandwidth | Self::InTurn => words[3],
+            Self::Latency => words[1],
         };
         (microseconds > 0.0).then_some(microseconds * 1e3)
     }
@@ -226,8 +226,8 @@ mod tests {
     fn the_final_line_has_the_time_of_a_transfer_and_the_median_of_one_way() {
         let text = "+---------+\n| Stage: final |\n[thread 0]  \n      \
                     1000      3.250     40.100     38.100     1600.10    1640.20     25600      26246\n";
-        assert_eq!(Test::PutBandwidth.parse(text), Some(38_100.0));
-        assert_eq!(Test::PutLatency.parse(text), Some(3_250.0));
-        assert_eq!(Test::PutLatency.parse("no numbers\n1 2 3\n"), None);
+        assert_eq!(Test::Bandwidth.parse(text), Some(38_100.0));
+        assert_eq!(Test::Latency.parse(text), Some(3_250.0));
+        assert_eq!(Test::Latency.parse("no numbers\n1 2 3\n"), None);
     }
 }

@@ -61,7 +61,7 @@ impl Run<'_> {
             series.push(self.prepare(&case, column, &candidates[index], times[index], rounds)?);
         }
         let (mut nvshmem, mut ucx) = (Measured::default(), Measured::default());
-        let mut tests = vec![Test::PutBandwidth, Test::PutBandwidthInTurn];
+        let mut tests = vec![Test::Bandwidth, Test::InTurn];
         let beside = self.has_baseline && bytes <= baseline::LARGEST;
         for _ in 0..rounds {
             for one in &mut series {
@@ -149,7 +149,7 @@ impl Run<'_> {
             }
             let looped = Timing::from_rounds(bytes, &ucx.looped);
             if let Some(looped) = looped.filter(|_| number == 0) {
-                let method = Test::PutBandwidth.name().to_owned();
+                let method = Test::Bandwidth.name().to_owned();
                 points.push(Point {
                     looped,
                     graph: None,
