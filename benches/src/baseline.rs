@@ -3,8 +3,9 @@
 //! Each rank of a pair owns one process of the pair. The head of `nvshmem_p2p.cu` describes the
 //! protocol.
 
+use super::pairing::Pairing;
 use super::process::Process;
-use super::{BenchError, Result, exchange, pairing};
+use super::{BenchError, Result, exchange};
 use crate::report::{Direction, Spread, Traffic};
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +46,7 @@ impl Baseline {
         largest: u64,
     ) -> Result<Option<Self>> {
         let (rank, world) = (communicator.rank(), communicator.world_size());
-        let Some(peer) = pairing::peer(rank, world) else {
+        let Some(peer) = Pairing::of_neighbors(world).peer(rank) else {
             exchange::all_gather(communicator, &String::new())?;
             return agree(communicator, program, Ok(None));
         };

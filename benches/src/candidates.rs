@@ -23,16 +23,17 @@ pub(super) struct Candidate {
     pub means: TransferMethod,
     /// The planner's row; `None` if neither a kernel nor the copy engine is used.
     pub row: Option<TransferRow>,
+    /// What moves the bytes if there is no row.
+    pub mover: &'static str,
     pub columns: Vec<Column>,
 }
 
 impl Candidate {
     /// Returns the method's name in the report.
     pub(super) fn method(&self) -> String {
-        match (&self.means, &self.row) {
-            (TransferMethod::Memcpy, _) => "memcpy".into(),
-            (_, Some(row)) => row.method.name().to_lowercase(),
-            (_, None) => "processor".into(),
+        match &self.row {
+            Some(row) => row.method.name().to_lowercase(),
+            None => self.mover.into(),
         }
     }
 
@@ -57,6 +58,21 @@ impl Candidate {
     }
 }
 
+/// Returns the only candidate for transfers between nodes: the library has one way.
+pub(super) fn between_nodes() -> Vec<Candidate> {
+    let means = TransferMethod::Transfer(TransferOptions::default());
+    vec![without_row(means, "network", Column::Block128)]
+}
+
+fn without_row(means: TransferMethod, mover: &'static str, column: Column) -> Candidate {
+    Candidate {
+        means,
+        row: None,
+        mover,
+        columns: vec![column],
+    }
+}
+
 /// Returns the candidates for transfers of `bytes`. `by_caller` means that the calling thread moves the bytes.
 ///
 /// Ranks with equal capabilities get equal lists.
@@ -67,17 +83,10 @@ pub(super) fn candidates(
     by_caller: bool,
 ) -> Vec<Candidate> {
     if by_caller {
-        let only = |means, column| Candidate {
-            means,
-            row: None,
-            columns: vec![column],
-        };
+        let ours = TransferMethod::Transfer(TransferOptions::default());
         return vec![
-            only(
-                TransferMethod::Transfer(TransferOptions::default()),
-                Column::Block128,
-            ),
-            only(TransferMethod::Memcpy, Column::Memcpy),
+            without_row(ours, "processor", Column::Block128),
+            without_row(TransferMethod::Memcpy, "memcpy", Column::Memcpy),
         ];
     }
     let mut options: Vec<_> = kernels().into_iter().map(|one| (one, true)).collect();
@@ -101,6 +110,7 @@ pub(super) fn candidates(
             (!columns.is_empty() && !oversized).then_some(Candidate {
                 means: TransferMethod::Transfer(options),
                 row: Some(row),
+                mover: "",
                 columns,
             })
         })
@@ -267,6 +277,7 @@ mod tests {
                 stage_bytes: 16 << 10,
                 ..TransferRow::default()
             }),
+            mover: "",
             columns: vec![],
         };
         assert_eq!(ring(2).bytes_in_flight(1 << 30), 256 << 10);

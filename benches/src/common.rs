@@ -53,3 +53,9 @@ impl SharedLimits {
         })
     }
 }
+
+/// Returns how bytes go between nodes, for reports; `None` if all ranks share a node.
+pub(super) fn network(communicator: &Communicator) -> Option<String> {
+    let network = communicator.network()?;
+    Some(format!("{} nodes, {network}", communicator.nodes()))
+}

@@ -57,6 +57,7 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
         host: host(),
         backend: chosen.name.clone(),
         devices: Vec::new(),
+        network: None,
         links: links::text(chosen.devices as usize, |from, to| {
             libraries.get(&links::key(from, to)).map(String::as_str)
         }),

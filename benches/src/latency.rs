@@ -1,6 +1,7 @@
-//! Times of single messages, as half of a round trip between ranks 0 and 1.
+//! Times of single messages, as half of a round trip between the ranks of the first pair.
 
 use super::pairs::Run;
+use super::perftest::Test;
 use super::sizes::Effort;
 use super::{BenchError, Result, exchange};
 use crate::report::{Latency, LatencyBaseline, Report, Spread};
@@ -17,7 +18,7 @@ const MESSAGE: usize = 8;
 
 /// Measures latencies inside kernels, if the backend has kernels, and by host calls. Collective.
 pub(super) fn measure(run: &mut Run<'_>, report: &mut Report) -> Result<()> {
-    if !run.by_caller {
+    if !run.by_caller && !run.across {
         if run.session.communicator.shares_device() {
             let note = "latency between kernels was not measured: ranks share a device, so kernels that wait \
                         for each other may not run at the same time";
@@ -39,8 +40,12 @@ pub(super) fn measure(run: &mut Run<'_>, report: &mut Report) -> Result<()> {
         }
     }
     let calls = by_calls(run)?;
+    let beside = beside_calls(run)?;
     let name = format!("put_signal of {MESSAGE} bytes to wait_signal, by calls of the host");
-    let mut calls = latency(name, calls);
+    let mut calls = Latency {
+        baseline: beside,
+        ..latency(name, calls)
+    };
     let ranks = run.session.communicator.world_size();
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     if run.by_caller && ranks > processors {
@@ -162,6 +167,20 @@ fn beside(run: &mut Run<'_>, bytes: u64, threads: u32) -> Result<Option<LatencyB
     Ok(exchange::all_gather(communicator, &measured)?.swap_remove(0))
 }
 
+/// Times the same message with `ucx_perftest` between nodes. Collective.
+fn beside_calls(run: &mut Run<'_>) -> Result<Option<LatencyBaseline>> {
+    const RUNS: usize = 5;
+    let mut samples = Vec::new();
+    for _ in 0..RUNS {
+        samples.extend(run.beside(Test::Latency, MESSAGE as u64)?);
+    }
+    let one_way_ns = Spread::from_samples(&samples);
+    Ok(one_way_ns.map(|one_way_ns| LatencyBaseline {
+        name: Test::Latency.name().to_owned(),
+        one_way_ns,
+    }))
+}
+
 /// Times round trips of `put_signal` and `wait_signal`, each followed by a synchronization.
 fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
     const CHANNEL: u32 = 0;
@@ -177,12 +196,15 @@ fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
     stream.barrier()?;
     stream.synchronize()?;
     let mut samples = Vec::new();
-    if rank < 2 {
-        let peer = 1 - rank;
+    let pair = run.pairing.pairs().next();
+    let pair = pair.filter(|&(lower, upper)| rank == lower || rank == upper);
+    if let Some((lower, upper)) = pair {
+        let is_first = rank == lower;
+        let peer = if is_first { upper } else { lower };
         let put = || stream.put_signal(peer, &inbox, &outbox, CHANNEL);
         for round in 0..warm_ups + rounds {
             let start = Instant::now();
-            if rank == 0 {
+            if is_first {
                 put()?;
                 stream.wait_signal(peer, CHANNEL)?;
                 stream.synchronize()?;
@@ -191,7 +213,7 @@ fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
                 }
             } else {
                 stream.wait_signal(peer, CHANNEL)?;
-                if run.by_caller {
+                if run.by_caller || run.across {
                     // The caller must see the signal before it answers.
                     stream.synchronize()?;
                 }

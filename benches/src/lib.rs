@@ -31,6 +31,7 @@ mod outcome;
 pub mod p2p;
 mod pairing;
 mod pairs;
+mod perftest;
 mod points;
 mod poison;
 pub mod predict;
@@ -43,6 +44,7 @@ mod sizes;
 mod timer;
 mod torch;
 pub mod tune;
+mod wire;
 
 pub use error::{BenchError, Result};
 pub use sizes::Effort;

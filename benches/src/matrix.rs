@@ -4,7 +4,6 @@ use super::candidates::{Candidate, candidates, choose};
 use super::pairs::Run;
 use super::progress::Stepper;
 use super::session::Case;
-use super::sizes::repeats;
 use super::{Result, exchange, pairing};
 use crate::report::{Column, Direction, Matrix, Timing};
 use serde::{Deserialize, Serialize};
@@ -75,7 +74,7 @@ fn every_pair(
 ) -> Result<Vec<Vec<Option<f64>>>> {
     let communicator = run.session.communicator;
     let (rank, world) = (communicator.rank(), communicator.world_size());
-    let repeats = repeats(each_ns, run.budget() / f64::from(ROUNDS));
+    let repeats = run.repeats(each_ns, ROUNDS);
     let (mut cells, mut wrong) = (Vec::new(), Vec::new());
     step.expect(world * (world - 1));
     for mover in 0..world {

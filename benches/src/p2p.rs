@@ -1,6 +1,6 @@
 //! Bandwidth and latency between pairs of ranks, with every point checked, and a baseline in the same run.
 //!
-//! Method: rank r pairs with r xor 1, and the ranks start each measurement together, after a barrier on the
+//! Method: rank r pairs with r xor 1, or with its equal on another node, and the ranks start each measurement together, after a barrier on the
 //! device. A short search chooses the geometry of each column for each size. Then all columns, baselines
 //! included, take turns in rounds: 10 warm-ups, then up to 50 transfers back to back between two events, as in
 //! published tables; fewer if that would take long. The result is the median over rounds of the slower rank's
@@ -10,8 +10,10 @@ pub use super::progress::Progress;
 
 use super::baseline::{self, Baseline};
 use super::by_caller::is_by_caller;
-use super::common::SharedLimits;
+use super::common::{SharedLimits, network};
+use super::pairing::Pairing;
 use super::pairs::Run;
+use super::perftest::Perftest;
 use super::progress::Stepper;
 use super::session::Session;
 use super::sizes::Effort;
@@ -21,13 +23,25 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use symmem::Communicator;
 
+/// The pairs of ranks to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pairs {
+    /// Each rank r with rank r xor 1, all pairs at once.
+    #[default]
+    Neighbors,
+    /// Every pair alone, at one size.
+    All,
+    /// Each rank with the rank of the same local number on another node, all pairs at once.
+    Nodes,
+}
+
 /// Options of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Determines sizes and rounds.
     pub effort: Effort,
-    /// Measure every pair of ranks alone at one size, instead of all sizes.
-    pub every_pair: bool,
+    /// The pairs of ranks to measure.
+    pub pairs: Pairs,
     /// Program of the NVSHMEM baseline; `None` for no baseline.
     pub baseline: Option<PathBuf>,
 }
@@ -52,11 +66,25 @@ pub fn run(
                 .into(),
         });
     }
+    let across = options.pairs == Pairs::Nodes;
+    let pairing = match across {
+        true => Pairing::of_nodes(&communicator.rails()),
+        false => Pairing::of_neighbors(communicator.world_size()),
+    };
+    if pairing.pairs().next().is_none() {
+        return Err(BenchError::World {
+            rank,
+            message: "all ranks share a node, so there are no pairs of nodes; start the benchmark on each node with \
+                      --nodes N --node I --rendezvous HOST:PORT"
+                .into(),
+        });
+    }
     let common = SharedLimits::agree(communicator)?;
     let sizes = options.effort.sizes(common.limit);
     let largest = sizes.last().copied().unwrap_or_default();
     let mut report = Report::new(environment);
     report.environment.devices = common.devices.clone();
+    report.environment.network = network(communicator);
     let session = Session::new(communicator, largest)?;
     let baseline = match &options.baseline {
         Some(program) => Baseline::start(communicator, program, largest.min(baseline::LARGEST))?,
@@ -67,6 +95,9 @@ pub fn run(
         capabilities: common.capabilities,
         effort: options.effort,
         by_caller: is_by_caller(communicator),
+        pairing,
+        across,
+        perftest: None,
         has_baseline: options.baseline.is_some(),
         baseline,
     };
@@ -75,13 +106,22 @@ pub fn run(
         report.environment.libraries.extend([library]);
     }
     report.notes = notes(communicator);
-    let cases = if options.every_pair {
-        0
-    } else {
-        4 * sizes.len()
-    };
+    if across {
+        match Perftest::start(communicator, &run.pairing)? {
+            Ok(perftest) => {
+                let library = ("ucx_perftest".to_owned(), perftest.version.clone());
+                report.environment.libraries.extend([library]);
+                run.perftest = Some(perftest);
+            }
+            Err(why) => report
+                .notes
+                .push(format!("ucx_perftest was not measured: {why}")),
+        }
+    }
+    let every_pair = options.pairs == Pairs::All;
+    let cases = if every_pair { 0 } else { 4 * sizes.len() };
     let mut step = Stepper::new(cases + 1, progress);
-    if options.every_pair {
+    if every_pair {
         report.matrices = matrix::measure(&run, largest, &mut report.notes, &mut step)?;
     } else {
         for traffic in Traffic::ALL {

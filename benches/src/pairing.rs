@@ -13,24 +13,53 @@ pub(super) struct Role {
     pub receives: bool,
 }
 
-/// Returns the peer of `rank`, which is `rank xor 1`; `None` for the last rank of an odd world.
-pub(super) fn peer(rank: usize, world: usize) -> Option<usize> {
-    let peer = rank ^ 1;
-    (peer < world).then_some(peer)
-}
+/// The pairs of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pairing(Vec<(usize, usize)>);
 
-/// Returns the role of `rank` if all pairs move at once. With one-way traffic, the even rank of each pair moves.
-pub(super) fn role(rank: usize, world: usize, direction: Direction, traffic: Traffic) -> Role {
-    let Some(peer) = peer(rank, world) else {
-        return Role::default();
-    };
-    match traffic {
-        Traffic::BothWays => Role {
-            peer: Some(peer),
-            moves: true,
-            receives: true,
-        },
-        Traffic::OneWay => between(rank, rank & !1, rank | 1, direction),
+impl Pairing {
+    /// Pairs rank r with r xor 1. The last rank of an odd world stands by.
+    pub(super) fn of_neighbors(world: usize) -> Self {
+        Self(
+            (0..world / 2)
+                .map(|pair| (2 * pair, 2 * pair + 1))
+                .collect(),
+        )
+    }
+
+    /// Pairs ranks of the same rail on two nodes: node 0 with node 1, node 2 with node 3. A rank without one stands by.
+    pub(super) fn of_nodes(rails: &[Vec<usize>]) -> Self {
+        let pairs = rails.iter().flat_map(|rail| rail.chunks_exact(2));
+        Self(pairs.map(|pair| (pair[0], pair[1])).collect())
+    }
+
+    /// Returns the lower rank of each pair and its peer.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the peer of `rank`, if it has one.
+    pub(super) fn peer(&self, rank: usize) -> Option<usize> {
+        self.pairs().find_map(|(lower, upper)| match rank {
+            _ if rank == lower => Some(upper),
+            _ if rank == upper => Some(lower),
+            _ => None,
+        })
+    }
+
+    /// Returns the role of `rank` if all pairs move at once. With one-way traffic, the lower rank of each pair moves.
+    pub(super) fn role(&self, rank: usize, direction: Direction, traffic: Traffic) -> Role {
+        let Some(peer) = self.peer(rank) else {
+            return Role::default();
+        };
+        match traffic {
+            Traffic::BothWays => Role {
+                peer: Some(peer),
+                moves: true,
+                receives: true,
+            },
+            Traffic::OneWay => between(rank, rank.min(peer), rank.max(peer), direction),
+        }
     }
 }
 
@@ -54,34 +83,38 @@ pub(super) fn between(rank: usize, mover: usize, other: usize, direction: Direct
     }
 }
 
-/// Returns the lower rank of each pair and its peer.
-pub(super) fn pairs(world: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..world / 2).map(|pair| (2 * pair, 2 * pair + 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn neighbors_pair_up_and_the_odd_one_stands_by() {
-        assert_eq!(pairs(5).collect::<Vec<_>>(), [(0, 1), (2, 3)]);
-        assert_eq!(peer(3, 5), Some(2));
-        assert_eq!(peer(4, 5), None);
+        let pairing = Pairing::of_neighbors(5);
+        assert_eq!(pairing.pairs().collect::<Vec<_>>(), [(0, 1), (2, 3)]);
+        assert_eq!(pairing.peer(3), Some(2));
+        assert_eq!(pairing.peer(4), None);
         for traffic in Traffic::ALL {
             for direction in Direction::ALL {
-                assert_eq!(role(4, 5, direction, traffic), Role::default());
+                assert_eq!(pairing.role(4, direction, traffic), Role::default());
             }
         }
     }
 
     #[test]
+    fn across_nodes_equals_of_two_nodes_pair_up() {
+        // Three nodes, of two ranks, two and one.
+        let pairing = Pairing::of_nodes(&[vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(pairing.pairs().collect::<Vec<_>>(), [(0, 2), (1, 3)]);
+        assert_eq!((pairing.peer(3), pairing.peer(4)), (Some(1), None));
+        let role = |rank| pairing.role(rank, Direction::Push, Traffic::OneWay);
+        assert!(role(1).moves && role(3).receives && !role(3).moves);
+    }
+
+    #[test]
     fn one_way_the_even_rank_moves_and_bytes_arrive_at_one_end() {
         for direction in Direction::ALL {
-            let (even, odd) = (
-                role(2, 4, direction, Traffic::OneWay),
-                role(3, 4, direction, Traffic::OneWay),
-            );
+            let role = |rank| Pairing::of_neighbors(4).role(rank, direction, Traffic::OneWay);
+            let (even, odd) = (role(2), role(3));
             assert!(even.moves && !odd.moves);
             assert_eq!(even.receives, direction == Direction::Pull);
             assert_ne!(even.receives, odd.receives);
@@ -92,7 +125,7 @@ mod tests {
     #[test]
     fn both_ways_both_move_and_receive() {
         for rank in 0..2 {
-            let role = role(rank, 2, Direction::Push, Traffic::BothWays);
+            let role = Pairing::of_neighbors(2).role(rank, Direction::Push, Traffic::BothWays);
             assert!(role.moves && role.receives && role.peer == Some(1 - rank));
         }
     }

@@ -12,6 +12,11 @@ use crate::base::lock::lock;
 /// Pulses within the time after which silence means death: a few may be late.
 const PULSES: u32 = 6;
 
+/// The part of that time for which the first pulse may be without an answer. A cable is pulled up to an interval before
+/// that pulse is sent, and the watcher that sends it and looks for the answer has rounds of its own: together they must
+/// not exceed the time.
+const UNANSWERED: f64 = 0.8;
+
 /// The pulses of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Pulse(Mutex<Option<State>>);
@@ -73,13 +78,14 @@ impl Pulse {
         let state = lock(&self.0);
         let state = state.as_ref()?;
         let silent = now.saturating_duration_since(state.unanswered?);
-        (silent >= state.silence).then_some(silent)
+        (silent >= state.silence.mul_f64(UNANSWERED)).then_some(silent)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::limits::WATCH_INTERVAL;
 
     const SILENCE: Duration = Duration::from_secs(3);
 
@@ -99,9 +105,22 @@ mod tests {
         let (pulse, start) = (Pulse::default(), Instant::now());
         pulse.sent(SILENCE, start);
         pulse.sent(SILENCE, start + SILENCE / 2);
-        assert_eq!(pulse.silence(start + SILENCE * 9 / 10), None);
+        assert_eq!(pulse.silence(start + SILENCE * 7 / 10), None);
         assert_eq!(pulse.silence(start + SILENCE), Some(SILENCE));
         pulse.end();
         assert_eq!(pulse.silence(start + SILENCE), None);
+    }
+
+    #[test]
+    fn an_end_that_falls_silent_right_after_an_answer_is_dead_within_the_time() {
+        let (pulse, start) = (Pulse::default(), Instant::now());
+        pulse.sent(SILENCE, start);
+        pulse.answered();
+        // The watcher sends the next pulse, which nobody answers, in its first round in which one is due.
+        let next = start + SILENCE / PULSES + WATCH_INTERVAL;
+        assert!(pulse.is_due(SILENCE, next));
+        pulse.sent(SILENCE, next);
+        let last_round = start + SILENCE - WATCH_INTERVAL;
+        assert!(pulse.silence(last_round).is_some());
     }
 }

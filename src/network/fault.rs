@@ -33,6 +33,8 @@ pub enum Cause {
         seen: u32,
         waited: Duration,
     },
+    /// The peer sent another number of bytes than this rank expects.
+    Length { expected: u64, seen: u64 },
     /// The peer left the communicator in good order.
     Left,
     /// The peer sent a message that makes no sense, or a local call of the backend failed.
@@ -73,6 +75,16 @@ impl Fault {
                     expected,
                     seen,
                     waited: Some(waited),
+                };
+            }
+            Cause::Length { expected, seen } => {
+                return Error::Mismatch {
+                    rank,
+                    peer,
+                    operation,
+                    what: "the number of bytes",
+                    mine: expected.to_string(),
+                    theirs: seen.to_string(),
                 };
             }
             Cause::Ucx(failure) => Arc::new(failure),

@@ -106,10 +106,7 @@ impl Run {
                 peer: call.members[member],
                 operation: "collective",
                 bytes: Some(seen),
-                cause: Cause::Text(format!(
-                    "rank {} sent {seen} bytes, and this rank expects {expected}; all ranks must agree",
-                    call.members[member]
-                )),
+                cause: Cause::Length { expected, seen },
             },
         })?;
         self.moved = wire.moved || progress != Progress::Waiting;

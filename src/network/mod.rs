@@ -10,13 +10,14 @@
 //! complete when the peer has acknowledged its message, or when a flush of the endpoint is complete.
 //!
 //! Bottom up: `fault`, `message`, `slots`; `inbox`, `command`; `wires`; `barrier`; `runner`; `lane`, `section`;
-//! `network`; `progress`, `registration`.
+//! `network`; `progress`, `greeting`, `registration`.
 
 mod barrier;
 pub(crate) mod command;
 pub(crate) mod delivery;
 mod engine;
 mod fault;
+mod greeting;
 mod inbox;
 pub(crate) mod lane;
 pub(crate) mod leg;

@@ -285,6 +285,9 @@ fn complete(
         false => None,
     };
     if let Some(network) = &network {
+        // Half of the deadline, within which the others then hear of a failure.
+        let greeted = network.greet(rank, context.deadlines.setup / 2);
+        round.vote(greeted)?;
         let allocator = Allocator {
             table: Some(&table),
             ..allocator

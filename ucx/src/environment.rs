@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Options for a library inside of someone else's process. What the user has set takes precedence.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 7] = [
     // The program's own handlers stay.
     ("UCX_HANDLE_ERRORS", "none"),
     ("UCX_ERROR_SIGNALS", ""),
@@ -21,6 +21,9 @@ const OPTIONS: [(&str, &str); 6] = [
     ("UCX_MEM_EVENTS", "no"),
     // A status that matters becomes a typed error.
     ("UCX_LOG_LEVEL", "fatal"),
+    // Making an endpoint must not block until the kernel gives a connection up, which takes two minutes behind a firewall
+    // that drops packets.
+    ("UCX_TCP_CONN_NB", "y"),
     // No thread that serves a file system for debugging.
     ("UCX_VFS_ENABLE", "n"),
 ];

@@ -68,19 +68,20 @@ pub(super) struct External {
 
 impl External {
     /// Starts the processes of a program for sizes of at most `largest` bytes of an element type. `options` are those
-    /// of FlashInfer's program. Collective; if one rank cannot start it, all get the reason.
+    /// of FlashInfer's program, `mpirun` is the command that starts Open MPI's ranks. Collective; if one rank cannot start it, all get the reason.
     pub(super) fn start(
         communicator: &Communicator,
         program: Program,
         element: &str,
         largest: u64,
         options: &[String],
+        mpirun: Option<&str>,
     ) -> Result<Outcome<Self>> {
         let started = match program {
             Program::Torch => {
                 torch::start(communicator, TORCH, &[largest.to_string()])?.map(Self::of_rank)
             }
-            Program::Mpi => Self::mpi(communicator, largest),
+            Program::Mpi => Self::mpi(communicator, largest, mpirun),
             Program::FlashInfer => {
                 flashinfer::start(communicator, element, largest, options)?.map(Self::of_rank)
             }
@@ -97,7 +98,7 @@ impl External {
         }
     }
 
-    fn mpi(communicator: &Communicator, largest: u64) -> Outcome<Self> {
+    fn mpi(communicator: &Communicator, largest: u64, mpirun: Option<&str>) -> Outcome<Self> {
         let rank = communicator.rank();
         if rank != 0 {
             return Ok(Self {
@@ -106,16 +107,22 @@ impl External {
                 _directory: None,
             });
         }
+        let words = match (mpirun, communicator.nodes()) {
+            (Some(command), _) => command,
+            (None, 1) => "mpirun --oversubscribe",
+            (None, _) => {
+                return Err("mpirun must be told the hosts; name it with --mpirun 'mpirun --host HOST:N,HOST:N'".into());
+            }
+        };
+        let mut words = words.split_whitespace();
+        let first = words.next().ok_or("--mpirun names no command")?;
         let directory =
             Directory::new().map_err(|error| format!("cannot create a directory: {error}"))?;
         let program = build_mpi(&directory.0)?;
-        let mut command = Command::new("mpirun");
+        let mut command = Command::new(first);
         command
-            .args([
-                "-n",
-                &communicator.world_size().to_string(),
-                "--oversubscribe",
-            ])
+            .args(words)
+            .args(["-n", &communicator.world_size().to_string()])
             .arg(program)
             .args(["serve", &largest.to_string()]);
         // Containers often have no user but root.
@@ -123,7 +130,7 @@ impl External {
             command.env(name, "1");
         }
         let advice = "install Open MPI (openmpi-bin)";
-        let process = Process::spawn(command, "mpirun".into(), advice, rank);
+        let process = Process::spawn(command, first.into(), advice, rank);
         let mut process = process.map_err(|error| error.to_string())?;
         let version = ready(&mut process)?;
         Ok(Self {

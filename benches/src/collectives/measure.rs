@@ -5,7 +5,7 @@ use super::external::{External, Program};
 use super::options::Options;
 use super::points::Run;
 use crate::by_caller::is_by_caller;
-use crate::common::SharedLimits;
+use crate::common::{SharedLimits, network};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::report::collectives::{BaselineState, BetweenCalls};
@@ -50,6 +50,7 @@ pub fn add(
     let sizes = options.sizes(rank, common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     report.environment.devices = common.devices;
+    report.environment.network = network(communicator);
     let names: Vec<&str> = match &options.baselines {
         Some(names) => names.iter().map(String::as_str).collect(),
         None => usual(is_by_caller(communicator)).into(),
@@ -153,6 +154,7 @@ fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcom
                 run.session.element.name,
                 largest,
                 &run.program_options(),
+                run.mpirun.as_deref(),
             )?;
             Ok(started.map(|external| {
                 let version = external.version.clone();

@@ -34,6 +34,9 @@ pub struct Options {
     pub between: Option<Between>,
     /// Whether symmem and FlashInfer launch all calls plainly, without programmatic dependent launch.
     pub plain: bool,
+    /// The command that starts Open MPI's ranks, with its options, separated by blanks; `None` for `mpirun`, which knows
+    /// the hosts of one node only.
+    pub mpirun: Option<String>,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             rounds: None,
             between: None,
             plain: false,
+            mpirun: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::outcome::{Outcome, agree, no_vendor_here, not_here};
 use crate::report::collectives::BetweenInProgram;
 use crate::report::{Collective, CollectivePoint, Placement, PlacementResults, SingleShot, Time};
 use crate::sizes::{fewer_rounds, samples, slowest};
-use crate::{Result, exchange};
+use crate::{Result, exchange, wire};
 use serde::{Deserialize, Serialize};
 use symmem::{Algorithm, Communicator, Graph, NcclLibrary, Provider};
 
@@ -24,6 +24,8 @@ const LAUNCHES: f64 = 5.0;
 const SERIES_NS: f64 = 100e6;
 /// The same on the host backend, so that a whole run takes seconds.
 const SERIES_NS_ON_HOST: f64 = 6e6;
+/// The same in a world of several nodes, whose times vary more.
+const SERIES_NS_BETWEEN_NODES: f64 = 40e6;
 
 /// State of a run at one rank.
 pub(super) struct Run<'a> {
@@ -37,6 +39,8 @@ pub(super) struct Run<'a> {
     concurrent: Option<u32>,
     pub by_caller: bool,
     plain: bool,
+    /// The command that starts Open MPI's ranks, if it is named.
+    pub mpirun: Option<String>,
 }
 
 /// One library in one placement during the measurement.
@@ -57,6 +61,8 @@ struct Measured {
     looped: Vec<f64>,
     graph: Vec<f64>,
     single: Vec<f64>,
+    /// Bytes that this rank's host sent in each call of a loop.
+    wire: Vec<f64>,
     wrong: u64,
     checked: u64,
 }
@@ -82,6 +88,7 @@ impl<'a> Run<'a> {
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
             plain: options.plain,
+            mpirun: options.mpirun.clone(),
         })
     }
 
@@ -112,10 +119,15 @@ impl<'a> Run<'a> {
     }
 
     fn budget(&self) -> f64 {
-        match self.by_caller {
-            true => SERIES_NS_ON_HOST,
-            false => SERIES_NS,
+        match (self.spans_nodes(), self.by_caller) {
+            (true, _) => SERIES_NS_BETWEEN_NODES,
+            (_, true) => SERIES_NS_ON_HOST,
+            (_, false) => SERIES_NS,
         }
+    }
+
+    fn spans_nodes(&self) -> bool {
+        self.communicator().nodes() > 1
     }
 
     /// Measures every library at one size; returns nothing if the size is too small for the world. Collective.
@@ -383,7 +395,12 @@ impl<'a> Run<'a> {
 
     /// Measures one round of a series. Collective.
     fn round(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<()> {
+        let before = self.sent()?;
         let looped = self.looped(shape, bytes, series)?;
+        if let (Some(before), Some(after)) = (before, self.sent()?) {
+            let each = after.saturating_sub(before) as f64 / f64::from(series.calls);
+            series.measured.wire.push(each);
+        }
         series.measured.looped.extend(looped);
         let replayed = match (series.contender.by, &series.graph) {
             (Implementation::Program(program, library), _) if series.replays => {
@@ -406,6 +423,15 @@ impl<'a> Run<'a> {
         }
         series.measured.graph.extend(replayed);
         Ok(())
+    }
+
+    /// Returns what this rank's host has sent to other nodes so far, when all ranks are idle. Collective.
+    fn sent(&self) -> Result<Option<u64>> {
+        if !self.spans_nodes() {
+            return Ok(None);
+        }
+        self.communicator().host_barrier()?;
+        Ok(wire::sent())
     }
 
     /// Times single calls of a series. Collective.
@@ -477,6 +503,12 @@ impl<'a> Run<'a> {
     }
 }
 
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
 /// Combines the ranks' measurements of a series: the slowest rank's time of each round, and sums of element counts.
 fn placed(ranks: &[&Measured]) -> PlacementResults {
     let single = slowest(ranks.iter().map(|rank| &rank.single));
@@ -484,6 +516,7 @@ fn placed(ranks: &[&Measured]) -> PlacementResults {
         looped: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.looped))),
         graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
         single: SingleShot::from_samples(&single),
+        wire_bytes: ranks.first().and_then(|rank| median(&rank.wire)),
         wrong: ranks.iter().map(|rank| rank.wrong).sum(),
         checked: ranks.iter().map(|rank| rank.checked).sum(),
     }

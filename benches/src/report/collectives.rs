@@ -271,6 +271,10 @@ pub struct PlacementResults {
     /// Single calls, timed on the host from the call to its completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single: Option<SingleShot>,
+    /// Bytes that rank 0's host sent to other nodes in each call of a loop, with the headers of frames; `None` in a world
+    /// of one node, or if the kernel does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_bytes: Option<f64>,
     /// Wrong elements, guards included, summed over all ranks.
     pub wrong: u64,
     /// Checked elements.

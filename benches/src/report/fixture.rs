@@ -39,6 +39,7 @@ fn environment() -> Environment {
         driver: Some("000.00.00".to_owned()),
         libraries: pairs(&[("nvshmem", "0.0.0"), ("nccl", "0.0.0")]),
         clocks: Some("SM 1000 MHz, memory 1000 MHz".to_owned()),
+        network: None,
         links: Some("peer access between both devices".to_owned()),
         multicast: "off: forbidden by NVSHMEM_DISABLE_NVLS=1".to_owned(),
         variables: pairs(&[("NVSHMEM_DISABLE_NVLS", "1"), ("SYMMEM_BACKEND", "")]),

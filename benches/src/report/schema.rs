@@ -67,6 +67,10 @@ pub struct Environment {
     /// The links between the machine's devices, if it has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<String>,
+    /// How bytes went between nodes: number of nodes, library, transports with devices, and whether bytes were staged;
+    /// `None` if all ranks shared a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Driver version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
@@ -156,11 +160,13 @@ pub enum Column {
     Nvshmem,
     /// Baseline of the host backend: `memcpy` between the same buffers.
     Memcpy,
+    /// Baseline between nodes: `ucx_perftest`.
+    UcxPerftest,
 }
 
 impl Column {
     /// All columns, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Block128,
         Self::BlockBest,
         Self::GridBest,
@@ -168,6 +174,7 @@ impl Column {
         Self::Unrolled,
         Self::Nvshmem,
         Self::Memcpy,
+        Self::UcxPerftest,
     ];
 
     /// Returns the text for headings.
@@ -180,12 +187,13 @@ impl Column {
             Self::Unrolled => "unrolled",
             Self::Nvshmem => "nvshmem",
             Self::Memcpy => "memcpy",
+            Self::UcxPerftest => "ucx_perftest",
         }
     }
 
     /// Whether the column is a baseline, not symmem.
     pub fn is_baseline(self) -> bool {
-        matches!(self, Self::Nvshmem | Self::Memcpy)
+        matches!(self, Self::Nvshmem | Self::Memcpy | Self::UcxPerftest)
     }
 }
 

@@ -20,6 +20,10 @@ use super::view::{self, View};
 /// for nccl-tests' columns, 150 for all-gather + GEMM with PyTorch, at most 110 for all others.
 pub fn terminal(report: &Report) -> String {
     let mut text = String::new();
+    if let Some(network) = &report.environment.network {
+        line(&mut text, &format!("between nodes: {network}"));
+        text.push('\n');
+    }
     for traffic in Traffic::ALL {
         for direction in Direction::ALL {
             for view in [

@@ -188,6 +188,7 @@ fn combined(ranks: &[&Measured]) -> PlacementResults {
         looped: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.looped))),
         graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
         single: None,
+        wire_bytes: None,
         wrong: ranks.iter().map(|rank| rank.wrong).sum(),
         checked: ranks.iter().map(|rank| rank.checked).sum(),
     }

@@ -9,12 +9,14 @@ use super::common::{
 use super::error::{CommandError, Result};
 use super::files::{DIRECTORY, Target, check_directory, check_table, default_name};
 use super::gemm_reduce;
+use super::nodes::RanksOfNodes;
 use super::predict;
 use super::processors;
 use super::rms_norm;
 use super::run::default_ranks;
 use super::start::{command_line, start_ranks};
 use super::task::{Files, Kind, Measurement, Task};
+use crate::launch::NodeOptions;
 use crate::output::is_kept_for_data;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -74,7 +76,7 @@ pub enum BenchCommand {
 #[derive(Debug, Args)]
 pub struct P2pArguments {
     #[command(flatten)]
-    ranks: Ranks,
+    ranks: RanksOfNodes,
     #[command(flatten)]
     sizes: TransferSizes,
     /// Pairs of ranks to measure
@@ -92,7 +94,7 @@ pub struct P2pArguments {
 #[derive(Debug, Args)]
 pub struct CollectivesArguments {
     #[command(flatten)]
-    ranks: Ranks,
+    ranks: RanksOfNodes,
     #[command(flatten)]
     arguments: Arguments,
     #[command(flatten)]
@@ -169,6 +171,18 @@ pub enum Pairs {
     Neighbors,
     /// Every pair of ranks, one pair at a time, as a matrix
     All,
+    /// Each rank with the rank of the same number on another node, all pairs at once, beside ucx_perftest
+    Nodes,
+}
+
+impl From<Pairs> for p2p::Pairs {
+    fn from(pairs: Pairs) -> Self {
+        match pairs {
+            Pairs::Neighbors => Self::Neighbors,
+            Pairs::All => Self::All,
+            Pairs::Nodes => Self::Nodes,
+        }
+    }
 }
 
 /// Runs `symmem` without a command: the peer-to-peer benchmark and short benchmarks of the collectives and of
@@ -181,7 +195,7 @@ pub fn everything(asked: DefaultArguments) -> Result<ExitCode> {
             Effort::Standard => Effort::Overview,
             asked => asked,
         },
-        every_pair: false,
+        pairs: p2p::Pairs::Neighbors,
         baseline: find_baseline(None)?,
     };
     let measurement = Measurement::Everything(
@@ -245,10 +259,10 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
         BenchCommand::P2p(asked) => {
             let measurement = Measurement::PeerToPeer(p2p::Options {
                 effort: asked.sizes.effort(),
-                every_pair: asked.pairs == Pairs::All,
+                pairs: asked.pairs.into(),
                 baseline: find_baseline(asked.baseline)?,
             });
-            start(asked.ranks, asked.results.checked()?, measurement, None)
+            start_over_nodes(asked.ranks, asked.results.checked()?, measurement)
         }
         BenchCommand::Collectives(asked) if asked.prediction.is_asked() => {
             let asked = *asked;
@@ -258,7 +272,7 @@ pub fn bench(what: BenchCommand) -> Result<ExitCode> {
         }
         BenchCommand::Collectives(asked) => {
             let measurement = Measurement::Collectives(asked.arguments.options());
-            start(asked.ranks, asked.results.checked()?, measurement, None)
+            start_over_nodes(asked.ranks, asked.results.checked()?, measurement)
         }
         BenchCommand::AllGatherGemm(asked) => {
             let results = asked.results.checked()?;
@@ -343,7 +357,37 @@ impl TransferSizes {
     }
 }
 
+/// Starts a measurement on this node, and on as many others as are asked for.
+fn start_over_nodes(
+    asked: RanksOfNodes,
+    results: Results,
+    measurement: Measurement,
+) -> Result<ExitCode> {
+    let node = asked.nodes.across()?;
+    if asked.ranks == Some(1) && node.as_ref().is_none_or(|node| node.nodes < 2) {
+        return Err(CommandError::Said(
+            "a benchmark needs 2 ranks; write --ranks 2, or --nodes 2 for one on each of two nodes"
+                .into(),
+        ));
+    }
+    let ranks = Ranks {
+        backend: asked.backend,
+        ranks: asked.ranks,
+    };
+    start_on(node, ranks, results, measurement, None)
+}
+
 fn start(
+    asked: Ranks,
+    results: Results,
+    measurement: Measurement,
+    summary: Option<RunContext>,
+) -> Result<ExitCode> {
+    start_on(None, asked, results, measurement, summary)
+}
+
+fn start_on(
+    node: Option<NodeOptions>,
     asked: Ranks,
     results: Results,
     measurement: Measurement,
@@ -368,7 +412,7 @@ fn start(
         command: command_line(),
         summary,
     };
-    start_ranks(&task, ranks, Vec::new())
+    start_ranks(&task, ranks, node, Vec::new())
 }
 
 /// Returns the NVSHMEM program: named by `asked`, built on request, or from `SYMMEM_NVSHMEM_BASELINE`.

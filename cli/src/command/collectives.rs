@@ -37,6 +37,10 @@ pub struct Arguments {
     /// Launch all calls of symmem and FlashInfer plainly, without programmatic dependent launch
     #[arg(long, help_heading = MEASUREMENT)]
     plain: bool,
+    /// Command that starts the ranks of the baseline mpi, with its options, as in 'mpirun --host a:2,b:2'; needed for
+    /// several nodes [default: mpirun --oversubscribe]
+    #[arg(long, value_name = "COMMAND", help_heading = MEASUREMENT)]
+    mpirun: Option<String>,
 }
 
 /// Arguments that benchmark and tuning share: operations, sizes and element type.
@@ -96,6 +100,7 @@ impl Arguments {
             rounds: self.rounds,
             between: self.between,
             plain: self.plain,
+            mpirun: self.mpirun,
             ..self.which.options()
         }
     }
@@ -116,6 +121,7 @@ impl CaseArguments {
             rounds: None,
             between: None,
             plain: false,
+            mpirun: None,
         }
     }
 }

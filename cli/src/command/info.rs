@@ -47,11 +47,12 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     let backends: Vec<(&Probe, Backend)> = (probes.iter())
         .map(|probe| (probe, Backend::look(probe)))
         .collect();
+    let network = symmem::network_library();
     let text = match options.details {
         true => {
             let all = backends.iter();
             let all = all.map(|(probe, backend)| format!("\n{probe}\n{}", backend.text()));
-            let network = match symmem::network_library() {
+            let network = match &network {
                 Ok(status) => status.to_string(),
                 Err(error) => format!("worlds of several nodes are not possible: {error}"),
             };
@@ -66,7 +67,20 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     if let Some(file) = &target {
         let backends = backends.iter().map(|(probe, backend)| backend.json(probe));
         let backends: Vec<Value> = backends.collect();
-        let all = json!({ "schema": "symmem-info/1", "backends": backends });
+        // What a world of several nodes would use, or why there can be none and what to install.
+        let network = match &network {
+            Ok(status) => json!({
+                "ucx": status.ucx,
+                "transports": status.transports,
+                "staged": status.staged,
+            }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        let all = json!({
+            "schema": "symmem-info/1",
+            "backends": backends,
+            "between_nodes": network,
+        });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;
         written.write_to(file, &(all + "\n"))?;

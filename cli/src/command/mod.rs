@@ -16,6 +16,7 @@ mod gemm_reduce;
 mod gemm_shapes;
 mod info;
 mod logging;
+mod nodes;
 mod predict;
 mod processors;
 mod rank;

@@ -1,11 +1,12 @@
 //! Starts this program once per rank.
 
 use super::error::{CommandError, Result};
+use super::nodes::check_world;
 use super::run::launch;
 use super::task::Task;
 #[cfg(feature = "cuda")]
 use super::task::{DEADLINE, Kind};
-use crate::launch::RunOptions;
+use crate::launch::{NodeOptions, RunOptions};
 use crate::output::color_argument;
 use crate::program::{self, Program};
 use std::ffi::OsString;
@@ -31,10 +32,12 @@ pub fn this_program(arguments: &[OsString]) -> Result<Program> {
     Ok(program)
 }
 
-/// Starts this program once per rank, with these additional variables; blocks until all ranks have ended.
+/// Starts this program once per rank of this `node`, with these additional variables; blocks until all ranks of the
+/// node have ended. `None` is a job on one node.
 pub fn start_ranks(
     task: &Task,
     ranks: u32,
+    node: Option<NodeOptions>,
     environment: Vec<(OsString, OsString)>,
 ) -> Result<ExitCode> {
     let text = serde_json::to_string(task)
@@ -43,6 +46,8 @@ pub fn start_ranks(
     let mut options = RunOptions::new(ranks, program.file);
     options.arguments = program.arguments;
     options.environment = environment;
+    options.node = node;
+    check_world(&options)?;
     // Only rank 0 prints, and its progress bar needs the terminal.
     options.prefix = false;
     options.tells_codes = false;

@@ -22,10 +22,10 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&[], "backend details force full html json quick ranks")]
 #[case(&["info"], "backend details force json")]
 #[case(&["run"], "backend node nodes plain ranks reaction rendezvous secret-file")]
-#[case(&["bench", "p2p"], "backend baseline force full html json pairs quick ranks")]
+#[case(&["bench", "p2p"], "backend baseline force full html json node nodes pairs quick ranks rendezvous secret-file")]
 #[case(
     &["bench", "collectives"],
-    "algorithm backend baseline between concurrent fit force full html json machine max-bytes min-bytes op plain predict quick ranks rounds type"
+    "algorithm backend baseline between concurrent fit force full html json machine max-bytes min-bytes mpirun node nodes op plain predict quick ranks rendezvous rounds secret-file type"
 )]
 #[case(
     &["bench", "ag-gemm"],

@@ -3,28 +3,30 @@
 //! then end and half are rebuilt and go on; nothing may be left on either host.
 //!
 //! Each run is drawn from a seed. `SYMMEM_TESTS` chooses how many there are (4 kills and 2 cuts, 10 and 4, or 100 and
-//! 40), unless `SYMMEM_NODE_FAILURES=KILLS,CUTS` does; `SYMMEM_TESTS_SEED` is the first seed. `SYMMEM_TESTS=all` also
-//! holds survivors to 1.2 s after a kill and 3.5 s after a cut, times `SYMMEM_DEATHS_FACTOR` (a number, 1 unless it is
-//! set) for a machine with other work.
+//! 40), unless `SYMMEM_NODE_FAILURES=KILLS,CUTS` does; a tenth as many more come while ranks meet.
+//! `SYMMEM_TESTS_SEED` is the first seed. `SYMMEM_TESTS=all` also holds survivors to 1 s after a kill and to 3.5 s after
+//! a cut, the silence of 3 s and a pulse, times `SYMMEM_DEATHS_FACTOR` (a number, 1 unless it is set) for a machine with
+//! other work. `SYMMEM_NODE_FAILURES_JSON` names a file to which each run is appended as a line of JSON.
 //!
-//! `plan` draws a run, `rank` is the program of a rank, `work` its laps, `trial` makes a run, `verdict` judges it.
+//! `plan` draws a run, `rank` is the program of a rank, `work` its laps, `trial` makes a run, `verdict` judges it,
+//! `record` keeps it.
 
 #[path = "../../support/amount.rs"]
 #[allow(dead_code, reason = "only the amount is asked for here")]
 mod amount;
 mod plan;
 mod rank;
+mod record;
 mod traces;
 mod trial;
 mod verdict;
 mod work;
 
 use amount::{Amount, amount};
-use plan::{Act, Plan};
-use std::collections::BTreeMap;
+use plan::Plan;
+use record::Record;
 use std::str::FromStr;
 use std::time::Duration;
-use trial::Report;
 use two_hosts::Skip;
 
 /// How long ranks may take, which depends on how busy the machine may be.
@@ -46,7 +48,7 @@ fn limits() -> Limits {
     }
     let factor = number("SYMMEM_DEATHS_FACTOR").unwrap_or(1.0);
     Limits {
-        death: Duration::from_millis(1200).mul_f64(factor),
+        death: Duration::from_millis(1000).mul_f64(factor),
         silence: Duration::from_millis(3500).mul_f64(factor),
     }
 }
@@ -91,11 +93,14 @@ fn random_failures_are_named_on_both_hosts_and_leave_nothing() {
     }
     let (kills, cuts) = runs();
     let seed: u64 = number("SYMMEM_TESTS_SEED").unwrap_or(0);
+    let early = (kills + cuts).div_ceil(10);
     let plans = (seed..seed + kills).map(Plan::kill);
     let plans = plans.chain((seed..seed + cuts).map(Plan::cut));
+    let plans = plans.chain((seed..seed + early).map(Plan::early));
     let limits = limits();
     let mut faults = Vec::new();
     let mut reports = Vec::new();
+    let mut record = Record::open();
     for plan in plans {
         let report = match trial::run(&plan, limits) {
             Ok(report) => report,
@@ -106,55 +111,14 @@ fn random_failures_are_named_on_both_hosts_and_leave_nothing() {
             println!("    fault: {fault}");
             faults.push(format!("{plan}: {fault}"));
         }
+        record.add(&plan, &report);
         reports.push((plan, report));
     }
-    tell(&reports, limits);
+    record::tell(&reports);
     assert!(
         faults.is_empty(),
         "{} faults:\n{}",
         faults.len(),
         faults.join("\n")
-    );
-}
-
-/// Prints counts, and the times from each failure to the last survivor's error.
-fn tell(reports: &[(Plan, Report)], limits: Limits) {
-    let mut kinds: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
-    for (plan, report) in reports {
-        let times = kinds.entry(plan.kind()).or_default();
-        times.extend(report.last_error);
-    }
-    println!("\nthe last survivor's error after the failure, in ms; {limits:?}");
-    println!(
-        "{:32} {:>5} {:>7} {:>7} {:>7}",
-        "", "runs", "median", "95 %", "worst"
-    );
-    for (kind, times) in &mut kinds {
-        times.sort_unstable();
-        let at = |share: f64| {
-            let last = times.len().saturating_sub(1);
-            let time = times.get((last as f64 * share).round() as usize);
-            time.map_or("-".into(), |time| time.as_millis().to_string())
-        };
-        let runs = reports
-            .iter()
-            .filter(|(plan, _)| plan.kind() == *kind)
-            .count();
-        println!(
-            "{kind:32} {runs:>5} {:>7} {:>7} {:>7}",
-            at(0.5),
-            at(0.95),
-            at(1.0)
-        );
-    }
-    let count = |is: fn(&Act) -> bool| reports.iter().filter(|(plan, _)| is(&plan.act)).count();
-    let faulty = reports
-        .iter()
-        .filter(|(_, report)| !report.faults.is_empty());
-    println!(
-        "{} kills and {} cuts; {} runs with faults",
-        count(|act| matches!(act, Act::Kill { .. })),
-        count(|act| matches!(act, Act::Cut { .. })),
-        faulty.count(),
     );
 }

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+/// Number of hosts.
+const HOSTS: usize = 2;
+
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub seed: u64,
-    /// Number of hosts with ranks. One host is a control: the same work without a wire.
+    /// Number of hosts with ranks.
     pub hosts: usize,
     /// Number of ranks on each.
     pub ranks: usize,
@@ -41,34 +44,57 @@ impl Random {
 }
 
 impl Plan {
-    /// Draws a run in which a rank is killed.
+    /// Draws a run in which a rank is killed while all work.
     pub fn kill(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let (hosts, ranks) = [(2, 2), (2, 4), (2, 2), (2, 4), (1, 4)][random.below(5)];
-        let rank = random.below(hosts * ranks);
-        Self::draw(seed, &mut random, (hosts, ranks), Act::Kill { rank })
+        let ranks = Self::ranks(seed);
+        let rank = random.below(HOSTS * ranks);
+        Self::draw(seed, &mut random, Act::Kill { rank })
     }
 
-    /// Draws a run in which a link is cut.
+    /// Draws a run in which a link is cut while all work.
     pub fn cut(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 1);
-        let ranks = [2, 4][random.below(2)];
-        let host = random.below(2);
-        Self::draw(seed, &mut random, (2, ranks), Act::Cut { host })
+        let host = random.below(HOSTS);
+        Self::draw(seed, &mut random, Act::Cut { host })
     }
 
-    fn draw(seed: u64, random: &mut Random, (hosts, ranks): (usize, usize), act: Act) -> Self {
-        let early = random.below(8) == 0;
-        let most = if early { 300 } else { 1500 };
+    /// Draws a run in which either comes while ranks meet, or before.
+    pub fn early(seed: u64) -> Self {
+        let plan = match seed % 3 {
+            2 => Self::cut(seed),
+            _ => Self::kill(seed),
+        };
+        let at = plan.at / 5;
+        Self {
+            at,
+            early: true,
+            rebuild: false,
+            ..plan
+        }
+    }
+
+    /// Returns the ranks of each host: of four runs that follow each other, two have 2 and two have 4.
+    fn ranks(seed: u64) -> usize {
+        [2, 4][(seed % 2) as usize]
+    }
+
+    fn draw(seed: u64, random: &mut Random, act: Act) -> Self {
         Self {
             seed,
-            hosts,
-            ranks,
+            hosts: HOSTS,
+            ranks: Self::ranks(seed),
             act,
-            at: Duration::from_millis(random.below(most) as u64),
-            early,
-            rebuild: !early && random.below(2) == 1,
+            at: Duration::from_millis(random.below(1500) as u64),
+            early: false,
+            // Of the runs of a placement, every other one is rebuilt.
+            rebuild: seed / 2 % 2 == 1,
         }
+    }
+
+    /// Returns the placement, as in `2x4`: hosts, and ranks on each.
+    pub fn placement(&self) -> String {
+        format!("{}x{}", self.hosts, self.ranks)
     }
 
     pub fn world(&self) -> usize {
@@ -105,14 +131,14 @@ impl Plan {
         }
     }
 
-    /// Returns the kind of run, for tables.
-    pub fn kind(&self) -> String {
-        let what = match self.act {
-            Act::Kill { .. } => "kill",
-            Act::Cut { .. } => "cut",
-        };
-        let when = if self.early { " as ranks meet" } else { "" };
-        format!("{what}{when}, {} x {} ranks", self.hosts, self.ranks)
+    /// Returns the kind of run.
+    pub fn kind(&self) -> &'static str {
+        match (self.act, self.early) {
+            (Act::Kill { .. }, false) => "kill",
+            (Act::Cut { .. }, false) => "cut",
+            (Act::Kill { .. }, true) => "early kill",
+            (Act::Cut { .. }, true) => "early cut",
+        }
     }
 }
 
@@ -134,6 +160,17 @@ impl fmt::Display for Plan {
         }
         write!(formatter, " {:?} after {from}, then ", self.at)?;
         formatter.write_str(if self.rebuild { "rebuilt" } else { "ended" })
+    }
+}
+
+#[test]
+fn half_of_the_runs_of_each_placement_are_rebuilt() {
+    for draw in [Plan::kill, Plan::cut] {
+        for ranks in [2, 4] {
+            let plans = (0..40).map(draw).filter(|plan| plan.ranks == ranks);
+            let (rebuilt, left): (Vec<_>, Vec<_>) = plans.partition(|plan| plan.rebuild);
+            assert_eq!((rebuilt.len(), left.len()), (10, 10));
+        }
     }
 }
 

@@ -18,14 +18,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How a run ended.
 #[derive(Default)]
 pub struct Report {
-    /// Time from the act to the last survivor's error.
-    pub last_error: Option<Duration>,
+    /// The error of each survivor that had one.
+    pub errors: Vec<Told>,
+    /// What the run has left on the hosts and on the machine.
+    pub traces: Vec<String>,
     pub faults: Vec<String>,
+}
+
+/// The error of a survivor.
+pub struct Told {
+    pub rank: usize,
+    /// Time from the act to the error.
+    pub after: Duration,
+    pub kind: String,
+    pub peer: Option<usize>,
+    pub text: String,
+}
+
+impl Report {
+    /// Returns the time from the act to the last survivor's error.
+    pub fn last_error(&self) -> Option<Duration> {
+        self.errors.iter().map(|told| told.after).max()
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.last_error {
+        match self.last_error() {
             Some(time) => write!(formatter, "errors within {} ms", time.as_millis())?,
             None => formatter.write_str("no errors")?,
         }
@@ -69,7 +88,7 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
     }
     // A rank that is not there yet as the link is cut meets nobody until its setup's deadline.
     trial.await_all("end ", &others, rank::DEADLINE + PATIENCE);
-    let last_error = verdict::judge_errors(&mut trial, plan, at, limits);
+    let errors = verdict::judge_errors(&mut trial, plan, at, limits);
     // Those that failed to say anything are asked nothing.
     others.retain(|&rank| trial.has_said(rank, "end "));
     let (mut going_on, mut leaving) = (others.clone(), others.clone());
@@ -84,17 +103,10 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
         verdict::judge_rebuilt(&mut trial, plan);
     }
     trial.end(&others);
-    let left = hosts.leftovers();
-    if !left.is_empty() {
-        trial
-            .faults
-            .push(format!("left on the hosts: {}", left.join(", ")));
-    }
-    let left = traces::new_since(&before);
-    if !left.is_empty() {
-        trial
-            .faults
-            .push(format!("left on the machine: {}", left.join(", ")));
+    let mut traces = hosts.leftovers();
+    traces.extend(traces::new_since(&before));
+    if !traces.is_empty() {
+        trial.faults.push(format!("left: {}", traces.join(", ")));
     }
     if !trial.faults.is_empty() {
         let said = trial.said.iter().enumerate();
@@ -106,7 +118,8 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
             .push(format!("the ranks said{}", said.concat()));
     }
     Ok(Report {
-        last_error,
+        errors,
+        traces,
         faults: std::mem::take(&mut trial.faults),
     })
 }

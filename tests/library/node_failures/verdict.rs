@@ -3,7 +3,7 @@
 use crate::Limits;
 use crate::plan::{Act, Plan};
 use crate::rank::DEADLINE;
-use crate::trial::Trial;
+use crate::trial::{Told, Trial};
 use std::time::Duration;
 
 /// The end of a rank's work, as it tells it.
@@ -66,13 +66,8 @@ fn names(text: &str, rank: usize) -> bool {
     numbers.any(|number| number == rank)
 }
 
-/// Judges the errors of all survivors. Returns the time from the act to the last one.
-pub fn judge_errors(
-    trial: &mut Trial<'_>,
-    plan: &Plan,
-    at: Duration,
-    limits: Limits,
-) -> Option<Duration> {
+/// Judges the errors of all survivors, and returns them.
+pub fn judge_errors(trial: &mut Trial<'_>, plan: &Plan, at: Duration, limits: Limits) -> Vec<Told> {
     let limit = match plan.act {
         // Nobody knows of a rank that never came.
         _ if plan.early => DEADLINE + limits.silence,
@@ -80,7 +75,7 @@ pub fn judge_errors(
         Act::Cut { .. } => limits.silence,
     };
     let mut faults = Vec::new();
-    let mut last = None;
+    let mut errors = Vec::new();
     for rank in plan.survivors() {
         let mut ends = trial.said[rank].iter().filter_map(|line| End::parse(line));
         // If there is none, that has been noted.
@@ -95,10 +90,16 @@ pub fn judge_errors(
         if time > limit {
             faults.push(format!("rank {rank} had its error {time:?} after the act"));
         }
-        last = last.max(Some(time));
+        errors.push(Told {
+            rank,
+            after: time,
+            kind: end.kind.into(),
+            peer: end.peer,
+            text: end.text.into(),
+        });
     }
     trial.faults.extend(faults);
-    last
+    errors
 }
 
 /// Judges whether all that go on are in one world.

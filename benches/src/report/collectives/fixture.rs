@@ -25,6 +25,7 @@ pub fn collectives() -> CollectiveResults {
                         p50_ns: ns * 3.0,
                         p99_ns: ns * 5.0,
                     }),
+                    wire_bytes: None,
                     wrong: 0,
                     checked: 1000,
                 };

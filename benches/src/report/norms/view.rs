@@ -175,6 +175,7 @@ mod tests {
                 looped: Some(time(ns * 2.0)),
                 graph: Some(time(ns)),
                 single: None,
+                wire_bytes: None,
                 wrong,
                 checked: if by == FUSED { 512 } else { 0 },
             },

@@ -36,6 +36,10 @@ fn environment(report: &Report) -> Vec<(String, String)> {
     add("backend", &environment.backend);
     add("devices", &counted(&environment.devices));
     add("links", environment.links.as_deref().unwrap_or_default());
+    add(
+        "between nodes",
+        environment.network.as_deref().unwrap_or_default(),
+    );
     add("driver", environment.driver.as_deref().unwrap_or_default());
     for (name, version) in &environment.libraries {
         add(name, version);

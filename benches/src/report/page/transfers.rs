@@ -62,7 +62,9 @@ fn explain(text: &mut String, report: &Report) -> fmt::Result {
             Column::BlockBest => "one block, its fastest geometry at each size",
             Column::GridBest => "at most 16 blocks, the fastest at each size",
             Column::Unrolled => "one block of 128 threads by TileScale's unrolled copy",
-            Column::CopyEngine | Column::Nvshmem | Column::Memcpy => return None,
+            Column::CopyEngine | Column::Nvshmem | Column::Memcpy | Column::UcxPerftest => {
+                return None;
+            }
         };
         let ran = |point: &Point| point.column == column && point.blocks != 0;
         let ran = report.points.iter().any(ran);

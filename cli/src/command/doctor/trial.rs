@@ -208,7 +208,7 @@ impl Launcher<'_> {
             summary: None,
         };
         let environment = [&self.variables[..], &also[..]].concat();
-        let ended = start_ranks(&task, self.ranks, environment)?;
+        let ended = start_ranks(&task, self.ranks, None, environment)?;
         if ended == ExitCode::from(INTERRUPTED) {
             return Err(CommandError::Interrupted);
         }
