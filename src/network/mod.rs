@@ -9,7 +9,7 @@
 //! A put's guarantee is the one inside a node: the elements have arrived once the stream has passed. So a command is
 //! complete when the peer has acknowledged its message, or when a flush of the endpoint is complete.
 //!
-//! Bottom up: `fault`, `message`, `slots`; `inbox`, `command`; `wires`; `barrier`; `runner`; `lane`, `section`;
+//! Bottom up: `fault`, `message`, `slots`, `mirrors`; `inbox`, `command`; `wires`; `barrier`; `runner`; `lane`, `section`;
 //! `network`; `progress`, `registration`.
 
 mod barrier;
@@ -23,6 +23,7 @@ pub(crate) mod leg;
 mod leg_name;
 pub(crate) mod legs;
 mod message;
+mod mirrors;
 #[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
 mod progress;

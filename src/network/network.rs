@@ -7,6 +7,7 @@ use super::fault::Fault;
 use super::inbox::Inbox;
 use super::lane::Lane;
 use super::message::Header;
+use super::mirrors::Mirrors;
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
@@ -41,6 +42,7 @@ pub struct Network {
     pub(super) inbox: Arc<Mutex<Inbox>>,
     context: symmem_ucx::Context,
     slots: Slots,
+    pub(super) mirrors: Mirrors,
     /// Number of changes that a step of the engine must see.
     pushed: AtomicUsize,
     /// Number of commands of queues that are not complete.
@@ -142,6 +144,7 @@ impl Network {
             engine: Mutex::new(Some(Engine::new(wires))),
             context: ucx,
             slots,
+            mirrors: Mirrors::default(),
             pushed: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -408,11 +411,6 @@ fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
         operation: NAME,
         message,
     };
-    if !reaches_memory(context) {
-        return Err(unsupported(
-            "a world of several nodes needs the host backend: GPU memory is not sent between nodes yet".into(),
-        ));
-    }
     let nodes = placement.nodes();
     let library = Library::open().map_err(|error| {
         unsupported(format!(
@@ -453,7 +451,7 @@ fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
 
 /// Returns whether UCX and the processor address this device's memory as the device does. Only the host backend has no
 /// architecture.
-fn reaches_memory(driver: &Driver) -> bool {
+pub(super) fn reaches_memory(driver: &Driver) -> bool {
     driver.description.architecture == 0
 }
 
@@ -514,7 +512,10 @@ impl Closing for Network {
             let _ = thread.join();
         }
         self.abandon();
-        // SAFETY: no stream has work, and none gets any.
-        unsafe { self.slots.free(&driver.backend) };
+        // SAFETY: no stream has work, and none gets any. Without connections no peer reaches a mirror.
+        unsafe {
+            self.slots.free(&driver.backend);
+            self.mirrors.free(&driver.backend);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Registration of symmetric memory, so that ranks of other nodes reach it.
 
-use super::network::Network;
+use super::network::{Network, reaches_memory};
+use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::rank::agreement::Round;
@@ -15,6 +16,8 @@ struct Registration {
     network: Arc<Network>,
     /// `None` once it is revoked.
     memory: Mutex<Option<Memory>>,
+    /// What is registered in its place, if anything.
+    mirror: Option<HostMemory>,
 }
 
 /// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. A step of the
@@ -28,8 +31,51 @@ pub fn register(
     driver: &Driver,
     allocation: &Allocation,
 ) -> Result<()> {
+    register_as(network, round, driver, allocation, None)
+}
+
+/// Registers this rank's copy of an allocation that only legs use, as [`register`] does. Where the host does not address
+/// the device's memory, it registers pinned host memory of the same size in its place, and returns that. The memory stays
+/// until the allocation is freed.
+///
+/// # Errors
+/// As [`register`]; the backend's.
+pub fn register_mirrored(
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+    driver: &Driver,
+    allocation: &Allocation,
+) -> Result<Option<HostMemory>> {
+    let mirror = match reaches_memory(driver) {
+        true => Ok(None),
+        false => {
+            let taken = network.mirrors.take(&driver.backend, allocation.bytes());
+            taken.map(Some)
+        }
+    };
+    let mirror = mirror.map_err(|failure| driver.failed("host_allocate", failure));
+    let mine = mirror.as_ref().ok().copied().flatten();
+    let registered = round
+        .vote(mirror)
+        .and_then(|mirror| register_as(network, round, driver, allocation, mirror));
+    if let (Err(_), Some(mirror)) = (&registered, mine) {
+        network.mirrors.give_back(mirror);
+    }
+    registered.map(|()| mine)
+}
+
+fn register_as(
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+    driver: &Driver,
+    allocation: &Allocation,
+    mirror: Option<HostMemory>,
+) -> Result<()> {
     let (rank, number, bytes) = (driver.rank, allocation.number, allocation.bytes());
-    let base = allocation.at(rank, 0);
+    let base = match mirror {
+        Some(mirror) => DeviceAddress(mirror.host),
+        None => allocation.at(rank, 0),
+    };
     let failed = |failure: symmem_ucx::Failure| Error::Network {
         rank,
         peer: rank,
@@ -74,6 +120,7 @@ pub fn register(
             number,
             network: network.clone(),
             memory: Mutex::new(Some(memory)),
+            mirror,
         }));
     }
     outcome
@@ -104,8 +151,14 @@ impl Attachment for Registration {
 
     /// Revokes the keys.
     fn release_memory(&self, _driver: &Driver) -> bool {
-        lock(&self.memory).take();
+        let registered = lock(&self.memory).take();
         lock(&self.network.inbox).close_window(self.number);
+        if registered.is_some()
+            && let Some(mirror) = self.mirror
+        {
+            drop(registered);
+            self.network.mirrors.give_back(mirror);
+        }
         true
     }
 }

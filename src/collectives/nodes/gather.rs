@@ -21,12 +21,13 @@ impl<'n> Nodes<'n> {
                 if self.own() == root {
                     self.copy(staged, from.part(at, bytes))?;
                 }
+                let mut calls = Vec::new();
                 if self.membership.rank == leader {
                     let root = self.placement().node(root);
                     let leg = Leg::broadcast(root, Span { offset, bytes });
-                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                    calls.push(self.call(&leaders, self.node(), leg));
                 }
-                Ok((to.part(at, bytes), staged))
+                Ok((self.begin_legs(calls)?, (to.part(at, bytes), staged)))
             },
             |(to, staged)| self.within(O::BROADCAST, Elements::BYTES, leader, to, staged),
         )

@@ -7,6 +7,7 @@ use crate::base::error::Result;
 use crate::network::leg::leg::Leg;
 use crate::network::leg::memory::Reduction;
 use crate::network::leg::parts::{Parts, Span};
+use crate::network::legs::LegCall;
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ impl<'n> Nodes<'n> {
                     staged,
                     from.part(at, bytes),
                 )?;
-                self.all_reduce_leg(rail, elements, buffer, share)?;
-                Ok((to.part(at, bytes), staged))
+                let call = self.all_reduce_call(rail, elements, buffer, share)?;
+                Ok((self.begin_legs(vec![call])?, (to.part(at, bytes), staged)))
             },
             |(to, staged)| self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged),
         )?;
@@ -71,22 +72,22 @@ impl<'n> Nodes<'n> {
             let (to, from) = (to.part(bulk + at, bytes), from.part(bulk + at, bytes));
             let staged = self.staged(0, bytes);
             self.within(O::ALL_REDUCE, elements.within(), 0, staged, from)?;
-            self.all_reduce_leg(rail, elements, 0, bytes)?;
+            self.legs(vec![self.all_reduce_call(rail, elements, 0, bytes)?])?;
             self.copy(to, staged)?;
         }
         Ok(())
     }
 
-    fn all_reduce_leg(
+    fn all_reduce_call(
         &self,
         members: &Arc<[usize]>,
         elements: Elements,
         offset: u64,
         bytes: u64,
-    ) -> Result<()> {
+    ) -> Result<LegCall> {
         let data = Span { offset, bytes };
         let leg = Leg::all_reduce(data, self.reduction(elements)?, INBOX_SPAN);
-        self.legs(vec![self.call(members, self.node(), leg)])
+        Ok(self.call(members, self.node(), leg))
     }
 
     /// Returns one member of each node, as ranks of the world: `root`, and the first member of the other nodes.
@@ -127,7 +128,7 @@ impl<'n> Nodes<'n> {
                 from.part(at, bytes),
             )?;
             if self.membership.rank == leader {
-                self.all_reduce_leg(&leaders, elements, 0, bytes)?;
+                self.legs(vec![self.all_reduce_call(&leaders, elements, 0, bytes)?])?;
             }
             self.within(
                 O::BROADCAST,
@@ -161,13 +162,15 @@ impl<'n> Nodes<'n> {
                     staged,
                     from.part(at, bytes),
                 )?;
+                let mut calls = Vec::new();
                 if self.membership.rank == leader {
                     let data = Span { offset, bytes };
                     let root = self.placement().node(root);
                     let leg = Leg::reduce(root, data, self.reduction(elements)?, INBOX_SPAN);
-                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                    calls.push(self.call(&leaders, self.node(), leg));
                 }
-                Ok(((self.own() == root).then(|| to.part(at, bytes)), staged))
+                let to = (self.own() == root).then(|| to.part(at, bytes));
+                Ok((self.begin_legs(calls)?, (to, staged)))
             },
             |(to, staged)| to.map_or(Ok(()), |to| self.copy(to, staged)),
         )
@@ -222,8 +225,8 @@ impl<'n> Nodes<'n> {
                     bytes,
                 };
                 let leg = Leg::reduce_scatter(parts, bytes, self.reduction(elements)?, INBOX_SPAN);
-                self.legs(vec![self.call(rail, self.node(), leg)])?;
-                Ok((to.part(at, bytes), staged(self.node())))
+                let legs = self.begin_legs(vec![self.call(rail, self.node(), leg)])?;
+                Ok((legs, (to.part(at, bytes), staged(self.node()))))
             },
             |(to, staged)| self.copy(to, staged),
         )

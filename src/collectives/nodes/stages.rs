@@ -1,9 +1,14 @@
 //! One stage of a collective over nodes: a call within the node, a copy, or a leg.
 
 use super::layout::BUFFER;
-use crate::backend::abi::{AlgorithmCode, CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
+use crate::backend::abi::{
+    AlgorithmCode, CAPABILITY_COPY_ENGINE, CollectiveOperationCode, DeviceAddress, ElementTypeCode,
+    HostMemory, ReduceOpCode,
+};
 use crate::base::error::Result;
+use crate::base::names::{Direction, Method};
 use crate::base::placement::Placement;
+use crate::base::planner::TransferOptions;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::request::Request;
 use crate::group::far::{CHANNEL, Far};
@@ -11,6 +16,7 @@ use crate::group::membership::Membership;
 use crate::group::operations;
 use crate::network::command::Action;
 use crate::network::leg::leg::Leg;
+use crate::network::leg::parts::Span;
 use crate::network::legs::LegCall;
 use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
@@ -41,6 +47,18 @@ pub struct Elements {
     /// The operator.
     pub reduce: ReduceOpCode,
 }
+
+/// Legs under way.
+#[derive(Default)]
+#[must_use]
+pub struct Legs {
+    /// What they write, to be copied from the mirror of the staging memory.
+    results: Vec<Span>,
+}
+
+/// Most bytes that a kernel copies between staging memory and its mirror; above, the copy engine leaves the compute units to
+/// other work. Not tuned yet.
+const MOST_BY_KERNEL: u64 = 64 << 10;
 
 impl Elements {
     /// Bytes that are only moved.
@@ -131,13 +149,16 @@ impl<'n> Nodes<'n> {
     pub fn in_turn<T>(
         &self,
         windows: impl Iterator<Item = (u64, u64)>,
-        begin: impl Fn(u64, (u64, u64)) -> Result<T>,
+        begin: impl Fn(u64, (u64, u64)) -> Result<(Legs, T)>,
         finish: impl Fn(T) -> Result<()>,
     ) -> Result<()> {
-        let end = |(leg, begun)| {
-            self.queue.wait_for_legs(leg)?;
+        let end = |(number, (legs, begun)): (_, (Legs, T))| {
+            self.queue.wait_for_legs(number)?;
+            self.take_results(legs)?;
             finish(begun)
         };
+        // The first stages wait for what was enqueued before this call.
+        self.queue.join_network()?;
         let overlap = self.queue.overlap();
         let mut previous = None;
         for (index, window) in windows.enumerate() {
@@ -159,17 +180,36 @@ impl<'n> Nodes<'n> {
             members: members.clone(),
             own,
             place: (self.far.staging.number, channel.offset()),
-            address: channel.start(self.queue.world().rank),
+            address: match self.far.mirror {
+                Some(mirror) => mirror.host + channel.offset(),
+                None => channel.start(self.queue.world().rank),
+            },
             bytes: CHANNEL,
             leg,
         }
     }
 
-    /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
-    /// see [`Queue::wait_for_legs`].
+    /// Enqueues legs that run beside each other, and makes their results stages' input.
     pub fn legs(&self, calls: Vec<LegCall>) -> Result<()> {
+        let legs = self.begin_legs(calls)?;
+        self.take_results(legs)
+    }
+
+    /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
+    /// see [`Queue::wait_for_legs`]. Their results are where stages find them after [`Nodes::take_results`].
+    pub fn begin_legs(&self, calls: Vec<LegCall>) -> Result<Legs> {
         if calls.is_empty() {
-            return Ok(());
+            return Ok(Legs::default());
+        }
+        let mut results = Vec::new();
+        if let Some(mirror) = self.far.mirror {
+            for call in &calls {
+                let members = call.members.len();
+                for span in call.leg.reads(members, call.own) {
+                    self.copy_staged(self.mirrored(mirror, span), self.staged_span(span))?;
+                }
+                results.extend(call.leg.writes(members, call.own));
+            }
         }
         let submit = self.queue.submit_chained(self.name);
         submit.hold(&self.far.staging);
@@ -178,7 +218,47 @@ impl<'n> Nodes<'n> {
             .deadline
             .unwrap_or(self.queue.world().deadlines.wait);
         self.queue
-            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
+            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
+        Ok(Legs { results })
+    }
+
+    /// Makes the results of legs stages' input: copies them from the mirror, if there is one. While the queue overlaps, the
+    /// caller has waited for the legs.
+    pub fn take_results(&self, legs: Legs) -> Result<()> {
+        let Some(mirror) = self.far.mirror else {
+            return Ok(());
+        };
+        legs.results.into_iter().try_for_each(|span| {
+            self.copy_staged(self.staged_span(span), self.mirrored(mirror, span))
+        })
+    }
+
+    fn staged_span(&self, span: Span) -> MemoryRange<'n> {
+        self.staged(span.offset, span.bytes)
+    }
+
+    /// Returns a range of the mirror of the channel's staging memory. It lives as long as that.
+    fn mirrored(&self, mirror: HostMemory, span: Span) -> MemoryRange<'n> {
+        let offset = self.staged_span(span).offset();
+        MemoryRange::own(DeviceAddress(mirror.device.0 + offset), span.bytes)
+    }
+
+    /// Enqueues a copy between the staging memory and its mirror.
+    fn copy_staged(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
+        let world = self.queue.world();
+        let by_engine =
+            to.bytes() > MOST_BY_KERNEL && world.capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
+        let method = by_engine.then_some(Method::CopyEngine);
+        let options = TransferOptions::new().method(method);
+        let transfer = (Direction::Put, world.rank);
+        self.queue.copy(
+            self.name,
+            transfer,
+            (&to, world.rank),
+            (&from, world.rank),
+            &options,
+            None,
+        )
     }
 }
 

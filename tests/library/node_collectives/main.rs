@@ -3,10 +3,12 @@
 
 mod checks;
 mod rank;
+mod support;
 mod times;
 mod world;
 
-use world::{check, run};
+use rstest::rstest;
+use world::{Backend, check, run};
 
 /// Runs a rank, in a process that [`world::check`] has started. A test like any other to the harness.
 #[test]
@@ -19,35 +21,43 @@ fn rank() {
 #[test]
 #[ignore = "it measures"]
 fn times_of_an_all_reduce() {
-    run(&[0, 0, 1, 1], "time");
+    run(Backend::Host, &[0, 0, 1, 1], "time");
 }
 
-#[test]
-fn four_nodes_of_one_rank() {
-    check(&[0, 1, 2, 3]);
+#[rstest]
+fn four_nodes_of_one_rank(#[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend) {
+    check(backend, &[0, 1, 2, 3]);
 }
 
-#[test]
-fn two_nodes_of_two_ranks() {
-    check(&[0, 0, 1, 1]);
+#[rstest]
+fn two_nodes_of_two_ranks(#[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend) {
+    check(backend, &[0, 0, 1, 1]);
 }
 
-#[test]
-fn two_nodes_whose_ranks_alternate() {
-    check(&[0, 1, 0, 1]);
+#[rstest]
+fn two_nodes_whose_ranks_alternate(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 0, 1]);
 }
 
-#[test]
-fn nodes_of_three_ranks_and_of_one() {
-    check(&[0, 0, 0, 1]);
+#[rstest]
+fn nodes_of_three_ranks_and_of_one(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 0, 0, 1]);
 }
 
-#[test]
-fn nodes_of_one_rank_and_of_two_in_any_order() {
-    check(&[0, 1, 0, 2, 1]);
+#[rstest]
+fn nodes_of_one_rank_and_of_two_in_any_order(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 0, 2, 1]);
 }
 
-#[test]
-fn three_nodes_of_two_ranks_in_any_order() {
-    check(&[0, 1, 2, 2, 0, 1]);
+#[rstest]
+fn three_nodes_of_two_ranks_in_any_order(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 2, 2, 0, 1]);
 }

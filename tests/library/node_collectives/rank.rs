@@ -1,7 +1,7 @@
 //! The program of a rank.
 
 use crate::checks::Checks;
-use crate::world::ROLE;
+use crate::world::{BACKEND, ROLE};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::time::Duration;
 use symmem::backends::Selection;
@@ -31,7 +31,9 @@ pub fn run_if_asked() {
 
 fn join() -> Result<Communicator> {
     Communicator::builder()
-        .backend(Selection::Named("host".into()))
+        .backend(Selection::Named(
+            std::env::var(BACKEND).unwrap_or_else(|_| "host".into()),
+        ))
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE)
         // A busy machine may not run a rank for seconds.
