@@ -1,26 +1,18 @@
-//! One stage of a collective over nodes: a call within the node, a copy, or a leg.
+//! One stage of a collective over nodes: a call within the node, or a copy.
 
-use super::layout::BUFFER;
 use crate::backend::abi::{
-    AlgorithmCode, CAPABILITY_COPY_ENGINE, CollectiveOperationCode, DeviceAddress, ElementTypeCode,
-    HostMemory, ReduceOpCode,
+    AlgorithmCode, CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode,
 };
 use crate::base::error::Result;
-use crate::base::names::{Direction, Method};
 use crate::base::placement::Placement;
-use crate::base::planner::TransferOptions;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::request::Request;
 use crate::group::far::{CHANNEL, Far};
 use crate::group::membership::Membership;
 use crate::group::operations;
-use crate::network::command::Action;
-use crate::network::leg::leg::Leg;
-use crate::network::leg::parts::Span;
-use crate::network::legs::LegCall;
+use crate::group::provider::Provider;
 use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
-use std::sync::Arc;
 
 /// What a collective over nodes is made with.
 #[derive(Clone, Copy)]
@@ -35,6 +27,8 @@ pub struct Nodes<'n> {
     pub membership: &'n Membership,
     /// The group's memory for legs.
     pub far: &'n Far,
+    /// NCCL's communicator of this rank's rail, if it does the legs.
+    pub library: Option<RawNccl>,
 }
 
 /// The elements of a call within the node, and how they are reduced if they are.
@@ -48,18 +42,6 @@ pub struct Elements {
     pub reduce: ReduceOpCode,
 }
 
-/// Legs under way.
-#[derive(Default)]
-#[must_use]
-pub struct Legs {
-    /// What they write, to be copied from the mirror of the staging memory.
-    results: Vec<Span>,
-}
-
-/// Most bytes that a kernel copies between staging memory and its mirror; above, the copy engine leaves the compute units to
-/// other work. Not tuned yet.
-const MOST_BY_KERNEL: u64 = 64 << 10;
-
 impl Elements {
     /// Bytes that are only moved.
     pub const BYTES: Self = Self {
@@ -67,17 +49,6 @@ impl Elements {
         bytes: 1,
         reduce: ReduceOpCode(0),
     };
-
-    /// Returns the reduction within a node: an average is divided only by the last leg.
-    pub fn within(self) -> Self {
-        Self {
-            reduce: match self.reduce {
-                ReduceOpCode::AVERAGE => ReduceOpCode::SUM,
-                other => other,
-            },
-            ..self
-        }
-    }
 }
 
 impl<'n> Nodes<'n> {
@@ -100,6 +71,19 @@ impl<'n> Nodes<'n> {
     pub fn staged(&self, offset: u64, bytes: u64) -> MemoryRange<'n> {
         let channel = u64::from(self.options.channel) * CHANNEL;
         MemoryRange::new(&self.far.staging, channel + offset, bytes)
+    }
+
+    /// Returns the reduction of stages before a leg. The network's legs divide a sum by all members of the group; NCCL's by
+    /// the nodes, so that stages divide by the members on theirs.
+    pub fn before_leg(&self, elements: Elements) -> Elements {
+        let divided = self.library.is_some();
+        Elements {
+            reduce: match elements.reduce {
+                ReduceOpCode::AVERAGE if !divided => ReduceOpCode::SUM,
+                other => other,
+            },
+            ..elements
+        }
     }
 
     /// Enqueues a call of the members on this node. A named algorithm counts where the operation has it.
@@ -126,13 +110,16 @@ impl<'n> Nodes<'n> {
             source: from,
         };
         let algorithm = self.options.algorithm;
-        let has = operations::algorithms(operation).contains(&algorithm);
+        let has = algorithm != AlgorithmCode::VENDOR
+            && operations::algorithms(operation).contains(&algorithm);
         let options = CollectiveOptions {
             algorithm: if has {
                 algorithm
             } else {
                 AlgorithmCode::AUTOMATIC
             },
+            // NCCL has a communicator of each rail, and none of a node.
+            provider: Provider::Symmem,
             ..*self.options
         };
         self.queue
@@ -143,130 +130,4 @@ impl<'n> Nodes<'n> {
     pub fn copy(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         self.queue.copy_local(self.name, &to, &from)
     }
-
-    /// Enqueues `begin` for each window: stages, and a leg on the buffer at the offset that it gets; then `finish` for what
-    /// `begin` has returned, once the leg is complete. A leg runs beside the first stages of the next window.
-    pub fn in_turn<T>(
-        &self,
-        windows: impl Iterator<Item = (u64, u64)>,
-        begin: impl Fn(u64, (u64, u64)) -> Result<(Legs, T)>,
-        finish: impl Fn(T) -> Result<()>,
-    ) -> Result<()> {
-        let end = |(number, (legs, begun)): (_, (Legs, T))| {
-            self.queue.wait_for_legs(number)?;
-            self.take_results(legs)?;
-            finish(begun)
-        };
-        // The first stages wait for what was enqueued before this call.
-        self.queue.join_network()?;
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, window) in windows.enumerate() {
-            let begun = begin(index as u64 % 2 * BUFFER, window)?;
-            previous
-                .replace((self.queue.last_leg(), begun))
-                .map_or(Ok(()), end)?;
-        }
-        previous.map_or(Ok(()), end)?;
-        drop(overlap);
-        Ok(())
-    }
-
-    /// Describes a leg among the world's ranks `members`, of which this is `members[own]`.
-    pub fn call(&self, members: &Arc<[usize]>, own: usize, leg: Leg) -> LegCall {
-        let channel = self.staged(0, CHANNEL);
-        LegCall {
-            key: key(self.far.staging.number, self.options.channel, members),
-            members: members.clone(),
-            own,
-            place: (self.far.staging.number, channel.offset()),
-            address: match self.far.mirror {
-                Some(mirror) => mirror.host + channel.offset(),
-                None => channel.start(self.queue.world().rank),
-            },
-            bytes: CHANNEL,
-            leg,
-        }
-    }
-
-    /// Enqueues legs that run beside each other, and makes their results stages' input.
-    pub fn legs(&self, calls: Vec<LegCall>) -> Result<()> {
-        let legs = self.begin_legs(calls)?;
-        self.take_results(legs)
-    }
-
-    /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
-    /// see [`Queue::wait_for_legs`]. Their results are where stages find them after [`Nodes::take_results`].
-    pub fn begin_legs(&self, calls: Vec<LegCall>) -> Result<Legs> {
-        if calls.is_empty() {
-            return Ok(Legs::default());
-        }
-        let mut results = Vec::new();
-        if let Some(mirror) = self.far.mirror {
-            for call in &calls {
-                let members = call.members.len();
-                for span in call.leg.reads(members, call.own) {
-                    self.copy_staged(self.mirrored(mirror, span), self.staged_span(span))?;
-                }
-                results.extend(call.leg.writes(members, call.own));
-            }
-        }
-        let submit = self.queue.submit_chained(self.name);
-        submit.hold(&self.far.staging);
-        let deadline = self
-            .options
-            .deadline
-            .unwrap_or(self.queue.world().deadlines.wait);
-        self.queue
-            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
-        Ok(Legs { results })
-    }
-
-    /// Makes the results of legs stages' input: copies them from the mirror, if there is one. While the queue overlaps, the
-    /// caller has waited for the legs.
-    pub fn take_results(&self, legs: Legs) -> Result<()> {
-        let Some(mirror) = self.far.mirror else {
-            return Ok(());
-        };
-        legs.results.into_iter().try_for_each(|span| {
-            self.copy_staged(self.staged_span(span), self.mirrored(mirror, span))
-        })
-    }
-
-    fn staged_span(&self, span: Span) -> MemoryRange<'n> {
-        self.staged(span.offset, span.bytes)
-    }
-
-    /// Returns a range of the mirror of the channel's staging memory. It lives as long as that.
-    fn mirrored(&self, mirror: HostMemory, span: Span) -> MemoryRange<'n> {
-        let offset = self.staged_span(span).offset();
-        MemoryRange::own(DeviceAddress(mirror.device.0 + offset), span.bytes)
-    }
-
-    /// Enqueues a copy between the staging memory and its mirror.
-    fn copy_staged(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
-        let world = self.queue.world();
-        let by_engine =
-            to.bytes() > MOST_BY_KERNEL && world.capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
-        let method = by_engine.then_some(Method::CopyEngine);
-        let options = TransferOptions::new().method(method);
-        let transfer = (Direction::Put, world.rank);
-        self.queue.copy(
-            self.name,
-            transfer,
-            (&to, world.rank),
-            (&from, world.rank),
-            &options,
-            None,
-        )
-    }
-}
-
-/// Returns the key of the legs of a set of ranks: FNV-1a.
-fn key(group: u64, channel: u32, members: &[usize]) -> u64 {
-    let words = [group, channel.into()].into_iter();
-    let words = words.chain(members.iter().map(|&member| member as u64));
-    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
-        (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
-    })
 }

@@ -22,6 +22,14 @@ pub fn run_if_asked() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let ended = match role.as_str() {
         "time" => join().and_then(crate::times::run),
+        "nccl" => join().and_then(|communicator| {
+            communicator.open_nccl(false)?;
+            run(communicator)
+        }),
+        "named" => join().and_then(crate::named::run),
+        "failing" => join().and_then(crate::failing::run),
+        "dying" => join().and_then(|communicator| crate::dying::run(communicator, false)),
+        "dying in NCCL" => join().and_then(|communicator| crate::dying::run(communicator, true)),
         _ => join().and_then(run),
     };
     if let Err(error) = ended {

@@ -50,14 +50,23 @@ impl Backend {
 /// # Panics
 /// If a rank fails, with its output; if a rank violates a rule of its fake runtime.
 pub fn check(backend: Backend, nodes: &[u32]) {
-    run(backend, nodes, "check");
+    run(backend, nodes, "check", &Expected::default());
+}
+
+/// What is particular about a world.
+#[derive(Default)]
+pub struct Expected {
+    /// Variables of all its ranks.
+    pub variables: &'static [(&'static str, &'static str)],
+    /// A rank that kills itself.
+    pub killed: Option<usize>,
 }
 
 /// Runs ranks in a role.
 ///
 /// # Panics
 /// As [`check`].
-pub fn run(backend: Backend, nodes: &[u32], role: &str) {
+pub fn run(backend: Backend, nodes: &[u32], role: &str, expected: &Expected) {
     if symmem_ucx_is_missing() {
         return;
     }
@@ -82,6 +91,7 @@ pub fn run(backend: Backend, nodes: &[u32], role: &str) {
             .args(["--exact", "rank", "--nocapture"])
             .env(ROLE, role)
             .env(BACKEND, backend.name())
+            .envs(expected.variables.iter().copied())
             .env("SYMMEM_RANK", rank.to_string())
             .env("SYMMEM_WORLD", nodes.len().to_string())
             .env("SYMMEM_LOCAL_RANK", local.to_string())
@@ -109,11 +119,15 @@ pub fn run(backend: Backend, nodes: &[u32], role: &str) {
     let failed: Vec<String> = ends
         .into_iter()
         .enumerate()
+        .filter(|(rank, _)| expected.killed != Some(*rank))
         .filter_map(|(rank, end)| Some(format!("rank {rank}: {}", end.expect("no panic").err()?)))
         .collect();
     assert!(failed.is_empty(), "{nodes:?}:\n{}", failed.join("\n"));
     if let Some(report) = report {
-        check_report(&report, nodes.len());
+        check_report(
+            &report,
+            nodes.len() - usize::from(expected.killed.is_some()),
+        );
     }
 }
 
