@@ -158,7 +158,7 @@ impl Network {
             status: NetworkStatus {
                 ucx: version,
                 transports,
-                staged: false,
+                staged: !reaches_memory(context),
             },
         });
         context.on_close(network.clone());

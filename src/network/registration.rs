@@ -14,14 +14,15 @@ use symmem_ucx::Memory;
 struct Registration {
     number: u64,
     network: Arc<Network>,
-    /// `None` once it is revoked.
+    /// `None` without a key of it, or once it is revoked.
     memory: Mutex<Option<Memory>>,
     /// What is registered in its place, if anything.
     mirror: Option<HostMemory>,
 }
 
-/// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. A step of the
-/// allocation's round, of all ranks.
+/// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. Where the host does not
+/// address the device's memory, the allocation has no key: its bytes are staged. A step of the allocation's round, of all
+/// ranks.
 ///
 /// # Errors
 /// [`Error::Network`]; the errors of a round.
@@ -84,13 +85,18 @@ fn register_as(
         operation: "register memory",
         failure: Arc::new(failure),
     };
-    let address = std::ptr::with_exposed_provenance_mut(base.0 as usize);
-    // SAFETY: the allocation is freed only after the registration has ended: it reaches the memory.
-    let memory = unsafe { network.context().register(address, bytes as usize) };
-    let offer = memory.map_err(failed).and_then(|memory| {
-        let key = memory.packed_key().map_err(failed)?;
-        Ok((memory, [&base.0.to_le_bytes()[..], &key].concat()))
-    });
+    let offer = match reaches_memory(driver) || mirror.is_some() {
+        false => Ok((None, Vec::new())),
+        true => {
+            let address = std::ptr::with_exposed_provenance_mut(base.0 as usize);
+            // SAFETY: the allocation is freed only after the registration has ended: it reaches the memory.
+            let memory = unsafe { network.context().register(address, bytes as usize) };
+            memory.map_err(failed).and_then(|memory| {
+                let key = memory.packed_key().map_err(failed)?;
+                Ok((Some(memory), [&base.0.to_le_bytes()[..], &key].concat()))
+            })
+        }
+    };
     // Known before any peer has the key.
     lock(&network.inbox).open_window(number, base, bytes);
     let (memory, offers) = round.give(offer, None).inspect_err(|_| {
@@ -119,7 +125,7 @@ fn register_as(
         allocation.attach(Box::new(Registration {
             number,
             network: network.clone(),
-            memory: Mutex::new(Some(memory)),
+            memory: Mutex::new(memory),
             mirror,
         }));
     }

@@ -2,7 +2,7 @@
 //!
 //! Without UCX the tests are skipped by name, except the one that takes it away.
 
-use super::support::{Member, Plan};
+use super::support::{Backend, Member, Plan};
 use rstest::rstest;
 use std::time::Duration;
 use symmem::{Communicator, Condition, ErrorKind, Result};
@@ -50,6 +50,15 @@ fn every_rank_reaches_every_rank_with_the_guarantees_of_one_node(
 ) {
     if let Some(plan) = plan(role, nodes) {
         plan.start().end();
+    }
+}
+
+#[rstest]
+fn a_world_over_nodes_opens_and_meets_on_every_backend(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    if let Some(plan) = plan("network/meet", &["a", "a", "b", "b"]) {
+        plan.on(backend).start().end();
     }
 }
 
@@ -104,12 +113,21 @@ pub fn role(role: &str, member: &Member) {
         "atomics" => atomics(&communicator),
         "graphs" => graphs(&communicator),
         "release" => release(&communicator),
+        "meet" => meet(&communicator),
         "kill" => return kill(&communicator, member),
         _ => panic!("no such role: {role}"),
     }
     .unwrap();
     let leaks = communicator.finalize().unwrap();
     assert_eq!(leaks.buffers, 0);
+}
+
+fn meet(communicator: &Communicator) -> Result<()> {
+    let stream = communicator.stream()?;
+    for _ in 0..10 {
+        stream.barrier()?;
+    }
+    stream.synchronize()
 }
 
 /// A sequence of numbers that looks random, the same on all ranks.
