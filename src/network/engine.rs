@@ -6,6 +6,7 @@ use super::lane::Lane;
 use super::runner::Runner;
 use super::section::Section;
 use super::wires::Wires;
+use crate::base::lock::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use symmem_ucx::Poll;
@@ -92,7 +93,7 @@ impl Engine {
                     Err(fault) => return Err(self.blame(fault)),
                 }
             }
-            outlook.armed = false;
+            outlook.armed = self.wires.awaits_device();
             outlook.busy = self.wires.is_busy();
             self.advance_lanes(&mut outlook)?;
             self.advance_sections(&mut outlook)?;
@@ -159,6 +160,7 @@ impl Engine {
     /// Drops all commands, closes the connections by force and releases the streams. From then on UCX uses nobody's
     /// memory. Blocks for at most half a second. Returns how many commands of queues were not complete.
     pub fn abandon(&mut self) -> usize {
+        lock(&self.wires.inbox).close();
         let closing = self.wires.close();
         let start = Instant::now();
         while start.elapsed() < CLOSE

@@ -9,11 +9,16 @@
 //! A put's guarantee is the one inside a node: the elements have arrived once the stream has passed. So a command is
 //! complete when the peer has acknowledged its message, or when a flush of the endpoint is complete.
 //!
-//! Bottom up: `fault`, `message`, `slots`, `mirrors`; `inbox`, `command`; `wires`; `barrier`; `runner`; `lane`, `section`;
+//! UCX reaches the memory of the host backend. GPU memory goes through [`pinned`] memory in pieces ([`staged`]), copied by
+//! streams of the network's own ([`copies`]), and is delivered by [`staged_delivery`].
+//!
+//! Bottom up: `fault`, `message`, `slots`, `mirrors`, `pinned`, `copies`; `delivery`, `staged_delivery`; `inbox`,
+//! `command`; `wires`, `staged`; `barrier`; `runner`; `lane`, `section`;
 //! `network`; `progress`, `registration`.
 
 mod barrier;
 pub(crate) mod command;
+mod copies;
 pub(crate) mod delivery;
 mod engine;
 mod fault;
@@ -26,11 +31,14 @@ mod message;
 mod mirrors;
 #[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
+mod pinned;
 mod progress;
 pub(crate) mod registration;
 mod runner;
 pub(crate) mod section;
 pub(crate) mod slots;
+mod staged;
+mod staged_delivery;
 pub(crate) mod status;
 pub(crate) mod wire;
 mod wires;

@@ -1,6 +1,7 @@
 //! The network of a communicator that spans nodes: set-up, the engine's lock, and teardown.
 
 use super::command::Command;
+use super::copies::Copies;
 use super::delivery::{Delivery, HostDelivery};
 use super::engine::{Engine, Outlook};
 use super::fault::Fault;
@@ -8,11 +9,15 @@ use super::inbox::Inbox;
 use super::lane::Lane;
 use super::message::Header;
 use super::mirrors::Mirrors;
+use super::pinned::{self, PINNED, Pinned, Pools};
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
+use super::staged::Staging;
+use super::staged_delivery::StagedDelivery;
 use super::status::NetworkStatus;
 use super::wires::Wires;
-use crate::backend::abi::CAPABILITY_STREAM_WAIT;
+use crate::backend::Device;
+use crate::backend::abi::{CAPABILITY_STREAM_WAIT, RawStream};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::placement::Placement;
@@ -21,11 +26,12 @@ use crate::memory::pad::SignalPad;
 use crate::rank::agreement::Round;
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::{Assistant, Driver};
+use crate::rank::streams::KnownStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use symmem_ucx::{Config, Library, Waker, Worker};
+use symmem_ucx::{Config, Library, Memory, Waker, Worker};
 
 /// Time that a rank waits, when it leaves, for messages that UCX has not sent and for the others' farewells.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -43,6 +49,8 @@ pub struct Network {
     context: symmem_ucx::Context,
     slots: Slots,
     pub(super) mirrors: Mirrors,
+    /// The registration of the memory that GPU memory is staged in, if it is.
+    pinned: Mutex<Option<Memory>>,
     /// Number of changes that a step of the engine must see.
     pushed: AtomicUsize,
     /// Number of commands of queues that are not complete.
@@ -61,21 +69,38 @@ pub struct Network {
     status: NetworkStatus,
 }
 
-/// What a set-up round of the network carries: a part of the session's number, and the worker's address.
+/// What a set-up round of the network carries.
 struct Hello {
+    /// A part of the session's number.
     session: u64,
+    /// Address of the pinned memory that GPU memory is staged in, and its key; empty if there is none.
+    pinned: u64,
+    key: Vec<u8>,
+    /// The worker's address.
     address: Vec<u8>,
 }
 
 impl Hello {
     fn encode(&self) -> Vec<u8> {
-        [&self.session.to_le_bytes()[..], &self.address].concat()
+        [
+            &self.session.to_le_bytes()[..],
+            &self.pinned.to_le_bytes(),
+            &(self.key.len() as u64).to_le_bytes(),
+            &self.key,
+            &self.address,
+        ]
+        .concat()
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (session, address) = bytes.split_first_chunk()?;
+        let (session, rest) = bytes.split_first_chunk()?;
+        let (pinned, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (key, address) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
         Some(Self {
             session: u64::from_le_bytes(*session),
+            pinned: u64::from_le_bytes(*pinned),
+            key: key.to_vec(),
             address: address.to_vec(),
         })
     }
@@ -101,6 +126,11 @@ impl Network {
                     call: "getrandom",
                     reason: error.to_string(),
                 })?,
+                pinned: opened.pinned.as_ref().map_or(0, |one| one.memory.address()),
+                key: opened
+                    .pinned
+                    .as_ref()
+                    .map_or(Vec::new(), |one| one.key.clone()),
                 address: opened.worker.address().to_vec(),
             };
             Ok((opened, hello.encode()))
@@ -111,18 +141,30 @@ impl Network {
             context: ucx,
             worker,
             slots,
+            pinned,
         } = opened;
         let mut session = 0_u64;
-        let mut addresses = Vec::new();
+        let (mut addresses, mut keys) = (Vec::new(), Vec::new());
         for (peer, hello) in hellos.iter().enumerate() {
             let hello = Hello::decode(&hello.payload).unwrap_or(Hello {
                 session: 0,
+                pinned: 0,
+                key: Vec::new(),
                 address: Vec::new(),
             });
             session = session.rotate_left(1) ^ hello.session;
-            addresses.push((!placement.share_node(rank, peer)).then_some(hello.address));
+            let far = !placement.share_node(rank, peer);
+            keys.push((far && !hello.key.is_empty()).then_some((hello.pinned, hello.key)));
+            addresses.push(far.then_some(hello.address));
         }
-        let inbox = Inbox::new(session, context.world, delivery(pad));
+        let (registered, delivery, staging) = match pinned {
+            None => (None, host_delivery(pad), None),
+            Some(opened) => {
+                let (delivery, staging) = stage(context, &opened, pad);
+                (Some(opened.memory), delivery, Some(staging))
+            }
+        };
+        let inbox = Inbox::new(session, context.world, delivery);
         let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
         let (waker, transports) = (worker.waker(), worker.transports());
         let worker = Arc::new(worker);
@@ -134,6 +176,13 @@ impl Network {
             inbox,
             leaders.collect(),
         )
+        .and_then(|mut wires| {
+            if let Some(staging) = staging {
+                wires.stage(staging);
+                wires.add_keys(PINNED, &keys)?;
+            }
+            Ok(wires)
+        })
         .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
         let network = Arc::new(Self {
@@ -145,6 +194,7 @@ impl Network {
             context: ucx,
             slots,
             mirrors: Mirrors::default(),
+            pinned: Mutex::new(registered),
             pushed: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -400,6 +450,16 @@ struct Opened {
     context: symmem_ucx::Context,
     worker: Worker,
     slots: Slots,
+    /// What GPU memory is staged with.
+    pinned: Option<OpenedPinned>,
+}
+
+/// Pinned memory, its key, and the streams and words of the copies that this rank begins, and of those for its peers.
+struct OpenedPinned {
+    pinned: Pinned,
+    memory: Memory,
+    key: Vec<u8>,
+    streams: [(RawStream, Slot); 2],
 }
 
 /// Opens UCX, a worker and the words in pinned memory.
@@ -441,12 +501,76 @@ fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
     }
     let slots = Slots::new(&context.backend)
         .map_err(|failure| Error::backend(rank, "host_allocate", failure))?;
+    let pinned = match reaches_memory(context) {
+        true => None,
+        false => Some(open_pinned(context, &ucx, &slots, failed)?),
+    };
     Ok(Opened {
         version: library.version().to_owned(),
         context: ucx,
         worker,
         slots,
+        pinned,
     })
+}
+
+/// Allocates pinned memory, registers it with UCX, and makes the streams of the copies.
+fn open_pinned(
+    driver: &Driver,
+    ucx: &symmem_ucx::Context,
+    slots: &Slots,
+    failed: impl Fn(symmem_ucx::Failure) -> Error,
+) -> Result<OpenedPinned> {
+    let call = |call| move |failure| Error::backend(driver.rank, call, failure);
+    let backend = &driver.backend;
+    let pinned = slots.allocate(backend, pinned::BYTES);
+    let pinned = Pinned::new(pinned.map_err(call("host_allocate"))?);
+    let address = std::ptr::with_exposed_provenance_mut(pinned.host(0) as usize);
+    // SAFETY: the registration ends before the slots' memory is freed.
+    let memory = unsafe { ucx.register(address, pinned::BYTES as usize) }.map_err(&failed)?;
+    let key = memory.packed_key().map_err(&failed)?;
+    let stream = || {
+        let raw = backend.stream_create().map_err(call("stream_create"))?;
+        // Nothing that the copies use is released while they have work.
+        driver.add_stream(KnownStream {
+            raw,
+            owned: true,
+            event: None,
+            admitted: 0,
+        });
+        let slot = slots.take(backend).map_err(call("host_allocate"))?;
+        Ok::<_, Error>((raw, slot))
+    };
+    Ok(OpenedPinned {
+        pinned,
+        memory,
+        key,
+        streams: [stream()?, stream()?],
+    })
+}
+
+/// Divides the pinned memory between what this rank begins and what it delivers for its peers.
+fn stage(
+    driver: &Driver,
+    opened: &OpenedPinned,
+    pad: &Arc<SignalPad>,
+) -> (Box<dyn Delivery>, Staging) {
+    let pools = Pools::new();
+    let copies = |(stream, slot)| Copies::new(Arc::clone(&driver.backend), stream, slot);
+    let [own, peers] = opened.streams.map(copies);
+    let (words, placement) = (pad.clone(), pad.placement());
+    let word = move |channel, source| words.arrival(channel, source);
+    let received = (pools.small_received, pools.receiving);
+    // SAFETY: the pad and the slots outlive the streams' work: both are released once the streams are idle.
+    let delivery = unsafe { StagedDelivery::new(peers, opened.pinned, received, word, placement) };
+    let staging = Staging {
+        copies: own,
+        pinned: opened.pinned,
+        small: pools.small,
+        sending: pools.sending,
+        getting: pools.getting,
+    };
+    (Box::new(delivery), staging)
 }
 
 /// Returns whether UCX and the processor address this device's memory as the device does. Only the host backend has no
@@ -455,7 +579,7 @@ pub(super) fn reaches_memory(driver: &Driver) -> bool {
     driver.description.architecture == 0
 }
 
-fn delivery(pad: &Arc<SignalPad>) -> Box<dyn Delivery> {
+fn host_delivery(pad: &Arc<SignalPad>) -> Box<dyn Delivery> {
     let pad = pad.clone();
     // SAFETY: the pad outlives the network, which is closed before allocations are freed.
     Box::new(unsafe { HostDelivery::new(move |channel, source| pad.arrival(channel, source)) })
@@ -492,6 +616,12 @@ impl Closing for Network {
     /// Tells the peers that this rank uses none of their memory any more, and that its own is going.
     fn close(&self, _driver: &Driver) {
         lock(&self.inbox).close();
+        if !lock(&self.inbox).drain() {
+            tracing::warn!(
+                rank = self.rank,
+                "copies from other nodes are still under way"
+            );
+        }
         if let Some(engine) = &mut *lock(&self.engine) {
             engine.wires.say_farewell();
         }
@@ -512,6 +642,7 @@ impl Closing for Network {
             let _ = thread.join();
         }
         self.abandon();
+        lock(&self.pinned).take();
         // SAFETY: no stream has work, and none gets any. Without connections no peer reaches a mirror.
         unsafe {
             self.slots.free(&driver.backend);

@@ -3,12 +3,16 @@
 //! Puts to disjoint memory run beside each other, and so do gets; everything else waits for what is before it. A
 //! signal is a message that is sent once all earlier puts have arrived, except those that travel in earlier messages to
 //! the same peer: messages arrive in order.
+//!
+//! GPU memory is staged: a small put is copied to pinned memory before its message, a large one goes in pieces.
 
 use super::barrier;
 use super::command::{Action, Command};
+use super::copies::Ticket;
 use super::fault::{Cause, Fault};
 use super::legs;
 use super::message::{Header, NO_CHANNEL, kind};
+use super::staged::{self, of_backend};
 use super::wires::Wires;
 use crate::base::lock::lock;
 use std::collections::VecDeque;
@@ -38,13 +42,21 @@ enum Stage {
         operation: Option<Operation>,
         flush: Option<u64>,
     },
-    /// The message waits until it may be sent.
-    Message,
+    /// The pieces are on their way.
+    Pieces(staged::Put),
+    /// Few bytes wait for a slot of pinned memory, or are copied into it.
+    Load(Option<(u64, Ticket)>),
+    /// The message waits until it may be sent. Its bytes, if it has any, are in this slot, if they are staged.
+    Message(Option<u64>),
     /// Complete once the peer has acknowledged this many messages.
     Acknowledge(u64),
     Get(Operation),
+    /// The pieces of a get are on their way.
+    Got(staged::Get),
     /// Complete once the answer to this request has come.
     Answer(u64),
+    /// An answer waits for a slot of pinned memory, or is copied from it.
+    Store(u64, Option<(u64, Ticket)>),
     Barrier(barrier::Run),
     Legs(Vec<legs::Run>),
     Done,
@@ -137,15 +149,19 @@ impl Runner {
         }
         let flushes = &self.flushes;
         let mut earlier = Earlier::Nothing;
+        let mut starved = false;
         for flight in &mut self.flights {
             let has_landed = |number| flushes.iter().all(|flush| flush.number != number);
-            while let Some(next) = flight.step(wires, earlier, has_landed)? {
+            while let Some(next) = flight.step(wires, earlier, &mut starved, has_landed)? {
                 flight.stage = next;
                 moved = true;
             }
-            if let Stage::Legs(legs) = &flight.stage {
-                moved |= legs.iter().any(legs::Run::moved);
-            }
+            moved |= match &flight.stage {
+                Stage::Legs(legs) => legs.iter().any(legs::Run::moved),
+                Stage::Pieces(put) => put.moved,
+                Stage::Got(get) => get.moved,
+                _ => false,
+            };
             earlier = match (&flight.stage, earlier) {
                 (Stage::Done, earlier) => earlier,
                 (Stage::Acknowledge(_), Earlier::Nothing) => {
@@ -304,21 +320,21 @@ fn first_stage(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
             to,
             from,
             bytes,
-            channel,
-        } if bytes <= SMALL => match channel {
-            Some(_) => Stage::Message,
-            None => {
-                let header = Header {
-                    kind: kind::PUT,
-                    channel: NO_CHANNEL,
-                    number: to.number,
-                    offset: to.offset,
-                    ..Header::default()
-                };
-                let data = Some((from, bytes as usize));
-                Stage::Acknowledge(wires.send_acknowledged(peer, header, data)?)
-            }
+            ..
+        } if wires.is_staged() && bytes > 0 => match bytes <= SMALL {
+            true => Stage::Load(None),
+            false => Stage::Pieces(staged::Put::new(peer, to, from, bytes)),
         },
+        Action::Put { bytes, channel, .. } if bytes <= SMALL => match channel {
+            Some(_) => Stage::Message(None),
+            None => send_put(wires, command, None)?,
+        },
+        Action::Get {
+            peer,
+            from,
+            to,
+            bytes,
+        } if wires.is_staged() => Stage::Got(staged::Get::new(peer, from, to, bytes)),
         Action::Put {
             peer,
             to,
@@ -383,11 +399,13 @@ impl Flight {
         }
     }
 
-    /// Returns the next stage, if it is reached.
+    /// Returns the next stage, if it is reached. `starved`: an earlier command waits for a slot of pinned memory. A later
+    /// one then takes none, since it may have to keep it until the earlier one is complete.
     fn step(
         &mut self,
         wires: &mut Wires,
         earlier: Earlier,
+        starved: &mut bool,
         has_landed: impl Fn(u64) -> bool,
     ) -> Result<Option<Stage>, Fault> {
         let command = &self.command;
@@ -403,19 +421,48 @@ impl Flight {
                     None => {}
                 }
                 let landed = flush.is_some_and(has_landed);
-                let signals = matches!(
-                    command.action,
-                    Action::Put {
-                        channel: Some(_),
-                        ..
-                    }
-                );
-                Ok(landed.then_some(match signals {
-                    true => Stage::Message,
+                Ok(landed.then_some(match command.signals() {
+                    true => Stage::Message(None),
                     false => Stage::Done,
                 }))
             }
-            Stage::Message => {
+            Stage::Pieces(put) => {
+                let sent = put.poll(wires).map_err(|fault| about(fault, command))?;
+                Ok(match sent {
+                    None if lock(&wires.inbox).has_departed(peer) => {
+                        return Err(left(peer, command));
+                    }
+                    None => None,
+                    Some(_) if command.signals() => Some(Stage::Message(None)),
+                    Some(count) => Some(Stage::Acknowledge(count)),
+                })
+            }
+            Stage::Load(None) => {
+                let Action::Put { from, bytes, .. } = command.action else {
+                    return Ok(Some(Stage::Done));
+                };
+                let staging = wires.staging()?;
+                let slot = (!*starved).then(|| staging.small.take()).flatten();
+                *starved |= slot.is_none();
+                let Some(slot) = slot else { return Ok(None) };
+                // SAFETY: the queue keeps the source until the command is complete; the slot was taken above.
+                let loaded = unsafe { staging.load(slot, from, bytes) }
+                    .map_err(|failure| about(of_backend(peer, failure), command))?;
+                Ok(Some(Stage::Load(Some((slot, loaded)))))
+            }
+            Stage::Load(Some((slot, loaded))) => {
+                let slot = *slot;
+                if !wires.staging()?.copies.is_done(*loaded) {
+                    return Ok(None);
+                }
+                match command.signals() {
+                    true => Ok(Some(Stage::Message(Some(slot)))),
+                    false => send_put(wires, command, Some(slot))
+                        .map_err(|fault| about(fault, command))
+                        .map(Some),
+                }
+            }
+            Stage::Message(slot) => {
                 let may_send = match earlier {
                     Earlier::Nothing => true,
                     Earlier::Messages(to) => to == peer,
@@ -424,7 +471,7 @@ impl Flight {
                 if !may_send {
                     return Ok(None);
                 }
-                send_signal(wires, command)
+                send_put(wires, command, *slot)
                     .map_err(|fault| about(fault, command))
                     .map(Some)
             }
@@ -443,6 +490,11 @@ impl Flight {
                 Poll::Done => Ok(Some(Stage::Done)),
                 Poll::Failed(failure) => Err(failed(failure)),
             },
+            Stage::Got(get) => match get.poll(wires).map_err(|fault| about(fault, command))? {
+                true => Ok(Some(Stage::Done)),
+                false if lock(&wires.inbox).has_departed(peer) => Err(left(peer, command)),
+                false => Ok(None),
+            },
             Stage::Answer(request) => {
                 let mut inbox = lock(&wires.inbox);
                 let Some(old) = inbox.take_answer(*request) else {
@@ -451,14 +503,47 @@ impl Flight {
                         false => Ok(None),
                     };
                 };
+                drop(inbox);
                 if let Action::Update {
                     bits,
                     result: Some(result),
                     ..
                 } = command.action
                 {
+                    if wires.is_staged() {
+                        return Ok(Some(Stage::Store(old, None)));
+                    }
                     store(result, bits, old);
                 }
+                Ok(Some(Stage::Done))
+            }
+            Stage::Store(old, None) => {
+                let Action::Update {
+                    bits,
+                    result: Some(result),
+                    ..
+                } = command.action
+                else {
+                    return Ok(Some(Stage::Done));
+                };
+                let staging = wires.staging()?;
+                let Some(slot) = staging.small.take() else {
+                    return Ok(None);
+                };
+                // SAFETY: the queue keeps the word until the command is complete; the slot was taken above.
+                let stored = unsafe {
+                    staging.pinned.fill(slot, &old.to_ne_bytes());
+                    staging.store(result, slot, u64::from(bits / 8))
+                };
+                let stored = stored.map_err(|failure| about(of_backend(peer, failure), command))?;
+                Ok(Some(Stage::Store(*old, Some((slot, stored)))))
+            }
+            Stage::Store(_, Some((slot, stored))) => {
+                let staging = wires.staging()?;
+                if !staging.copies.is_done(*stored) {
+                    return Ok(None);
+                }
+                staging.small.give_back(*slot);
                 Ok(Some(Stage::Done))
             }
             Stage::Barrier(run) => Ok(run.poll(wires)?.then_some(Stage::Done)),
@@ -478,30 +563,40 @@ impl Flight {
     }
 }
 
-/// Sends a put's signal, with its bytes if they are few.
-fn send_signal(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
+/// Sends a put's signal, if it has one, and its bytes if they are few: from a slot of pinned memory if they are staged.
+fn send_put(wires: &mut Wires, command: &Command, slot: Option<u64>) -> Result<Stage, Fault> {
     let Action::Put {
         peer,
         to,
         from,
         bytes,
-        channel: Some(channel),
+        channel,
     } = command.action
     else {
         return Ok(Stage::Done);
     };
+    let value = match channel {
+        Some(channel) => wires.next_signal(peer, channel)?,
+        None => 0,
+    };
     let header = Header {
         kind: kind::PUT,
-        channel,
-        value: wires.next_signal(peer, channel)?,
+        channel: channel.unwrap_or(NO_CHANNEL),
+        value,
         number: to.number,
         offset: to.offset,
         ..Header::default()
     };
-    let data = (bytes <= SMALL).then_some((from, bytes as usize));
-    Ok(Stage::Acknowledge(
-        wires.send_acknowledged(peer, header, data)?,
-    ))
+    let data = match slot {
+        Some(slot) => Some(wires.staging()?.pinned.host(slot)),
+        None => (bytes <= SMALL && bytes > 0).then_some(from),
+    };
+    let data = data.map(|address| (address, bytes as usize));
+    let sent = wires.send_acknowledged(peer, header, data)?;
+    if let Some(slot) = slot {
+        wires.staging()?.small.give_back(slot);
+    }
+    Ok(Stage::Acknowledge(sent))
 }
 
 /// Stores an update's result.

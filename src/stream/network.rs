@@ -128,13 +128,6 @@ impl Queue {
         deadline: Duration,
         action: Action,
     ) -> Result<()> {
-        if self.network(operation)?.status().staged && !matches!(action, Action::Barrier { .. } | Action::Legs(_)) {
-            return Err(Error::Unsupported {
-                rank: submit.rank(),
-                operation,
-                message: "GPU memory is not sent between nodes yet".into(),
-            });
-        }
         let command = Network::command(operation, deadline, action);
         match self.is_capturing() {
             true => self.record_remote(submit, operation, command),

@@ -47,9 +47,10 @@ fn every_rank_reaches_every_rank_with_the_guarantees_of_one_node(
         "network/release"
     )]
     role: &'static str,
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
 ) {
     if let Some(plan) = plan(role, nodes) {
-        plan.start().end();
+        plan.on(backend).start().end();
     }
 }
 
