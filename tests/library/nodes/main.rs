@@ -11,6 +11,7 @@ mod loss;
 mod meeting;
 mod network;
 mod support;
+mod times;
 mod work;
 
 use support::Member;
