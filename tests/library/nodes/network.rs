@@ -394,8 +394,8 @@ fn pieces(communicator: &Communicator) -> Result<()> {
 
 /// Many queues move data to and from all ranks at once, far more than there are slots for.
 fn queues(communicator: &Communicator) -> Result<()> {
-    const QUEUES: usize = 6;
-    const PART: usize = 5 << 18;
+    const QUEUES: usize = 4;
+    const PART: usize = 3 << 18;
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let room = QUEUES * world * PART;
     let [from, to, back] = [(); 3].map(|()| communicator.allocate::<u8>(&[room]));
