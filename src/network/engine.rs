@@ -5,6 +5,7 @@ use super::fault::Fault;
 use super::lane::Lane;
 use super::runner::Runner;
 use super::section::Section;
+use super::staged::Serves;
 use super::wires::Wires;
 use crate::base::lock::lock;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ pub struct Outlook {
 pub struct Engine {
     /// The connections.
     pub wires: Wires,
+    serves: Serves,
     lanes: Vec<RunningLane>,
     sections: Vec<RunningSection>,
 }
@@ -54,6 +56,7 @@ impl Engine {
     pub fn new(wires: Wires) -> Self {
         Self {
             wires,
+            serves: Serves::default(),
             lanes: Vec::new(),
             sections: Vec::new(),
         }
@@ -87,7 +90,9 @@ impl Engine {
         // Commands first, so that a caller that has just enqueued one sends at once.
         for progressed in [false, true] {
             if progressed {
-                match self.wires.progress() {
+                let progressed = self.wires.progress();
+                let served = self.serves.advance(&mut self.wires);
+                match progressed.and_then(|progressed| Ok(progressed | served?)) {
                     Ok(true) => outlook.moved = true,
                     Ok(false) => break,
                     Err(fault) => return Err(self.blame(fault)),

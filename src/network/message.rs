@@ -5,6 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The identifier of all messages in UCX.
 pub const IDENTIFIER: u16 = 0x53;
 
+/// Puts and answers of at most these bytes travel in a message.
+pub const SMALL: u64 = 16 << 10;
+
 /// [`Header::channel`] of a put without a signal.
 pub const NO_CHANNEL: u32 = u32::MAX;
 

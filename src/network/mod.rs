@@ -12,9 +12,9 @@
 //! UCX reaches the memory of the host backend. GPU memory goes through [`pinned`] memory in pieces ([`staged`]), copied by
 //! streams of the network's own ([`copies`]), and is delivered by [`staged_delivery`].
 //!
-//! Bottom up: `fault`, `message`, `slots`, `mirrors`, `pinned`, `copies`; `delivery`, `staged_delivery`; `inbox`,
-//! `command`; `wires`, `staged`; `barrier`; `runner`; `lane`, `section`;
-//! `network`; `progress`, `registration`.
+//! Bottom up: `fault`, `message`, `slots`, `mirrors`, `pinned`, `copies`; `delivery`, `staged_delivery`, `staging`;
+//! `inbox`, `command`; `wires`; `barrier`, `staged`; `flight`; `runner`; `lane`, `section`; `opening`, `network`;
+//! `progress`, `registration`.
 
 mod barrier;
 pub(crate) mod command;
@@ -22,6 +22,7 @@ mod copies;
 pub(crate) mod delivery;
 mod engine;
 mod fault;
+mod flight;
 mod inbox;
 pub(crate) mod lane;
 pub(crate) mod leg;
@@ -31,6 +32,7 @@ mod message;
 mod mirrors;
 #[allow(clippy::module_inception, reason = "the folder's main type")]
 pub(crate) mod network;
+mod opening;
 mod pinned;
 mod progress;
 pub(crate) mod registration;
@@ -39,6 +41,7 @@ pub(crate) mod section;
 pub(crate) mod slots;
 mod staged;
 mod staged_delivery;
+mod staging;
 pub(crate) mod status;
 pub(crate) mod wire;
 mod wires;

@@ -1,6 +1,6 @@
 //! Pinned memory of a rank through which GPU memory travels between nodes, and how it is divided.
 
-use super::runner::SMALL;
+use super::message::SMALL;
 use crate::backend::abi::{DeviceAddress, HostMemory};
 
 /// Number under which the connections know the pinned memory of peers. No allocation has it.

@@ -1,6 +1,7 @@
 //! Registration of symmetric memory, so that ranks of other nodes reach it.
 
-use super::network::{Network, reaches_memory};
+use super::network::Network;
+use super::opening::reaches_memory;
 use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;

@@ -5,72 +5,16 @@
 //! peer a slot with each request, so that a peer that answers waits for nobody.
 
 use super::command::Place;
-use super::copies::{Copies, Ticket};
+use super::copies::Ticket;
 use super::fault::{Cause, Fault};
 use super::inbox::Wanted;
-use super::message::{Header, NO_CHANNEL, kind};
-use super::pinned::{PIECE, PINNED, Pinned, Pool};
-use super::runner::SMALL;
+use super::message::{Header, NO_CHANNEL, SMALL, kind};
+use super::pinned::{PIECE, PINNED, Pool};
+use super::staging::{Staging, of_backend};
 use super::wires::Wires;
-use crate::backend::CallResult;
-use crate::backend::abi::DeviceAddress;
 use crate::base::lock::lock;
 use std::collections::VecDeque;
 use symmem_ucx::{Operation, Poll};
-
-/// What this rank sends and asks for GPU memory with.
-pub struct Staging {
-    /// The stream of copies between GPU memory and pinned memory.
-    pub copies: Copies,
-    /// The pinned memory.
-    pub pinned: Pinned,
-    /// Slots for small messages, and for words.
-    pub small: Pool,
-    /// Slots for pieces on their way to peers.
-    pub sending: Pool,
-    /// Slots for pieces that peers send.
-    pub getting: Pool,
-}
-
-impl Staging {
-    /// Starts to copy GPU memory into a slot.
-    ///
-    /// # Errors
-    /// The backend's.
-    ///
-    /// # Safety
-    /// The memory is live until the ticket is done; the slot is the caller's, and large enough.
-    pub unsafe fn load(&mut self, slot: u64, from: u64, bytes: u64) -> CallResult<Ticket> {
-        let to = self.pinned.device(slot);
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.copies.copy(to, DeviceAddress(from), bytes) }?;
-        self.copies.count()
-    }
-
-    /// Starts to copy a slot into GPU memory.
-    ///
-    /// # Errors
-    /// The backend's.
-    ///
-    /// # Safety
-    /// As for [`Staging::load`].
-    pub unsafe fn store(&mut self, to: u64, slot: u64, bytes: u64) -> CallResult<Ticket> {
-        let from = self.pinned.device(slot);
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.copies.copy(DeviceAddress(to), from, bytes) }?;
-        self.copies.count()
-    }
-}
-
-/// Makes the fault of a failed call of the backend for a peer.
-pub fn of_backend(peer: usize, failure: crate::backend::Failure) -> Fault {
-    Fault {
-        peer,
-        operation: "copy through pinned memory",
-        bytes: None,
-        cause: Cause::Backend(failure),
-    }
-}
 
 /// A piece on its way into a peer's pinned memory.
 struct Crossing([Operation; 2]);
@@ -351,8 +295,8 @@ impl GetPiece {
     }
 }
 
-/// What a peer gets from here.
-pub struct Serve {
+/// A piece that a peer gets from here.
+struct Serve {
     wanted: Wanted,
     /// The slot, and the copy into it.
     loading: Option<(u64, Ticket)>,
@@ -360,8 +304,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Begins to answer a request.
-    pub fn new(wanted: Wanted) -> Self {
+    fn new(wanted: Wanted) -> Self {
         Self {
             wanted,
             loading: None,
@@ -380,7 +323,7 @@ impl Serve {
     ///
     /// # Errors
     /// UCX's and the backend's.
-    pub fn poll(&mut self, wires: &mut Wires) -> Result<(bool, bool), Fault> {
+    fn poll(&mut self, wires: &mut Wires) -> Result<(bool, bool), Fault> {
         let Wanted {
             source,
             request,
@@ -422,5 +365,31 @@ impl Serve {
         wires.send(source, header, data)?;
         self.pool(wires.staging()?).give_back(slot);
         Ok((true, true))
+    }
+}
+
+/// What peers get from here, in the order of their requests.
+#[derive(Default)]
+pub struct Serves(Vec<Serve>);
+
+impl Serves {
+    /// Takes the requests that have come, and does what can be done. Returns whether anything happened.
+    ///
+    /// # Errors
+    /// UCX's and the backend's.
+    pub fn advance(&mut self, wires: &mut Wires) -> Result<bool, Fault> {
+        while let Some(wanted) = lock(&wires.inbox).take_wanted() {
+            self.0.push(Serve::new(wanted));
+        }
+        let (mut moved, mut at) = (false, 0);
+        while let Some(serve) = self.0.get_mut(at) {
+            let (stepped, done) = serve.poll(wires)?;
+            moved |= stepped;
+            match done {
+                true => drop(self.0.remove(at)),
+                false => at += 1,
+            }
+        }
+        Ok(moved)
     }
 }

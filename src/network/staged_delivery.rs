@@ -2,8 +2,8 @@
 
 use super::copies::{Copies, Ticket};
 use super::delivery::{Data, Delivery, Signal, not_granted};
+use super::message::SMALL;
 use super::pinned::{PIECE, Pinned, Pool};
-use super::runner::SMALL;
 use crate::backend::Failure;
 use crate::backend::abi::{DeviceAddress, SignalPlacementCode, WordOperation};
 use std::collections::VecDeque;

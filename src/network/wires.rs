@@ -3,7 +3,7 @@
 use super::fault::{Cause, Fault};
 use super::inbox::Inbox;
 use super::message::{Header, IDENTIFIER, kind};
-use super::staged::{Serve, Staging, of_backend};
+use super::staging::{Staging, of_backend};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
 use crate::base::lock::lock;
 use std::collections::{HashMap, VecDeque};
@@ -51,8 +51,6 @@ pub struct Wires {
     legs: HashMap<u64, u64>,
     /// What GPU memory is sent with; `None` if UCX reaches this rank's memory.
     staging: Option<Staging>,
-    /// What peers get from here, in the order of their requests.
-    serves: Vec<Serve>,
     /// Holds the data of a message while UCX copies it.
     data: Vec<u8>,
     worker: Arc<Worker>,
@@ -103,7 +101,6 @@ impl Wires {
             requests: 0,
             legs: HashMap::new(),
             staging: None,
-            serves: Vec::new(),
             data: Vec::new(),
             worker,
         })
@@ -140,33 +137,14 @@ impl Wires {
             .is_some_and(|staging| staging.copies.is_pending() || lock(&self.inbox).is_delivering())
     }
 
-    /// Advances what peers have sent to GPU memory and what they get from it. Returns whether anything happened.
+    /// Advances what peers have sent to GPU memory. Returns whether anything happened.
     fn advance_device(&mut self) -> Result<bool, Fault> {
         let Some(staging) = &mut self.staging else {
             return Ok(false);
         };
         let checked = staging.copies.check();
         checked.map_err(|failure| of_backend(self.rank, failure))?;
-        let mut moved = {
-            let mut inbox = lock(&self.inbox);
-            let moved = inbox.settle();
-            while let Some(wanted) = inbox.take_wanted() {
-                self.serves.push(Serve::new(wanted));
-            }
-            moved
-        };
-        let mut serves = std::mem::take(&mut self.serves);
-        let mut at = 0;
-        while let Some(serve) = serves.get_mut(at) {
-            let (stepped, done) = serve.poll(self)?;
-            moved |= stepped;
-            match done {
-                true => drop(serves.remove(at)),
-                false => at += 1,
-            }
-        }
-        self.serves = serves;
-        Ok(moved)
+        Ok(lock(&self.inbox).settle())
     }
 
     fn connection(&mut self, peer: usize) -> Result<&mut Connection, Fault> {

@@ -360,7 +360,8 @@ fn pieces(communicator: &Communicator) -> Result<()> {
     for (round, &size) in SIZES.iter().enumerate() {
         let (source, target) = (13 * round, 1 + 7 * round);
         // Each byte tells its place, its piece and its round.
-        let value = |rank: usize, at: usize| (at ^ at >> 9 ^ at >> 17 ^ 31 * (rank + round)) as u8;
+        let value =
+            |rank: usize, at: usize| (at + (at >> 9) + (at >> 17) + 31 * (rank + round)) as u8;
         let data: Vec<u8> = (0..size).map(|at| value(rank, at)).collect();
         from.write(&stream, source, &data)?;
         to.write(&stream, 0, &vec![FILL; size + target + 1])?;
