@@ -1,5 +1,6 @@
 //! What a group that spans nodes has for the legs between them.
 
+use crate::backend::abi::HostMemory;
 use crate::base::limits::COLLECTIVE_CHANNELS;
 use crate::group::span::Span;
 use crate::rank::allocation::Allocation;
@@ -12,8 +13,10 @@ pub const STAGING: u64 = CHANNEL * COLLECTIVE_CHANNELS as u64;
 
 /// The members that this rank meets on other nodes, and the memory that the legs use.
 pub struct Far {
-    /// Memory for the legs of all channels, registered with the network. The same size on all ranks.
+    /// Memory for the legs of all channels. The same size on all ranks.
     pub staging: Arc<Allocation>,
+    /// What the network has registered in its place, and legs work on, if the host does not address the device's memory.
+    pub mirror: Option<HostMemory>,
     /// The world's ranks of the members of this rank's number on each node, by node, if all nodes have as many members.
     pub rail: Option<Arc<[usize]>>,
     /// The world's rank of every member.
@@ -21,8 +24,8 @@ pub struct Far {
 }
 
 impl Far {
-    /// Makes it for a group.
-    pub fn new(staging: Arc<Allocation>, span: &Span) -> Self {
+    /// Makes it for a group, with memory for legs and its mirror.
+    pub fn new((staging, mirror): (Arc<Allocation>, Option<HostMemory>), span: &Span) -> Self {
         let placement = &span.placement;
         let rank = |number: &usize| span.members[*number];
         let rail = placement.is_even().then(|| {
@@ -31,6 +34,7 @@ impl Far {
         });
         Self {
             staging,
+            mirror,
             rail,
             everyone: span.members.as_slice().into(),
         }

@@ -37,6 +37,8 @@ pub struct NcclLibrary {
 pub struct Communicators {
     plain: OnceLock<RawNccl>,
     windows: OnceLock<RawNccl>,
+    /// Over nodes, the only one: of this rank's rail.
+    rail: OnceLock<RawNccl>,
 }
 
 impl Communicators {
@@ -56,6 +58,11 @@ impl Communicators {
         }
     }
 
+    /// Returns the communicator of this rank's rail, if the ranks are on several nodes and it is open.
+    pub fn rail(&self) -> Option<RawNccl> {
+        self.rail.get().copied()
+    }
+
     /// Destroys the communicators together with all ranks, whose work is done.
     pub fn destroy(&self, backend: &Backend, rank: usize) {
         self.each(|nccl| {
@@ -67,7 +74,7 @@ impl Communicators {
     }
 
     fn each(&self, end: impl Fn(RawNccl)) {
-        for slot in [&self.plain, &self.windows] {
+        for slot in [&self.plain, &self.windows, &self.rail] {
             if let Some(&nccl) = slot.get() {
                 end(nccl);
             }
@@ -102,17 +109,21 @@ fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
     shared.failed(operation, failure)
 }
 
-/// Opens NCCL or RCCL for all ranks, with windows or without. Collective; blocks for at most the setup
-/// deadline.
+/// Opens NCCL or RCCL for all ranks, with windows or without. Over nodes, each rail gets a communicator. Collective; blocks
+/// for at most the setup deadline.
 ///
 /// # Errors
-/// [`Error::Unsupported`], which names the library, if it is missing or too old for windows; the errors of any
-/// collective call.
+/// [`Error::Unsupported`], which names the library, if it is missing or too old for windows; over nodes, with windows or if
+/// the nodes have different numbers of ranks; the errors of any collective call.
 pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> Result<NcclLibrary> {
     const NAME: &str = "open_nccl";
-    shared.check_one_node(NAME, "use the collectives of symmem's own kernels")?;
+    let placement = &*shared.placement;
+    let spans_nodes = placement.spans_nodes();
     let mut round = shared.agreement.begin(NAME);
-    let slot = communicators.slot(windows);
+    let slot = match spans_nodes {
+        true => &communicators.rail,
+        false => communicators.slot(windows),
+    };
     round.compare(&[
         (
             "whether symmetric windows are requested",
@@ -123,6 +134,18 @@ pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> R
             slot.get().is_some().to_string(),
         ),
     ])?;
+    if spans_nodes && (windows || !placement.is_even()) {
+        return Err(Error::Unsupported {
+            rank: shared.rank,
+            operation: NAME,
+            message: match windows {
+                true => "symmetric windows reach the ranks of one node only; open NCCL without them".into(),
+                false => "NCCL has a communicator of each rail, and the nodes have different numbers of ranks; start as \
+                    many ranks on each, or leave what goes between nodes to UCX"
+                    .into(),
+            },
+        });
+    }
     let description = shared
         .backend
         .nccl_description()
@@ -150,7 +173,11 @@ pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> R
     if slot.get().is_some() {
         return Ok(library);
     }
-    let nccl = join(shared, &mut round, NAME)?;
+    let members = match spans_nodes {
+        true => placement.rail(placement.local_rank(shared.rank)),
+        false => (0..shared.world).collect(),
+    };
+    let nccl = join(shared, &mut round, NAME, &members)?;
     let (backend, rank) = ((*shared.backend).clone(), shared.rank);
     // Registered before its first use, so that it is aborted whatever goes wrong.
     shared
@@ -161,10 +188,16 @@ pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> R
     Ok(library)
 }
 
-/// Makes a communicator of NCCL together with all ranks.
-fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<RawNccl> {
+/// Makes a communicator of NCCL of the ranks in `members`, while all ranks make theirs.
+fn join(
+    shared: &Context,
+    round: &mut Round<'_>,
+    name: &'static str,
+    members: &[usize],
+) -> Result<RawNccl> {
     let (backend, rank) = (&*shared.backend, shared.rank);
-    let made = if rank == 0 {
+    let first = members[0];
+    let made = if rank == first {
         backend
             .nccl_unique_id()
             .map(|identifier| identifier.bytes.to_vec())
@@ -174,17 +207,22 @@ fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<R
     };
     let made = round.vote(made)?;
     let answers = round.exchange(&made)?;
-    let bytes = answers[0].as_slice().try_into();
+    let bytes = answers[first].as_slice().try_into();
     let identifier = bytes.map_err(|_| Error::InvalidArgument {
         rank,
         operation: name,
-        message: "rank 0 sent an identifier in an unknown format; run the same build of symmem on all ranks".into(),
+        message: format!(
+            "rank {first} sent an identifier in an unknown format; run the same build of symmem on all ranks"
+        ),
     });
     let identifier = NcclUniqueId {
         bytes: round.vote(identifier)?,
     };
+    // In the order of nodes, not of ranks.
+    let before = members.iter().take_while(|&&member| member != rank);
+    let number = before.count();
     let created = backend
-        .nccl_create(&identifier, rank as u32, shared.world as u32)
+        .nccl_create(&identifier, number as u32, members.len() as u32)
         .map_err(|failure| failed(shared, name, failure));
     let mine = created.as_ref().ok().copied();
     let joined = round

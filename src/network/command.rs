@@ -102,6 +102,17 @@ impl Command {
         }
     }
 
+    /// Returns whether it is a put with a signal.
+    pub fn signals(&self) -> bool {
+        matches!(
+            self.action,
+            Action::Put {
+                channel: Some(_),
+                ..
+            }
+        )
+    }
+
     /// Returns the bytes that it moves, if it moves any.
     pub fn bytes(&self) -> Option<u64> {
         match self.action {

@@ -5,7 +5,9 @@ use super::fault::Fault;
 use super::lane::Lane;
 use super::runner::Runner;
 use super::section::Section;
+use super::staged::Serves;
 use super::wires::Wires;
+use crate::base::lock::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use symmem_ucx::Poll;
@@ -44,6 +46,7 @@ pub struct Outlook {
 pub struct Engine {
     /// The connections.
     pub wires: Wires,
+    serves: Serves,
     lanes: Vec<RunningLane>,
     sections: Vec<RunningSection>,
 }
@@ -53,6 +56,7 @@ impl Engine {
     pub fn new(wires: Wires) -> Self {
         Self {
             wires,
+            serves: Serves::default(),
             lanes: Vec::new(),
             sections: Vec::new(),
         }
@@ -86,13 +90,15 @@ impl Engine {
         // Commands first, so that a caller that has just enqueued one sends at once.
         for progressed in [false, true] {
             if progressed {
-                match self.wires.progress() {
+                let progressed = self.wires.progress();
+                let served = self.serves.advance(&mut self.wires);
+                match progressed.and_then(|progressed| Ok(progressed | served?)) {
                     Ok(true) => outlook.moved = true,
                     Ok(false) => break,
                     Err(fault) => return Err(self.blame(fault)),
                 }
             }
-            outlook.armed = false;
+            outlook.armed = self.wires.awaits_device();
             outlook.busy = self.wires.is_busy();
             self.advance_lanes(&mut outlook)?;
             self.advance_sections(&mut outlook)?;
@@ -159,6 +165,7 @@ impl Engine {
     /// Drops all commands, closes the connections by force and releases the streams. From then on UCX uses nobody's
     /// memory. Blocks for at most half a second. Returns how many commands of queues were not complete.
     pub fn abandon(&mut self) -> usize {
+        lock(&self.wires.inbox).close();
         let closing = self.wires.close();
         let start = Instant::now();
         while start.elapsed() < CLOSE

@@ -37,7 +37,9 @@ pub enum Cause {
     Length { expected: u64, seen: u64 },
     /// The peer left the communicator in good order.
     Left,
-    /// The peer sent a message that makes no sense, or a local call of the backend failed.
+    /// A call of this rank's backend, for the peer, failed.
+    Backend(crate::backend::Failure),
+    /// The peer sent a message that makes no sense.
     Text(String),
 }
 
@@ -86,6 +88,10 @@ impl Fault {
                     mine: expected.to_string(),
                     theirs: seen.to_string(),
                 };
+            }
+            Cause::Backend(failure) => {
+                let error = Error::backend(rank, operation, failure);
+                return error.about(Some(peer), bytes.unwrap_or_default());
             }
             Cause::Ucx(failure) => Arc::new(failure),
             Cause::Silent(waited) => Arc::new(NoAnswer { waited }),

@@ -1,11 +1,12 @@
 //! What arrives from ranks of other nodes. The handler runs inside of the worker's progress.
 
-use super::delivery::Delivery;
+use super::delivery::{Data, Delivery, Signal};
+use super::fault::Cause;
 use super::leg_name::LegName;
 use super::message::{Header, NO_CHANNEL, kind};
 use crate::backend::abi::{DeviceAddress, WordOperation, WordUpdate};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Most steps of a barrier among nodes: the logarithm of more ranks than a world can have.
 const BARRIER_STEPS: usize = 16;
@@ -31,6 +32,27 @@ struct Window {
     given_up: Vec<usize>,
 }
 
+/// A delivery under way: whose, and the request that it answers, if it is an update.
+struct Pending {
+    source: usize,
+    request: Option<u64>,
+}
+
+/// What a peer asks to be sent of this rank's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The peer.
+    pub source: usize,
+    /// Its request.
+    pub request: u64,
+    /// The first byte.
+    pub from: DeviceAddress,
+    /// Number of bytes, at most a piece.
+    pub bytes: u64,
+    /// The peer's slot for them.
+    pub slot: u64,
+}
+
 /// What has arrived.
 pub struct Inbox {
     session: u64,
@@ -38,13 +60,21 @@ pub struct Inbox {
     senders: Vec<Sender>,
     windows: HashMap<u64, Window>,
     answers: HashMap<u64, u64>,
+    /// Deliveries that are not complete, in order.
+    pending: VecDeque<Pending>,
+    /// Peers that wait for a slot for a piece, with their requests.
+    asking: VecDeque<(usize, u64)>,
+    /// Requests of peers for this rank's memory.
+    wanted: VecDeque<Wanted>,
+    /// The bytes of this rank's requests that came in messages; none of those in slots.
+    got: HashMap<u64, Vec<u8>>,
     /// Answers to send.
     outbox: Vec<(usize, Header)>,
     /// Messages of legs, by sender and tag: of those under way, and of those that this rank has not begun.
     legs: HashMap<LegName, HashMap<(usize, u32), Vec<u8>>>,
     /// Messages of barriers, by channel and step.
     barriers: Vec<[u32; BARRIER_STEPS]>,
-    fault: Option<(usize, String)>,
+    fault: Option<(usize, Cause)>,
     /// Whether this rank's memory is going.
     closed: bool,
 }
@@ -58,6 +88,10 @@ impl Inbox {
             senders: vec![Sender::default(); world],
             windows: HashMap::new(),
             answers: HashMap::new(),
+            pending: VecDeque::new(),
+            asking: VecDeque::new(),
+            wanted: VecDeque::new(),
+            got: HashMap::new(),
             outbox: Vec::new(),
             legs: HashMap::new(),
             barriers: vec![[0; BARRIER_STEPS]; BARRIER_CHANNELS as usize],
@@ -80,6 +114,15 @@ impl Inbox {
     pub fn close(&mut self) {
         self.closed = true;
         self.windows.clear();
+        self.wanted.clear();
+        self.asking.clear();
+        self.pending.clear();
+        self.delivery.abandon();
+    }
+
+    /// Waits a moment for deliveries under way, after [`Inbox::close`]. Returns whether none is left.
+    pub fn drain(&self) -> bool {
+        self.delivery.drain()
     }
 
     /// Forgets an allocation.
@@ -129,6 +172,71 @@ impl Inbox {
         self.answers.remove(&request)
     }
 
+    /// Takes the bytes of a request, if they have come; none of those in this rank's slot.
+    pub fn take_got(&mut self, request: u64) -> Option<Vec<u8>> {
+        self.got.remove(&request)
+    }
+
+    /// Takes the next request of a peer for this rank's memory.
+    pub fn take_wanted(&mut self) -> Option<Wanted> {
+        self.wanted.pop_front()
+    }
+
+    /// Returns whether deliveries are under way.
+    pub fn is_delivering(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Advances the deliveries, and acknowledges those that are complete. Returns whether there was one.
+    pub fn settle(&mut self) -> bool {
+        let mut moved = false;
+        loop {
+            let done = match self.delivery.take_done() {
+                Ok(done) => done,
+                Err(failure) => {
+                    let source = self.pending.front().map_or(0, |pending| pending.source);
+                    self.fault.get_or_insert((source, Cause::Backend(failure)));
+                    None
+                }
+            };
+            let Some(value) = done else { break };
+            moved = true;
+            let Some(Pending { source, request }) = self.pending.pop_front() else {
+                continue;
+            };
+            match request {
+                None => {
+                    let sender = &mut self.senders[source];
+                    sender.handled += 1;
+                    sender.due = true;
+                }
+                Some(request) => self.outbox.push((
+                    source,
+                    Header {
+                        kind: kind::ANSWER,
+                        request,
+                        operand: value,
+                        ..Header::default()
+                    },
+                )),
+            }
+        }
+        while let Some(&(source, request)) = self.asking.front()
+            && let Some(slot) = self.delivery.grant()
+        {
+            self.asking.pop_front();
+            moved = true;
+            let header = Header {
+                kind: kind::GRANT,
+                request,
+                operand: slot,
+                ..Header::default()
+            };
+            self.outbox.push((source, header));
+        }
+        moved
+    }
+
     /// Takes a message of a leg, if it has come.
     pub fn take_leg(&mut self, name: LegName, source: usize, tag: u32) -> Option<Vec<u8>> {
         self.legs.get_mut(&name)?.remove(&(source, tag))
@@ -145,7 +253,7 @@ impl Inbox {
     }
 
     /// Returns the first message that made no sense, or could not be delivered: its sender, and the reason.
-    pub fn fault(&self) -> Option<&(usize, String)> {
+    pub fn fault(&self) -> Option<&(usize, Cause)> {
         self.fault.as_ref()
     }
 
@@ -160,16 +268,44 @@ impl Inbox {
         }
         let sender = &mut self.senders[source];
         sender.acknowledged = sender.acknowledged.max(header.acknowledged);
-        if let Err(reason) = self.take(source, &header, data) {
-            self.fault.get_or_insert((source, reason));
+        if let Err(cause) = self.take(source, &header, data) {
+            self.fault.get_or_insert((source, cause));
         }
+        self.settle();
     }
 
-    fn take(&mut self, source: usize, header: &Header, data: &[u8]) -> Result<(), String> {
+    fn take(&mut self, source: usize, header: &Header, data: &[u8]) -> Result<(), Cause> {
         match header.kind {
             kind::ACKNOWLEDGE => Ok(()),
-            kind::PUT | kind::UPDATE if self.closed => Ok(()),
-            kind::PUT => self.put(source, header, data),
+            kind::PUT | kind::PIECE | kind::UPDATE | kind::ASK | kind::GET if self.closed => Ok(()),
+            kind::PUT => self.put(source, header, Data::Message(data)),
+            kind::PIECE => {
+                let (slot, bytes) = (header.compare, header.operand);
+                self.put(source, header, Data::Piece { slot, bytes })
+            }
+            kind::ASK => {
+                self.asking.push_back((source, header.request));
+                Ok(())
+            }
+            kind::GRANT => {
+                self.answers.insert(header.request, header.operand);
+                Ok(())
+            }
+            kind::GET => {
+                let bytes = header.operand;
+                self.wanted.push_back(Wanted {
+                    source,
+                    request: header.request,
+                    from: self.at(header, bytes)?,
+                    bytes,
+                    slot: header.compare,
+                });
+                Ok(())
+            }
+            kind::GOT => {
+                self.got.insert(header.request, data.to_vec());
+                Ok(())
+            }
             kind::UPDATE => self.update(source, header),
             kind::ANSWER => {
                 self.answers.insert(header.request, header.operand);
@@ -183,16 +319,18 @@ impl Inbox {
                 let leg = self.legs.entry(name).or_default();
                 match leg.insert((source, header.value), data.to_vec()) {
                     None => Ok(()),
-                    Some(_) => Err(format!(
+                    Some(_) => Err(Cause::Text(format!(
                         "two messages of a leg have tag {:#x}",
                         header.value
-                    )),
+                    ))),
                 }
             }
             kind::BARRIER => {
                 let steps = self.barriers.get_mut(header.channel as usize);
                 let count = steps.and_then(|steps| steps.get_mut(header.value as usize));
-                let count = count.ok_or("a barrier's message has no such channel or step")?;
+                let count = count.ok_or_else(|| {
+                    Cause::Text("a barrier's message has no such channel or step".into())
+                })?;
                 *count = count.wrapping_add(1);
                 Ok(())
             }
@@ -206,45 +344,54 @@ impl Inbox {
                 self.senders[source].departed = true;
                 Ok(())
             }
-            other => Err(format!("a message is of kind {other}, which is unknown")),
+            other => Err(Cause::Text(format!(
+                "a message is of kind {other}, which is unknown"
+            ))),
         }
     }
 
     /// Returns the address of bytes of an allocation.
-    fn at(&self, header: &Header, bytes: u64) -> Result<DeviceAddress, String> {
+    fn at(&self, header: &Header, bytes: u64) -> Result<DeviceAddress, Cause> {
         let (number, offset) = (header.number, header.offset);
         let window = self.windows.get(&number);
-        let window = window.ok_or_else(|| format!("allocation {number} is unknown or freed"))?;
+        let window = window
+            .ok_or_else(|| Cause::Text(format!("allocation {number} is unknown or freed")))?;
         if offset > window.bytes || bytes > window.bytes - offset {
-            return Err(format!(
+            return Err(Cause::Text(format!(
                 "{bytes} bytes at {offset} are outside of allocation {number}"
-            ));
+            )));
         }
         Ok(DeviceAddress(window.base.0 + offset))
     }
 
-    fn put(&mut self, source: usize, header: &Header, data: &[u8]) -> Result<(), String> {
-        if !data.is_empty() {
-            let to = self.at(header, data.len() as u64)?;
-            // SAFETY: the window is a registered allocation, and the bytes are inside.
-            let written = unsafe { self.delivery.write(to, data) };
-            written.map_err(|failure| failure.to_string())?;
-        }
-        match header.channel {
-            NO_CHANNEL => {}
-            channel if channel < CHANNELS => self
-                .delivery
-                .signal(channel, source, header.value)
-                .map_err(|failure| failure.to_string())?,
-            channel => return Err(format!("there is no channel {channel}")),
-        }
-        let sender = &mut self.senders[source];
-        sender.handled += 1;
-        sender.due = true;
+    fn put(&mut self, source: usize, header: &Header, data: Data<'_>) -> Result<(), Cause> {
+        let bytes = match data {
+            Data::Message(data) => data.len() as u64,
+            Data::Piece { bytes, .. } => bytes,
+        };
+        let to = match bytes {
+            0 => DeviceAddress::NULL,
+            bytes => self.at(header, bytes)?,
+        };
+        let signal = match header.channel {
+            NO_CHANNEL => None,
+            channel if channel < CHANNELS => Some(Signal {
+                channel,
+                source,
+                value: header.value,
+            }),
+            channel => return Err(Cause::Text(format!("there is no channel {channel}"))),
+        };
+        // SAFETY: the window is a registered allocation, and the bytes are inside.
+        unsafe { self.delivery.put(to, data, signal) }.map_err(Cause::Backend)?;
+        self.pending.push_back(Pending {
+            source,
+            request: None,
+        });
         Ok(())
     }
 
-    fn update(&mut self, source: usize, header: &Header) -> Result<(), String> {
+    fn update(&mut self, source: usize, header: &Header) -> Result<(), Cause> {
         let bits = header.value >> 16;
         let operation = WordOperation {
             word: self.at(header, u64::from(bits / 8))?,
@@ -255,14 +402,11 @@ impl Inbox {
             bits,
         };
         // SAFETY: the window is a registered allocation, and the word is inside.
-        let old = unsafe { self.delivery.update(operation) };
-        let answer = Header {
-            kind: kind::ANSWER,
-            request: header.request,
-            operand: old.map_err(|failure| failure.to_string())?,
-            ..Header::default()
-        };
-        self.outbox.push((source, answer));
+        unsafe { self.delivery.update(operation) }.map_err(Cause::Backend)?;
+        self.pending.push_back(Pending {
+            source,
+            request: Some(header.request),
+        });
         Ok(())
     }
 }

@@ -5,6 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The identifier of all messages in UCX.
 pub const IDENTIFIER: u16 = 0x53;
 
+/// Puts and answers of at most these bytes travel in a message.
+pub const SMALL: u64 = 16 << 10;
+
 /// [`Header::channel`] of a put without a signal.
 pub const NO_CHANNEL: u32 = u32::MAX;
 
@@ -27,6 +30,16 @@ pub mod kind {
     pub const FAREWELL: u32 = 7;
     /// A message of leg `request` of key `number`; `value` is its tag.
     pub const LEG: u32 = 8;
+    /// Asks for a slot of the receiver's pinned memory, for one piece of a put. Answered by [`GRANT`].
+    pub const ASK: u32 = 9;
+    /// Grants a slot to `request`: its offset is `operand`.
+    pub const GRANT: u32 = 10;
+    /// `operand` bytes for `offset` in allocation `number` are in the receiver's slot at `compare`. Acknowledged.
+    pub const PIECE: u32 = 11;
+    /// Asks for `operand` bytes at `offset` in allocation `number`, at most a piece, for the sender's slot at `compare`.
+    pub const GET: u32 = 12;
+    /// Answers [`GET`]: the bytes are in the message, if they are few, or in the receiver's slot.
+    pub const GOT: u32 = 13;
 }
 
 /// A message's header, in the machine's order of bytes: all nodes of a job have the same.

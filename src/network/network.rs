@@ -1,12 +1,13 @@
 //! The network of a communicator that spans nodes: set-up, the engine's lock, and teardown.
 
 use super::command::Command;
-use super::delivery::{Delivery, HostDelivery};
 use super::engine::{Engine, Outlook};
 use super::fault::Fault;
 use super::inbox::Inbox;
 use super::lane::Lane;
-use super::message::Header;
+use super::mirrors::Mirrors;
+use super::opening::{Hello, Opened, host_delivery, open_worker, random, reaches_memory, stage};
+use super::pinned::PINNED;
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use symmem_ucx::{Config, Library, Waker, Worker};
+use symmem_ucx::{Memory, Waker, Worker};
 
 /// Time that a rank waits, when it leaves, for messages that UCX has not sent and for the others' farewells.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -41,6 +42,9 @@ pub struct Network {
     pub(super) inbox: Arc<Mutex<Inbox>>,
     context: symmem_ucx::Context,
     slots: Slots,
+    pub(super) mirrors: Mirrors,
+    /// The registration of the memory that GPU memory is staged in, if it is.
+    pinned: Mutex<Option<Memory>>,
     /// Number of changes that a step of the engine must see.
     pushed: AtomicUsize,
     /// Number of commands of queues that are not complete.
@@ -57,26 +61,6 @@ pub struct Network {
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
     status: NetworkStatus,
-}
-
-/// What a set-up round of the network carries: a part of the session's number, and the worker's address.
-struct Hello {
-    session: u64,
-    address: Vec<u8>,
-}
-
-impl Hello {
-    fn encode(&self) -> Vec<u8> {
-        [&self.session.to_le_bytes()[..], &self.address].concat()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (session, address) = bytes.split_first_chunk()?;
-        Some(Self {
-            session: u64::from_le_bytes(*session),
-            address: address.to_vec(),
-        })
-    }
 }
 
 impl Network {
@@ -99,6 +83,11 @@ impl Network {
                     call: "getrandom",
                     reason: error.to_string(),
                 })?,
+                pinned: opened.pinned.as_ref().map_or(0, |one| one.memory.address()),
+                key: opened
+                    .pinned
+                    .as_ref()
+                    .map_or(Vec::new(), |one| one.key.clone()),
                 address: opened.worker.address().to_vec(),
             };
             Ok((opened, hello.encode()))
@@ -109,18 +98,30 @@ impl Network {
             context: ucx,
             worker,
             slots,
+            pinned,
         } = opened;
         let mut session = 0_u64;
-        let mut addresses = Vec::new();
+        let (mut addresses, mut keys) = (Vec::new(), Vec::new());
         for (peer, hello) in hellos.iter().enumerate() {
             let hello = Hello::decode(&hello.payload).unwrap_or(Hello {
                 session: 0,
+                pinned: 0,
+                key: Vec::new(),
                 address: Vec::new(),
             });
             session = session.rotate_left(1) ^ hello.session;
-            addresses.push((!placement.share_node(rank, peer)).then_some(hello.address));
+            let far = !placement.share_node(rank, peer);
+            keys.push((far && !hello.key.is_empty()).then_some((hello.pinned, hello.key)));
+            addresses.push(far.then_some(hello.address));
         }
-        let inbox = Inbox::new(session, context.world, delivery(pad));
+        let (registered, delivery, staging) = match pinned {
+            None => (None, host_delivery(pad), None),
+            Some(opened) => {
+                let (delivery, staging) = stage(context, &opened, pad);
+                (Some(opened.memory), delivery, Some(staging))
+            }
+        };
+        let inbox = Inbox::new(session, context.world, delivery);
         let leaders = (0..placement.nodes()).map(|node| placement.members(node)[0]);
         let (waker, transports) = (worker.waker(), worker.transports());
         let worker = Arc::new(worker);
@@ -132,6 +133,13 @@ impl Network {
             inbox,
             leaders.collect(),
         )
+        .and_then(|mut wires| {
+            if let Some(staging) = staging {
+                wires.stage(staging);
+                wires.add_keys(PINNED, &keys)?;
+            }
+            Ok(wires)
+        })
         .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
         let network = Arc::new(Self {
@@ -142,6 +150,8 @@ impl Network {
             engine: Mutex::new(Some(Engine::new(wires))),
             context: ucx,
             slots,
+            mirrors: Mirrors::default(),
+            pinned: Mutex::new(registered),
             pushed: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -155,7 +165,7 @@ impl Network {
             status: NetworkStatus {
                 ucx: version,
                 transports,
-                staged: false,
+                staged: !reaches_memory(context),
             },
         });
         context.on_close(network.clone());
@@ -391,84 +401,6 @@ impl Network {
     }
 }
 
-/// What a rank has opened before it meets the others.
-struct Opened {
-    version: String,
-    context: symmem_ucx::Context,
-    worker: Worker,
-    slots: Slots,
-}
-
-/// Opens UCX, a worker and the words in pinned memory.
-fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
-    const NAME: &str = "open";
-    let rank = context.rank;
-    let unsupported = |message: String| Error::Unsupported {
-        rank,
-        operation: NAME,
-        message,
-    };
-    if !reaches_memory(context) {
-        return Err(unsupported(
-            "a world of several nodes needs the host backend: GPU memory is not sent between nodes yet".into(),
-        ));
-    }
-    let nodes = placement.nodes();
-    let library = Library::open().map_err(|error| {
-        unsupported(format!(
-            "a world of {nodes} nodes needs UCX (capability `ucx`): {error}"
-        ))
-    })?;
-    let failed = |failure: symmem_ucx::Failure| Error::Network {
-        rank,
-        peer: rank,
-        node: placement.node(rank),
-        bytes: None,
-        operation: NAME,
-        failure: Arc::new(failure),
-    };
-    let neighbors = placement.node_members(rank).len();
-    let config = Config {
-        peers: Some(placement.world() - neighbors),
-        ..Config::default()
-    };
-    let ucx = symmem_ucx::Context::new(&library, &config).map_err(failed)?;
-    let worker = Worker::new(&ucx).map_err(failed)?;
-    if worker.max_header() < size_of::<Header>() {
-        return Err(unsupported(format!(
-            "UCX's transports take headers of at most {} bytes, and {} are needed; choose others with UCX_TLS",
-            worker.max_header(),
-            size_of::<Header>()
-        )));
-    }
-    let slots = Slots::new(&context.backend)
-        .map_err(|failure| Error::backend(rank, "host_allocate", failure))?;
-    Ok(Opened {
-        version: library.version().to_owned(),
-        context: ucx,
-        worker,
-        slots,
-    })
-}
-
-/// Returns whether UCX and the processor address this device's memory as the device does. Only the host backend has no
-/// architecture.
-fn reaches_memory(driver: &Driver) -> bool {
-    driver.description.architecture == 0
-}
-
-fn delivery(pad: &Arc<SignalPad>) -> Box<dyn Delivery> {
-    let pad = pad.clone();
-    // SAFETY: the pad outlives the network, which is closed before allocations are freed.
-    Box::new(unsafe { HostDelivery::new(move |channel, source| pad.arrival(channel, source)) })
-}
-
-fn random() -> rustix::io::Result<u64> {
-    let mut bytes = [0_u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
 impl Assistant for Network {
     fn help(&self) -> bool {
         self.helped.store(true, Ordering::Relaxed);
@@ -494,6 +426,12 @@ impl Closing for Network {
     /// Tells the peers that this rank uses none of their memory any more, and that its own is going.
     fn close(&self, _driver: &Driver) {
         lock(&self.inbox).close();
+        if !lock(&self.inbox).drain() {
+            tracing::warn!(
+                rank = self.rank,
+                "copies from other nodes are still under way"
+            );
+        }
         if let Some(engine) = &mut *lock(&self.engine) {
             engine.wires.say_farewell();
         }
@@ -514,7 +452,11 @@ impl Closing for Network {
             let _ = thread.join();
         }
         self.abandon();
-        // SAFETY: no stream has work, and none gets any.
-        unsafe { self.slots.free(&driver.backend) };
+        lock(&self.pinned).take();
+        // SAFETY: no stream has work, and none gets any. Without connections no peer reaches a mirror.
+        unsafe {
+            self.slots.free(&driver.backend);
+            self.mirrors.free(&driver.backend);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Registration of symmetric memory, so that ranks of other nodes reach it.
 
 use super::network::Network;
+use super::opening::reaches_memory;
+use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::rank::agreement::Round;
@@ -13,12 +15,15 @@ use symmem_ucx::Memory;
 struct Registration {
     number: u64,
     network: Arc<Network>,
-    /// `None` once it is revoked.
+    /// `None` without a key of it, or once it is revoked.
     memory: Mutex<Option<Memory>>,
+    /// What is registered in its place, if anything.
+    mirror: Option<HostMemory>,
 }
 
-/// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. A step of the
-/// allocation's round, of all ranks.
+/// Registers this rank's copy of an allocation, and exchanges keys with the ranks of other nodes. Where the host does not
+/// address the device's memory, the allocation has no key: its bytes are staged. A step of the allocation's round, of all
+/// ranks.
 ///
 /// # Errors
 /// [`Error::Network`]; the errors of a round.
@@ -28,8 +33,51 @@ pub fn register(
     driver: &Driver,
     allocation: &Allocation,
 ) -> Result<()> {
+    register_as(network, round, driver, allocation, None)
+}
+
+/// Registers this rank's copy of an allocation that only legs use, as [`register`] does. Where the host does not address
+/// the device's memory, it registers pinned host memory of the same size in its place, and returns that. The memory stays
+/// until the allocation is freed.
+///
+/// # Errors
+/// As [`register`]; the backend's.
+pub fn register_mirrored(
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+    driver: &Driver,
+    allocation: &Allocation,
+) -> Result<Option<HostMemory>> {
+    let mirror = match reaches_memory(driver) {
+        true => Ok(None),
+        false => {
+            let taken = network.mirrors.take(&driver.backend, allocation.bytes());
+            taken.map(Some)
+        }
+    };
+    let mirror = mirror.map_err(|failure| driver.failed("host_allocate", failure));
+    let mine = mirror.as_ref().ok().copied().flatten();
+    let registered = round
+        .vote(mirror)
+        .and_then(|mirror| register_as(network, round, driver, allocation, mirror));
+    if let (Err(_), Some(mirror)) = (&registered, mine) {
+        network.mirrors.give_back(mirror);
+    }
+    registered.map(|()| mine)
+}
+
+fn register_as(
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+    driver: &Driver,
+    allocation: &Allocation,
+    mirror: Option<HostMemory>,
+) -> Result<()> {
     let (rank, number, bytes) = (driver.rank, allocation.number, allocation.bytes());
-    let base = allocation.at(rank, 0);
+    let base = match mirror {
+        Some(mirror) => DeviceAddress(mirror.host),
+        None => allocation.at(rank, 0),
+    };
     let failed = |failure: symmem_ucx::Failure| Error::Network {
         rank,
         peer: rank,
@@ -38,13 +86,18 @@ pub fn register(
         operation: "register memory",
         failure: Arc::new(failure),
     };
-    let address = std::ptr::with_exposed_provenance_mut(base.0 as usize);
-    // SAFETY: the allocation is freed only after the registration has ended: it reaches the memory.
-    let memory = unsafe { network.context().register(address, bytes as usize) };
-    let offer = memory.map_err(failed).and_then(|memory| {
-        let key = memory.packed_key().map_err(failed)?;
-        Ok((memory, [&base.0.to_le_bytes()[..], &key].concat()))
-    });
+    let offer = match reaches_memory(driver) || mirror.is_some() {
+        false => Ok((None, Vec::new())),
+        true => {
+            let address = std::ptr::with_exposed_provenance_mut(base.0 as usize);
+            // SAFETY: the allocation is freed only after the registration has ended: it reaches the memory.
+            let memory = unsafe { network.context().register(address, bytes as usize) };
+            memory.map_err(failed).and_then(|memory| {
+                let key = memory.packed_key().map_err(failed)?;
+                Ok((Some(memory), [&base.0.to_le_bytes()[..], &key].concat()))
+            })
+        }
+    };
     // Known before any peer has the key.
     lock(&network.inbox).open_window(number, base, bytes);
     let (memory, offers) = round.give(offer, None).inspect_err(|_| {
@@ -73,7 +126,8 @@ pub fn register(
         allocation.attach(Box::new(Registration {
             number,
             network: network.clone(),
-            memory: Mutex::new(Some(memory)),
+            memory: Mutex::new(memory),
+            mirror,
         }));
     }
     outcome
@@ -104,8 +158,14 @@ impl Attachment for Registration {
 
     /// Revokes the keys.
     fn release_memory(&self, _driver: &Driver) -> bool {
-        lock(&self.memory).take();
+        let registered = lock(&self.memory).take();
         lock(&self.network.inbox).close_window(self.number);
+        if registered.is_some()
+            && let Some(mirror) = self.mirror
+        {
+            drop(registered);
+            self.network.mirrors.give_back(mirror);
+        }
         true
     }
 }

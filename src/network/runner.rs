@@ -4,20 +4,15 @@
 //! signal is a message that is sent once all earlier puts have arrived, except those that travel in earlier messages to
 //! the same peer: messages arrive in order.
 
-use super::barrier;
-use super::command::{Action, Command};
+use super::command::Command;
 use super::fault::{Cause, Fault};
+use super::flight::{Earlier, Flight, Stage, about, first_stage};
 use super::legs;
-use super::message::{Header, NO_CHANNEL, kind};
 use super::wires::Wires;
-use crate::base::lock::lock;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use symmem_ucx::{Operation, Poll};
 
-/// Puts of at most these bytes travel in a message, with their signal.
-pub const SMALL: u64 = 16 << 10;
 /// Most commands under way at once.
 const WINDOW: usize = 256;
 /// Puts after which a further flush is started while one is under way.
@@ -25,44 +20,10 @@ const FLUSH_EVERY: usize = 16;
 /// A transfer slower than this is taken for one that does not progress.
 const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// A command under way.
-struct Flight {
-    number: u32,
-    command: Command,
-    stage: Stage,
-}
-
-enum Stage {
-    /// The bytes are on their way; complete once the flush is.
-    Put {
-        operation: Option<Operation>,
-        flush: Option<u64>,
-    },
-    /// The message waits until it may be sent.
-    Message,
-    /// Complete once the peer has acknowledged this many messages.
-    Acknowledge(u64),
-    Get(Operation),
-    /// Complete once the answer to this request has come.
-    Answer(u64),
-    Barrier(barrier::Run),
-    Legs(Vec<legs::Run>),
-    Done,
-}
-
 struct Flush {
     number: u64,
     peer: usize,
     operation: Operation,
-}
-
-/// What the commands before one still have to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Earlier {
-    Nothing,
-    /// Messages to this peer are under way.
-    Messages(usize),
-    Other,
 }
 
 /// The commands of one queue that have been started.
@@ -137,15 +98,19 @@ impl Runner {
         }
         let flushes = &self.flushes;
         let mut earlier = Earlier::Nothing;
+        let mut starved = false;
         for flight in &mut self.flights {
             let has_landed = |number| flushes.iter().all(|flush| flush.number != number);
-            while let Some(next) = flight.step(wires, earlier, has_landed)? {
+            while let Some(next) = flight.step(wires, earlier, &mut starved, has_landed)? {
                 flight.stage = next;
                 moved = true;
             }
-            if let Stage::Legs(legs) = &flight.stage {
-                moved |= legs.iter().any(legs::Run::moved);
-            }
+            moved |= match &flight.stage {
+                Stage::Legs(legs) => legs.iter().any(legs::Run::moved),
+                Stage::Pieces(put) => put.moved,
+                Stage::Got(get) => get.moved,
+                _ => false,
+            };
             earlier = match (&flight.stage, earlier) {
                 (Stage::Done, earlier) => earlier,
                 (Stage::Acknowledge(_), Earlier::Nothing) => {
@@ -271,247 +236,5 @@ impl Runner {
             done: self.done,
             ..Self::default()
         };
-    }
-}
-
-fn about(fault: Fault, command: &Command) -> Fault {
-    Fault {
-        operation: command.operation,
-        bytes: command.bytes(),
-        ..fault
-    }
-}
-
-fn left(peer: usize, command: &Command) -> Fault {
-    Fault {
-        peer,
-        operation: command.operation,
-        bytes: command.bytes(),
-        cause: Cause::Left,
-    }
-}
-
-fn first_stage(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
-    if let Action::Put { peer, .. } | Action::Get { peer, .. } | Action::Update { peer, .. } =
-        command.action
-        && lock(&wires.inbox).has_departed(peer)
-    {
-        return Err(left(peer, command));
-    }
-    Ok(match command.action {
-        Action::Put {
-            peer,
-            to,
-            from,
-            bytes,
-            channel,
-        } if bytes <= SMALL => match channel {
-            Some(_) => Stage::Message,
-            None => {
-                let header = Header {
-                    kind: kind::PUT,
-                    channel: NO_CHANNEL,
-                    number: to.number,
-                    offset: to.offset,
-                    ..Header::default()
-                };
-                let data = Some((from, bytes as usize));
-                Stage::Acknowledge(wires.send_acknowledged(peer, header, data)?)
-            }
-        },
-        Action::Put {
-            peer,
-            to,
-            from,
-            bytes,
-            ..
-        } => Stage::Put {
-            // SAFETY: the queue keeps the source, and the registration the peer's copy, until the command is complete;
-            // the range was checked against the allocation, which has the same size on all ranks.
-            operation: Some(unsafe { wires.put(peer, (to.number, to.offset), from, bytes)? }),
-            flush: None,
-        },
-        Action::Get {
-            peer,
-            from,
-            to,
-            bytes,
-        } => {
-            // SAFETY: as for a put; commands that use the destination wait.
-            let get = unsafe { wires.get(peer, (from.number, from.offset), to, bytes)? };
-            Stage::Get(get)
-        }
-        Action::Update {
-            peer,
-            word,
-            update,
-            bits,
-            operand,
-            compare,
-            ..
-        } => {
-            let request = wires.next_request();
-            let header = Header {
-                kind: kind::UPDATE,
-                value: bits << 16 | update.0,
-                number: word.number,
-                offset: word.offset,
-                request,
-                operand,
-                compare,
-                ..Header::default()
-            };
-            wires.send(peer, header, None)?;
-            Stage::Answer(request)
-        }
-        Action::Barrier { channel } => Stage::Barrier(barrier::Run::begin(wires, channel)),
-        Action::Legs(ref calls) => {
-            let begin = |call| legs::Run::begin(wires, call);
-            Stage::Legs(calls.iter().map(begin).collect())
-        }
-    })
-}
-
-impl Flight {
-    /// Returns the peer of a put that no flush covers yet, and whether a signal waits for it.
-    fn unflushed(&self) -> Option<(usize, bool)> {
-        match (&self.stage, &self.command.action) {
-            (Stage::Put { flush: None, .. }, Action::Put { peer, channel, .. }) => {
-                Some((*peer, channel.is_some()))
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the next stage, if it is reached.
-    fn step(
-        &mut self,
-        wires: &mut Wires,
-        earlier: Earlier,
-        has_landed: impl Fn(u64) -> bool,
-    ) -> Result<Option<Stage>, Fault> {
-        let command = &self.command;
-        let peer = command.peer_or(wires.rank);
-        let failed = |failure| about(Fault::of_connection(peer, failure), command);
-        match &mut self.stage {
-            Stage::Done => Ok(None),
-            Stage::Put { operation, flush } => {
-                match operation.as_ref().map(Operation::poll) {
-                    Some(Poll::Pending) => return Ok(None),
-                    Some(Poll::Failed(failure)) => return Err(failed(failure)),
-                    Some(Poll::Done) => *operation = None,
-                    None => {}
-                }
-                let landed = flush.is_some_and(has_landed);
-                let signals = matches!(
-                    command.action,
-                    Action::Put {
-                        channel: Some(_),
-                        ..
-                    }
-                );
-                Ok(landed.then_some(match signals {
-                    true => Stage::Message,
-                    false => Stage::Done,
-                }))
-            }
-            Stage::Message => {
-                let may_send = match earlier {
-                    Earlier::Nothing => true,
-                    Earlier::Messages(to) => to == peer,
-                    Earlier::Other => false,
-                };
-                if !may_send {
-                    return Ok(None);
-                }
-                send_signal(wires, command)
-                    .map_err(|fault| about(fault, command))
-                    .map(Some)
-            }
-            Stage::Acknowledge(count) => {
-                let inbox = lock(&wires.inbox);
-                if inbox.acknowledged(peer) >= *count {
-                    return Ok(Some(Stage::Done));
-                }
-                match inbox.has_departed(peer) {
-                    true => Err(left(peer, command)),
-                    false => Ok(None),
-                }
-            }
-            Stage::Get(operation) => match operation.poll() {
-                Poll::Pending => Ok(None),
-                Poll::Done => Ok(Some(Stage::Done)),
-                Poll::Failed(failure) => Err(failed(failure)),
-            },
-            Stage::Answer(request) => {
-                let mut inbox = lock(&wires.inbox);
-                let Some(old) = inbox.take_answer(*request) else {
-                    return match inbox.has_departed(peer) {
-                        true => Err(left(peer, command)),
-                        false => Ok(None),
-                    };
-                };
-                if let Action::Update {
-                    bits,
-                    result: Some(result),
-                    ..
-                } = command.action
-                {
-                    store(result, bits, old);
-                }
-                Ok(Some(Stage::Done))
-            }
-            Stage::Barrier(run) => Ok(run.poll(wires)?.then_some(Stage::Done)),
-            Stage::Legs(runs) => {
-                let Action::Legs(calls) = &command.action else {
-                    return Ok(Some(Stage::Done));
-                };
-                let mut done = true;
-                for (run, call) in runs.iter_mut().zip(calls) {
-                    done &= run
-                        .poll(wires, call)
-                        .map_err(|fault| about(fault, command))?;
-                }
-                Ok(done.then_some(Stage::Done))
-            }
-        }
-    }
-}
-
-/// Sends a put's signal, with its bytes if they are few.
-fn send_signal(wires: &mut Wires, command: &Command) -> Result<Stage, Fault> {
-    let Action::Put {
-        peer,
-        to,
-        from,
-        bytes,
-        channel: Some(channel),
-    } = command.action
-    else {
-        return Ok(Stage::Done);
-    };
-    let header = Header {
-        kind: kind::PUT,
-        channel,
-        value: wires.next_signal(peer, channel)?,
-        number: to.number,
-        offset: to.offset,
-        ..Header::default()
-    };
-    let data = (bytes <= SMALL).then_some((from, bytes as usize));
-    Ok(Stage::Acknowledge(
-        wires.send_acknowledged(peer, header, data)?,
-    ))
-}
-
-/// Stores an update's result.
-fn store(result: u64, bits: u32, value: u64) {
-    let address = std::ptr::with_exposed_provenance_mut::<u8>(result as usize);
-    // SAFETY: the queue keeps the word, which is aligned, until the command is complete.
-    unsafe {
-        match bits {
-            64 => AtomicU64::from_ptr(address.cast()).store(value, Ordering::Release),
-            _ => AtomicU32::from_ptr(address.cast()).store(value as u32, Ordering::Release),
-        }
     }
 }

@@ -139,9 +139,18 @@ impl Slots {
         Ok(slots)
     }
 
-    fn grow(&self, backend: &Backend) -> CallResult<()> {
-        let memory = backend.host_allocate(CHUNK * SLOT_BYTES)?;
+    /// Allocates zeroed pinned memory that is freed with the slots.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn allocate(&self, backend: &Backend, bytes: u64) -> CallResult<HostMemory> {
+        let memory = backend.host_allocate(bytes)?;
         lock(&self.chunks).push(memory);
+        Ok(memory)
+    }
+
+    fn grow(&self, backend: &Backend) -> CallResult<()> {
+        let memory = self.allocate(backend, CHUNK * SLOT_BYTES)?;
         let slot = |index| Slot {
             host: memory.host + index * SLOT_BYTES,
             device: DeviceAddress(memory.device.0 + index * SLOT_BYTES),

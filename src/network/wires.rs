@@ -3,6 +3,7 @@
 use super::fault::{Cause, Fault};
 use super::inbox::Inbox;
 use super::message::{Header, IDENTIFIER, kind};
+use super::staging::{Staging, of_backend};
 use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
 use crate::base::lock::lock;
 use std::collections::{HashMap, VecDeque};
@@ -48,6 +49,8 @@ pub struct Wires {
     requests: u64,
     /// Legs begun, by key.
     legs: HashMap<u64, u64>,
+    /// What GPU memory is sent with; `None` if UCX reaches this rank's memory.
+    staging: Option<Staging>,
     /// Holds the data of a message while UCX copies it.
     data: Vec<u8>,
     worker: Arc<Worker>,
@@ -97,9 +100,51 @@ impl Wires {
             barriers: [0; BARRIER_CHANNELS as usize],
             requests: 0,
             legs: HashMap::new(),
+            staging: None,
             data: Vec::new(),
             worker,
         })
+    }
+
+    /// Sends GPU memory with this from here on.
+    pub fn stage(&mut self, staging: Staging) {
+        self.staging = Some(staging);
+    }
+
+    /// Returns whether this rank's memory is a GPU's, which is staged.
+    pub fn is_staged(&self) -> bool {
+        self.staging.is_some()
+    }
+
+    /// Returns what GPU memory is sent with.
+    ///
+    /// # Errors
+    /// A fault of this rank if its memory is the host's.
+    pub fn staging(&mut self) -> Result<&mut Staging, Fault> {
+        let rank = self.rank;
+        self.staging.as_mut().ok_or_else(|| Fault {
+            peer: rank,
+            operation: "transfer",
+            bytes: None,
+            cause: Cause::Text("it does not stage memory".into()),
+        })
+    }
+
+    /// Returns whether copies are under way, of which no event tells.
+    pub fn awaits_device(&self) -> bool {
+        let staging = self.staging.as_ref();
+        staging
+            .is_some_and(|staging| staging.copies.is_pending() || lock(&self.inbox).is_delivering())
+    }
+
+    /// Advances what peers have sent to GPU memory. Returns whether anything happened.
+    fn advance_device(&mut self) -> Result<bool, Fault> {
+        let Some(staging) = &mut self.staging else {
+            return Ok(false);
+        };
+        let checked = staging.copies.check();
+        checked.map_err(|failure| of_backend(self.rank, failure))?;
+        Ok(lock(&self.inbox).settle())
     }
 
     fn connection(&mut self, peer: usize) -> Result<&mut Connection, Fault> {
@@ -328,6 +373,7 @@ impl Wires {
             }
             moved = true;
         }
+        moved |= self.advance_device()?;
         if moved {
             self.answer()?;
         }
@@ -348,12 +394,12 @@ impl Wires {
                 return Err(Fault::of_connection(peer, failure));
             }
         }
-        if let Some((peer, reason)) = lock(&self.inbox).fault() {
+        if let Some((peer, cause)) = lock(&self.inbox).fault() {
             return Err(Fault {
                 peer: *peer,
                 operation: "message",
                 bytes: None,
-                cause: Cause::Text(reason.clone()),
+                cause: cause.clone(),
             });
         }
         Ok(moved)

@@ -1,5 +1,6 @@
 //! Groups: subsets of a communicator's ranks.
 
+use crate::backend::abi::HostMemory;
 use crate::base::error::{Error, Result};
 use crate::group::far::{Far, STAGING};
 use crate::group::lanes::Lanes;
@@ -7,6 +8,8 @@ use crate::group::membership::Membership;
 use crate::group::slots::{Layout, Slots};
 use crate::group::span::Span;
 use crate::memory::sharing::{self, Origin};
+use crate::network::network::Network;
+use crate::network::registration;
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use crate::world::communicator::Communicator;
@@ -146,7 +149,7 @@ impl Communicator {
             )
         });
         let staging = match (&allocated, &shared.network) {
-            (Ok(_), Some(_)) => allocate_staging(shared, &mut round).map(Some),
+            (Ok(_), Some(network)) => allocate_staging(shared, network, &mut round).map(Some),
             _ => Ok(None),
         };
         drop(round);
@@ -164,7 +167,7 @@ impl Communicator {
         })?;
         let (Some(span), Some((members, rank)), lanes) = (span, here, lanes?) else {
             shared.give_up(allocation);
-            if let Some(staging) = staging.ok().flatten() {
+            if let Some((staging, _)) = staging.ok().flatten() {
                 shared.give_up(staging);
             }
             return Ok(None);
@@ -184,10 +187,14 @@ impl Communicator {
 }
 
 /// Allocates the memory for a group's legs, and lets ranks of other nodes reach it.
-fn allocate_staging(world: &World, round: &mut Round<'_>) -> Result<Arc<Allocation>> {
+fn allocate_staging(
+    world: &World,
+    network: &Arc<Network>,
+    round: &mut Round<'_>,
+) -> Result<(Arc<Allocation>, Option<HostMemory>)> {
     let staging = world.allocate(round, STAGING, Origin::Backend)?;
-    match world.register(round, &staging) {
-        Ok(()) => Ok(staging),
+    match registration::register_mirrored(network, round, world, &staging) {
+        Ok(mirror) => Ok((staging, mirror)),
         Err(error) => {
             world.give_up(staging);
             Err(error)

@@ -294,8 +294,9 @@ fn complete(
         };
         let made = sharing::allocate(allocator, &mut round, &[kind], STAGING, Origin::Backend)?;
         context.keep_above(made.0.clone());
-        registration::register(network, &mut round, &context, &made.0)?;
-        collectives.everyone.far = Some(Far::new(made.0, &collectives.everyone.span));
+        let mirror = registration::register_mirrored(network, &mut round, &context, &made.0)?;
+        let far = Far::new((made.0, mirror), &collectives.everyone.span);
+        collectives.everyone.far = Some(far);
     }
     drop(round);
     Ok(World {

@@ -1,8 +1,8 @@
 //! The barrier over nodes.
 
 use super::stages::Nodes;
+use super::task::{Task, Work};
 use crate::base::error::Result;
-use crate::network::leg::leg::Leg;
 
 impl Nodes<'_> {
     /// Enqueues a barrier: the members of a node meet, one of them meets those of the other nodes, and lets the
@@ -13,8 +13,11 @@ impl Nodes<'_> {
             self.queue.barrier_here(self.options, self.membership)?;
         }
         if self.membership.rank == 0 {
-            let leaders = self.leaders(self.placement().members(0)[0]);
-            self.legs(vec![self.call(&leaders, self.node(), Leg::Barrier)])?;
+            self.legs(vec![Task {
+                members: self.leaders(self.placement().members(0)[0]),
+                own: self.node(),
+                work: Work::Barrier,
+            }])?;
         }
         match several {
             true => self.queue.barrier_here(self.options, self.membership),

@@ -2,10 +2,10 @@
 
 use super::layout::{BUFFER, LINE, slot_bytes, windows};
 use super::stages::{Elements, Nodes};
+use super::task::{Task, Work};
 use crate::backend::abi::CollectiveOperationCode as O;
 use crate::base::error::Result;
 use crate::collectives::plan::PartLayout;
-use crate::network::leg::leg::Leg;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
 
@@ -21,12 +21,18 @@ impl<'n> Nodes<'n> {
                 if self.own() == root {
                     self.copy(staged, from.part(at, bytes))?;
                 }
+                let mut calls = Vec::new();
                 if self.membership.rank == leader {
-                    let root = self.placement().node(root);
-                    let leg = Leg::broadcast(root, Span { offset, bytes });
-                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                    calls.push(Task {
+                        members: leaders.clone(),
+                        own: self.node(),
+                        work: Work::Broadcast {
+                            root: self.placement().node(root),
+                            data: Span { offset, bytes },
+                        },
+                    });
                 }
-                Ok((to.part(at, bytes), staged))
+                Ok((self.begin_legs(calls)?, (to.part(at, bytes), staged)))
             },
             |(to, staged)| self.within(O::BROADCAST, Elements::BYTES, leader, to, staged),
         )
@@ -78,18 +84,32 @@ impl<'n> Nodes<'n> {
             let mine = span(own);
             self.copy(self.staged(0, mine.bytes), from.part(at, mine.bytes))?;
             let is_far = |member: usize| placement.node(member) != here;
-            let sent = (0..members).map(|member| {
+            let sent = |member: usize| {
                 let node = placement.node(member);
                 let holds =
                     is_far(member) && placement.local_rank(member) == self.holder(own, node);
                 if holds { mine } else { Span::default() }
-            });
-            let received = (0..members).map(|member| {
+            };
+            let received = |member: usize| {
                 let holds = is_far(member) && self.holder(member, here) == self.membership.rank;
                 if holds { span(member) } else { Span::default() }
-            });
-            let leg = Leg::exchange(Parts::Each(sent.collect()), Parts::Each(received.collect()));
-            self.legs(vec![self.call(&self.far.everyone, own, leg)])?;
+            };
+            // On equal nodes, the holders of a part have its member's number: its rail.
+            let (ranks, numbers, own) = match &self.far.rail {
+                Some(rail) => (rail, placement.rail(self.membership.rank), here),
+                None => (&self.far.everyone, (0..members).collect(), own),
+            };
+            let parts_of = |part: &dyn Fn(usize) -> Span| {
+                Parts::Each(numbers.iter().map(|&member| part(member)).collect())
+            };
+            self.legs(vec![Task {
+                members: ranks.clone(),
+                own,
+                work: Work::Exchange {
+                    sent: parts_of(&sent),
+                    received: parts_of(&received),
+                },
+            }])?;
             self.spread(parts, at, to, &span)?;
         }
         Ok(())

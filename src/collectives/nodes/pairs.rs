@@ -5,9 +5,9 @@
 
 use super::layout::{BUFFER, LINE, slot_bytes};
 use super::stages::Nodes;
+use super::task::{Task, Work};
 use crate::backend::abi::CollectiveOperationCode;
 use crate::base::error::Result;
-use crate::network::leg::leg::Leg;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ impl<'n> Nodes<'n> {
     /// Enqueues what goes between this rank and each member. If the call is `in_place`, each part that is received may lie
     /// over the part that is sent to the same member; otherwise what is received overlaps nothing that is sent.
     pub fn pairs<'p>(&self, in_place: bool, pair: impl Fn(usize) -> Pair<'p>) -> Result<()> {
+        self.refuse_library("parts go between ranks of different numbers within their nodes")?;
         let placement = self.placement();
         let (own, here) = (self.own(), self.node());
         let near: Vec<usize> = placement
@@ -107,13 +108,7 @@ impl<'n> Nodes<'n> {
     }
 
     /// Returns the leg of this rank and a member of another node.
-    fn pair_leg(
-        &self,
-        member: usize,
-        slot: u64,
-        sent: u64,
-        received: u64,
-    ) -> crate::network::legs::LegCall {
+    fn pair_leg(&self, member: usize, slot: u64, sent: u64, received: u64) -> Task {
         debug_assert!(slot.is_multiple_of(LINE));
         let ranks = &self.membership.span.members;
         let number = usize::from(self.own() > member);
@@ -122,8 +117,14 @@ impl<'n> Nodes<'n> {
             _ => [ranks[member], ranks[self.own()]].into(),
         };
         let only = |offset, bytes| Parts::only(1 - number, 2, Span { offset, bytes });
-        let leg = Leg::exchange(only(slot, sent), only(BUFFER + slot, received));
-        self.call(&pair, number, leg)
+        Task {
+            members: pair,
+            own: number,
+            work: Work::Exchange {
+                sent: only(slot, sent),
+                received: only(BUFFER + slot, received),
+            },
+        }
     }
 
     /// Enqueues what goes between this rank and others of its node.

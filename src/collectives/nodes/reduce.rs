@@ -1,12 +1,11 @@
 //! Reductions over nodes.
 
-use super::layout::{BUFFER, INBOX_SPAN, LINE, slot_bytes, windows};
+use super::layout::{BUFFER, LINE, slot_bytes, windows};
 use super::stages::{Elements, Nodes};
+use super::task::{Task, Work};
 use crate::backend::abi::CollectiveOperationCode as O;
 use crate::base::error::Result;
-use crate::network::leg::leg::Leg;
-use crate::network::leg::memory::Reduction;
-use crate::network::leg::parts::{Parts, Span};
+use crate::network::leg::parts::Span;
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
 
@@ -19,15 +18,6 @@ const LEAST_CHUNK: u64 = 256 << 10;
 const CHUNKS: u64 = 4;
 
 impl<'n> Nodes<'n> {
-    /// Returns how a leg reduces: an average divides by all members of the group.
-    fn reduction(&self, elements: Elements) -> Result<Reduction> {
-        let members = self.membership.span.members.len();
-        Reduction::new(elements.element, elements.reduce, members).ok_or_else(|| {
-            let message = "the legs between nodes do not know this type and operator";
-            self.queue.invalid(self.name, message)
-        })
-    }
-
     /// Enqueues an all-reduce.
     pub fn all_reduce(
         &self,
@@ -57,55 +47,64 @@ impl<'n> Nodes<'n> {
                 let (at, bytes) = (at * members, share * members);
                 self.within(
                     O::REDUCE_SCATTER,
-                    elements.within(),
+                    self.before_leg(elements),
                     0,
                     staged,
                     from.part(at, bytes),
                 )?;
-                self.all_reduce_leg(rail, elements, buffer, share)?;
-                Ok((to.part(at, bytes), staged))
+                let task = self.all_reduce_task(rail, elements, buffer, share);
+                Ok((self.begin_legs(vec![task])?, (to.part(at, bytes), staged)))
             },
             |(to, staged)| self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged),
         )?;
         for (at, bytes) in windows(bytes - bulk, BUFFER) {
             let (to, from) = (to.part(bulk + at, bytes), from.part(bulk + at, bytes));
             let staged = self.staged(0, bytes);
-            self.within(O::ALL_REDUCE, elements.within(), 0, staged, from)?;
-            self.all_reduce_leg(rail, elements, 0, bytes)?;
+            self.within(O::ALL_REDUCE, self.before_leg(elements), 0, staged, from)?;
+            self.legs(vec![self.all_reduce_task(rail, elements, 0, bytes)])?;
             self.copy(to, staged)?;
         }
         Ok(())
     }
 
-    fn all_reduce_leg(
+    fn all_reduce_task(
         &self,
         members: &Arc<[usize]>,
         elements: Elements,
         offset: u64,
         bytes: u64,
-    ) -> Result<()> {
-        let data = Span { offset, bytes };
-        let leg = Leg::all_reduce(data, self.reduction(elements)?, INBOX_SPAN);
-        self.legs(vec![self.call(members, self.node(), leg)])
+    ) -> Task {
+        Task {
+            members: members.clone(),
+            own: self.node(),
+            work: Work::AllReduce {
+                elements,
+                data: Span { offset, bytes },
+            },
+        }
     }
 
-    /// Returns one member of each node, as ranks of the world: `root`, and the first member of the other nodes.
+    /// Returns the number within a node of the member that has the legs of a call with this root: the root's own number, so
+    /// that on equal nodes it is the root's rail, or 0 if the node has fewer members.
+    fn leader_on(&self, node: usize, root: usize) -> usize {
+        let local = self.placement().local_rank(root);
+        match local < self.placement().members(node).len() {
+            true => local,
+            false => 0,
+        }
+    }
+
+    /// Returns one member of each node, as ranks of the world: `root`, and its equals on the other nodes.
     pub fn leaders(&self, root: usize) -> Arc<[usize]> {
         let placement = self.placement();
-        let leader = |node| match placement.node(root) == node {
-            true => root,
-            false => placement.members(node)[0],
-        };
+        let leader = |node| placement.members(node)[self.leader_on(node, root)];
         let leaders = (0..placement.nodes()).map(|node| self.membership.span.members[leader(node)]);
         leaders.collect()
     }
 
     /// Returns the number within the node of this node's leader.
     pub fn leader_here(&self, root: usize) -> usize {
-        match self.placement().node(root) == self.node() {
-            true => self.placement().local_rank(root),
-            false => 0,
-        }
+        self.leader_on(self.node(), root)
     }
 
     /// An all-reduce by one member of each node.
@@ -121,13 +120,13 @@ impl<'n> Nodes<'n> {
             let staged = self.staged(0, bytes);
             self.within(
                 O::REDUCE,
-                elements.within(),
+                self.before_leg(elements),
                 leader,
                 staged,
                 from.part(at, bytes),
             )?;
             if self.membership.rank == leader {
-                self.all_reduce_leg(&leaders, elements, 0, bytes)?;
+                self.legs(vec![self.all_reduce_task(&leaders, elements, 0, bytes)])?;
             }
             self.within(
                 O::BROADCAST,
@@ -156,18 +155,25 @@ impl<'n> Nodes<'n> {
                 let staged = self.staged(offset, bytes);
                 self.within(
                     O::REDUCE,
-                    elements.within(),
+                    self.before_leg(elements),
                     leader,
                     staged,
                     from.part(at, bytes),
                 )?;
+                let mut calls = Vec::new();
                 if self.membership.rank == leader {
-                    let data = Span { offset, bytes };
-                    let root = self.placement().node(root);
-                    let leg = Leg::reduce(root, data, self.reduction(elements)?, INBOX_SPAN);
-                    self.legs(vec![self.call(&leaders, self.node(), leg)])?;
+                    calls.push(Task {
+                        members: leaders.clone(),
+                        own: self.node(),
+                        work: Work::Reduce {
+                            root: self.placement().node(root),
+                            elements,
+                            data: Span { offset, bytes },
+                        },
+                    });
                 }
-                Ok(((self.own() == root).then(|| to.part(at, bytes)), staged))
+                let to = (self.own() == root).then(|| to.part(at, bytes));
+                Ok((self.begin_legs(calls)?, (to, staged)))
             },
             |(to, staged)| to.map_or(Ok(()), |to| self.copy(to, staged)),
         )
@@ -208,22 +214,37 @@ impl<'n> Nodes<'n> {
                         .all(|(at, &number)| number == first + at);
                     if contiguous && bytes == part {
                         let from = from.part(first as u64 * part, here * part);
-                        self.within(O::REDUCE_SCATTER, elements.within(), 0, staged(node), from)?;
+                        self.within(
+                            O::REDUCE_SCATTER,
+                            self.before_leg(elements),
+                            0,
+                            staged(node),
+                            from,
+                        )?;
                         continue;
                     }
                     for (local, &number) in numbers.iter().enumerate() {
                         let from = from.part(number as u64 * part + at, bytes);
-                        self.within(O::REDUCE, elements.within(), local, staged(node), from)?;
+                        self.within(
+                            O::REDUCE,
+                            self.before_leg(elements),
+                            local,
+                            staged(node),
+                            from,
+                        )?;
                     }
                 }
-                let parts = Parts::Equal {
-                    offset: buffer,
-                    stride,
-                    bytes,
-                };
-                let leg = Leg::reduce_scatter(parts, bytes, self.reduction(elements)?, INBOX_SPAN);
-                self.legs(vec![self.call(rail, self.node(), leg)])?;
-                Ok((to.part(at, bytes), staged(self.node())))
+                let legs = self.begin_legs(vec![Task {
+                    members: rail.clone(),
+                    own: self.node(),
+                    work: Work::ReduceScatter {
+                        elements,
+                        offset: buffer,
+                        stride,
+                        bytes,
+                    },
+                }])?;
+                Ok((legs, (to.part(at, bytes), staged(self.node()))))
             },
             |(to, staged)| self.copy(to, staged),
         )

@@ -38,6 +38,7 @@ impl Queue {
             options,
             membership,
             far,
+            library: None,
         })
     }
 
@@ -65,6 +66,11 @@ impl Queue {
                     .into(),
             });
         }
+        let by_rails = !matches!(request.operation, O::ALL_TO_ALL | O::GATHER | O::SCATTER);
+        let nodes = match by_rails {
+            true => nodes.with_library(elements, request.operation)?,
+            false => nodes,
+        };
         let (to, from) = (request.destination, request.source);
         let (own, root) = (membership.span.rank, request.root);
         let members = membership.span.members.len();

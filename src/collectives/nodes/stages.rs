@@ -1,7 +1,8 @@
-//! One stage of a collective over nodes: a call within the node, a copy, or a leg.
+//! One stage of a collective over nodes: a call within the node, or a copy.
 
-use super::layout::BUFFER;
-use crate::backend::abi::{AlgorithmCode, CollectiveOperationCode, ElementTypeCode, ReduceOpCode};
+use crate::backend::abi::{
+    AlgorithmCode, CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode,
+};
 use crate::base::error::Result;
 use crate::base::placement::Placement;
 use crate::collectives::options::CollectiveOptions;
@@ -10,12 +11,9 @@ use crate::group::far::{CHANNEL, Far};
 use crate::group::membership::Membership;
 use crate::group::named::check_named;
 use crate::group::operations;
-use crate::network::command::Action;
-use crate::network::leg::leg::Leg;
-use crate::network::legs::LegCall;
+use crate::group::provider::Provider;
 use crate::rank::memory_range::MemoryRange;
 use crate::stream::queue::Queue;
-use std::sync::Arc;
 
 /// What a collective over nodes is made with.
 #[derive(Clone, Copy)]
@@ -30,6 +28,8 @@ pub struct Nodes<'n> {
     pub membership: &'n Membership,
     /// The group's memory for legs.
     pub far: &'n Far,
+    /// NCCL's communicator of this rank's rail, if it does the legs.
+    pub library: Option<RawNccl>,
 }
 
 /// The elements of a call within the node, and how they are reduced if they are.
@@ -50,17 +50,6 @@ impl Elements {
         bytes: 1,
         reduce: ReduceOpCode(0),
     };
-
-    /// Returns the reduction within a node: an average is divided only by the last leg.
-    pub fn within(self) -> Self {
-        Self {
-            reduce: match self.reduce {
-                ReduceOpCode::AVERAGE => ReduceOpCode::SUM,
-                other => other,
-            },
-            ..self
-        }
-    }
 }
 
 impl<'n> Nodes<'n> {
@@ -83,6 +72,19 @@ impl<'n> Nodes<'n> {
     pub fn staged(&self, offset: u64, bytes: u64) -> MemoryRange<'n> {
         let channel = u64::from(self.options.channel) * CHANNEL;
         MemoryRange::new(&self.far.staging, channel + offset, bytes)
+    }
+
+    /// Returns the reduction of stages before a leg. The network's legs divide a sum by all members of the group; NCCL's by
+    /// the nodes, so that stages divide by the members on theirs.
+    pub fn before_leg(&self, elements: Elements) -> Elements {
+        let divided = self.library.is_some();
+        Elements {
+            reduce: match elements.reduce {
+                ReduceOpCode::AVERAGE if !divided => ReduceOpCode::SUM,
+                other => other,
+            },
+            ..elements
+        }
     }
 
     /// Enqueues a call of the members on this node. A named algorithm counts where the operation has it.
@@ -116,13 +118,16 @@ impl<'n> Nodes<'n> {
     /// Returns the options of a call of the members on this node.
     pub fn options_within(&self, operation: CollectiveOperationCode) -> CollectiveOptions<'n> {
         let algorithm = self.options.algorithm;
-        let has = operations::algorithms(operation).contains(&algorithm);
+        let has = algorithm != AlgorithmCode::VENDOR
+            && operations::algorithms(operation).contains(&algorithm);
         CollectiveOptions {
             algorithm: if has {
                 algorithm
             } else {
                 AlgorithmCode::AUTOMATIC
             },
+            // NCCL has a communicator of each rail, and none of a node.
+            provider: Provider::Symmem,
             ..*self.options
         }
     }
@@ -140,68 +145,4 @@ impl<'n> Nodes<'n> {
     pub fn copy(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         self.queue.copy_local(self.name, &to, &from)
     }
-
-    /// Enqueues `begin` for each window: stages, and a leg on the buffer at the offset that it gets; then `finish` for what
-    /// `begin` has returned, once the leg is complete. A leg runs beside the first stages of the next window.
-    pub fn in_turn<T>(
-        &self,
-        windows: impl Iterator<Item = (u64, u64)>,
-        begin: impl Fn(u64, (u64, u64)) -> Result<T>,
-        finish: impl Fn(T) -> Result<()>,
-    ) -> Result<()> {
-        let end = |(leg, begun)| {
-            self.queue.wait_for_legs(leg)?;
-            finish(begun)
-        };
-        let overlap = self.queue.overlap();
-        let mut previous = None;
-        for (index, window) in windows.enumerate() {
-            let begun = begin(index as u64 % 2 * BUFFER, window)?;
-            previous
-                .replace((self.queue.last_leg(), begun))
-                .map_or(Ok(()), end)?;
-        }
-        previous.map_or(Ok(()), end)?;
-        drop(overlap);
-        Ok(())
-    }
-
-    /// Describes a leg among the world's ranks `members`, of which this is `members[own]`.
-    pub fn call(&self, members: &Arc<[usize]>, own: usize, leg: Leg) -> LegCall {
-        let channel = self.staged(0, CHANNEL);
-        LegCall {
-            key: key(self.far.staging.number, self.options.channel, members),
-            members: members.clone(),
-            own,
-            place: (self.far.staging.number, channel.offset()),
-            address: channel.start(self.queue.world().rank),
-            bytes: CHANNEL,
-            leg,
-        }
-    }
-
-    /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
-    /// see [`Queue::wait_for_legs`].
-    pub fn legs(&self, calls: Vec<LegCall>) -> Result<()> {
-        if calls.is_empty() {
-            return Ok(());
-        }
-        let submit = self.queue.submit_chained(self.name);
-        submit.hold(&self.far.staging);
-        let deadline = self
-            .options
-            .deadline
-            .unwrap_or(self.queue.world().deadlines.wait);
-        self.queue
-            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
-    }
-}
-
-/// Returns the key of the legs of a set of ranks: FNV-1a.
-fn key(group: u64, channel: u32, members: &[usize]) -> u64 {
-    let words = [group, channel.into()].into_iter();
-    let words = words.chain(members.iter().map(|&member| member as u64));
-    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
-        (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
-    })
 }

@@ -9,7 +9,9 @@
 //! whatever N is, and every sum is made in member order and rounded once. `exchange` moves parts between all pairs: gathers,
 //! scatters and all-to-alls. `tree` and `chain` broadcast small and large data; `barrier` is the dissemination barrier.
 //!
-//! Bottom up: `fault`, `tag`, `parts`, `memory`, `progress`; the algorithms; `leg`.
+//! Where a device's memory is not the host's, the region is a mirror of it, and `ranges` says which bytes are copied.
+//!
+//! Bottom up: `fault`, `tag`, `parts`, `memory`, `progress`; the algorithms; `leg`; `ranges`.
 
 mod barrier;
 mod chain;
@@ -24,6 +26,7 @@ pub(crate) mod memory;
 pub(crate) mod parts;
 mod pieces;
 pub(crate) mod progress;
+mod ranges;
 mod small;
 mod tag;
 mod tree;

@@ -2,11 +2,16 @@
 //! between them over TCP.
 
 mod checks;
+mod dying;
+mod failing;
+mod named;
 mod rank;
+mod support;
 mod times;
 mod world;
 
-use world::{check, run};
+use rstest::rstest;
+use world::{Backend, Expected, check, run};
 
 /// Runs a rank, in a process that [`world::check`] has started. A test like any other to the harness.
 #[test]
@@ -19,35 +24,84 @@ fn rank() {
 #[test]
 #[ignore = "it measures"]
 fn times_of_an_all_reduce() {
-    run(&[0, 0, 1, 1], "time");
+    run(Backend::Host, &[0, 0, 1, 1], "time", &Expected::default());
 }
 
-#[test]
-fn four_nodes_of_one_rank() {
-    check(&[0, 1, 2, 3]);
+#[rstest]
+fn four_nodes_of_one_rank(#[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend) {
+    check(backend, &[0, 1, 2, 3]);
 }
 
-#[test]
-fn two_nodes_of_two_ranks() {
-    check(&[0, 0, 1, 1]);
+#[rstest]
+fn two_nodes_of_two_ranks(#[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend) {
+    check(backend, &[0, 0, 1, 1]);
 }
 
-#[test]
-fn two_nodes_whose_ranks_alternate() {
-    check(&[0, 1, 0, 1]);
+#[rstest]
+fn two_nodes_whose_ranks_alternate(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 0, 1]);
 }
 
-#[test]
-fn nodes_of_three_ranks_and_of_one() {
-    check(&[0, 0, 0, 1]);
+#[rstest]
+fn nodes_of_three_ranks_and_of_one(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 0, 0, 1]);
 }
 
-#[test]
-fn nodes_of_one_rank_and_of_two_in_any_order() {
-    check(&[0, 1, 0, 2, 1]);
+#[rstest]
+fn nodes_of_one_rank_and_of_two_in_any_order(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 0, 2, 1]);
 }
 
+#[rstest]
+fn three_nodes_of_two_ranks_in_any_order(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    check(backend, &[0, 1, 2, 2, 0, 1]);
+}
+
+/// Over fake NCCL and RCCL, whose communicators are of the rails.
+#[rstest]
+fn legs_by_nccl_have_the_results_of_all_others(
+    #[values(Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 1, 1], &[0, 1, 2, 0, 2, 1])] nodes: &[u32],
+) {
+    run(backend, nodes, "nccl", &Expected::default());
+}
+
+#[rstest]
+fn a_call_that_names_nccl_is_carried_by_it_or_refused(
+    #[values(Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 1, 1], &[0, 0, 0, 1])] nodes: &[u32],
+) {
+    run(backend, nodes, "named", &Expected::default());
+}
+
+/// So legs are made by NCCL, and not by something else that has the same results.
 #[test]
-fn three_nodes_of_two_ranks_in_any_order() {
-    check(&[0, 1, 2, 2, 0, 1]);
+fn a_failure_of_nccl_in_a_leg_is_the_error_of_the_call() {
+    let expected = Expected {
+        variables: &[("FAKE_NCCL_FAIL", "ncclAllReduce")],
+        ..Expected::default()
+    };
+    run(Backend::Cuda, &[0, 0, 1, 1], "failing", &expected);
+}
+
+#[rstest]
+fn ranks_whose_peer_dies_in_a_leg_get_its_rank(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    let expected = Expected {
+        killed: Some(1),
+        ..Expected::default()
+    };
+    run(backend, &[0, 0, 1, 1], "dying", &expected);
+    if backend != Backend::Host {
+        run(backend, &[0, 0, 1, 1], "dying in NCCL", &expected);
+    }
 }

@@ -1,7 +1,7 @@
 //! The program of a rank.
 
 use crate::checks::Checks;
-use crate::world::ROLE;
+use crate::world::{BACKEND, ROLE};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::time::Duration;
 use symmem::backends::Selection;
@@ -22,6 +22,14 @@ pub fn run_if_asked() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let ended = match role.as_str() {
         "time" => join().and_then(crate::times::run),
+        "nccl" => join().and_then(|communicator| {
+            communicator.open_nccl(false)?;
+            run(communicator)
+        }),
+        "named" => join().and_then(crate::named::run),
+        "failing" => join().and_then(crate::failing::run),
+        "dying" => join().and_then(|communicator| crate::dying::run(communicator, false)),
+        "dying in NCCL" => join().and_then(|communicator| crate::dying::run(communicator, true)),
         _ => join().and_then(run),
     };
     if let Err(error) = ended {
@@ -31,7 +39,9 @@ pub fn run_if_asked() {
 
 fn join() -> Result<Communicator> {
     Communicator::builder()
-        .backend(Selection::Named("host".into()))
+        .backend(Selection::Named(
+            std::env::var(BACKEND).unwrap_or_else(|_| "host".into()),
+        ))
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE)
         // A busy machine may not run a rank for seconds.

@@ -1,31 +1,77 @@
 //! Starts the ranks of a world.
 
+use crate::support::{Release, fake_driver_and_libraries, fake_hip};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use symmem::bootstrap::Secret;
 
 /// The variable that makes this binary a rank.
 pub const ROLE: &str = "SYMMEM_NODES_TEST_RANK";
+/// The variable that names a rank's backend.
+pub const BACKEND: &str = "SYMMEM_NODES_TEST_BACKEND";
 /// Time after which a world that has not ended has failed.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// The devices of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The host backend's.
+    Host,
+    /// NVIDIA's, of the fake driver.
+    Cuda,
+    /// AMD's, of the fake runtime.
+    Hip,
+}
+
+impl Backend {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Returns the directory of the fake runtime and of the fake NCCL or RCCL.
+    fn libraries(self) -> Option<&'static Path> {
+        match self {
+            Self::Host => None,
+            Self::Cuda => Some(fake_driver_and_libraries()),
+            Self::Hip => Some(fake_hip(Release::Seven)),
+        }
+    }
+}
 
 /// Runs the checks in a world with a rank on each of the given nodes.
 ///
 /// # Panics
-/// If a rank fails, with its output.
-pub fn check(nodes: &[u32]) {
-    run(nodes, "check");
+/// If a rank fails, with its output; if a rank violates a rule of its fake runtime.
+pub fn check(backend: Backend, nodes: &[u32]) {
+    run(backend, nodes, "check", &Expected::default());
+}
+
+/// What is particular about a world.
+#[derive(Default)]
+pub struct Expected {
+    /// Variables of all its ranks.
+    pub variables: &'static [(&'static str, &'static str)],
+    /// A rank that kills itself.
+    pub killed: Option<usize>,
 }
 
 /// Runs ranks in a role.
 ///
 /// # Panics
-/// If a rank fails, with its output.
-pub fn run(nodes: &[u32], role: &str) {
+/// As [`check`].
+pub fn run(backend: Backend, nodes: &[u32], role: &str, expected: &Expected) {
     if symmem_ucx_is_missing() {
         return;
     }
+    let libraries = backend.libraries();
+    let report = libraries.map(|_| report_file());
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound address").to_string();
     drop(listener);
@@ -33,9 +79,19 @@ pub fn run(nodes: &[u32], role: &str) {
     let start = |(rank, node): (usize, &u32)| {
         let local = nodes[..rank].iter().filter(|other| *other == node).count();
         let here = nodes.iter().filter(|other| *other == node).count();
-        Command::new(std::env::current_exe().expect("this program"))
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        if let (Some(libraries), Some(report)) = (libraries, &report) {
+            command
+                .env("SYMMEM_LIBRARY_PATH", libraries)
+                .env("NCCL_NVLS_ENABLE", "0")
+                .env("FAKE_DEVICE_COUNT", nodes.len().to_string())
+                .env("FAKE_DEVICE_REPORT", report);
+        }
+        command
             .args(["--exact", "rank", "--nocapture"])
             .env(ROLE, role)
+            .env(BACKEND, backend.name())
+            .envs(expected.variables.iter().copied())
             .env("SYMMEM_RANK", rank.to_string())
             .env("SYMMEM_WORLD", nodes.len().to_string())
             .env("SYMMEM_LOCAL_RANK", local.to_string())
@@ -63,9 +119,36 @@ pub fn run(nodes: &[u32], role: &str) {
     let failed: Vec<String> = ends
         .into_iter()
         .enumerate()
+        .filter(|(rank, _)| expected.killed != Some(*rank))
         .filter_map(|(rank, end)| Some(format!("rank {rank}: {}", end.expect("no panic").err()?)))
         .collect();
     assert!(failed.is_empty(), "{nodes:?}:\n{}", failed.join("\n"));
+    if let Some(report) = report {
+        check_report(
+            &report,
+            nodes.len() - usize::from(expected.killed.is_some()),
+        );
+    }
+}
+
+/// Returns a name for the file to which the processes of a world report what they did against the rules.
+fn report_file() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("node-collectives-{}-{number}.report", std::process::id());
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Requires that as many processes have reported, and nothing that they did against the rules.
+fn check_report(file: &Path, processes: usize) {
+    let report = std::fs::read_to_string(file).expect("the report's file");
+    let (told, wrong): (Vec<&str>, Vec<&str>) = report
+        .lines()
+        .partition(|line| line.starts_with("process "));
+    assert_eq!(told.len(), processes, "reports in\n{report}");
+    assert!(wrong.is_empty(), "the runtime's report:\n{report}");
+    // What a failed test found stays for whoever looks.
+    std::fs::remove_file(file).expect("the report's file");
 }
 
 /// Waits for a rank. Returns its output if it failed or did not end.

@@ -1,10 +1,17 @@
 //! Worlds over nodes, on one machine: each rank is a process with the key of its node in `SYMMEM_NODE`, and all meet by
 //! TCP.
 
+#[path = "../../support/fakes.rs"]
+#[allow(dead_code, reason = "these tests need the fake runtimes only")]
+mod fakes;
+#[path = "../../support/hip.rs"]
+#[allow(dead_code, reason = "as above")]
+mod hip;
 mod loss;
 mod meeting;
 mod network;
 mod support;
+mod times;
 mod work;
 
 use support::Member;

@@ -2,10 +2,11 @@
 //!
 //! Without UCX the tests are skipped by name, except the one that takes it away.
 
-use super::support::{Member, Plan};
+use super::support::{Backend, Member, Plan};
+use super::times;
 use rstest::rstest;
 use std::time::Duration;
-use symmem::{Communicator, Condition, ErrorKind, Result};
+use symmem::{Communicator, Condition, ErrorKind, Method, Result, TransferOptions};
 
 /// Elements of the buffers.
 const LENGTH: usize = 300_000;
@@ -33,32 +34,92 @@ fn plan(role: &'static str, nodes: &[&'static str]) -> Option<Plan> {
 }
 
 #[rstest]
-#[case::four_nodes(&["a", "b", "c", "d"])]
-#[case::two_nodes(&["a", "a", "b", "b"])]
-#[case::turn_by_turn(&["a", "b", "a", "b"])]
-#[case::three_and_one(&["a", "a", "a", "b"])]
+#[case::four_nodes(Backend::Host, &["a", "b", "c", "d"])]
+#[case::two_nodes(Backend::Host, &["a", "a", "b", "b"])]
+#[case::turn_by_turn(Backend::Host, &["a", "b", "a", "b"])]
+#[case::three_and_one(Backend::Host, &["a", "a", "a", "b"])]
+#[case::two_nodes_on_cuda(Backend::Cuda, &["a", "a", "b", "b"])]
+#[case::three_and_one_on_cuda(Backend::Cuda, &["a", "a", "a", "b"])]
+#[case::two_nodes_on_hip(Backend::Hip, &["a", "a", "b", "b"])]
+#[case::three_nodes_on_hip(Backend::Hip, &["a", "b", "c"])]
 fn every_rank_reaches_every_rank_with_the_guarantees_of_one_node(
+    #[case] backend: Backend,
     #[case] nodes: &[&'static str],
     #[values(
         "network/transfers",
         "network/signals",
         "network/atomics",
         "network/graphs",
-        "network/release"
+        "network/release",
+        "network/pieces",
+        "network/queues"
     )]
     role: &'static str,
 ) {
     if let Some(plan) = plan(role, nodes) {
+        plan.on(backend).start().end();
+    }
+}
+
+#[rstest]
+fn a_world_over_nodes_opens_and_meets_on_every_backend(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    if let Some(plan) = plan("network/meet", &["a", "a", "b", "b"]) {
+        plan.on(backend).start().end();
+    }
+}
+
+/// A copy that takes long shows a signal, or an acknowledgement, that does not wait for it.
+#[rstest]
+fn a_signal_waits_for_slow_copies(#[values(Backend::Cuda, Backend::Hip)] backend: Backend) {
+    if let Some(plan) = plan("network/pieces", &["a", "b"]) {
+        let plan = plan.on(backend).env("FAKE_DEVICE_COPY_US", "10000");
         plan.start().end();
     }
 }
 
-#[test]
-fn a_rank_killed_in_the_middle_of_a_put_is_named_within_a_second() {
+#[rstest]
+fn signal_words_may_be_in_host_memory(
+    #[values("network/signals", "network/queues")] role: &'static str,
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    if let Some(plan) = plan(role, &["a", "a", "b", "b"]) {
+        plan.on(backend).env("SIGNALS", "host").start().end();
+    }
+}
+
+/// Each copy fails once, in the middle of puts of many pieces; `rank` is where.
+#[rstest]
+fn a_copy_that_fails_is_an_error_that_names_the_call_and_the_rank(
+    #[values(0, 1)] rank: usize,
+    #[values(Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    let Some(plan) = plan("network/fail", &["a", "b"]) else {
+        return;
+    };
+    let call = match backend {
+        Backend::Hip => "hipMemcpyAsync",
+        _ => "cuMemcpyAsync",
+    };
+    let plan = plan.on(backend).without_report();
+    let plan = plan.env_of(rank, "FAKE_DEVICE_FAIL", format!("{call}:40"));
+    let mut job = plan.start();
+    let (text, _) = job.ranks[rank].hear("error");
+    assert!(text.contains(call), "{text}");
+    assert!(text.contains(&format!("rank {rank}")), "{text}");
+    let (text, _) = job.ranks[1 - rank].hear("error");
+    assert!(text.contains(&format!("rank {rank}")), "{text}");
+}
+
+#[rstest]
+fn a_rank_killed_in_the_middle_of_a_put_is_named_within_a_second(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
     let Some(plan) = plan("network/kill", &["a", "a", "b", "b"]) else {
         return;
     };
-    let mut job = plan.start();
+    let mut job = plan.on(backend).without_report().start();
     job.ready();
     job.go();
     // Puts are under way.
@@ -97,19 +158,36 @@ pub fn role(role: &str, member: &Member) {
         ));
         return member.say("error", error);
     }
-    let communicator = member.join();
+    let mut builder = member.builder();
+    if std::env::var("SIGNALS").is_ok_and(|signals| signals == "host") {
+        builder = builder.signal_placement(symmem::SignalPlacement::Host);
+    }
+    let communicator = builder.build().expect("all ranks come");
     match role {
         "transfers" => transfers(&communicator),
         "signals" => signals(&communicator),
         "atomics" => atomics(&communicator),
         "graphs" => graphs(&communicator),
         "release" => release(&communicator),
+        "meet" => meet(&communicator),
+        "pieces" => pieces(&communicator),
+        "queues" => queues(&communicator),
+        "times" => times::run(&communicator),
+        "fail" => return fail(&communicator, member),
         "kill" => return kill(&communicator, member),
         _ => panic!("no such role: {role}"),
     }
     .unwrap();
     let leaks = communicator.finalize().unwrap();
     assert_eq!(leaks.buffers, 0);
+}
+
+fn meet(communicator: &Communicator) -> Result<()> {
+    let stream = communicator.stream()?;
+    for _ in 0..10 {
+        stream.barrier()?;
+    }
+    stream.synchronize()
 }
 
 /// A sequence of numbers that looks random, the same on all ranks.
@@ -260,6 +338,133 @@ fn graphs(communicator: &Communicator) -> Result<()> {
     stream.synchronize()
 }
 
+/// Sizes around those of a small message and of a piece, in bytes.
+const SIZES: [usize; 10] = [
+    1,
+    (16 << 10) - 1,
+    16 << 10,
+    (16 << 10) + 1,
+    (512 << 10) - 1,
+    512 << 10,
+    (512 << 10) + 1,
+    3 << 19,
+    (3 << 19) + 7,
+    (7 << 19) - 5,
+];
+
+/// Puts and gets of one to seven pieces at odd places move exactly their bytes, and whoever sees the signal sees them.
+fn pieces(communicator: &Communicator) -> Result<()> {
+    const ROOM: usize = 4 << 20;
+    const FILL: u8 = 0xa5;
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
+    let stream = communicator.stream()?;
+    let [from, to, back] = [(); 3].map(|()| communicator.allocate::<u8>(&[ROOM]));
+    let (from, to, back) = (from?, to?, back?);
+    for (round, &size) in SIZES.iter().enumerate() {
+        let (source, target) = (13 * round, 1 + 7 * round);
+        // Each byte tells its place, its piece and its round.
+        let value =
+            |rank: usize, at: usize| (at + (at >> 9) + (at >> 17) + 31 * (rank + round)) as u8;
+        let data: Vec<u8> = (0..size).map(|at| value(rank, at)).collect();
+        from.write(&stream, source, &data)?;
+        to.write(&stream, 0, &vec![FILL; size + target + 1])?;
+        back.write(&stream, 0, &vec![FILL; size + source + 1])?;
+        stream.barrier()?;
+        let there = to.slice(target..target + size)?;
+        // Sees what is there right behind the stream's last wait: no slow copy delays a kernel.
+        let read_by_kernel = |giver: usize| {
+            let kernel = TransferOptions::new().method(Method::Vector);
+            let copied = back.slice(source..source + size)?;
+            stream.with(&kernel).put(rank, copied, there)?;
+            let mut seen = vec![0; size];
+            back.read(&stream, source, &mut seen)?;
+            let wrong = (0..size).find(|&at| seen[at] != value(giver, at));
+            assert_eq!(wrong, None, "{size} bytes behind a wait");
+            Result::Ok(())
+        };
+        stream.put_signal(right, there, from.slice(source..source + size)?, 4)?;
+        stream.wait_signal(left, 4)?;
+        read_by_kernel(left)?;
+        let mut seen = vec![0; size + 2];
+        to.read(&stream, target - 1, &mut seen)?;
+        assert_eq!((seen[0], seen[size + 1]), (FILL, FILL), "{size} bytes");
+        let wrong = (0..size).find(|&at| seen[at + 1] != value(left, at));
+        assert_eq!(wrong, None, "{size} bytes");
+        // The put without a signal is there once the barrier is passed; the get brings back what the peer has.
+        to.write(&stream, 0, &vec![FILL; size + target + 1])?;
+        stream.barrier()?;
+        stream.put(left, there, from.slice(source..source + size)?)?;
+        stream.barrier()?;
+        read_by_kernel(right)?;
+        stream.get(left, back.slice(source..source + size)?, there)?;
+        let mut seen = vec![0; size + 1];
+        back.read(&stream, source, &mut seen)?;
+        assert_eq!(seen[size], FILL, "{size} bytes");
+        let wrong = (0..size).find(|&at| seen[at] != value(rank, at));
+        assert_eq!(wrong, None, "{size} bytes");
+        to.read(&stream, target, &mut seen)?;
+        let wrong = (0..size).find(|&at| seen[at] != value(right, at));
+        assert_eq!(wrong, None, "{size} bytes");
+        stream.barrier()?;
+    }
+    Ok(())
+}
+
+/// Many queues move data to and from all ranks at once, far more than there are slots for.
+fn queues(communicator: &Communicator) -> Result<()> {
+    const QUEUES: usize = 4;
+    const PART: usize = 3 << 18;
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let room = QUEUES * world * PART;
+    let [from, to, back] = [(); 3].map(|()| communicator.allocate::<u8>(&[room]));
+    let (from, to, back) = (from?, to?, back?);
+    let setup = communicator.stream()?;
+    let value = |rank: usize, part: usize| (17 * rank + part) as u8;
+    let at = |queue: usize, peer: usize| queue * world + peer;
+    let data: Vec<u8> = (0..room).map(|byte| value(rank, byte / PART)).collect();
+    from.write(&setup, 0, &data)?;
+    setup.barrier()?;
+    setup.synchronize()?;
+    let streams: Vec<_> = (0..QUEUES)
+        .map(|_| communicator.stream())
+        .collect::<Result<_>>()?;
+    for round in 0..3 {
+        // Small ones between large ones, so that each waits for slots that others have.
+        let length = |queue: usize| match (queue + round) % 3 {
+            0 => PART,
+            1 => 100 + queue,
+            _ => 40_000,
+        };
+        for peer in 0..world {
+            for (queue, stream) in streams.iter().enumerate() {
+                let bytes = length(queue);
+                let (mine, theirs) = (at(queue, rank) * PART, at(queue, peer) * PART);
+                let source = from.slice(theirs..theirs + bytes)?;
+                let channel = queue as u32;
+                stream.put_signal(peer, to.slice(mine..mine + bytes)?, source, channel)?;
+                let (near, far) = (theirs..theirs + bytes, mine..mine + bytes);
+                stream.get(peer, back.slice(near)?, from.slice(far)?)?;
+            }
+        }
+        for (queue, stream) in streams.iter().enumerate() {
+            let mut seen = vec![0; length(queue)];
+            for peer in 0..world {
+                stream.wait_signal(peer, queue as u32)?;
+                let place = at(queue, peer) * PART;
+                let right = value(peer, at(queue, rank));
+                to.read(stream, place, &mut seen)?;
+                assert!(seen.iter().all(|&seen| seen == right), "queue {queue}");
+                back.read(stream, place, &mut seen)?;
+                assert!(seen.iter().all(|&seen| seen == right), "queue {queue}");
+            }
+        }
+        setup.barrier()?;
+        setup.synchronize()?;
+    }
+    Ok(())
+}
+
 /// Memory that was put to is released, collectively or not, with streams that end before their operations.
 fn release(communicator: &Communicator) -> Result<()> {
     let (rank, world) = (communicator.rank(), communicator.world_size());
@@ -274,6 +479,23 @@ fn release(communicator: &Communicator) -> Result<()> {
         }
     }
     communicator.host_barrier()
+}
+
+fn fail(communicator: &Communicator, member: &Member) {
+    let from = communicator.allocate::<u8>(&[3 << 20]).unwrap();
+    let to = communicator.allocate::<u8>(&[3 << 20]).unwrap();
+    let stream = communicator.stream().unwrap();
+    let peer = 1 - communicator.rank();
+    let error = loop {
+        let put = stream.put_signal(peer, &to, &from, 1);
+        let outcome = put
+            .and_then(|()| stream.wait_signal(peer, 1))
+            .and_then(|()| stream.synchronize());
+        if let Err(error) = outcome {
+            break error;
+        }
+    };
+    member.say("error", error);
 }
 
 fn kill(communicator: &Communicator, member: &Member) {

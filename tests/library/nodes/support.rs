@@ -5,7 +5,9 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use symmem::backends::Selection;
@@ -13,6 +15,36 @@ use symmem::bootstrap::Secret;
 use symmem::{Builder, Communicator};
 
 const ROLE: &str = "NODES_ROLE";
+/// Names the backend to a role.
+const BACKEND: &str = "NODES_BACKEND";
+
+/// The memory that ranks address: the host's, or a GPU's over a fake runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    Host,
+    Cuda,
+    Hip,
+}
+
+impl Backend {
+    /// Returns the name by which symmem selects it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Returns the directory of the fake runtime, if it needs one.
+    fn runtime(self) -> Option<PathBuf> {
+        match self {
+            Self::Host => None,
+            Self::Cuda => Some(crate::fakes::fake_driver().into()),
+            Self::Hip => Some(crate::hip::fake_hip_without_libraries()),
+        }
+    }
+}
 
 /// Time limit of each step of a test, however busy the machine is. A hang ends here.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,8 +70,9 @@ impl Member {
     }
 
     pub fn builder(&self) -> Builder {
+        let backend = std::env::var(BACKEND).unwrap_or_else(|_| "host".into());
         Builder::new()
-            .backend(Selection::Named("host".into()))
+            .backend(Selection::Named(backend))
             .deadline(PATIENCE)
             .setup_deadline(PATIENCE)
     }
@@ -72,6 +105,8 @@ pub struct Plan {
     environment: Vec<(usize, String, String)>,
     address: String,
     secret: String,
+    /// The file in which a fake runtime reports what broke its rules.
+    report: Option<PathBuf>,
 }
 
 impl Plan {
@@ -83,7 +118,31 @@ impl Plan {
             environment: Vec::new(),
             address: free_address(),
             secret: Secret::random().unwrap().to_hex(),
+            report: None,
         }
+    }
+
+    /// Gives the ranks memory of this backend. Each has a device of its own.
+    pub fn on(mut self, backend: Backend) -> Self {
+        static JOBS: AtomicU32 = AtomicU32::new(0);
+        let Some(runtime) = backend.runtime() else {
+            return self;
+        };
+        let (process, number) = (std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+        let report =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nodes-{process}-{number}.report"));
+        self.report = Some(report.clone());
+        self.env(BACKEND, backend.name())
+            .env("SYMMEM_LIBRARY_PATH", runtime.display())
+            .env("NCCL_NVLS_ENABLE", "0")
+            .env("FAKE_DEVICE_COUNT", "4")
+            .env("FAKE_DEVICE_REPORT", report.display())
+    }
+
+    /// Does not look at the fake runtime's report: ranks do not end in good order.
+    pub fn without_report(mut self) -> Self {
+        self.report = None;
+        self
     }
 
     /// Makes ranks meet where those of `other` do.
@@ -111,6 +170,7 @@ impl Plan {
         let ranks = (0..self.nodes.len()).map(|rank| self.start_rank(rank));
         Job {
             ranks: ranks.collect(),
+            report: self.report.clone(),
         }
     }
 
@@ -157,6 +217,7 @@ pub fn free_address() -> String {
 /// The ranks of one job. Dropping it kills those that still run.
 pub struct Job {
     pub ranks: Vec<Rank>,
+    report: Option<PathBuf>,
 }
 
 impl Job {
@@ -179,6 +240,17 @@ impl Job {
         for rank in &mut self.ranks {
             assert!(rank.child.wait().unwrap().success(), "rank {}", rank.number);
         }
+        let Some(report) = &self.report else { return };
+        let told = std::fs::read_to_string(report).expect("the runtime's report");
+        let _ = std::fs::remove_file(report);
+        let (ranks, wrong): (Vec<&str>, Vec<&str>) =
+            (told.lines()).partition(|line| line.starts_with("process "));
+        assert_eq!(ranks.len(), self.ranks.len(), "reports in\n{told}");
+        assert!(
+            wrong.is_empty(),
+            "the runtime's report:\n{}",
+            wrong.join("\n")
+        );
     }
 }
 

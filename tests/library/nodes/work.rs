@@ -176,10 +176,6 @@ fn refusals(
     let of_all = [
         ("handle", buffer.handle(0).map(drop).unwrap_err()),
         (
-            "open_nccl",
-            communicator.open_nccl(false).map(drop).unwrap_err(),
-        ),
-        (
             "all_gather_gemm",
             (communicator.all_gather_gemm::<half::f16>(&shape, &GemmOptions::default()))
                 .map(drop)

@@ -1,0 +1,172 @@
+//! Legs of a collective over nodes, by the network.
+//!
+//! Where the host does not address the device's memory, legs work on a mirror of the staging memory in pinned host memory:
+//! the stream copies what a leg reads there before it, and what it writes back after it.
+
+use super::layout::BUFFER;
+use super::stages::Nodes;
+use super::task::Task;
+use crate::backend::abi::{CAPABILITY_COPY_ENGINE, DeviceAddress, HostMemory};
+use crate::base::error::Result;
+use crate::base::names::{Direction, Method};
+use crate::base::planner::TransferOptions;
+use crate::group::far::CHANNEL;
+use crate::network::command::Action;
+use crate::network::leg::parts::Span;
+use crate::network::legs::LegCall;
+use crate::rank::memory_range::MemoryRange;
+
+/// Legs under way.
+#[derive(Default)]
+#[must_use]
+pub struct Legs {
+    /// What they write, to be copied from the mirror of the staging memory.
+    results: Vec<Span>,
+}
+
+/// Most bytes that a kernel copies between staging memory and its mirror; above, the copy engine leaves the compute units to
+/// other work. Not tuned yet.
+const MOST_BY_KERNEL: u64 = 64 << 10;
+
+impl<'n> Nodes<'n> {
+    /// Enqueues `begin` for each window: stages, and a leg on the buffer at the offset that it gets; then `finish` for what
+    /// `begin` has returned, once the leg is complete. A leg runs beside the first stages of the next window.
+    pub fn in_turn<T>(
+        &self,
+        windows: impl Iterator<Item = (u64, u64)>,
+        begin: impl Fn(u64, (u64, u64)) -> Result<(Legs, T)>,
+        finish: impl Fn(T) -> Result<()>,
+    ) -> Result<()> {
+        let end = |(number, (legs, begun)): (_, (Legs, T))| {
+            self.queue.wait_for_legs(number)?;
+            self.take_results(legs)?;
+            finish(begun)
+        };
+        // The first stages wait for what was enqueued before this call.
+        self.queue.join_network()?;
+        let overlap = self.queue.overlap();
+        let mut previous = None;
+        for (index, window) in windows.enumerate() {
+            let begun = begin(index as u64 % 2 * BUFFER, window)?;
+            previous
+                .replace((self.queue.last_leg(), begun))
+                .map_or(Ok(()), end)?;
+        }
+        previous.map_or(Ok(()), end)?;
+        drop(overlap);
+        Ok(())
+    }
+
+    /// Returns the network's leg of a task.
+    fn call(&self, task: Task) -> Result<LegCall> {
+        let Task { members, own, work } = task;
+        // An average divides by all members of the group.
+        let leg = work.leg(self.membership.span.members.len());
+        let leg = leg.ok_or_else(|| {
+            let message = "the legs between nodes do not know this type and operator";
+            self.queue.invalid(self.name, message)
+        })?;
+        let channel = self.staged(0, CHANNEL);
+        Ok(LegCall {
+            key: key(self.far.staging.number, self.options.channel, &members),
+            members,
+            own,
+            place: (self.far.staging.number, channel.offset()),
+            address: match self.far.mirror {
+                Some(mirror) => mirror.host + channel.offset(),
+                None => channel.start(self.queue.world().rank),
+            },
+            bytes: CHANNEL,
+            leg,
+        })
+    }
+
+    /// Enqueues legs that run beside each other, and makes their results stages' input.
+    pub fn legs(&self, tasks: Vec<Task>) -> Result<()> {
+        let legs = self.begin_legs(tasks)?;
+        self.take_results(legs)
+    }
+
+    /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
+    /// see [`Queue::wait_for_legs`]. Their results are where stages find them after [`Nodes::take_results`].
+    pub fn begin_legs(&self, tasks: Vec<Task>) -> Result<Legs> {
+        if tasks.is_empty() {
+            return Ok(Legs::default());
+        }
+        if let Some(library) = self.library {
+            tasks
+                .iter()
+                .try_for_each(|task| self.by_rail(library, task))?;
+            return Ok(Legs::default());
+        }
+        let calls = tasks.into_iter().map(|task| self.call(task));
+        let calls = calls.collect::<Result<Vec<_>>>()?;
+        let mut results = Vec::new();
+        if let Some(mirror) = self.far.mirror {
+            for call in &calls {
+                let members = call.members.len();
+                for span in call.leg.reads(members, call.own) {
+                    self.copy_staged(self.mirrored(mirror, span), self.staged_span(span))?;
+                }
+                results.extend(call.leg.writes(members, call.own));
+            }
+        }
+        let submit = self.queue.submit_chained(self.name);
+        submit.hold(&self.far.staging);
+        let deadline = self
+            .options
+            .deadline
+            .unwrap_or(self.queue.world().deadlines.wait);
+        self.queue
+            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
+        Ok(Legs { results })
+    }
+
+    /// Makes the results of legs stages' input: copies them from the mirror, if there is one. While the queue overlaps, the
+    /// caller has waited for the legs.
+    pub fn take_results(&self, legs: Legs) -> Result<()> {
+        let Some(mirror) = self.far.mirror else {
+            return Ok(());
+        };
+        legs.results.into_iter().try_for_each(|span| {
+            self.copy_staged(self.staged_span(span), self.mirrored(mirror, span))
+        })
+    }
+
+    fn staged_span(&self, span: Span) -> MemoryRange<'n> {
+        self.staged(span.offset, span.bytes)
+    }
+
+    /// Returns a range of the mirror of the channel's staging memory. It lives as long as that.
+    fn mirrored(&self, mirror: HostMemory, span: Span) -> MemoryRange<'n> {
+        let offset = self.staged_span(span).offset();
+        MemoryRange::own(DeviceAddress(mirror.device.0 + offset), span.bytes)
+    }
+
+    /// Enqueues a copy between the staging memory and its mirror.
+    fn copy_staged(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
+        let world = self.queue.world();
+        let by_engine =
+            to.bytes() > MOST_BY_KERNEL && world.capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
+        let method = by_engine.then_some(Method::CopyEngine);
+        let options = TransferOptions::new().method(method);
+        let transfer = (Direction::Put, world.rank);
+        self.queue.copy(
+            self.name,
+            transfer,
+            (&to, world.rank),
+            (&from, world.rank),
+            &options,
+            None,
+        )
+    }
+}
+
+/// Returns the key of the legs of a set of ranks: FNV-1a.
+fn key(group: u64, channel: u32, members: &[usize]) -> u64 {
+    let words = [group, channel.into()].into_iter();
+    let words = words.chain(members.iter().map(|&member| member as u64));
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
+        (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
+    })
+}
