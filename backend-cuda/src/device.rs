@@ -78,6 +78,21 @@ impl Device for CudaBackend {
         Ok(RawStream(handle(raw)))
     }
 
+    fn stream_create_urgent(&self) -> CallResult<RawStream> {
+        /// Lower numbers are more urgent; the driver takes its most urgent for those beyond its range.
+        const MOST_URGENT: i32 = -16;
+        let _entered = self.enter()?;
+        let mut raw = null_mut();
+        // SAFETY: the out-pointer is writable.
+        unsafe {
+            call!(
+                self.driver,
+                cuStreamCreateWithPriority(&raw mut raw, STREAM_NON_BLOCKING, MOST_URGENT)
+            )
+        }?;
+        Ok(RawStream(handle(raw)))
+    }
+
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
         // SAFETY: the caller passes a live stream and does not use it again. Its enqueued work still completes.
         self.give_back(|| unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) })

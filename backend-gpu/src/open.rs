@@ -42,6 +42,7 @@ forward! {
         [] fn description() -> DeviceDescription;
         [] fn memory_information() -> MemoryInformation;
         [] fn stream_create() -> RawStream;
+        [] fn stream_create_urgent() -> RawStream;
         [unsafe] fn stream_destroy(stream: RawStream) -> ();
         [unsafe] fn stream_idle(stream: RawStream) -> bool;
         [unsafe] fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();

@@ -71,6 +71,21 @@ impl Device for HipBackend {
         .map(RawStream)
     }
 
+    fn stream_create_urgent(&self) -> CallResult<RawStream> {
+        /// Lower numbers are more urgent; the runtime takes its most urgent for those beyond its range.
+        const MOST_URGENT: i32 = -16;
+        self.make(|place| {
+            // SAFETY: the out-pointer is writable.
+            unsafe {
+                hip!(
+                    self.runtime(),
+                    hipStreamCreateWithPriority(place, STREAM_NON_BLOCKING, MOST_URGENT)
+                )
+            }
+        })
+        .map(RawStream)
+    }
+
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
         // SAFETY: the caller passes a live stream and gives it up. The runtime still completes its work.
         self.give_back(|| unsafe { hip!(self.runtime(), hipStreamDestroy(stream(raw))) })

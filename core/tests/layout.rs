@@ -136,7 +136,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             event_record, event_done, event_elapsed, capture_begin, capture_end,
             graph_instantiate, graph_launch, graph_destroy, host_allocate, host_free,
             host_register, host_unregister, memory_set, module_load, module_unload,
-            module_function, function_parameter_bytes, builtin_function, launch, check_memory
+            module_function, function_parameter_bytes, builtin_function, launch, check_memory,
+            stream_create_urgent
         }
         SymmetricMemoryTable {
             size, allocate, allocate_signals, register, free, export, import, unmap

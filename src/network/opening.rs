@@ -144,7 +144,10 @@ pub fn open_pinned(
     let memory = unsafe { ucx.register(address, pinned::BYTES as usize) }.map_err(&failed)?;
     let key = memory.packed_key().map_err(&failed)?;
     let stream = || {
-        let raw = backend.stream_create().map_err(call("stream_create"))?;
+        // Queues that wait for this very stream must not hold it up.
+        let raw = backend
+            .stream_create_urgent()
+            .map_err(call("stream_create_urgent"))?;
         // Nothing that the copies use is released while they have work.
         driver.add_stream(KnownStream {
             raw,

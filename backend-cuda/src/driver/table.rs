@@ -38,6 +38,7 @@ symmem_gpu::symbol_table! {
             cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> Code;
 
             cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Code;
+            cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) -> Code;
             cuStreamDestroy_v2(stream: CUstream) -> Code;
             cuStreamQuery(stream: CUstream) -> Code;
             cuStreamSynchronize(stream: CUstream) -> Code;

@@ -48,6 +48,7 @@ symmem_gpu::symbol_table! {
             hipGetDeviceProperties(properties: *mut c_void, device: c_int) -> Code;
 
             hipStreamCreateWithFlags(stream: *mut Stream, flags: c_uint) -> Code;
+            hipStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) -> Code;
             hipStreamDestroy(stream: Stream) -> Code;
             hipStreamQuery(stream: Stream) -> Code;
             hipStreamSynchronize(stream: Stream) -> Code;

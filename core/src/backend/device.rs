@@ -17,6 +17,9 @@ pub trait Device {
 
     /// Creates a stream that is not ordered with any other stream.
     fn stream_create(&self) -> CallResult<RawStream>;
+    /// Creates a stream as [`Device::stream_create`] does, of the highest priority. Its copies run while any number of
+    /// other streams wait: devices have few queues, which streams of one priority share.
+    fn stream_create_urgent(&self) -> CallResult<RawStream>;
     /// Destroys a stream. Work already on it still completes.
     ///
     /// # Safety

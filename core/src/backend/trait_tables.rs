@@ -49,6 +49,7 @@ macro_rules! entries {
                 [] fn builtin_function(name: &str) -> RawFunction;
                 [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
                 [] fn check_memory(address: DeviceAddress, bytes: u64) -> ();
+                [] fn stream_create_urgent() -> RawStream;
             }
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {

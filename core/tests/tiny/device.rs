@@ -44,6 +44,10 @@ impl Device for Tiny {
     fn stream_create(&self) -> CallResult<RawStream> {
         Ok(RawStream(1))
     }
+
+    fn stream_create_urgent(&self) -> CallResult<RawStream> {
+        self.stream_create()
+    }
     unsafe fn stream_destroy(&self, _stream: RawStream) -> CallResult<()> {
         Ok(())
     }

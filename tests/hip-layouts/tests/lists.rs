@@ -278,6 +278,7 @@ pub fn functions() -> Vec<Function> {
         hipDeviceCanAccessPeer(_ _ _)
         hipDeviceEnablePeerAccess(_ _)
         hipStreamCreateWithFlags(_ _)
+        hipStreamCreateWithPriority(_ _ _)
         hipStreamDestroy(_)
         hipStreamQuery(_)
         hipStreamSynchronize(_)

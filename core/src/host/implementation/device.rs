@@ -76,6 +76,11 @@ impl Device for HostBackend {
         Ok(RawStream(handle::give_shared(Stream::new(self.policy))))
     }
 
+    /// Streams of the host share nothing.
+    fn stream_create_urgent(&self) -> CallResult<RawStream> {
+        self.stream_create()
+    }
+
     unsafe fn stream_destroy(&self, stream: RawStream) -> CallResult<()> {
         // SAFETY: the caller gives up a stream that `stream_create` returned. Its thread, if there is one, holds a
         // count.
