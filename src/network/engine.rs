@@ -40,6 +40,8 @@ pub struct Outlook {
     pub busy: bool,
     /// Number of commands of queues that have become complete.
     pub completed: usize,
+    /// A command was not begun, since the communicator has failed.
+    pub stopped: bool,
 }
 
 /// The engine of one rank.
@@ -49,6 +51,9 @@ pub struct Engine {
     serves: Serves,
     lanes: Vec<RunningLane>,
     sections: Vec<RunningSection>,
+    /// Tells whether the work in front of a command is to be trusted. Asked after the stream has started the command: a
+    /// stream also passes a wait that it gave up, and what stands behind it must not reach another node.
+    is_sound: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Engine {
@@ -59,6 +64,15 @@ impl Engine {
             serves: Serves::default(),
             lanes: Vec::new(),
             sections: Vec::new(),
+            is_sound: Box::new(|| true),
+        }
+    }
+
+    /// Begins commands only while `is_sound`.
+    pub fn guarded(self, is_sound: impl Fn() -> bool + Send + 'static) -> Self {
+        Self {
+            is_sound: Box::new(is_sound),
+            ..self
         }
     }
 
@@ -101,7 +115,12 @@ impl Engine {
             outlook.armed = self.wires.awaits_device();
             outlook.busy = self.wires.is_busy();
             self.advance_lanes(&mut outlook)?;
-            self.advance_sections(&mut outlook)?;
+            if !outlook.stopped {
+                self.advance_sections(&mut outlook)?;
+            }
+            if outlook.stopped {
+                return Ok(outlook);
+            }
         }
         self.lanes
             .retain(|one| !(one.lane.is_closed() && !one.lane.waits() && one.runner.is_idle()));
@@ -113,6 +132,10 @@ impl Engine {
     fn advance_lanes(&mut self, outlook: &mut Outlook) -> Result<(), Fault> {
         for RunningLane { lane, runner } in &mut self.lanes {
             while let Some((number, command)) = lane.take() {
+                if !(self.is_sound)() {
+                    outlook.stopped = true;
+                    return Ok(());
+                }
                 runner.push(number, command);
             }
             let before = runner.done();
@@ -131,6 +154,10 @@ impl Engine {
     fn advance_sections(&mut self, outlook: &mut Outlook) -> Result<(), Fault> {
         for one in &mut self.sections {
             if !one.active && one.section.slot.started() != one.runs {
+                if !(self.is_sound)() {
+                    outlook.stopped = true;
+                    return Ok(());
+                }
                 one.active = true;
                 for (index, command) in one.commands.iter().enumerate() {
                     one.runner.push(index as u32, command.clone());

@@ -142,12 +142,15 @@ impl Network {
         })
         .map_err(|fault| fault.into_error(rank, placement));
         let wires = round.vote(wires)?;
+        let health = context.health.clone();
         let network = Arc::new(Self {
             rank,
             placement: placement.clone(),
             health: context.health.clone(),
             inbox: wires.inbox.clone(),
-            engine: Mutex::new(Some(Engine::new(wires))),
+            engine: Mutex::new(Some(
+                Engine::new(wires).guarded(move || health.look().is_ok()),
+            )),
             context: ucx,
             slots,
             mirrors: Mirrors::default(),
@@ -302,6 +305,10 @@ impl Network {
             let outlook = self.step(engine.as_mut()?);
             drop(engine);
             match outlook {
+                Ok(outlook) if outlook.stopped => {
+                    self.abandon();
+                    return None;
+                }
                 Ok(outlook) if self.changes() == before => return Some(outlook),
                 Ok(_) => {}
                 Err(fault) => {
