@@ -19,11 +19,11 @@ fn rank() {
     rank::run_if_asked();
 }
 
-/// Prints how long an all-reduce takes. To run it: `cargo test --release -p symmem-library-tests --test node_collectives
-/// times_of_an_all_reduce -- --ignored --nocapture`.
+/// Prints how long collectives take. To run it: `cargo test --release -p symmem-library-tests --test node_collectives
+/// times_of_collectives -- --ignored --nocapture`.
 #[test]
 #[ignore = "it measures"]
-fn times_of_an_all_reduce() {
+fn times_of_collectives() {
     run(Backend::Host, &[0, 0, 1, 1], "time", &Expected::default());
 }
 
