@@ -12,9 +12,14 @@ impl Communicator {
     /// tuning rows that name NCCL take effect. Returns the library's description; does nothing else if it is
     /// open already. Collective. Blocks until all ranks have joined, for at most the setup deadline.
     ///
+    /// Over nodes, each rail ([`Communicator::rails`]) gets a communicator, and collectives then send by it what goes between
+    /// nodes: all-reduce, reduce, reduce-scatter, all-gather and broadcast of all ranks, and of groups with the same rails.
+    /// 16-bit integers, 8-bit floats and averages of integers stay on UCX, and so do all-to-all, gather, scatter, sends and
+    /// receives.
+    ///
     /// # Errors
-    /// [`crate::Error::Unsupported`], which names the library, if it is missing or too old for windows; the
-    /// errors of any collective call.
+    /// [`crate::Error::Unsupported`], which names the library, if it is missing or too old for windows; over nodes, with
+    /// `windows`, or if the nodes have different numbers of ranks; the errors of any collective call.
     pub fn open_nccl(&self, windows: bool) -> Result<NcclLibrary> {
         let world = self.world();
         nccl::open(world, &world.collectives.nccl, windows)

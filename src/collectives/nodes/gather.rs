@@ -3,11 +3,12 @@
 use super::layout::{BUFFER, LINE, slot_bytes, windows};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
-use crate::backend::abi::CollectiveOperationCode as O;
+use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
 use crate::base::error::Result;
 use crate::collectives::plan::PartLayout;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
+use std::sync::Arc;
 
 impl<'n> Nodes<'n> {
     /// Enqueues a broadcast from member `root`.
@@ -68,6 +69,9 @@ impl<'n> Nodes<'n> {
         let placement = self.placement();
         let members = self.membership.span.members.len();
         let (own, here) = (self.own(), self.node());
+        if let (Some(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
+            return self.all_gather_by_library((library, rail), parts, to, from);
+        }
         // The same number of slots on all nodes.
         let fewest = (0..placement.nodes())
             .map(|node| placement.members(node).len())
@@ -111,6 +115,52 @@ impl<'n> Nodes<'n> {
                 },
             }])?;
             self.spread(parts, at, to, &span)?;
+        }
+        Ok(())
+    }
+
+    /// An all-gather whose legs are NCCL's: it needs no memory but the destination, and cuts large calls itself.
+    fn all_gather_by_library(
+        &self,
+        (library, rail): (RawNccl, &Arc<[usize]>),
+        parts: &PartLayout<'_>,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let placement = self.placement();
+        let place = |member: usize| Span {
+            offset: parts.offset(member),
+            bytes: parts.bytes(member),
+        };
+        let part = |member: usize| to.part(parts.offset(member), parts.bytes(member));
+        let equals = placement.rail(self.membership.rank);
+        self.copy(part(self.own()), from)?;
+        let task = Task {
+            members: rail.clone(),
+            own: self.node(),
+            work: Work::Exchange {
+                sent: Parts::Whole(place(self.own())),
+                received: Parts::Each(equals.iter().map(|&member| place(member)).collect()),
+            },
+        };
+        self.by_rail(library, &task, to)?;
+        // This rank has the parts of its equals on all nodes.
+        for (node, &equal) in equals.iter().enumerate() {
+            let numbers = placement.members(node);
+            let (first, bytes) = (parts.offset(numbers[0]), parts.bytes(numbers[0]));
+            let side_by_side = numbers.iter().enumerate().all(|(local, &member)| {
+                let offset = first + local as u64 * bytes;
+                place(member) == Span { offset, bytes }
+            });
+            if side_by_side {
+                let whole = to.part(first, bytes * numbers.len() as u64);
+                self.within(O::ALL_GATHER, Elements::BYTES, 0, whole, part(equal))?;
+                continue;
+            }
+            for (local, &member) in numbers.iter().enumerate() {
+                let one = part(member);
+                self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
+            }
         }
         Ok(())
     }

@@ -94,9 +94,10 @@ impl<'n> Nodes<'n> {
             return Ok(Legs::default());
         }
         if let Some(library) = self.library {
+            let region = self.staged(0, CHANNEL);
             tasks
                 .iter()
-                .try_for_each(|task| self.by_rail(library, task))?;
+                .try_for_each(|task| self.by_rail(library, task, region))?;
             return Ok(Legs::default());
         }
         let calls = tasks.into_iter().map(|task| self.call(task));

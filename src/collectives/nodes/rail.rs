@@ -1,5 +1,5 @@
 //! Legs of a collective over nodes by NCCL or RCCL, on its communicator of this rank's rail. They are on the caller's stream and
-//! work on the staging memory itself.
+//! work on device memory: the staging memory, or the call's own.
 
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
@@ -12,6 +12,7 @@ use crate::group::nccl;
 use crate::group::operations;
 use crate::group::provider::Provider;
 use crate::network::leg::parts::Span;
+use crate::rank::memory_range::MemoryRange;
 
 /// Returns whether NCCL reduces elements as legs do. It has no 16-bit integers, and sums 8-bit floats in their own type.
 fn reduces_alike(element: ElementTypeCode, reduce: ReduceOpCode) -> bool {
@@ -84,15 +85,15 @@ impl Nodes<'_> {
         Ok(self)
     }
 
-    /// Enqueues a leg of this rank's rail.
-    pub fn by_rail(&self, library: RawNccl, task: &Task) -> Result<()> {
+    /// Enqueues a leg of this rank's rail, whose ranges are in `region`.
+    pub fn by_rail(&self, library: RawNccl, task: &Task, region: MemoryRange<'_>) -> Result<()> {
         let sequence = self.membership.sequence(self.options.channel);
         self.queue.admit(self.name, sequence)?;
         let submit = self.queue.submit(self.name);
         // NCCL chooses its own grid.
         submit.follow(sequence, u32::MAX);
         let (backend, stream, rank) = (submit.backend(), submit.stream(), submit.rank());
-        let address = |span: Span| submit.address(&self.staged(span.offset, span.bytes), rank);
+        let address = |span: Span| submit.address(&region.part(span.offset, span.bytes), rank);
         let bytes = Elements::BYTES;
         let one =
             |operation, elements: Elements, (from, to): (Span, Span), count: u64, root: usize| {
@@ -105,8 +106,8 @@ impl Nodes<'_> {
                     reduce: elements.reduce,
                     peer: root as u32,
                 };
-                // SAFETY: the ranges are inside the staging memory, which `submit` keeps. The members of the rail make the same
-                // calls in the same order, since plans depend only on what all know.
+                // SAFETY: the ranges are inside the region, which `submit` keeps. The members of the rail make the same calls
+                // in the same order, since plans depend only on what all know.
                 unsafe { backend.nccl_call(library, &call, stream) }
             };
         let enqueued = match &task.work {

@@ -3,7 +3,7 @@
 use super::layout::{BUFFER, LINE, slot_bytes, windows};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
-use crate::backend::abi::CollectiveOperationCode as O;
+use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
 use crate::base::error::Result;
 use crate::network::leg::parts::Span;
 use crate::rank::memory_range::MemoryRange;
@@ -37,6 +37,9 @@ impl<'n> Nodes<'n> {
             false => bytes / line * line,
         };
         let share = bulk / members;
+        if let (Some(library), false) = (self.library, to.is_own()) {
+            return self.all_reduce_by_library((library, rail), elements, (to, from), share);
+        }
         let chunk = (share / CHUNKS)
             .clamp(LEAST_CHUNK, BUFFER)
             .next_multiple_of(LINE);
@@ -63,6 +66,40 @@ impl<'n> Nodes<'n> {
             self.within(O::ALL_REDUCE, self.before_leg(elements), 0, staged, from)?;
             self.legs(vec![self.all_reduce_task(rail, elements, 0, bytes)])?;
             self.copy(to, staged)?;
+        }
+        Ok(())
+    }
+
+    /// An all-reduce whose legs are NCCL's: it needs no memory but the destination, and cuts large calls itself.
+    fn all_reduce_by_library(
+        &self,
+        (library, rail): (RawNccl, &Arc<[usize]>),
+        elements: Elements,
+        (to, from): (MemoryRange<'_>, MemoryRange<'_>),
+        share: u64,
+    ) -> Result<()> {
+        let stage = self.before_leg(elements);
+        let bulk = share * self.membership.world() as u64;
+        if share > 0 {
+            let at = share * self.membership.rank as u64;
+            let (whole, own) = (to.part(0, bulk), to.part(at, share));
+            self.within(O::REDUCE_SCATTER, stage, 0, own, from.part(0, bulk))?;
+            self.by_rail(
+                library,
+                &self.all_reduce_task(rail, elements, at, share),
+                to,
+            )?;
+            self.within(O::ALL_GATHER, Elements::BYTES, 0, whole, own)?;
+        }
+        let rest = to.bytes() - bulk;
+        if rest > 0 {
+            let (to_rest, from_rest) = (to.part(bulk, rest), from.part(bulk, rest));
+            self.within(O::ALL_REDUCE, stage, 0, to_rest, from_rest)?;
+            self.by_rail(
+                library,
+                &self.all_reduce_task(rail, elements, bulk, rest),
+                to,
+            )?;
         }
         Ok(())
     }

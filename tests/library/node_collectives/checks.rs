@@ -16,7 +16,7 @@ const FEW: [usize; 3] = [3, 1000, 40_001];
 const LONG: usize = 700_000;
 
 /// Returns element `index` of what `member` contributes to call `salt`.
-fn value(member: usize, index: usize, salt: usize) -> u64 {
+pub fn value(member: usize, index: usize, salt: usize) -> u64 {
     ((index * 7 + member * 3 + salt) % 5) as u64
 }
 
