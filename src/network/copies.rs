@@ -3,7 +3,8 @@
 
 use super::slots::Slot;
 use crate::backend::abi::{
-    DeviceAddress, RawStream, SignalPlacementCode, SignalTarget, Transfer, WordOperation,
+    DeviceAddress, MethodCode, RawStream, SignalPlacementCode, SignalTarget, Transfer, TransferRow,
+    WordOperation,
 };
 use crate::backend::{Backend, CallResult, Device, RemoteAccess, Signals};
 use std::sync::Arc;
@@ -12,6 +13,11 @@ use symmem_core::epoch::reached;
 
 /// Time without progress after which the driver is asked whether the stream has failed.
 const SUSPICIOUS: Duration = Duration::from_millis(200);
+
+/// Grid of a copy: a block for as many bytes, and no more than a bus to the host needs.
+const BLOCK_BYTES: u64 = 32 << 10;
+const MOST_BLOCKS: u64 = 8;
+const THREADS: u32 = 512;
 
 /// Work on a [`Copies`] up to a point.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +61,18 @@ impl Copies {
         from: DeviceAddress,
         bytes: u64,
     ) -> CallResult<()> {
-        let transfer = Transfer::by_engine(to, from, bytes);
+        // By a kernel: copy engines take what streams give them in order, so that a copy behind a wait for the network, on
+        // any stream of the device, would keep this one from the wait that it ends.
+        let transfer = Transfer {
+            row: TransferRow {
+                bytes,
+                method: MethodCode::VECTOR,
+                blocks: bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) as u32,
+                threads: THREADS,
+                ..TransferRow::default()
+            },
+            ..Transfer::by_engine(to, from, bytes)
+        };
         // SAFETY: guaranteed by the caller.
         unsafe { self.backend.transfer(&transfer, self.stream) }
     }

@@ -6,7 +6,7 @@
 use super::layout::BUFFER;
 use super::stages::Nodes;
 use super::task::Task;
-use crate::backend::abi::{CAPABILITY_COPY_ENGINE, DeviceAddress, HostMemory};
+use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::Result;
 use crate::base::names::{Direction, Method};
 use crate::base::planner::TransferOptions;
@@ -23,10 +23,6 @@ pub struct Legs {
     /// What they write, to be copied from the mirror of the staging memory.
     results: Vec<Span>,
 }
-
-/// Most bytes that a kernel copies between staging memory and its mirror; above, the copy engine leaves the compute units to
-/// other work. Not tuned yet.
-const MOST_BY_KERNEL: u64 = 64 << 10;
 
 impl<'n> Nodes<'n> {
     /// Enqueues `begin` for each window: stages, and a leg on the buffer at the offset that it gets; then `finish` for what
@@ -147,10 +143,8 @@ impl<'n> Nodes<'n> {
     /// Enqueues a copy between the staging memory and its mirror.
     fn copy_staged(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         let world = self.queue.world();
-        let by_engine =
-            to.bytes() > MOST_BY_KERNEL && world.capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
-        let method = by_engine.then_some(Method::CopyEngine);
-        let options = TransferOptions::new().method(method);
+        // Never by a copy engine, in which the copy of a stream that waits would hold up those of others.
+        let options = TransferOptions::new().method(Method::Vector);
         let transfer = (Direction::Put, world.rank);
         self.queue.copy(
             self.name,
