@@ -2,7 +2,7 @@
 //! kernels or one node can do. Ranks of this machine pose as nodes by `SYMMEM_NODE`, and UCX carries what goes between
 //! them over TCP. Four ranks of one node run as any world does.
 
-use crate::support::amount::{Amount, amount};
+use crate::support::amount::{Amount, amount, left_out_below};
 use crate::support::worlds::{Backend, account, end, is_full, options};
 use rstest::rstest;
 use std::sync::LazyLock;
@@ -15,12 +15,16 @@ use symmem_conformance::{
 const PLACEMENTS: [&str; 3] = ["2x2", "4x1", "3+1"];
 
 /// The reasons for which a case may be skipped over nodes.
-const SKIPS: [&str; 6] = [
+const SKIPS: [&str; 10] = [
     "the device has no ",
     "an engine is of kernels, and only streams reach ranks of other nodes",
     "multicast is not available: the ranks are on several nodes",
     "sums of integers of 8 and 16 bits wrap before an average divides them",
-    // NCCL and RCCL, GEMMs with communication, and norms.
+    "the host backend has neither NCCL nor RCCL",
+    "symmetric windows reach the ranks of one node only",
+    "NCCL has a communicator of each rail, and the nodes have different numbers of ranks",
+    "NCCL or RCCL does not carry this call between nodes",
+    // GEMMs with communication, and norms.
     "its kernels address the memory of ranks of one node",
     "over nodes, norms and GEMMs with communication are all refused",
 ];
@@ -79,11 +83,16 @@ fn has_no_ucx(name: &str) -> bool {
 
 #[rstest]
 fn over_nodes(
-    #[values(Backend::Host)] backend: Backend,
+    #[values(Backend::Host, Backend::Linked, Backend::HipLinked)] backend: Backend,
     #[values("2x2", "4x1", "3+1")] placement: &str,
 ) {
     let name = format!("{backend:?}-{placement}-nodes");
-    if has_no_ucx(&name) {
+    // Above the driver HIP and CUDA are alike: on HIP a sample has one placement.
+    let needed = match (backend, placement) {
+        (Backend::HipLinked, "4x1" | "3+1") => Amount::Long,
+        _ => Amount::Sample,
+    };
+    if left_out_below(needed, &name) || has_no_ucx(&name) {
         return;
     }
     let ranks: RanksPerNode = placement.parse().expect("a placement");

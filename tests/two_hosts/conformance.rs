@@ -45,7 +45,7 @@ fn with_delay_and_loss_every_case_of_a_sample_is_right() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     world.finish().unwrap_or_else(|error| panic!("{error}"));
     // Most cases move bytes to the other host.
-    assert!(totals.passed > 20, "{totals}");
+    assert!(totals.passed > 15, "{totals}");
     for bytes in hosts.bytes() {
         assert!(bytes.sent > 100 << 10, "{bytes:?}");
     }

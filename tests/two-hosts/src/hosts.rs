@@ -80,7 +80,7 @@ impl Hosts {
         });
         let relay = relay.transpose();
         let relay = relay.map_err(|error| Skip(format!("no packet socket: {error}")))?;
-        probe(&hosts[0])?;
+        hosts.iter().try_for_each(probe)?;
         Ok(Self {
             hosts,
             middle,
@@ -150,11 +150,14 @@ fn port(host: usize) -> String {
     format!("port{host}")
 }
 
-/// Checks that a program on a host sees the host's interface.
+/// Checks that a program on a host sees the host's interface, and waits until it is up: the kernel tells so up to a second
+/// after the link has a carrier, and UCX does not use an interface before.
 fn probe(host: &Host) -> Result<(), Skip> {
-    let path = format!("/sys/class/net/{INTERFACE}");
-    let status = host.command("test").args(["-e", &path]).status();
+    let path = format!("/sys/class/net/{INTERFACE}/operstate");
+    let script = format!("until [ \"$(cat {path})\" = up ]; do sleep 0.01; done");
+    let command = ["10", "sh", "-c", &script];
+    let status = host.command("timeout").args(command).status();
     let status = status.map_err(|error| Skip(format!("cannot mount sysfs on a host: {error}")))?;
-    assert!(status.success(), "{path} is missing on {}", host.name());
+    assert!(status.success(), "{path} is not up on {}", host.name());
     Ok(())
 }
