@@ -239,9 +239,10 @@ mod tests {
             let bytes = reduce_over_nodes(Dtype::F16, reduction, &sources, &nodes);
             half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32()
         };
-        // Half of a last place is lost in the first node and makes a whole one in the second.
+        // The first node loses half of a last place, and the second node's two halves make a whole one.
         assert_eq!(sum([0, 0, 1, 1], Reduction::Sum), 1.0 + 2.0 * step);
-        assert_eq!(sum([0, 0, 0, 1], Reduction::Sum), 1.0 + 2.0 * step);
+        // Exact in the first node; then half of a last place goes to the even neighbour, as it does on one node.
+        assert_eq!(sum([0, 0, 0, 1], Reduction::Sum), 1.0 + 4.0 * step);
         assert_eq!(sum([0, 1, 0, 2], Reduction::Sum), 1.0 + 2.0 * step);
         assert_eq!(sum([0; 4], Reduction::Sum), 1.0 + 4.0 * step);
         assert_eq!(sum([0, 0, 1, 1], Reduction::Average), 0.25 + step / 2.0);
