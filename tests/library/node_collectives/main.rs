@@ -37,10 +37,9 @@ fn two_nodes_of_two_ranks(#[values(Backend::Host, Backend::Cuda, Backend::Hip)] 
     check(backend, &[0, 0, 1, 1]);
 }
 
+/// Above the driver HIP and CUDA are alike, so HIP has a part of the placements.
 #[rstest]
-fn two_nodes_whose_ranks_alternate(
-    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
-) {
+fn two_nodes_whose_ranks_alternate(#[values(Backend::Host, Backend::Cuda)] backend: Backend) {
     check(backend, &[0, 1, 0, 1]);
 }
 
@@ -53,7 +52,7 @@ fn nodes_of_three_ranks_and_of_one(
 
 #[rstest]
 fn nodes_of_one_rank_and_of_two_in_any_order(
-    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(Backend::Host, Backend::Cuda)] backend: Backend,
 ) {
     check(backend, &[0, 1, 0, 2, 1]);
 }
