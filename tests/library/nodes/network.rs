@@ -89,7 +89,7 @@ fn signal_words_may_be_in_host_memory(
     }
 }
 
-/// Each copy fails once, in the middle of puts of many pieces; `rank` is where.
+/// The launch of a copy fails, in the middle of puts of many pieces; `rank` is where.
 #[rstest]
 fn a_copy_that_fails_is_an_error_that_names_the_call_and_the_rank(
     #[values(0, 1)] rank: usize,
@@ -99,8 +99,8 @@ fn a_copy_that_fails_is_an_error_that_names_the_call_and_the_rank(
         return;
     };
     let call = match backend {
-        Backend::Hip => "hipMemcpyAsync",
-        _ => "cuMemcpyAsync",
+        Backend::Hip => "hipModuleLaunchKernel",
+        _ => "cuLaunchKernelEx",
     };
     let plan = plan.on(backend).without_report();
     let plan = plan.env_of(rank, "FAKE_DEVICE_FAIL", format!("{call}:40"));
