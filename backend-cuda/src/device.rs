@@ -14,7 +14,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
 use symmem_gpu::memory::check_place;
-use symmem_gpu::{Current, Grid, refused_launch};
+use symmem_gpu::{Current, Grid, MOST_URGENT, refused_launch};
 
 /// `cuLaunchKernelEx`.
 type LaunchKernelEx = unsafe extern "C" fn(
@@ -79,8 +79,6 @@ impl Device for CudaBackend {
     }
 
     fn stream_create_urgent(&self) -> CallResult<RawStream> {
-        /// Lower numbers are more urgent; the driver takes its most urgent for those beyond its range.
-        const MOST_URGENT: i32 = -16;
         let _entered = self.enter()?;
         let mut raw = null_mut();
         // SAFETY: the out-pointer is writable.

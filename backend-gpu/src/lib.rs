@@ -31,5 +31,5 @@ pub use gpu::{Gpu, Grid};
 pub use kernels::{Kernels, WaitingKernel};
 pub use launch::refused_launch;
 pub use memory::{SharedMemory, Sharing};
-pub use open::OpenGpu;
+pub use open::{MOST_URGENT, OpenGpu};
 pub use state::GpuState;

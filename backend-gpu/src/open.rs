@@ -36,6 +36,10 @@ macro_rules! forward {
     };
 }
 
+/// Priority of urgent streams. Lower numbers are more urgent; both vendors take their most urgent for those beyond their
+/// range.
+pub const MOST_URGENT: i32 = -16;
+
 forward! {
     Device {
         [] fn capabilities() -> Capabilities;

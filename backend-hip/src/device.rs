@@ -12,7 +12,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
 use symmem_gpu::memory::check_place;
-use symmem_gpu::{Current, Grid, refused_launch};
+use symmem_gpu::{Current, Grid, MOST_URGENT, refused_launch};
 use symmem_kernels_hip::Launch;
 
 /// Returns the `hipStream_t` behind a handle.
@@ -72,8 +72,6 @@ impl Device for HipBackend {
     }
 
     fn stream_create_urgent(&self) -> CallResult<RawStream> {
-        /// Lower numbers are more urgent; the runtime takes its most urgent for those beyond its range.
-        const MOST_URGENT: i32 = -16;
         self.make(|place| {
             // SAFETY: the out-pointer is writable.
             unsafe {

@@ -3,7 +3,7 @@
 //! them over TCP. Four ranks of one node run as any world does.
 
 use crate::support::amount::{Amount, amount, left_out_below};
-use crate::support::worlds::{Backend, account, end, is_full, options};
+use crate::support::worlds::{Backend, account, end, is_full, options, refuse_failures};
 use rstest::rstest;
 use std::sync::LazyLock;
 use symmem_conformance::collectives::plan::{self as collectives, Sizes};
@@ -117,12 +117,6 @@ fn over_nodes(
         reduced_products::full_count(),
     ];
     account(&name, &totals, all.iter().sum());
-    let first = failed.len().min(10);
-    assert!(
-        failed.is_empty(),
-        "{name}: {} failed, first these:\n{}",
-        failed.len(),
-        failed[..first].join("\n")
-    );
+    refuse_failures(&name, &failed);
     end(world, &name);
 }

@@ -1,7 +1,9 @@
 //! A sample of conformance cases that is divided among worlds: of one to eight ranks on the host backend, and of one to four over
 //! the fake runtimes. With `SYMMEM_TESTS=all`, each world runs all cases.
 
-use super::worlds::{Backend, Part, account, end, held_against_cuda, is_full, once, options};
+use super::worlds::{
+    Backend, Part, account, end, held_against_cuda, is_full, once, options, refuse_failures,
+};
 use std::sync::OnceLock;
 use std::time::Duration;
 use symmem_conformance::{Case, Outcome, Totals, World, plan};
@@ -63,13 +65,7 @@ impl Divided {
             outcomes.push(record.outcome);
         }
         account(&name, &totals, (self.full_count)());
-        let first = failed.len().min(10);
-        assert!(
-            failed.is_empty(),
-            "{name}: {} failed, first these:\n{}",
-            failed.len(),
-            failed[..first].join("\n")
-        );
+        refuse_failures(&name, &failed);
         end(world, &name);
         outcomes
     }

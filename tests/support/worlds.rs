@@ -230,6 +230,17 @@ pub fn end(world: World, name: &str) {
     std::fs::remove_file(&file).expect("the report's file");
 }
 
+/// Asserts that no case of a world failed; `failed` has a line for each that did.
+pub fn refuse_failures(name: &str, failed: &[String]) {
+    let first = failed.len().min(10);
+    assert!(
+        failed.is_empty(),
+        "{name}: {} failed, first these:\n{}",
+        failed.len(),
+        failed[..first].join("\n")
+    );
+}
+
 /// Passes a world's totals, of `all` existing cases, to `cargo xtask conformance`, and prints them to stderr.
 pub fn account(name: &str, totals: &Totals, all: usize) {
     let line = format!("conformance: {name}: {totals}, of {all} cases in all");

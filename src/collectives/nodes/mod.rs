@@ -5,9 +5,10 @@
 //! memory. Large calls go in chunks, whose legs run beside the stages of the next chunk. Every plan depends only on what
 //! all members know: sizes, the placement of members, and the channel.
 //!
-//! `stages` enqueues a stage, `legs` a leg by the network, and `rail` a leg by NCCL or RCCL; a `task` describes either. `reduce` has the reductions: on nodes of equal size by *rails*, one for each number
-//! within a node, and otherwise by one member of each node. `gather` has all-gather and broadcast. `pairs` has
-//! what goes between pairs of ranks: all-to-alls, gather, scatter, sends and receives. `run` dispatches.
+//! `stages` enqueues a stage, `legs` a leg by the network, and `rail` a leg by NCCL or RCCL; a `task` describes either.
+//! `reduce` has the reductions: on nodes of equal size by *rails*, one for each number within a node, and otherwise by one
+//! member of each node. `gather` has all-gather and broadcast. `pairs` has what goes between pairs of ranks: all-to-alls,
+//! gather, scatter, sends and receives. `run` dispatches.
 
 pub(crate) mod barrier;
 mod gather;

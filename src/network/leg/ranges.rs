@@ -26,12 +26,7 @@ impl Leg {
                 joined(everyone.map(|member| shares.of(member, members)))
             }
             Self::Exchange(Exchange { sent, received }) => {
-                let stays = |&member: &usize| is_kept(sent, received, members, own, member);
-                joined(
-                    everyone
-                        .filter(|member| !stays(member))
-                        .map(|member| sent.of(member, members)),
-                )
+                joined(moved(sent, received, members, own).map(|member| sent.of(member, members)))
             }
             Self::Tree(Tree { root, span }) | Self::Chain(Chain { root, span }) => {
                 joined((*root == own).then_some(*span).into_iter())
@@ -56,14 +51,9 @@ impl Leg {
                     joined(everyone.map(|member| shares.of(member, members)))
                 }
             },
-            Self::Exchange(Exchange { sent, received }) => {
-                let stays = |&member: &usize| is_kept(sent, received, members, own, member);
-                joined(
-                    everyone
-                        .filter(|member| !stays(member))
-                        .map(|member| received.of(member, members)),
-                )
-            }
+            Self::Exchange(Exchange { sent, received }) => joined(
+                moved(sent, received, members, own).map(|member| received.of(member, members)),
+            ),
             Self::Tree(Tree { root, span }) | Self::Chain(Chain { root, span }) => {
                 joined((*root != own).then_some(*span).into_iter())
             }
@@ -72,9 +62,15 @@ impl Leg {
     }
 }
 
-/// Returns whether the part of `member` is this rank's own, and stays where it is.
-fn is_kept(sent: &Parts, received: &Parts, members: usize, own: usize, member: usize) -> bool {
-    member == own && sent.of(own, members) == received.of(own, members)
+/// Returns the members of an exchange whose parts go somewhere: all but this rank, if its own part stays where it is.
+fn moved(
+    sent: &Parts,
+    received: &Parts,
+    members: usize,
+    own: usize,
+) -> impl Iterator<Item = usize> {
+    let stays = sent.of(own, members) == received.of(own, members);
+    (0..members).filter(move |&member| member != own || !stays)
 }
 
 /// Joins ranges of one line and the next: between them is nobody's data.

@@ -1,6 +1,8 @@
 //! Collectives of worlds that span nodes: ranks of one machine pose as nodes by `SYMMEM_NODE`, and UCX carries what goes
 //! between them over TCP.
 
+#[path = "../backend.rs"]
+mod backend;
 mod checks;
 mod dying;
 mod failing;
@@ -10,8 +12,9 @@ mod support;
 mod times;
 mod world;
 
+use backend::Backend;
 use rstest::rstest;
-use world::{Backend, Expected, check, run};
+use world::{Expected, check, run};
 
 /// Runs a rank, in a process that [`world::check`] has started. A test like any other to the harness.
 #[test]

@@ -1,5 +1,6 @@
 //! Starts the ranks of a world.
 
+use crate::backend::Backend;
 use crate::support::{Release, fake_driver_and_libraries, fake_hip};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,33 +16,12 @@ pub const BACKEND: &str = "SYMMEM_NODES_TEST_BACKEND";
 /// Time after which a world that has not ended has failed.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The devices of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// The host backend's.
-    Host,
-    /// NVIDIA's, of the fake driver.
-    Cuda,
-    /// AMD's, of the fake runtime.
-    Hip,
-}
-
-impl Backend {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-
-    /// Returns the directory of the fake runtime and of the fake NCCL or RCCL.
-    fn libraries(self) -> Option<&'static Path> {
-        match self {
-            Self::Host => None,
-            Self::Cuda => Some(fake_driver_and_libraries()),
-            Self::Hip => Some(fake_hip(Release::Seven)),
-        }
+/// Returns the directory of the fake runtime and of the fake NCCL or RCCL.
+fn libraries(backend: Backend) -> Option<&'static Path> {
+    match backend {
+        Backend::Host => None,
+        Backend::Cuda => Some(fake_driver_and_libraries()),
+        Backend::Hip => Some(fake_hip(Release::Seven)),
     }
 }
 
@@ -70,7 +50,7 @@ pub fn run(backend: Backend, nodes: &[u32], role: &str, expected: &Expected) {
     if symmem_ucx_is_missing() {
         return;
     }
-    let libraries = backend.libraries();
+    let libraries = libraries(backend);
     let report = libraries.map(|_| report_file());
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound address").to_string();

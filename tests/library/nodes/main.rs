@@ -1,6 +1,8 @@
 //! Worlds over nodes, on one machine: each rank is a process with the key of its node in `SYMMEM_NODE`, and all meet by
 //! TCP.
 
+#[path = "../backend.rs"]
+mod backend;
 #[path = "../../support/fakes.rs"]
 #[allow(dead_code, reason = "these tests need the fake runtimes only")]
 mod fakes;

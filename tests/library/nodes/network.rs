@@ -2,8 +2,9 @@
 //!
 //! Without UCX the tests are skipped by name, except the one that takes it away.
 
-use super::support::{Backend, Member, Plan};
+use super::support::{Member, Plan};
 use super::times;
+use crate::backend::Backend;
 use rstest::rstest;
 use std::time::Duration;
 use symmem::{Communicator, Condition, ErrorKind, Method, Result, TransferOptions};

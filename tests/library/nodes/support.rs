@@ -2,6 +2,7 @@
 //!
 //! A rank sends its test lines `@key text` on its standard output, and continues at a line on its standard input.
 
+use crate::backend::Backend;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -18,31 +19,12 @@ const ROLE: &str = "NODES_ROLE";
 /// Names the backend to a role.
 const BACKEND: &str = "NODES_BACKEND";
 
-/// The memory that ranks address: the host's, or a GPU's over a fake runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    Host,
-    Cuda,
-    Hip,
-}
-
-impl Backend {
-    /// Returns the name by which symmem selects it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-
-    /// Returns the directory of the fake runtime, if it needs one.
-    fn runtime(self) -> Option<PathBuf> {
-        match self {
-            Self::Host => None,
-            Self::Cuda => Some(crate::fakes::fake_driver().into()),
-            Self::Hip => Some(crate::hip::fake_hip_without_libraries()),
-        }
+/// Returns the directory of the fake runtime, if it needs one.
+fn runtime(backend: Backend) -> Option<PathBuf> {
+    match backend {
+        Backend::Host => None,
+        Backend::Cuda => Some(crate::fakes::fake_driver().into()),
+        Backend::Hip => Some(crate::hip::fake_hip_without_libraries()),
     }
 }
 
@@ -125,7 +107,7 @@ impl Plan {
     /// Gives the ranks memory of this backend. Each has a device of its own.
     pub fn on(mut self, backend: Backend) -> Self {
         static JOBS: AtomicU32 = AtomicU32::new(0);
-        let Some(runtime) = backend.runtime() else {
+        let Some(runtime) = runtime(backend) else {
             return self;
         };
         let (process, number) = (std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));

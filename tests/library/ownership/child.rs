@@ -1,5 +1,6 @@
 //! Runs a program in a child process, since it may crash, and judges how it ended.
 
+use crate::backend::Backend;
 use crate::fakes::fake_driver;
 use crate::hip::{Release, fake_hip};
 use crate::job::job;
@@ -21,31 +22,11 @@ const OUTCOME: &str = "outcome: ";
 /// When a child counts as hung. Programs take seconds.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The backend that a program runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    Host,
-    /// CUDA over the fake driver.
-    Cuda,
-    /// HIP over the fake runtime.
-    Hip,
-}
-
-impl Backend {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-
-    fn libraries(self) -> Option<&'static Path> {
-        match self {
-            Self::Host => None,
-            Self::Cuda => Some(fake_driver()),
-            Self::Hip => Some(fake_hip(Release::Seven)),
-        }
+fn libraries(backend: Backend) -> Option<&'static Path> {
+    match backend {
+        Backend::Host => None,
+        Backend::Cuda => Some(fake_driver()),
+        Backend::Hip => Some(fake_hip(Release::Seven)),
     }
 }
 
@@ -85,7 +66,7 @@ pub fn passes(program: &str, backend: Backend) {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(libraries) = backend.libraries() {
+    if let Some(libraries) = libraries(backend) {
         command.env("SYMMEM_LIBRARY_PATH", libraries);
     }
     let mut child = command.spawn().expect("this binary starts");

@@ -2,7 +2,8 @@
 //! other may wait for all work on the device. The thread that drops a buffer would then wait for the peer, which may
 //! wait for that thread.
 
-use crate::child::{Backend, passes};
+use crate::backend::Backend;
+use crate::child::passes;
 use crate::program::*;
 use rstest::rstest;
 

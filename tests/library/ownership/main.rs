@@ -12,6 +12,8 @@
 //!
 //! `.ci/run sanitizer` runs the host programs under AddressSanitizer; the step says what that adds.
 
+#[path = "../backend.rs"]
+mod backend;
 mod child;
 mod drop_beside_a_wait;
 #[path = "../../support/fakes.rs"]

@@ -1,7 +1,8 @@
 //! A graph launched inside a capture becomes part of the captured graph, which must keep the inner
 //! graph's buffers.
 
-use crate::child::{Backend, passes};
+use crate::backend::Backend;
+use crate::child::passes;
 use crate::program::*;
 use rstest::rstest;
 

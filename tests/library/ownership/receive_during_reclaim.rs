@@ -2,7 +2,8 @@
 //! of the buffer unmaps all copies once its streams are idle. A receive that is enqueued at that moment must find the
 //! memory mapped, or find no address.
 
-use crate::child::{Backend, passes};
+use crate::backend::Backend;
+use crate::child::passes;
 use crate::program::*;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! Two open exchanges can be swapped, like any two values of one type. The sends and receives of an
 //! exchange must stay with the communicator that owns their buffers.
 
-use crate::child::{Backend, passes};
+use crate::backend::Backend;
+use crate::child::passes;
 use crate::program::*;
 use rstest::rstest;
 
