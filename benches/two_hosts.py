@@ -5,15 +5,16 @@ The hosts are namespaces of symmem-two-hosts, joined by a veth pair without a ra
 (two-hosts-results):
 
     p2p.json                  symmem bench p2p --pairs nodes, a rank on each host, beside ucx_perftest
-    collectives-{1,2,3}.json  symmem bench collectives, two ranks on each host, beside Open MPI over UCX, 8 B to 64 MiB
+    OPERATION-{1,2,3}.json    symmem bench collectives, two ranks on each host, beside Open MPI over UCX, 8 B to 64 MiB
     summary.txt               what the runs show beside what is asked of them; also printed
 
-Takes about 7 minutes on 2 cores, after the build. Needs root or a user namespace (unshare -Urn), iproute2, Open MPI 4.1
+Takes about MINUTES minutes on 2 cores, after the build. A result that is there already is not measured again. Needs root or a user namespace (unshare -Urn), iproute2, Open MPI 4.1
 with UCX and its compiler, and ucx-utils. --quick makes one run with few sizes, to try it; --summary DIRECTORY only
 prints the summary of runs that were made.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -27,9 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYMMEM = ROOT / "target/release/symmem"
 TWO_HOSTS = ROOT / "target/release/two-hosts"
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-RUNS = 3
+RUNS = int(os.environ.get("RUNS", "3"))
 # Time limit of each run.
-LIMIT = 300
+LIMIT = 400
 # The variable that tells the part of this program that two-hosts starts where the results go.
 INSIDE = "TWO_HOSTS_RESULTS"
 # Open MPI over UCX: shared memory on a host, TCP between them. Ranks must yield the processors, since each host counts
@@ -67,17 +68,19 @@ def main():
 
 def measure(directory, quick):
     """Makes all runs; this process is in front of the hosts."""
-    both(4000, 1, directory / "p2p.json", ["p2p", "--pairs", "nodes"] + ["--quick"] * quick)
-    for run in range(1 if quick else RUNS):
-        words = ["collectives", "--op", ",".join(OPERATIONS), "--baseline", "mpi"]
+    both(1, directory / "p2p.json", ["p2p", "--pairs", "nodes"] + ["--quick"] * quick)
+    for run, operation in itertools.product(range(1 if quick else RUNS), OPERATIONS):
+        words = ["collectives", "--op", operation, "--baseline", "mpi"]
         words += ["--mpirun", MPIRUN.format(agent=os.environ["TWO_HOSTS_AGENT"], ranks=2)]
         words += ["--min-bytes", "8", "--max-bytes", "1M" if quick else "64M"]
         words += ["--rounds", "3" if quick else "5"]
-        both(4001 + run, 2, directory / f"collectives-{run + 1}.json", words)
+        both(2, directory / f"{operation}-{run + 1}.json", words)
 
 
-def both(port, ranks, file, words):
-    """Runs a benchmark on both hosts. Rank 0, on the first one, writes the file."""
+def both(ranks, file, words):
+    """Runs a benchmark on both hosts, unless its file is there. Rank 0, on the first one, writes it."""
+    if file.exists():
+        return
     start = time.monotonic()
     print(f"{file.name}: load {os.getloadavg()[0]:.2f}", flush=True)
     environment = {
@@ -91,7 +94,7 @@ def both(port, ranks, file, words):
     processes = []
     for node in (1, 0):
         place = ["--backend", "host", "-n", ranks, "--nodes", 2, "--node", node]
-        place += ["--rendezvous", f"10.77.0.1:{port}"]
+        place += ["--rendezvous", "10.77.0.1:4000"]
         place += ["--json", file, "--force"] if node == 0 else []
         # The agent joins its words with blanks for a shell, as ssh does.
         command = [quoted(word) for word in [SYMMEM, "bench", *words, *place]]
@@ -121,12 +124,14 @@ def summary(directory):
     yield f"commit {where['commit']}, {where['date']}, {where['host']['cores']} cores, {where['host']['kernel']}"
     yield f"between nodes: {where.get('network')}"
     yield from puts(transfers)
-    runs = [json.loads(file.read_text()) for file in sorted(directory.glob("collectives-*.json"))]
-    for baseline in runs[0]["collectives"]["baselines"]:
+    numbers = range(1, RUNS + 1)
+    files = {run: sorted(directory.glob(f"*_*-{run}.json")) for run in numbers}
+    runs = [[json.loads(file.read_text()) for file in files[run]] for run in numbers if files[run]]
+    for baseline in runs[0][0]["collectives"]["baselines"]:
         yield f"{baseline['name']}: {baseline.get('version') or 'absent: ' + baseline['absent']}"
     yield from collectives(runs)
     yield from wire(runs)
-    notes = {note for report in [transfers, *runs] for note in report["notes"]}
+    notes = {note for report in [transfers, *itertools.chain(*runs)] for note in report["notes"]}
     yield from (f"note: {note}" for note in sorted(notes) if "bring" not in note)
 
 
@@ -154,18 +159,18 @@ def puts(report):
             yield verdict(f"{latency['name']}, us", us, "<=", bar)
 
 
-def placed(report, by):
-    """Returns the out-of-place results of a library, by operation and size."""
-    points = [point for point in report["collectives"]["points"] if point["by"] == by]
+def placed(run, by):
+    """Returns the out-of-place results of a library in a run, by operation and size."""
+    points = [point for report in run for point in report["collectives"]["points"] if point["by"] == by]
     return {(point["collective"], point["bytes"]): point["out_of_place"] for point in points}
 
 
 def collectives(runs):
     """Compares collectives with Open MPI's: the median over runs of the ratio of times in calls back to back."""
     ratios = {}
-    for report in runs:
-        theirs = placed(report, "mpi")
-        for key, ours in placed(report, "symmem").items():
+    for run in runs:
+        theirs = placed(run, "mpi")
+        for key, ours in placed(run, "symmem").items():
             if key in theirs:
                 ratio = theirs[key]["looped"]["ns"] / ours["looped"]["ns"]
                 ratios.setdefault(key, []).append(ratio)
@@ -180,7 +185,7 @@ def collectives(runs):
             values = ratios.get((name, size))
             cells.append(f"{median(values):8.2f} {min(values):6.2f}" if values else "-")
         yield f"{size:12} " + " ".join(f"{cell:>15}" for cell in cells)
-    wrong = sum(one["wrong"] for report in runs for by in ("symmem", "mpi") for one in placed(report, by).values())
+    wrong = sum(one["wrong"] for run in runs for by in ("symmem", "mpi") for one in placed(run, by).values())
     yield verdict("wrong elements", wrong, "<=", 0)
     for name in OPERATIONS:
         own = [median(values) for (operation, _), values in ratios.items() if operation == name]
@@ -198,11 +203,11 @@ def wire(runs):
     """Compares what an all-reduce sends with the least: 2 (N - 1) / N of one rank's share on each rail."""
     for size in (16 << 20, 64 << 20):
         for by in ("symmem", "mpi"):
-            points = [placed(report, by).get(("all_reduce", size)) for report in runs]
+            points = [placed(run, by).get(("all_reduce", size)) for run in runs]
             sent = [point["wire_bytes"] for point in points if point and point.get("wire_bytes")]
             if not sent:
                 continue
-            nodes = runs[0]["collectives"]["nodes"]
+            nodes = runs[0][0]["collectives"]["nodes"]
             # Of all rails of a host together: the ranks' shares are the whole.
             least = 2 * (nodes - 1) / nodes * size
             name = f"bytes at the veth, all_reduce of {size >> 20} MiB, {by}, over the least"

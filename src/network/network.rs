@@ -54,7 +54,11 @@ pub struct Network {
     released: AtomicBool,
     /// Whether a host thread that waits has progressed the engine lately.
     pub(super) helped: AtomicBool,
-    /// Whether the thread waits for the worker.
+    /// Whether a host thread that waits sleeps, and looks again when its stream has moved.
+    pub(super) left: AtomicBool,
+    /// Whether the thread may look again and again for a moment: no rank needs its processor.
+    pub(super) spins: bool,
+    /// Whether the thread waits for the worker, for longer than a moment.
     pub(super) sleeping: AtomicBool,
     pub(super) stopping: AtomicBool,
     worker: Arc<Worker>,
@@ -160,6 +164,8 @@ impl Network {
             closed: AtomicBool::new(false),
             released: AtomicBool::new(false),
             helped: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+            spins: !context.crowded,
             sleeping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             worker,
@@ -412,6 +418,15 @@ impl Assistant for Network {
     fn help(&self) -> bool {
         self.helped.store(true, Ordering::Relaxed);
         self.drive().is_some_and(|outlook| outlook.moved)
+    }
+
+    fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        if self.helped.swap(false, Ordering::Relaxed)
+            && let Some(thread) = &*lock(&self.thread)
+        {
+            thread.thread().unpark();
+        }
     }
 
     fn is_idle(&self) -> bool {

@@ -38,17 +38,19 @@ impl Network {
                 continue;
             }
             let since = last.elapsed();
-            if since < SPIN {
-                std::thread::yield_now();
+            if self.spins && since < SPIN {
+                std::hint::spin_loop();
                 continue;
             }
+            let left = self.left.swap(false, Ordering::Relaxed);
             let limit = match (outlook.armed, outlook.busy) {
-                (true, _) if since < Duration::from_millis(5) => ARMED,
+                (true, _) if since < Duration::from_millis(5) && !left => ARMED,
                 (true, _) => LONG_ARMED,
                 (_, true) => BUSY,
                 _ => IDLE,
             };
-            self.sleeping.store(true, Ordering::SeqCst);
+            // Who adds a command for a stream to start need not end a short sleep.
+            self.sleeping.store(limit > LONG_ARMED, Ordering::SeqCst);
             if self.changes() == before {
                 self.wait(limit);
             }

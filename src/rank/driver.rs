@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub trait Assistant: Send + Sync {
     /// Advances it, for a host thread that waits. Returns whether anything happened. Does not block.
     fn help(&self) -> bool;
+    /// Leaves it to its own thread, at once: the host thread that has helped is about to sleep.
+    fn leave(&self);
     /// Returns whether nothing is left that uses memory of this rank.
     fn is_idle(&self) -> bool;
 }
@@ -38,13 +40,20 @@ pub struct Driver {
     fault: OnceLock<Error>,
     /// The network, in a world of several nodes.
     assistant: OnceLock<Arc<dyn Assistant>>,
+    /// Whether the ranks of this machine are more than its processors.
+    pub crowded: bool,
 }
 
-/// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on.
+/// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on. In a world of several
+/// nodes whose ranks share processors it sleeps at once: on Linux 6.18, a thread that yields gives up a slice of its time, and
+/// ranks that yield 100,000 times a second kept the threads of the network and of the watcher waiting for milliseconds, and
+/// once for half a minute. Within a node a yield is the shortest way to the rank that is waited for.
 const EAGER: Duration = Duration::from_micros(200);
-/// The same where another rank of this machine may have to answer by its processor, perhaps on this very core.
-const EAGER_FOR_A_PROCESSOR: Duration = Duration::from_micros(20);
 const PATIENT: Duration = Duration::from_millis(5);
+/// Longest sleep between two looks at the health of the communicator, where what happens ends the sleep.
+const LOOK: Duration = Duration::from_millis(1);
+/// The sleep where nothing ends it.
+const NAP: Duration = Duration::from_micros(50);
 
 /// How a wait for a stream ended.
 enum Outcome {
@@ -59,38 +68,26 @@ struct WaitBudget {
     limit: Duration,
     /// Time of the last event that the caller took part in.
     moved: Instant,
-    /// Time without an event up to which the wait spins.
-    eager: Duration,
+    /// Whether it neither spins nor yields.
+    sleeps: bool,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
 impl WaitBudget {
-    fn new(limit: Duration) -> Self {
+    fn new(limit: Duration, sleeps: bool) -> Self {
         let start = Instant::now();
         Self {
             start,
             limit,
             moved: start,
-            eager: EAGER,
+            sleeps,
             lost: None,
         }
     }
 
-    /// Advances the network, if there is one, unless nothing has happened for long: its own thread then sees the next
-    /// message sooner than this one.
-    fn help(&mut self, driver: &Driver) {
-        if driver.assistant.get().is_none() {
-            return;
-        }
-        self.eager = EAGER_FOR_A_PROCESSOR;
-        if self.moved.elapsed() < PATIENT && driver.help() {
-            self.moved = Instant::now();
-        }
-    }
-
-    /// Waits a little. Returns the time waited as the error once the limit has passed.
-    fn wait(&mut self, health: &Health) -> std::result::Result<(), Duration> {
+    /// Checks that the wait may go on. Returns the time waited as the error once the limit has passed.
+    fn check(&mut self, health: &Health) -> std::result::Result<(), Duration> {
         let waited = self.start.elapsed();
         if waited > self.limit {
             return Err(waited);
@@ -101,20 +98,38 @@ impl WaitBudget {
                 return Err(waited);
             }
         }
-        // A long wait must not occupy a core.
-        match self.moved.elapsed() {
-            quiet if quiet < self.eager => std::hint::spin_loop(),
-            quiet if quiet < PATIENT => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
+        Ok(())
+    }
+
+    /// Returns whether an event is probably near.
+    fn is_eager(&self) -> bool {
+        !self.sleeps && self.moved.elapsed() < EAGER
+    }
+
+    /// Waits a little for what nothing announces.
+    fn nap(&self) {
+        if self.is_eager() {
+            std::hint::spin_loop();
+        } else if !self.sleeps && self.moved.elapsed() < PATIENT {
+            std::thread::yield_now();
+        } else {
+            // A long wait must not occupy a core.
+            std::thread::sleep(NAP);
         }
+    }
+
+    /// Checks that the wait may go on, and waits a little.
+    fn wait(&mut self, health: &Health) -> std::result::Result<(), Duration> {
+        self.check(health)?;
+        self.nap();
         Ok(())
     }
 }
 
 impl Driver {
-    /// Takes a device that was just opened.
+    /// Takes a device that was just opened. `neighbors` is the number of ranks on this machine.
     pub fn new(
-        (rank, world): (usize, usize),
+        (rank, world, neighbors): (usize, usize, usize),
         backend: Arc<Backend>,
         capabilities: Capabilities,
         description: DeviceDescription,
@@ -130,6 +145,7 @@ impl Driver {
             backend: ManuallyDrop::new(backend),
             fault: OnceLock::new(),
             assistant: OnceLock::new(),
+            crowded: std::thread::available_parallelism().is_ok_and(|here| neighbors > here.get()),
         }
     }
 
@@ -317,7 +333,7 @@ impl Driver {
         through_captures: bool,
     ) -> Result<Outcome> {
         self.health.check_process()?;
-        let mut budget = WaitBudget::new(limit);
+        let mut budget = WaitBudget::new(limit, self.sleeps());
         loop {
             // SAFETY: every stream that reaches this is live.
             let idle = || unsafe { self.backend.stream_idle(stream) };
@@ -336,11 +352,37 @@ impl Driver {
                     }
                 }
             }
-            budget.help(self);
-            if let Err(waited) = budget.wait(&self.health) {
+            if let Err(waited) = budget.check(&self.health) {
                 return Ok(Outcome::Late(waited));
             }
+            if self.help() {
+                budget.moved = Instant::now();
+            } else {
+                self.rest(stream, &budget);
+            }
         }
+    }
+
+    /// Waits a little for a stream.
+    fn rest(&self, stream: RawStream, budget: &WaitBudget) {
+        if budget.is_eager() {
+            return budget.nap();
+        }
+        if let Some(assistant) = self.assistant.get() {
+            assistant.leave();
+            if let Backend::Host(host) = &**self.backend
+                // SAFETY: every stream that reaches this is live.
+                && unsafe { host.stream_pause(stream, LOOK) }.is_ok()
+            {
+                return;
+            }
+        }
+        budget.nap();
+    }
+
+    /// Returns whether waits neither spin nor yield.
+    fn sleeps(&self) -> bool {
+        self.crowded && self.assistant.get().is_some()
     }
 
     /// Returns whether a stream of the communicator that has `owner` is without work. A query during a capture would
@@ -392,7 +434,7 @@ impl Driver {
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
         self.health.check_process()?;
-        let mut budget = WaitBudget::new(deadline);
+        let mut budget = WaitBudget::new(deadline, self.sleeps());
         while !self
             .idle_now()
             .map_err(|failure| self.failed("drain streams", failure))?
@@ -415,7 +457,7 @@ impl Driver {
     /// # Errors
     /// As [`Driver::wait_all_idle`].
     pub fn wait_quiet(&self, deadline: Duration) -> Result<()> {
-        let mut budget = WaitBudget::new(deadline);
+        let mut budget = WaitBudget::new(deadline, self.sleeps());
         loop {
             self.wait_all_idle(deadline)?;
             if self.is_quiet() {

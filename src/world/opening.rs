@@ -69,8 +69,7 @@ fn open_device(
     let backend = match source {
         BackendSource::Host => {
             if spans_nodes {
-                // A wait that spins does not progress the network, from which its signal may come.
-                options.local_world = u32::MAX;
+                options.local_world = OpenOptions::OTHER_NODES;
             }
             options.ordinal =
                 choose_device(configuration, rank, 1, |_| HostBackend::describe_device(0))?;

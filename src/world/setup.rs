@@ -6,6 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::LEAST_SILENCE;
 use crate::base::names::SignalPlacement;
 use crate::base::placement::Placement;
+use crate::bootstrap::PeerInformation;
 use crate::bootstrap::Bootstrap;
 use crate::group::far::{Far, STAGING};
 use crate::group::lanes::Lanes;
@@ -169,8 +170,11 @@ pub(crate) fn establish(
     ));
     health.control().set_state(rank, RankState::Up, None);
     agreement.watch_over(health.clone());
+    let processes = agreement.bootstrap().peers();
+    let shares_machine = |peer: &&PeerInformation| peer.boot_id == processes[rank].boot_id;
+    let neighbors = processes.iter().filter(shares_machine).count();
     let driver = Driver::new(
-        (rank, world),
+        (rank, world, neighbors),
         device.backend,
         capabilities,
         description,

@@ -398,7 +398,8 @@ impl<'a> Run<'a> {
         let before = self.sent()?;
         let looped = self.looped(shape, bytes, series)?;
         if let (Some(before), Some(after)) = (before, self.sent()?) {
-            let each = after.saturating_sub(before) as f64 / f64::from(series.calls);
+            // With the untimed call in front of them.
+            let each = after.saturating_sub(before) as f64 / f64::from(series.calls + 1);
             series.measured.wire.push(each);
         }
         series.measured.looped.extend(looped);

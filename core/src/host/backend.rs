@@ -70,6 +70,21 @@ impl HostBackend {
         Ok(stream.block(longest))
     }
 
+    /// Executes what can be executed, or else sleeps until the word changes that the stream waits for, at most for `longest`.
+    /// Returns whether all work is done. Other than [`HostBackend::stream_block`], it returns after each step.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` while the stream is being captured.
+    ///
+    /// # Safety
+    /// `stream` is live.
+    pub unsafe fn stream_pause(&self, stream: RawStream, longest: Duration) -> CallResult<bool> {
+        // SAFETY: the caller passes a live stream.
+        let stream = unsafe { self.stream(stream, "stream_pause")? };
+        stream.refuse_capture("stream_pause", "its work is not run; end the capture first")?;
+        Ok(stream.pause(longest))
+    }
+
     /// Returns the stream of a handle.
     ///
     /// # Safety

@@ -121,10 +121,16 @@ pub struct OpenOptions {
     pub ordinal: u32,
     /// This rank, for messages.
     pub rank: u32,
-    /// Number of ranks on this host; the host backend spins only if each has a processor.
+    /// Number of ranks on this host; the host backend spins only if each has a processor. Or [`OpenOptions::OTHER_NODES`].
     pub local_world: u32,
     /// The program's services, which outlive the instance.
     pub services: *const HostServices,
+}
+
+impl OpenOptions {
+    /// As the number of ranks: there are ranks on other nodes too, and what the host backend's streams wait for may come from
+    /// them. Streams then neither spin nor yield; the caller decides, since it also advances the network.
+    pub const OTHER_NODES: u32 = u32::MAX;
 }
 
 /// An open backend; the table's `open` creates it and `close` destroys it.

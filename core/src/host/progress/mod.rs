@@ -4,7 +4,7 @@ mod policy;
 mod step;
 mod word;
 
-pub(crate) use policy::{GRACE, HELPED, Policy};
+pub(crate) use policy::{ATTENDED, GRACE, HELPED, Policy};
 pub(crate) use step::{
     ABORT_WORD_SET, Bounds, DEADLINE_PASSED, Pending, PollOutcome, Step, fill_record, is_aborted,
     look,

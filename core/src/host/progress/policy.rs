@@ -2,6 +2,7 @@
 
 use super::step::Step;
 use super::word::word_at;
+use crate::backend::abi::OpenOptions;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,16 @@ pub(crate) const GRACE: Duration = Duration::from_micros(50);
 /// How long the stream's thread pauses after a caller has polled the stream.
 pub(crate) const HELPED: Duration = Duration::from_micros(100);
 
+/// How long the stream's thread pauses while a caller sleeps in its place.
+pub(crate) const ATTENDED: Duration = Duration::from_millis(2);
+
 /// Whether waits of this instance may spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// Whether every rank on this host has a processor to itself.
     spin: bool,
+    /// Whether a caller that polls yields its processor to the other ranks.
+    yields: bool,
 }
 
 impl Policy {
@@ -25,6 +31,7 @@ impl Policy {
     pub(crate) fn new(ranks: u32, processors: u32) -> Self {
         Self {
             spin: ranks <= processors,
+            yields: ranks > processors && ranks != OpenOptions::OTHER_NODES,
         }
     }
 
@@ -76,7 +83,7 @@ impl Policy {
 
     /// Yields between two polls of a synchronizing caller, if another rank may need this processor.
     pub(crate) fn between_polls(self) {
-        if !self.spin {
+        if self.yields {
             std::thread::yield_now();
         }
     }

@@ -9,7 +9,7 @@ use super::events::Recorder;
 use super::operation::{Operation, Progress, Recording, Submission};
 use crate::backend::abi::Status;
 use crate::backend::{CallResult, Failure};
-use crate::host::progress::{GRACE, HELPED, Policy, Sleep, Step};
+use crate::host::progress::{ATTENDED, GRACE, HELPED, Policy, Sleep, Step};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     incoming: Mutex<Incoming>,
     /// Whether a caller has polled since the thread last looked.
     helped: AtomicBool,
+    /// Whether a caller sleeps on the word that the stream waits for.
+    attended: AtomicBool,
     /// Whether the thread rests until it is woken. It looks again by itself after any other pause.
     resting: AtomicBool,
     /// Whether the stream was destroyed: its thread ends when the queue is empty.
@@ -62,6 +64,7 @@ impl Stream {
             execution: Mutex::default(),
             incoming: Mutex::default(),
             helped: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
             resting: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             capturing: AtomicBool::new(false),
@@ -202,7 +205,7 @@ impl Stream {
         let before = self.queued.load(Ordering::Relaxed);
         let blocked = self.execute(&mut execution).is_some();
         drop(execution);
-        // What was done may be what the caller waits to pass on, as to another node: then it goes on at once.
+        // What was done may be what the caller waits to pass on: then it goes on at once.
         if blocked && self.queued.load(Ordering::Relaxed) >= before {
             self.policy.between_polls();
         }
@@ -221,20 +224,40 @@ impl Stream {
             if remaining.is_zero() {
                 return self.poll();
             }
-            let mut execution = lock(&self.execution);
-            let Some(sleep) = self.execute(&mut execution) else {
+            if self.pause(remaining) {
                 return true;
-            };
-            execution.announce(sleep);
-            drop(execution);
-            let limit = sleep.limit.min(remaining);
-            Sleep { limit, ..sleep }.sleep();
+            }
         }
+    }
+
+    /// Sleeps until the word changes that the stream waits for, at most for `longest`, and returns whether all work is done.
+    /// Returns at once if the caller has moved the stream: what was done may be what it passes on, as to another node.
+    pub(crate) fn pause(&self, longest: Duration) -> bool {
+        let mut execution = lock(&self.execution);
+        let before = self.queued.load(Ordering::Relaxed);
+        let Some(sleep) = self.execute(&mut execution) else {
+            return self.is_empty();
+        };
+        if self.queued.load(Ordering::Relaxed) < before {
+            return false;
+        }
+        execution.announce(sleep);
+        // Before others can take the lock: the thread need not wake for the same word.
+        self.attended.store(true, Ordering::Relaxed);
+        drop(execution);
+        let limit = sleep.limit.min(longest);
+        Sleep { limit, ..sleep }.sleep();
+        self.attended.store(false, Ordering::Relaxed);
+        false
     }
 
     /// The stream's thread.
     fn serve(&self) {
         loop {
+            if self.attended.load(Ordering::Relaxed) {
+                thread::park_timeout(ATTENDED);
+                continue;
+            }
             if self.helped.swap(false, Ordering::Relaxed) {
                 // A polling caller sees the signal sooner than this thread would.
                 thread::park_timeout(HELPED);

@@ -155,6 +155,31 @@ fn blocking_on_a_stream_returns_when_it_is_idle_or_the_time_is_over() {
 }
 
 #[test]
+fn a_pause_ends_at_the_signal_or_after_the_time_and_at_once_if_the_caller_moved_the_stream() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    // SAFETY: the stream is live.
+    let pause = |longest| unsafe { me.backend.stream_pause(stream, longest).unwrap() };
+    me.await_signal(1, LONG, stream);
+    let start = Instant::now();
+    assert!(!pause(Duration::from_millis(2)), "there is no signal");
+    assert!(start.elapsed() < LONG, "the pause went on");
+    me.await_signal(1, LONG, stream);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            peer.give(0, RawStream::NULL);
+        });
+        // The second wait is still to come, so the stream is never idle here.
+        assert!(!pause(LONG), "there is one signal");
+    });
+    peer.give(0, RawStream::NULL);
+    while !pause(LONG) {}
+    assert!(me.idle(stream));
+}
+
+#[test]
 fn work_from_many_threads_on_one_stream_is_all_done() {
     let ranks = world(1);
     let me = &ranks[0];
