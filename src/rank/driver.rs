@@ -102,7 +102,11 @@ impl WaitBudget {
             }
         }
         // A long wait must not occupy a core.
-        match self.moved.elapsed() {
+        let quiet = self.moved.elapsed();
+        if quiet >= self.eager {
+            health.watch_if_late();
+        }
+        match quiet {
             quiet if quiet < self.eager => std::hint::spin_loop(),
             quiet if quiet < PATIENT => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
