@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -361,4 +362,43 @@ fn a_rank_whose_message_does_not_get_out_notices_that_the_store_is_silent() {
     );
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     drop(unread);
+}
+
+#[test]
+fn a_step_within_a_node_ends_if_another_rank_of_it_learned_of_a_failure_in_the_step_before() {
+    let place = Place::new();
+    let done = Barrier::new(WORLD as usize);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..WORLD)
+            .map(|rank| {
+                let (environment, done) = (place.of(rank), &done);
+                scope.spawn(move || {
+                    let rank = Bootstrap::connect(environment, LONG).unwrap();
+                    let null = std::fs::File::open("/dev/null").unwrap();
+                    if rank.rank() == 2 {
+                        // The first of the two steps only.
+                        rank.store().all_gather("share", &[1], LONG).unwrap();
+                        std::thread::sleep(SHORT);
+                        rank.store().fail("out of memory").unwrap();
+                        done.wait();
+                        return None;
+                    }
+                    let start = Instant::now();
+                    let gathered = rank.gather("share", &[], Some(null.as_fd()), LONG);
+                    let took = start.elapsed();
+                    done.wait();
+                    assert!(took < AT_ONCE, "{took:?}");
+                    gathered.err()
+                })
+            })
+            .collect();
+        let errors = ranks.into_iter().map(|rank| rank.join().unwrap());
+        let errors: Vec<_> = errors.collect();
+        let named = matches!(
+            &errors[3],
+            Some(BootstrapError::PeerFailed { peer: 2, reason }) if reason == "out of memory"
+        );
+        assert!(named, "{errors:?}");
+        assert!(errors[0].is_none() && errors[1].is_none(), "{errors:?}");
+    });
 }
