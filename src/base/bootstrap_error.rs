@@ -120,14 +120,18 @@ pub enum BootstrapError {
     /// A connection over TCP by which a rank reached rank 0 was cut or altered. Anyone on its way can do that, so no rank
     /// is to blame; nothing that was altered has been used.
     #[error(
-        "rank {rank}: the connection {connection}, by which a rank reached rank 0, {reason}; see the output of the other \
-         ranks for one that ended, and check what carries the connection"
+        "rank {rank}: the connection {connection}, by which {} reached rank 0, {reason}; see the output of the other \
+         ranks for one that ended, and check what carries the connection",
+        name_one_of(ranks)
     )]
     ConnectionLost {
         /// This rank, which may be at neither end.
         rank: u32,
         /// The addresses of the connection's ends, as the rank that noticed sees them.
         connection: String,
+        /// The rank at the end that is not rank 0's; several if it had not told its number, namely all that had not
+        /// joined.
+        ranks: Vec<u32>,
         /// What happened to it.
         reason: String,
     },
@@ -160,6 +164,8 @@ pub enum BootstrapError {
         missing: Vec<u32>,
         /// Time waited.
         elapsed: Duration,
+        /// The system's error at the last attempt, if the wait was a series of attempts.
+        source: Option<io::Error>,
     },
     /// A rank ended without leaving.
     #[error(
@@ -342,6 +348,15 @@ fn name_missing(missing: &[u32]) -> String {
     }
 }
 
+/// Names the rank of which it is known that it is one of `ranks`.
+fn name_one_of(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "a rank".to_owned(),
+        [one] => format!("rank {one}"),
+        many => format!("one of ranks {many:?}"),
+    }
+}
+
 fn name_awaited(awaited: &str) -> String {
     if awaited.is_empty() {
         String::new()
@@ -392,9 +407,18 @@ impl BootstrapError {
             }
         };
         match &mut self {
-            Self::Timeout { rank, missing, .. } => {
+            Self::Timeout {
+                rank,
+                missing: others,
+                ..
+            }
+            | Self::ConnectionLost {
+                rank,
+                ranks: others,
+                ..
+            } => {
                 name(rank);
-                missing.iter_mut().for_each(name);
+                others.iter_mut().for_each(name);
             }
             Self::TagMismatch { rank, peer, .. } => {
                 name(rank);
@@ -408,7 +432,6 @@ impl BootstrapError {
             | Self::OtherHost { rank }
             | Self::SecretFile { rank, .. }
             | Self::WrongSecret { rank, .. }
-            | Self::ConnectionLost { rank, .. }
             | Self::ForeignUser { rank, .. }
             | Self::RankTaken { rank }
             | Self::CalledOff { rank }

@@ -535,6 +535,7 @@ mod tests {
             awaited: "the rendezvous".into(),
             missing: vec![5, 6],
             elapsed: Duration::from_secs(1),
+            source: None,
         };
         let of = |error: &Error| (error.kind(), error.rank(), error.peer());
         assert_eq!(of(&backend()), (ErrorKind::Backend, Some(1), Some(3)));

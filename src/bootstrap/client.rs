@@ -124,17 +124,26 @@ impl Client {
     /// sent, there is no pulse, and its silence counts.
     pub(super) fn beat(&self, silence: Duration) {
         let now = Instant::now();
-        if !self.pulse.is_due(silence, now)
-            || !self.stream.wait(PollFlags::OUT, now).unwrap_or(false)
-        {
+        if !self.pulse.is_due(silence, now) {
             return;
         }
         let request = Request::Pulse {
             silence: microseconds(silence),
         };
-        // A thread that is writing proves as much; a connection that is gone is noticed when it is read.
-        if self.tell(&request, now + WRITING).is_ok() {
-            self.pulse.sent(silence, now);
+        // A connection that is gone is noticed when it is read.
+        match self.stream.wait(PollFlags::OUT, now).unwrap_or(false)
+            && self.tell(&request, now + WRITING).is_ok()
+        {
+            true => self.pulse.sent(silence, now),
+            // Else a link that is cut while much is on its way would never be noticed.
+            false => self.pulse.held_back(silence, now),
+        }
+    }
+
+    /// Sends the next pulse if there were some and it is due.
+    fn beat_again(&self) {
+        if let Some(silence) = self.pulse.period() {
+            self.beat(silence);
         }
     }
 
@@ -152,9 +161,15 @@ impl Client {
     /// arrived has been read.
     fn end_silent(&self, inbox: &mut Inbox) -> bool {
         let silence = self.pulse.silence(Instant::now());
-        if let Some(silence) = silence
-            && inbox.failure.is_none()
-        {
+        if let Some(silence) = silence {
+            self.end_of_silence(inbox, silence);
+        }
+        silence.is_some()
+    }
+
+    /// Notes that the store is dead, since it has been silent for so long.
+    fn end_of_silence(&self, inbox: &mut Inbox, silence: Duration) {
+        if inbox.failure.is_none() {
             tracing::warn!(
                 rank = self.rank,
                 ?silence,
@@ -163,7 +178,6 @@ impl Client {
             );
             inbox.failure = Some(Failure::Died { rank: 0 });
         }
-        silence.is_some()
     }
 
     /// Shuts the sending side down: the server sees an end even if a child inherited the socket by a fork.
@@ -214,16 +228,28 @@ impl Client {
         inbox.request += 1;
         let number = inbox.request;
         let until = deadline::after(start, deadline) + VERDICT_GRACE;
-        match self.send(request, number, descriptor, until) {
+        // A store that reads nothing is silent, and while a frame is half sent no pulse can tell.
+        let allowed = self.pulse.allowed();
+        let sent_until = allowed.map_or(until, |allowed| until.min(start + allowed));
+        match self.send(request, number, descriptor, sent_until) {
             Ok(()) => {}
             Err(Errno::TIMEDOUT) => {
                 // Part of a frame may have been sent: nothing valid can follow it.
-                let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
+                let silence = start.elapsed();
+                if allowed.is_some() {
+                    self.end_of_silence(&mut inbox, silence);
+                    return Err(failed(Failure::Died { rank: 0 }));
+                }
+                let reason = format!("it has not read from its sockets for {silence:?}");
                 inbox.failure = Some(Failure::Failed { rank: 0, reason });
-                return Err(failed(self.unanswered(start.elapsed())));
+                return Err(failed(self.unanswered(silence)));
             }
             // The reason, if rank 0 gave one, is still to be read.
             Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(error) if self.stream.connection().is_some() => {
+                let connection = self.fragile();
+                self.end(&mut inbox, connection, Some(error));
+            }
             Err(error) => return Err(self.system("sending to the store", error)),
         }
         loop {
@@ -242,6 +268,8 @@ impl Client {
             if self.receive(&mut inbox) {
                 continue;
             }
+            // The thread that does so otherwise may wait for a processor.
+            self.beat_again();
             if self.end_silent(&mut inbox) {
                 continue;
             }
@@ -348,16 +376,29 @@ impl Client {
                         true => self.stream.connection(),
                         false => self.fragile(),
                     };
-                    // What is cut over TCP says nothing about rank 0.
-                    inbox.ended = connection.is_none();
-                    inbox.failure = Some(match connection {
-                        None => Failure::Died { rank: 0 },
-                        Some(connection) => Failure::of_connection(connection, result.err()),
-                    });
+                    self.end(inbox, connection, result.err());
                 }
                 false
             }
         }
+    }
+
+    /// Notes the end of the connection: that of a `connection` over TCP which is to blame, or rank 0's.
+    fn end(&self, inbox: &mut Inbox, connection: Option<String>, error: Option<Errno>) {
+        // What is cut over TCP says nothing about rank 0.
+        inbox.ended = connection.is_none();
+        inbox.failure = Some(match connection {
+            None => {
+                if let Some(error) = error {
+                    tracing::warn!(
+                        rank = self.rank, error = %io::Error::from(error),
+                        "the connection to rank 0 broke: rank 0 has ended, or its host cannot be reached"
+                    );
+                }
+                Failure::Died { rank: 0 }
+            }
+            Some(connection) => Failure::of_connection(connection, vec![self.rank], error),
+        });
     }
 
     /// Returns why there is no answer after `elapsed`: over TCP, the question or the answer may have got lost.
@@ -368,6 +409,7 @@ impl Client {
             None => Failure::TimedOut { missing: vec![0] },
             Some(connection) => Failure::ConnectionLost {
                 connection,
+                ranks: vec![self.rank],
                 reason: format!("brought no answer within {elapsed:?}"),
             },
         }

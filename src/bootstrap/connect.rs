@@ -244,7 +244,7 @@ impl Bootstrap {
             .collect();
         let members = self.placement.node_members(self.rank() as usize);
         if members.iter().any(|&member| flags[member]) {
-            for (member, descriptor) in node.gather(tag, descriptor, deadline)? {
+            for (member, descriptor) in node.gather(&self.store, tag, descriptor, deadline)? {
                 contributions[member].descriptor = descriptor;
             }
         }

@@ -19,6 +19,7 @@ use crate::bootstrap::deadline;
 use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::UNSOLICITED;
 use crate::bootstrap::peer::PeerInformation;
+use crate::bootstrap::pulse::most_unheard;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{Request, VERSION, payload_limit};
 
@@ -44,6 +45,8 @@ pub(super) struct Coordinator {
     may_span_nodes: bool,
     members: Vec<Option<Member>>,
     ranks: HashMap<Token, u32>,
+    /// The ranks that were redirected, by the connection on which they came.
+    redirected: HashMap<Token, u32>,
     complete: bool,
     failure: Option<Failure>,
     /// The largest world size that a rank has claimed: so many ranks may come.
@@ -66,6 +69,7 @@ impl Coordinator {
             may_span_nodes: false,
             members: (0..world).map(|_| None).collect(),
             ranks: HashMap::new(),
+            redirected: HashMap::new(),
             complete: false,
             failure: None,
             widest: world,
@@ -103,6 +107,21 @@ impl Coordinator {
         self.ranks.contains_key(&token)
     }
 
+    /// Returns the ranks that may be at the other end of connection `token`, which has proved to be a rank's: the one that
+    /// has told its number there, or all that have not joined.
+    pub(super) fn ranks_at(&self, token: Token) -> Vec<u32> {
+        let told = self.ranks.get(&token).or(self.redirected.get(&token));
+        told.map_or_else(|| self.missing(), |&rank| vec![rank])
+    }
+
+    /// Returns the ranks that have not joined.
+    fn missing(&self) -> Vec<u32> {
+        let ranks = 0..self.world;
+        ranks
+            .filter(|&rank| self.members[rank as usize].is_none())
+            .collect()
+    }
+
     /// Takes the server's actions since the last call.
     pub(super) fn take_actions(&mut self) -> Vec<Action> {
         mem::take(&mut self.actions)
@@ -133,9 +152,7 @@ impl Coordinator {
                 .flatten()
                 .any(|member| member.deadline <= now)
         {
-            let missing = (0..self.world)
-                .filter(|&rank| self.members[rank as usize].is_none())
-                .collect();
+            let missing = self.missing();
             self.fail(Failure::TimedOut { missing }, now);
         }
         if self.farewell.is_some_and(|at| at <= now) {
@@ -189,7 +206,10 @@ impl Coordinator {
                 return Ok(());
             }
             // The rank was redirected to the Unix socket, or refused.
-            Request::Leave if !self.ranks.contains_key(&token) => return Ok(()),
+            Request::Leave if !self.ranks.contains_key(&token) => {
+                self.redirected.remove(&token);
+                return Ok(());
+            }
             _ => *self.ranks.get(&token).ok_or("a request before joining")?,
         };
         // After a failure every rank has been notified, or will be; nothing else is answered.
@@ -257,7 +277,8 @@ impl Coordinator {
             Request::Pulse { silence } => {
                 actions.push(Action::reply(token, UNSOLICITED, &Reply::Pulse));
                 if let Some(member) = &mut self.members[rank as usize] {
-                    member.silent_at = (silence != 0).then(|| after(silence));
+                    let most = most_unheard(Duration::from_micros(silence));
+                    member.silent_at = (silence != 0).then(|| deadline::after(now, most));
                 }
             }
         }
@@ -379,6 +400,7 @@ impl Coordinator {
             return Err(Failure::RankTaken { rank });
         }
         if let Some(name) = onward.filter(|_| !self.may_span_nodes) {
+            self.redirected.insert(token, rank);
             self.actions.push(Action::reply(
                 token,
                 request,

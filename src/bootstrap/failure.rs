@@ -57,20 +57,26 @@ pub(super) enum Failure {
     },
     ConnectionLost {
         connection: String,
+        /// The ranks that may be at the other end from rank 0.
+        ranks: Vec<u32>,
         reason: String,
     },
 }
 
 impl Failure {
     /// Returns what an end of `connection`, over TCP, or `error` of it means. Anyone in between can cut and alter it, so
-    /// the rank at the other end is not to blame.
-    pub(super) fn of_connection(connection: String, error: Option<Errno>) -> Self {
+    /// the rank at the other end, one of `ranks`, is not to blame.
+    pub(super) fn of_connection(connection: String, ranks: Vec<u32>, error: Option<Errno>) -> Self {
         let reason = match error {
             Some(Errno::BADMSG) => "carried bytes that its other end did not send".into(),
             None | Some(Errno::CONNRESET | Errno::PIPE) => "was cut before its time".into(),
             Some(error) => format!("failed ({})", io::Error::from(error)),
         };
-        Self::ConnectionLost { connection, reason }
+        Self::ConnectionLost {
+            connection,
+            ranks,
+            reason,
+        }
     }
 
     pub(super) fn encode(&self, body: &mut Writer) {
@@ -78,10 +84,7 @@ impl Failure {
             Self::Died { rank } => body.u8(1).u32(*rank),
             Self::Failed { rank, reason } => body.u8(2).u32(*rank).text(reason),
             Self::Left { rank } => body.u8(3).u32(*rank),
-            Self::TimedOut { missing } => {
-                body.u8(4).u32(missing.len() as u32);
-                missing.iter().fold(body, |body, rank| body.u32(*rank))
-            }
+            Self::TimedOut { missing } => write_ranks(body.u8(4), missing),
             Self::TagMismatch { rank, tag } => body.u8(5).u32(*rank).text(tag),
             Self::RankTaken { rank } => body.u8(6).u32(*rank),
             Self::WorldMismatch {
@@ -102,9 +105,11 @@ impl Failure {
             Self::OtherHost { rank } => body.u8(10).u32(*rank),
             Self::NotACounter { key } => body.u8(11).text(key),
             Self::DescriptorLost { rank } => body.u8(12).u32(*rank),
-            Self::ConnectionLost { connection, reason } => {
-                body.u8(13).text(connection).text(reason)
-            }
+            Self::ConnectionLost {
+                connection,
+                ranks,
+                reason,
+            } => write_ranks(body.u8(13).text(connection).text(reason), ranks),
         };
     }
 
@@ -157,6 +162,7 @@ impl Failure {
             13 => Self::ConnectionLost {
                 connection: reader.text()?,
                 reason: reader.text()?,
+                ranks: reader.list(Reader::u32)?,
             },
             _ => return None,
         })
@@ -174,6 +180,7 @@ impl Failure {
                 awaited,
                 missing,
                 elapsed,
+                source: None,
             },
             Self::TagMismatch {
                 rank: peer,
@@ -217,11 +224,21 @@ impl Failure {
             Self::DescriptorLost { rank: owner } => {
                 BootstrapError::DescriptorLost { owner, receiver: 0 }
             }
-            Self::ConnectionLost { connection, reason } => BootstrapError::ConnectionLost {
+            Self::ConnectionLost {
+                connection,
+                ranks,
+                reason,
+            } => BootstrapError::ConnectionLost {
                 rank,
                 connection,
+                ranks,
                 reason,
             },
         }
     }
+}
+
+fn write_ranks<'w>(body: &'w mut Writer, ranks: &[u32]) -> &'w mut Writer {
+    let body = body.u32(ranks.len() as u32);
+    ranks.iter().fold(body, |body, rank| body.u32(*rank))
 }

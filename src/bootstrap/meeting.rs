@@ -297,6 +297,7 @@ impl<'a> Meeting<'a> {
     pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
         let rank = self.environment.rank;
         let mut pause = Duration::from_micros(500);
+        let mut has_warned = false;
         loop {
             let obstacle = match Stream::connect(address, self.until) {
                 Ok(stream) => match self.greet(stream, address)? {
@@ -312,9 +313,23 @@ impl<'a> Meeting<'a> {
                     let awaited = format!("rank 0 to listen at {address}");
                     return Err(BootstrapError::PeerDied { peer: 0, awaited });
                 }
-                Err(error) if is_not_yet(&error) => Obstacle::NotConnected(error),
-                Err(error) => return Err(self.system("connecting to the rendezvous")(error)),
+                Err(error) if is_not_yet(&error) || is_unreachable(&error) => {
+                    Obstacle::NotConnected(error)
+                }
+                Err(error) => {
+                    return Err(self.system("connecting to rank 0 at the rendezvous")(error));
+                }
             };
+            if let Obstacle::NotConnected(error) = &obstacle
+                && is_unreachable(error)
+                && !std::mem::replace(&mut has_warned, true)
+            {
+                let left = self.left();
+                tracing::warn!(
+                    rank, %address, %error, ?left,
+                    "rank 0's host cannot be reached yet; trying again until the set-up's deadline"
+                );
+            }
             if self.wanted.is_some_and(|wanted| !wanted()) {
                 return Err(BootstrapError::CalledOff { rank });
             }
@@ -361,26 +376,38 @@ impl<'a> Meeting<'a> {
             Err(error @ (Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT)) => {
                 Ok(Err(Obstacle::NotGreeted(stream.connection(), error)))
             }
+            Err(error) if is_unreachable(&error.into()) => {
+                Ok(Err(Obstacle::NotGreeted(stream.connection(), error)))
+            }
             Err(error) => Err(self.system("the handshake with rank 0")(error.into())),
         }
     }
 
     /// Returns the error of a rank that met `obstacle` at its last attempt.
     fn given_up(&self, address: &Address, obstacle: Obstacle) -> BootstrapError {
-        let elapsed = self.start.elapsed();
-        let (awaited, failure) = match obstacle {
+        let (rank, elapsed) = (self.environment.rank, self.start.elapsed());
+        let lost = |failure: Failure| failure.into_error(rank, "", elapsed);
+        let timeout = |awaited, source| BootstrapError::Timeout {
+            rank,
+            awaited,
+            missing: vec![0],
+            elapsed,
+            source,
+        };
+        match obstacle {
             Obstacle::NotGreeted(Some(connection), Errno::TIMEDOUT) => {
-                let reason = "brought no answer to the greeting".into();
-                let failure = Failure::ConnectionLost { connection, reason };
-                (String::new(), failure)
+                lost(Failure::ConnectionLost {
+                    connection,
+                    ranks: vec![rank],
+                    reason: "brought no answer to the greeting".into(),
+                })
             }
             Obstacle::NotGreeted(Some(connection), error) => {
-                let failure = Failure::of_connection(connection, Some(error));
-                (String::new(), failure)
+                lost(Failure::of_connection(connection, vec![rank], Some(error)))
             }
-            Obstacle::NotGreeted(None, _) => {
+            Obstacle::NotGreeted(None, error) => {
                 let awaited = format!("the handshake with {address}");
-                (awaited, Failure::TimedOut { missing: vec![0] })
+                timeout(awaited, Some(error.into()))
             }
             Obstacle::NotConnected(error) => {
                 let named = self.named(address);
@@ -390,10 +417,9 @@ impl<'a> Meeting<'a> {
                     }
                     _ => format!("rank 0 to listen at {named}"),
                 };
-                (awaited, Failure::TimedOut { missing: vec![0] })
+                timeout(awaited, Some(error))
             }
-        };
-        failure.into_error(self.environment.rank, &awaited, elapsed)
+        }
     }
 
     /// Returns `error`, and if ranks are missing, why they may wait elsewhere.
@@ -475,6 +501,17 @@ fn is_not_yet(error: &io::Error) -> bool {
             | io::ErrorKind::WouldBlock
             | io::ErrorKind::TimedOut
             | io::ErrorKind::Interrupted
+    )
+}
+
+/// Returns whether an error of the network says that the host at the other end cannot be reached now: it may still start,
+/// or a link be mended.
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
     )
 }
 

@@ -106,8 +106,13 @@ fn failure() -> impl Strategy<Value = Failure> {
         any::<u32>().prop_map(|rank| Failure::OtherHost { rank }),
         ".{0,40}".prop_map(|key| Failure::NotACounter { key }),
         any::<u32>().prop_map(|rank| Failure::DescriptorLost { rank }),
-        (".{0,40}", ".{0,40}")
-            .prop_map(|(connection, reason)| Failure::ConnectionLost { connection, reason }),
+        (".{0,40}", vec(any::<u32>(), 0..72), ".{0,40}").prop_map(|(connection, ranks, reason)| {
+            Failure::ConnectionLost {
+                connection,
+                ranks,
+                reason,
+            }
+        }),
     ]
 }
 

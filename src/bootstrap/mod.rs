@@ -15,6 +15,7 @@
 //! their own on a Unix socket for their descriptors. A host that stops closes no connection, so each rank has a pulse
 //! there.
 
+mod beating;
 mod client;
 mod codec;
 mod connect;
@@ -47,6 +48,7 @@ mod strangers;
 mod stream;
 
 pub use crate::base::bootstrap_error::BootstrapError;
+pub(crate) use beating::Beating;
 pub use connect::Bootstrap;
 pub use environment::LaunchEnvironment;
 pub use peer::PeerInformation;

@@ -48,26 +48,38 @@ impl NodeStore {
             ..environment.clone()
         };
         let members: Vec<u32> = members.iter().map(|&member| member as u32).collect();
-        let met = Meeting::of(&local, deadline, None).and_then(|meeting| meeting.meet());
+        let wanted = || world.check().is_ok();
+        let met = Meeting::of(&local, deadline, Some(&wanted)).and_then(|meeting| meeting.meet());
         match met {
             Ok((store, _)) => Ok(Self { store, members }),
-            Err(error) => Err(error.among(&members)),
+            Err(error) => Err(cause(world, error, &members)),
         }
     }
 
-    /// Gathers the descriptors of the node's ranks, by the world's rank.
+    /// Gathers the descriptors of the node's ranks, by the world's rank. Ends if the job has failed: then another rank of
+    /// the node may have learned so in the step before, in the store of the `world`, and does not come.
     pub(super) fn gather(
         &self,
+        world: &Store,
         tag: &str,
         descriptor: Option<BorrowedFd<'_>>,
         deadline: Duration,
     ) -> Result<Vec<(usize, Option<OwnedFd>)>, BootstrapError> {
+        let wanted = || world.check().is_ok();
         let gathered = (self.store)
-            .all_gather_with_descriptors(tag, &[], descriptor, deadline)
-            .map_err(|error| error.among(&self.members))?;
+            .gather_while(tag, &[], descriptor, deadline, &wanted)
+            .map_err(|error| cause(world, error, &self.members))?;
         let members = self.members.iter().map(|&member| member as usize);
         Ok(members
             .zip(gathered.into_iter().map(|part| part.descriptor))
             .collect())
+    }
+}
+
+/// Returns why a step among the `members` of a node failed: the job's failure, if that called it off.
+fn cause(world: &Store, error: BootstrapError, members: &[u32]) -> BootstrapError {
+    match (error, world.check()) {
+        (BootstrapError::CalledOff { .. }, Err(cause)) => cause,
+        (error, _) => error.among(members),
     }
 }

@@ -10,12 +10,21 @@ use std::time::{Duration, Instant};
 use crate::base::lock::lock;
 
 /// Pulses within the time after which silence means death: a few may be late.
-const PULSES: u32 = 6;
+const PULSES: u32 = 8;
 
 /// The part of that time for which the first pulse may be without an answer. A cable is pulled up to an interval before
 /// that pulse is sent, and the watcher that sends it and looks for the answer has rounds of its own: together they must
 /// not exceed the time.
 const UNANSWERED: f64 = 0.8;
+
+/// The part of that time after which a store takes a rank for dead that it has not heard from. The other ranks are to know
+/// within all of it.
+const UNHEARD: f64 = 0.9;
+
+/// Returns the time after which a rank is dead that is not heard from, if silence means death after `silence`.
+pub(super) fn most_unheard(silence: Duration) -> Duration {
+    silence.mul_f64(UNHEARD)
+}
 
 /// The pulses of one rank.
 #[derive(Debug, Default)]
@@ -24,9 +33,9 @@ pub(super) struct Pulse(Mutex<Option<State>>);
 #[derive(Debug)]
 struct State {
     silence: Duration,
-    /// When the last pulse was sent.
-    sent: Instant,
-    /// When the first pulse was sent that is not answered.
+    /// When the last pulse was sent; `None` before the first.
+    sent: Option<Instant>,
+    /// When the first pulse was due that is not answered.
     unanswered: Option<Instant>,
 }
 
@@ -41,16 +50,29 @@ impl Pulse {
             Err(TryLockError::WouldBlock) => return false,
         };
         let interval = silence / PULSES;
-        (state.as_ref()).is_none_or(|state| now.saturating_duration_since(state.sent) >= interval)
+        let sent = state.as_ref().and_then(|state| state.sent);
+        sent.is_none_or(|sent| now.saturating_duration_since(sent) >= interval)
     }
 
     /// Notes that a pulse was sent at `now`.
     pub(super) fn sent(&self, silence: Duration, now: Instant) {
+        self.was_due(silence, Some(now), now);
+    }
+
+    /// Notes that a pulse was due at `now` and could not be sent: there is no answer to it either.
+    pub(super) fn held_back(&self, silence: Duration, now: Instant) {
+        self.was_due(silence, None, now);
+    }
+
+    fn was_due(&self, silence: Duration, sent: Option<Instant>, now: Instant) {
         let mut state = lock(&self.0);
-        let unanswered = state.as_ref().and_then(|state| state.unanswered);
+        let (before, unanswered) = match &*state {
+            Some(state) => (state.sent, state.unanswered),
+            None => (None, None),
+        };
         *state = Some(State {
             silence,
-            sent: now,
+            sent: sent.or(before),
             unanswered: unanswered.or(Some(now)),
         });
     }
@@ -69,7 +91,17 @@ impl Pulse {
 
     /// Returns whether there is a pulse.
     pub(super) fn is_on(&self) -> bool {
-        lock(&self.0).is_some()
+        self.period().is_some()
+    }
+
+    /// Returns the time after which silence means death, if there is a pulse.
+    pub(super) fn period(&self) -> Option<Duration> {
+        lock(&self.0).as_ref().map(|state| state.silence)
+    }
+
+    /// Returns for how long the store may be without an answer, if there is a pulse.
+    pub(super) fn allowed(&self) -> Option<Duration> {
+        self.period().map(|silence| silence.mul_f64(UNANSWERED))
     }
 
     /// Returns for how long the store has been silent at `now`, if that is too long. Asked when all that has arrived has
@@ -94,8 +126,8 @@ mod tests {
         let (pulse, start) = (Pulse::default(), Instant::now());
         assert!(pulse.is_due(SILENCE, start) && !pulse.is_on());
         pulse.sent(SILENCE, start);
-        assert!(!pulse.is_due(SILENCE, start + SILENCE / 7));
-        assert!(pulse.is_due(SILENCE, start + SILENCE / 6));
+        assert!(!pulse.is_due(SILENCE, start + SILENCE / (PULSES + 1)));
+        assert!(pulse.is_due(SILENCE, start + SILENCE / PULSES));
         pulse.answered();
         assert_eq!(pulse.silence(start + 2 * SILENCE), None);
     }
@@ -109,6 +141,20 @@ mod tests {
         assert_eq!(pulse.silence(start + SILENCE), Some(SILENCE));
         pulse.end();
         assert_eq!(pulse.silence(start + SILENCE), None);
+    }
+
+    #[test]
+    fn a_pulse_that_cannot_be_sent_is_without_an_answer_and_due_until_it_is() {
+        let (pulse, start) = (Pulse::default(), Instant::now());
+        pulse.sent(SILENCE, start);
+        pulse.answered();
+        let due = start + SILENCE / PULSES;
+        pulse.held_back(SILENCE, due);
+        assert!(pulse.is_due(SILENCE, due));
+        assert_eq!(pulse.silence(due + SILENCE / 2), None);
+        assert_eq!(pulse.silence(due + SILENCE), Some(SILENCE));
+        pulse.answered();
+        assert_eq!(pulse.silence(due + SILENCE), None);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous. Version 4 tells the key of each rank's node. Version 3 has another handshake over TCP, and other names of Unix
+/// Version of this protocol; compared at the rendezvous. Version 5 names the ranks that a lost connection may be of. Version
+/// 4 tells the key of each rank's node. Version 3 has another handshake over TCP, and other names of Unix
 /// sockets for jobs without a secret of their own: so it meets version 2 only at the Unix socket of a job with a secret.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Returns the most bytes that each of `world` ranks may contribute to one all-gather, so that the result fits
 /// in a message.

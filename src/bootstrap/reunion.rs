@@ -157,6 +157,7 @@ impl Reunion {
             awaited: AWAITED.into(),
             missing,
             elapsed: start.elapsed(),
+            source: None,
         }
     }
 

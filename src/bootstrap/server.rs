@@ -314,6 +314,7 @@ impl Server {
         // The connection of a rank that has joined is all that is known of its process.
         let has_joined = self.coordinator.has_joined(token);
         let name = connection.name().filter(|_| !has_joined);
+        let ranks = self.coordinator.ranks_at(token);
         match (end, name) {
             (End::Refused(reason), name) => self.refusals.count(reason, name),
             (End::Closed(_), name) if !has_proved => {
@@ -321,7 +322,7 @@ impl Server {
             }
             // Over TCP no rank is to blame: anyone in between can cut the connection.
             (End::Closed(error), Some(name)) => {
-                let failure = Failure::of_connection(name, error);
+                let failure = Failure::of_connection(name, ranks, error);
                 self.coordinator.fail_rendezvous(failure, now);
             }
             (End::Closed(Some(Errno::BADMSG)), None) => {
@@ -334,7 +335,11 @@ impl Server {
                 let reason = format!("sent the store an invalid message: {reason}");
                 match name {
                     Some(connection) => {
-                        let failure = Failure::ConnectionLost { connection, reason };
+                        let failure = Failure::ConnectionLost {
+                            connection,
+                            ranks,
+                            reason,
+                        };
                         self.coordinator.fail_rendezvous(failure, now);
                     }
                     None => self.coordinator.disconnect(token, Some(reason), now),

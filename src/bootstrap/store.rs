@@ -158,6 +158,22 @@ impl Store {
         descriptor: Option<BorrowedFd<'_>>,
         deadline: Duration,
     ) -> Result<Vec<Contribution>, BootstrapError> {
+        self.gather_while(tag, payload, descriptor, deadline, &|| true)
+    }
+
+    /// Gathers as [`Store::all_gather_with_descriptors`] does, but waits only while it is `wanted`, which is checked ten
+    /// times a second.
+    ///
+    /// # Errors
+    /// As [`Store::all_gather`]; [`BootstrapError::CalledOff`] once it is not wanted.
+    pub(super) fn gather_while(
+        &self,
+        tag: &str,
+        payload: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+        deadline: Duration,
+        wanted: StillWanted<'_>,
+    ) -> Result<Vec<Contribution>, BootstrapError> {
         self.check_size("a payload", payload.len(), self.payload_limit())?;
         self.check_size("a tag", tag.len(), MAX_NAME)?;
         let request = Request::AllGather {
@@ -166,7 +182,7 @@ impl Store {
             deadline: microseconds(deadline),
         };
         let awaited = format!("collective {tag:?}");
-        let (reply, batch) = self.call_all(&request, descriptor, awaited, deadline)?;
+        let (reply, batch) = self.call_all(&request, descriptor, awaited, (deadline, wanted))?;
         let Reply::Gathered { parts } = reply else {
             return Err(self.unexpected(&reply));
         };
@@ -334,11 +350,14 @@ impl Store {
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
         awaited: String,
-        deadline: Duration,
+        (deadline, wanted): (Duration, StillWanted<'_>),
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         self.check_process()?;
         let dead = OnceLock::new();
         let can_complete = || {
+            if !wanted() {
+                return false;
+            }
             let mut peers = self.peers.iter();
             let rank_0 = peers.next().filter(|rank_0| rank_0.process.is_stopped());
             let ended = rank_0.and_then(|_| peers.find(|peer| !peer.process.is_alive()));

@@ -200,10 +200,11 @@ impl Stream {
         self.ends.as_ref().map(tcp::Ends::connecting_host)
     }
 
-    /// Authenticates and encrypts with `keys` all that is sent and received from now on.
+    /// Authenticates and encrypts with `keys` all that is sent and received from now on. `prefix`, which is not, travels in
+    /// front of the first bytes that are sent, and with them.
     #[cfg(feature = "tcp")]
-    pub(super) fn seal(&mut self, keys: snow::TransportState) {
-        self.sealed = Some(Box::new(Sealed::new(keys)));
+    pub(super) fn seal(&mut self, keys: snow::TransportState, prefix: &[u8]) {
+        self.sealed = Some(Box::new(Sealed::new(keys, prefix)));
     }
 
     /// Receives what is there, at most `buffer.len()` bytes; the kernel drops descriptors beside it. 0 is the end. `AGAIN`

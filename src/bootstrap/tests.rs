@@ -13,6 +13,8 @@ use super::*;
 
 mod descriptors;
 mod failures;
+#[cfg(feature = "tcp")]
+mod nodes;
 mod strangers;
 #[cfg(feature = "tcp")]
 mod tcp;

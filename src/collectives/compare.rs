@@ -368,6 +368,7 @@ impl<'a> Comparison<'a> {
                         ),
                         missing: vec![rank as u32],
                         elapsed: self.start.elapsed(),
+                        source: None,
                     }));
                 }
                 Err(error) => return Err(self.failed(error)),

@@ -17,13 +17,17 @@ use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::host_waits::{HostWait, HostWaits};
 use crate::health::record::{RingCall, counts_members, error_of};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Most time by which the store's news may come later on one rank than on another of its node.
 const NEWS: Duration = Duration::from_millis(100);
+
+/// Time after which a round of the watcher is late: a thread that waits then makes it. Threads that wait yield, and on a
+/// crowded machine one that sleeps between its rounds may get no processor for far longer.
+const LATE: Duration = WATCH_INTERVAL.saturating_mul(4);
 
 /// The health state that calls, streams and the watcher share.
 pub struct Health {
@@ -45,6 +49,9 @@ pub struct Health {
     /// Hooks that the watcher runs once the communicator is poisoned.
     on_poison: Mutex<Vec<Hook>>,
     stopping: AtomicBool,
+    start: Instant,
+    /// Milliseconds from the start to the last round.
+    round: AtomicU64,
 }
 
 /// A hook that ends something that neither the abort word nor a store to a word ends.
@@ -82,6 +89,8 @@ impl Health {
             silence,
             on_poison: Mutex::default(),
             stopping: AtomicBool::new(false),
+            start: Instant::now(),
+            round: AtomicU64::new(0),
         }
     }
 
@@ -393,6 +402,7 @@ impl Health {
         if self.is_fork() {
             return;
         }
+        self.round.store(self.milliseconds(), Ordering::Relaxed);
         self.control.beat(self.rank);
         if self.bootstrap.has_pulse() {
             self.bootstrap.store().beat(self.silence);
@@ -463,6 +473,25 @@ impl Health {
             });
             wait.release();
         }
+    }
+
+    /// Makes a round if the watcher's is late.
+    pub fn watch_if_late(&self) {
+        let (now, last) = (self.milliseconds(), self.round.load(Ordering::Relaxed));
+        if u128::from(now.saturating_sub(last)) < LATE.as_millis()
+            || self.stopping.load(Ordering::Acquire)
+        {
+            return;
+        }
+        // One thread makes it.
+        let taken = (self.round).compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_ok() {
+            self.watch_once();
+        }
+    }
+
+    fn milliseconds(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
     }
 
     fn poison_once(&self, cause: impl FnOnce() -> Error) {

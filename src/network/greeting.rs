@@ -67,8 +67,7 @@ impl Network {
     fn send_greetings(&self, rank: usize) -> Result<Vec<Greeting>> {
         let mut engine = lock(&self.engine);
         let Some(engine) = engine.as_mut() else {
-            self.health.check()?;
-            return Err(Error::Aborted { rank });
+            return Err(self.cause());
         };
         let header = Header {
             kind: kind::PUT,

@@ -31,6 +31,8 @@ use symmem_ucx::{Memory, Waker, Worker};
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Time after the failure of a connection in which the death of its rank may be reported, which says more.
 const VERDICT: Duration = Duration::from_millis(150);
+/// Most time for which a call that finds no engine waits for the cause: more than [`VERDICT`], on a crowded machine too.
+const CAUSE: Duration = Duration::from_secs(1);
 
 /// The connections of a rank to the ranks of other nodes.
 pub struct Network {
@@ -244,9 +246,16 @@ impl Network {
         Ok(())
     }
 
-    fn cause(&self) -> Error {
-        let cause = self.health.check().err();
-        cause.unwrap_or(Error::Aborted { rank: self.rank })
+    /// Returns why there is no engine. Blocks for at most [`CAUSE`] if that is yet to be found out: see [`Network::fail`].
+    pub(super) fn cause(&self) -> Error {
+        let start = Instant::now();
+        loop {
+            match self.health.check() {
+                Err(cause) => return cause,
+                Ok(()) if start.elapsed() > CAUSE => return Error::Aborted { rank: self.rank },
+                Ok(()) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// Returns whether streams wait in hardware for a word in host memory.

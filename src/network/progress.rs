@@ -27,6 +27,7 @@ impl Network {
                 self.abandon();
                 return;
             }
+            self.health.watch_if_late();
             let before = self.changes();
             let Some(outlook) = self.drive() else {
                 // Another thread advances the engine.

@@ -98,6 +98,9 @@ impl WaitBudget {
                 return Err(waited);
             }
         }
+        if !self.is_eager() {
+            health.watch_if_late();
+        }
         Ok(())
     }
 

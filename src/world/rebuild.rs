@@ -121,6 +121,7 @@ fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
                 awaited,
                 missing,
                 elapsed,
+                source: None,
             };
             return Err(timeout.into());
         }

@@ -6,8 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::LEAST_SILENCE;
 use crate::base::names::SignalPlacement;
 use crate::base::placement::Placement;
-use crate::bootstrap::PeerInformation;
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Beating, Bootstrap, PeerInformation};
 use crate::group::far::{Far, STAGING};
 use crate::group::lanes::Lanes;
 use crate::group::selector::Selector;
@@ -50,6 +49,8 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         });
     }
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
+    let met = Met::new(bootstrap, &configuration)?;
+    let bootstrap = &met.bootstrap;
     let opening = Instant::now();
     let rank = bootstrap.rank() as usize;
     let opened = open_device_within(
@@ -65,7 +66,24 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         description,
         open_time: device_open_time,
     });
-    establish(bootstrap, opened, configuration)
+    establish(met, opened, configuration)
+}
+
+/// A rank that has met the others, with its pulse if it has one.
+pub(crate) struct Met {
+    bootstrap: Arc<Bootstrap>,
+    /// Ends when the watcher has the pulse.
+    _beating: Option<Beating>,
+}
+
+impl Met {
+    pub fn new(bootstrap: Bootstrap, configuration: &Configuration) -> Result<Self> {
+        let bootstrap = Arc::new(bootstrap);
+        Ok(Self {
+            _beating: Beating::start(&bootstrap, configuration.silence)?,
+            bootstrap,
+        })
+    }
 }
 
 /// A world after its setup, and the values that its communicator keeps.
@@ -118,11 +136,11 @@ pub(crate) struct OpenDevice {
 
 /// Completes the setup after the ranks have met and each has opened its device, or failed to.
 pub(crate) fn establish(
-    bootstrap: Bootstrap,
+    met: Met,
     device: Result<OpenDevice>,
     configuration: Configuration,
 ) -> Result<Established> {
-    let bootstrap = Arc::new(bootstrap);
+    let bootstrap = met.bootstrap.clone();
     let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
     let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");

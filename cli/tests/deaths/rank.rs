@@ -86,6 +86,7 @@ fn lines_are_read_as_ranks_write_them() {
         awaited: "the rendezvous".into(),
         missing: vec![3, 12],
         elapsed: Duration::ZERO,
+        source: None,
     };
     let timeout = format!("{:#?}", Error::from(timeout)).replace('\n', " ");
     assert!(

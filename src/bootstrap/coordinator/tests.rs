@@ -550,11 +550,14 @@ fn nothing_is_answered_before_joining() {
 fn a_lost_connection_fails_the_rendezvous_for_all_and_nothing_afterwards() {
     let lost = || Failure::ConnectionLost {
         connection: "from a to b".into(),
+        ranks: vec![2],
         reason: "was cut".into(),
     };
     let mut bench = Bench::empty(3);
     bench.join(HOST, 0, 3);
     bench.join(101, 1, 3);
+    assert_eq!(bench.coordinator.ranks_at(101), [1], "it has joined");
+    assert_eq!(bench.coordinator.ranks_at(7), [2], "it has not said a word");
     bench.coordinator.fail_rendezvous(lost(), bench.now);
     assert_eq!(
         bench.news(),

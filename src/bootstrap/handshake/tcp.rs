@@ -31,7 +31,8 @@ const CONFIRMATION_BYTES: usize = TAG_BYTES;
 
 const RECORDING: &str = "its greeting was a recording of another one";
 
-/// Makes the rank's side of the handshake and seals `stream`; returns false if the store does not know the secret.
+/// Makes the rank's side of the handshake, whose last part travels with the rank's first message, and seals `stream`; returns
+/// false if the store does not know the secret.
 /// Blocks until `until` at most.
 pub(super) fn greet(stream: &mut Stream, secret: &Secret, until: Instant) -> Result<bool, Errno> {
     // The only failure of these steps, all of fixed sizes, is the kernel's without random bytes.
@@ -63,8 +64,9 @@ pub(super) fn greet(stream: &mut Stream, secret: &Secret, until: Instant) -> Res
     transport
         .write_message(&[], &mut confirmation)
         .map_err(failed)?;
-    stream.send_all(&confirmation, until)?;
-    stream.seal(transport);
+    // It travels with the rank's first message, which tells its number: if the rank dies, the store knows which, or takes the
+    // connection for a stranger's.
+    stream.seal(transport, &confirmation);
     Ok(true)
 }
 
@@ -171,7 +173,7 @@ impl Exchange {
     /// Seals `stream` with the keys that both ends agreed on.
     pub(super) fn seal(&mut self, stream: &mut Stream) {
         if let Some(transport) = self.transport.take() {
-            stream.seal(*transport);
+            stream.seal(*transport, &[]);
         }
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Sealed {
 /// The record that is being sent.
 #[derive(Default)]
 struct Outgoing {
+    /// Bytes that travel in front of the first record.
+    prefix: Vec<u8>,
     record: Vec<u8>,
     sent: usize,
 }
@@ -46,9 +48,13 @@ struct Incoming {
 }
 
 impl Sealed {
-    pub(super) fn new(keys: TransportState) -> Self {
+    /// Makes both directions. `prefix` travels in front of the first record, and with it.
+    pub(super) fn new(keys: TransportState, prefix: &[u8]) -> Self {
         Self {
-            outgoing: Mutex::default(),
+            outgoing: Mutex::new(Outgoing {
+                prefix: prefix.to_vec(),
+                ..Outgoing::default()
+            }),
             incoming: Mutex::default(),
             keys: Mutex::new(keys),
         }
@@ -66,11 +72,13 @@ impl Sealed {
             return Ok(0);
         }
         let length = bytes.len() + TAG_BYTES;
-        let mut record = vec![0; LENGTH_BYTES + length];
+        let mut record = std::mem::take(&mut outgoing.prefix);
         // At most MOST_PLAIN + TAG_BYTES.
-        record[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_le_bytes());
+        record.extend_from_slice(&(length as u16).to_le_bytes());
+        let start = record.len();
+        record.resize(start + length, 0);
         lock(&self.keys)
-            .write_message(bytes, &mut record[LENGTH_BYTES..])
+            .write_message(bytes, &mut record[start..])
             // All numbers of messages are used up: not within the age of the universe.
             .map_err(|_| Errno::IO)?;
         outgoing.record = record;

@@ -12,7 +12,7 @@ use super::*;
 
 /// Returns an address that no process listens at. Its port is none that the kernel gives to those who connect: such a
 /// connection could take it before rank 0 does.
-fn tcp_address() -> String {
+pub(super) fn tcp_address() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 1_000) as u16 * 10;
     loop {
@@ -24,7 +24,12 @@ fn tcp_address() -> String {
     }
 }
 
-fn tcp_place(rank: u32, world: u32, address: &str, secret: &Secret) -> LaunchEnvironment {
+pub(super) fn tcp_place(
+    rank: u32,
+    world: u32,
+    address: &str,
+    secret: &Secret,
+) -> LaunchEnvironment {
     let mut environment = place(rank, world, "unused");
     environment.job = None;
     environment.address = Some(address.to_owned());
@@ -171,12 +176,14 @@ fn rank_1_at(listener: impl FnOnce(TcpListener) + Send + 'static) -> (String, St
     let BootstrapError::ConnectionLost {
         rank: 1,
         ref connection,
+        ref ranks,
         ref reason,
     } = error
     else {
         panic!("{error}");
     };
     assert_eq!(error.peer(), None, "no rank is to blame");
+    assert_eq!(*ranks, [1], "{error}");
     assert!(connection.ends_with(&format!(" to {address}")), "{error}");
     (connection.clone(), reason.clone())
 }
@@ -233,11 +240,17 @@ fn a_connection_that_is_cut_after_the_proof_fails_the_rendezvous_at_once_and_is_
         let meeting = Meeting::of(&cut, LONG, None).unwrap();
         let proved = meeting.reach(&meeting.address).unwrap();
         let name = proved.connection().unwrap();
+        // The proof travels with the first bytes.
+        proved.send_all(&[0], meeting.until).unwrap();
         drop(proved);
         for rank in ranks {
             let error = rank.join().unwrap().unwrap_err();
             assert_eq!(error.peer(), None, "{error}");
-            let named = matches!(&error, BootstrapError::ConnectionLost { connection, .. } if *connection == name);
+            let named = matches!(
+                &error,
+                BootstrapError::ConnectionLost { connection, ranks, .. }
+                    if *connection == name && ranks.contains(&2)
+            );
             assert!(named, "{error}");
         }
     });

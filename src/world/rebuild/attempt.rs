@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::rank_set::RankSet;
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
 use crate::world::configuration::{Configuration, DeviceChoice};
-use crate::world::setup::{self, BackendBuild, Established, OpenDevice};
+use crate::world::setup::{self, BackendBuild, Established, Met, OpenDevice};
 use crate::world::world::World;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,5 +81,6 @@ pub fn attempt(
         device: DeviceChoice::Ordinal(shared.description.ordinal),
         ..old.configuration.clone()
     };
-    setup::establish(bootstrap, Ok(device), configuration)
+    let met = Met::new(bootstrap, &configuration)?;
+    setup::establish(met, Ok(device), configuration)
 }

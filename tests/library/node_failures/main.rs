@@ -3,7 +3,8 @@
 //! then end and half are rebuilt and go on; nothing may be left on either host.
 //!
 //! Each run is drawn from a seed. `SYMMEM_TESTS` chooses how many there are (4 kills and 2 cuts, 10 and 4, or 100 and
-//! 40), unless `SYMMEM_NODE_FAILURES=KILLS,CUTS` does; a tenth as many more come while ranks meet.
+//! 40), unless `SYMMEM_NODE_FAILURES=KILLS,CUTS` does; a tenth as many more come while ranks meet, or as many as a third
+//! number there says.
 //! `SYMMEM_TESTS_SEED` is the first seed. `SYMMEM_TESTS=all` also holds survivors to 1 s after a kill and to 3.5 s after
 //! a cut, the silence of 3 s and a pulse, times `SYMMEM_DEATHS_FACTOR` (a number, 1 unless it is set) for a machine with
 //! other work. `SYMMEM_NODE_FAILURES_JSON` names a file to which each run is appended as a line of JSON.
@@ -60,22 +61,24 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
     Some(number.unwrap_or_else(|| panic!("{name}={text}: not a number")))
 }
 
-/// Returns the numbers of kills and of cuts.
-fn runs() -> (u64, u64) {
-    if let Ok(text) = std::env::var("SYMMEM_NODE_FAILURES") {
-        let numbers = text
-            .split_once(',')
-            .map(|(kills, cuts)| (kills.parse(), cuts.parse()));
-        let Some((Ok(kills), Ok(cuts))) = numbers else {
-            panic!("SYMMEM_NODE_FAILURES={text}: not two numbers, KILLS,CUTS");
-        };
-        return (kills, cuts);
-    }
-    match amount() {
-        Amount::Sample => (4, 2),
-        Amount::Long => (10, 4),
-        Amount::All => (100, 40),
-    }
+/// Returns the numbers of kills, of cuts, and of failures while ranks meet.
+fn runs() -> [u64; 3] {
+    let (kills, cuts) = match std::env::var("SYMMEM_NODE_FAILURES") {
+        Ok(text) => {
+            let numbers: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
+            match numbers.as_deref() {
+                Ok(&[kills, cuts, early]) => return [kills, cuts, early],
+                Ok(&[kills, cuts]) => (kills, cuts),
+                _ => panic!("SYMMEM_NODE_FAILURES={text}: not KILLS,CUTS or KILLS,CUTS,EARLY"),
+            }
+        }
+        Err(_) => match amount() {
+            Amount::Sample => (4, 2),
+            Amount::Long => (10, 4),
+            Amount::All => (100, 40),
+        },
+    };
+    [kills, cuts, (kills + cuts).div_ceil(10)]
 }
 
 /// The program of a rank; does nothing in the test run itself.
@@ -91,9 +94,8 @@ fn random_failures_are_named_on_both_hosts_and_leave_nothing() {
     if std::env::var_os(rank::ROLE).is_some() {
         return;
     }
-    let (kills, cuts) = runs();
+    let [kills, cuts, early] = runs();
     let seed: u64 = number("SYMMEM_TESTS_SEED").unwrap_or(0);
-    let early = (kills + cuts).div_ceil(10);
     let plans = (seed..seed + kills).map(Plan::kill);
     let plans = plans.chain((seed..seed + cuts).map(Plan::cut));
     let plans = plans.chain((seed..seed + early).map(Plan::early));

@@ -37,6 +37,8 @@ impl<'l> End<'l> {
             (_, "Timeout" | "Bootstrap" | "PeerDied") if plan.early => {
                 self.peer.is_none_or(|peer| is_lost(&peer)) && names_lost
             }
+            // A rank that noticed first told the others, and its reason names the lost one.
+            (_, "PeerFailed") if plan.early => names_lost,
             (Act::Kill { rank: killed }, "PeerDied") => self.peer == Some(killed),
             (Act::Cut { .. }, "PeerDied" | "Timeout" | "PeerUnreachable") => {
                 self.peer.is_some_and(|peer| is_lost(&peer))

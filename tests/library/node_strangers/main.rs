@@ -24,13 +24,7 @@ fn a_firewall_that_drops_ucx_is_named_with_rank_node_and_what_to_open() {
     let Some(world) = World::on_hosts("a_firewall_that_drops_ucx", 2) else {
         return;
     };
-    // The ranks meet, and nothing else gets through.
-    let rules = [
-        format!("tcp sport {PORT} accept"),
-        format!("tcp dport {PORT} accept"),
-        "meta l4proto tcp drop".to_owned(),
-    ];
-    if !world.wall(1, &rules) {
+    if !world.wall_off_ucx(1) {
         return;
     }
     let start = Instant::now();
@@ -49,6 +43,53 @@ fn a_firewall_that_drops_ucx_is_named_with_rank_node_and_what_to_open() {
         .iter()
         .filter(|text| text.starts_with("PeerUnreachable"));
     assert!(own.count() > 0, "{said:?}");
+}
+
+/// Time after which ranks that have met greet each other over UCX, for half of the set-up's deadline if nothing gets through.
+const GREETING: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_rank_that_dies_in_the_greeting_over_ucx_is_named_at_once() {
+    let Some(world) = World::on_hosts("a_rank_that_dies_in_the_greeting_over_ucx", 2) else {
+        return;
+    };
+    if !world.wall_off_ucx(1) {
+        return;
+    }
+    for victim in [1, 0] {
+        let [survivor, mut killed] =
+            [1 - victim, victim].map(|rank| world.start(rank, "join", &[]));
+        std::thread::sleep(GREETING);
+        let start = Instant::now();
+        killed.kill().expect("a child");
+        let said = world::said(survivor);
+        let named = said.starts_with(&format!("PeerDied {victim}"));
+        assert!(named, "rank {victim} was killed: {said}");
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+        let _ = killed.wait();
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_in_the_greeting_over_ucx_is_named_on_both_sides_within_the_silence() {
+    let Some(world) = World::on_hosts("a_link_that_is_cut_in_the_greeting_over_ucx", 2) else {
+        return;
+    };
+    if !world.wall_off_ucx(1) {
+        return;
+    }
+    let silence = [("SYMMEM_SILENCE", "1".to_owned())];
+    let ranks = [0, 1].map(|rank| world.start(rank, "join", &silence));
+    std::thread::sleep(GREETING);
+    let start = Instant::now();
+    world.cut(1);
+    for (rank, child) in ranks.into_iter().enumerate() {
+        let said = world::said(child);
+        let other = 1 - rank;
+        let named = said.starts_with(&format!("PeerDied {other}"));
+        assert!(named, "rank {rank}: {said}");
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    }
 }
 
 #[test]

@@ -81,6 +81,21 @@ impl World {
         false
     }
 
+    /// Lets ranks of a host meet others, and nothing else through to it. Returns whether this machine can.
+    pub fn wall_off_ucx(&self, host: usize) -> bool {
+        let rules = [
+            format!("tcp sport {PORT} accept"),
+            format!("tcp dport {PORT} accept"),
+            "meta l4proto tcp drop".to_owned(),
+        ];
+        self.wall(host, &rules)
+    }
+
+    /// Cuts a host's link.
+    pub fn cut(&self, host: usize) {
+        self.hosts.as_ref().expect("hosts").cut(host);
+    }
+
     /// Starts a rank with additional variables.
     pub fn start(&self, rank: usize, role: &str, variables: &[(&str, String)]) -> Child {
         let program = std::env::current_exe().expect("this program's file");

@@ -23,7 +23,7 @@ impl Wire {
             [left.into(), right.into()]
         };
         Self {
-            ends: [rank, store].map(Sealed::new),
+            ends: [rank, store].map(|keys| Sealed::new(keys, &[])),
             out: pair(),
             into: pair(),
         }
@@ -55,7 +55,7 @@ impl Wire {
 #[test]
 fn bytes_of_any_number_pass_in_both_directions_at_once() {
     let (rank, store) = keys_of_both(&Secret::random().unwrap());
-    let [rank, store] = [rank, store].map(Sealed::new);
+    let [rank, store] = [rank, store].map(|keys| Sealed::new(keys, &[]));
     let (left, right) = UnixStream::pair().unwrap();
     for socket in [&left, &right] {
         // Records go out in many pieces.
