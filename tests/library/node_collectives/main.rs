@@ -5,6 +5,8 @@
 mod backend;
 mod checks;
 mod dying;
+mod events;
+mod explained;
 mod failing;
 mod named;
 mod rank;
@@ -63,6 +65,30 @@ fn nodes_of_one_rank_and_of_two_in_any_order(
 #[rstest]
 fn three_nodes_of_two_ranks_in_any_order(#[values(Backend::Host, Backend::Cuda)] backend: Backend) {
     check(backend, &[0, 1, 2, 2, 0, 1]);
+}
+
+#[rstest]
+fn calls_go_as_they_were_explained(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 1, 1], &[0, 0, 0, 1], &[0, 1], &[0, 1, 1, 2, 0])] nodes: &[u32],
+) {
+    run(backend, nodes, "explained", &Expected::default());
+}
+
+#[rstest]
+fn calls_with_nccl_open_go_as_they_were_explained(
+    #[values(Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 1, 1], &[0, 1, 2])] nodes: &[u32],
+) {
+    run(backend, nodes, "explained with NCCL", &Expected::default());
+}
+
+#[rstest]
+fn members_on_unlike_nodes_refuse_a_named_algorithm_alike(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 0, 1], &[0, 1, 0])] nodes: &[u32],
+) {
+    run(backend, nodes, "refused", &Expected::default());
 }
 
 /// Over fake NCCL and RCCL, whose communicators are of the rails.
