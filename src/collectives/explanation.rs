@@ -9,9 +9,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The calls among the ranks of this rank's node, in the order in which they begin, each kind once. Exactly one in a group
-    /// on one node. In a group over nodes, empty if this rank exchanges nothing inside its node: it is the only member there,
-    /// or the call goes straight to other nodes.
+    /// The calls among the ranks of this rank's node, each kind once. Exactly one in a group on one node. In a group over nodes,
+    /// empty if this rank exchanges nothing inside its node: it is the only member there, or the call goes straight to other
+    /// nodes.
     pub stages: Vec<Stage>,
     /// What goes between nodes; `None` if the group is on one node, or the call has no bytes.
     pub between_nodes: Option<BetweenNodes>,
@@ -36,7 +36,7 @@ pub struct Stage {
 pub struct BetweenNodes {
     /// The library that carries it.
     pub carrier: Carrier,
-    /// This rank's legs in the order in which they begin, each kind once. Empty if another rank of the node has them.
+    /// This rank's legs, each kind once. Empty if another rank of the node has them.
     pub legs: Vec<NodeLeg>,
 }
 
