@@ -55,7 +55,9 @@ fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<O
     for lane in lanes {
         let by = lane.selected_algorithm()?;
         if by != named {
-            let (by, named) = [by, named].map(|one| one.map_or("none", Algorithm::name)).into();
+            let (by, named) = [by, named]
+                .map(|one| one.map_or("none", Algorithm::name))
+                .into();
             return Ok(Some(format!("the call would use {by} instead of {named}")));
         }
     }

@@ -11,6 +11,7 @@ use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::Result;
 use crate::base::names::{Direction, Method};
 use crate::base::planner::TransferOptions;
+use crate::collectives::explanation::NodeLeg;
 use crate::group::far::CHANNEL;
 use crate::network::command::Action;
 use crate::network::leg::leg::Leg;
@@ -84,6 +85,40 @@ impl<'n> Nodes<'n> {
         // An average divides by all members of the group.
         work.leg(self.members())
             .ok_or_else(|| self.invalid(NO_SUCH_REDUCTION))
+    }
+
+    /// Describes a leg, whoever carries it.
+    ///
+    /// # Errors
+    /// As [`Nodes::leg`].
+    pub fn describe(&self, task: &Task) -> Result<NodeLeg> {
+        let leg = self.leg(task.work.clone())?;
+        let members = task.members.len();
+        Ok(NodeLeg {
+            shape: self.library.is_err().then(|| leg.shape()),
+            members,
+            bytes: leg.data_bytes(members, task.own),
+        })
+    }
+
+    /// Logs a leg that is about to be enqueued.
+    ///
+    /// # Errors
+    /// As [`Nodes::leg`].
+    pub fn log_leg(&self, task: &Task) -> Result<()> {
+        if tracing::enabled!(tracing::Level::TRACE) {
+            let leg = self.describe(task)?;
+            tracing::trace!(
+                rank = self.world.rank,
+                operation = self.name,
+                carrier = if self.library.is_ok() { "NCCL" } else { "UCX" },
+                shape = leg.shape.map_or("", |shape| shape.name()),
+                members = leg.members,
+                bytes = leg.bytes,
+                "leg between nodes"
+            );
+        }
+        Ok(())
     }
 
     /// Returns the network's leg of a task.

@@ -1,8 +1,5 @@
 //! Plans without work: the stages and legs that a call would enqueue, for `explain` and for checks.
 
-use super::stages::Nodes;
-use super::task::Task;
-use crate::base::error::Result;
 use crate::base::names::CollectiveOperation;
 use crate::collectives::explanation::{BetweenNodes, Carrier, Explanation, NodeLeg, Stage};
 use crate::group::choice::Choice;
@@ -61,41 +58,5 @@ impl Rehearsal {
             stages: self.stages.into_inner(),
             between_nodes: carrier.map(|carrier| BetweenNodes { carrier, legs }),
         }
-    }
-}
-
-impl Nodes<'_> {
-    /// Describes a leg, whoever carries it.
-    ///
-    /// # Errors
-    /// As [`Nodes::leg`].
-    pub fn describe(&self, task: &Task) -> Result<NodeLeg> {
-        let leg = self.leg(task.work.clone())?;
-        let members = task.members.len();
-        Ok(NodeLeg {
-            shape: self.library.is_err().then(|| leg.shape()),
-            members,
-            bytes: leg.data_bytes(members, task.own),
-        })
-    }
-
-    /// Logs a leg that is about to be enqueued.
-    ///
-    /// # Errors
-    /// As [`Nodes::leg`].
-    pub fn log_leg(&self, task: &Task) -> Result<()> {
-        if tracing::enabled!(tracing::Level::TRACE) {
-            let leg = self.describe(task)?;
-            tracing::trace!(
-                rank = self.world.rank,
-                operation = self.name,
-                carrier = if self.library.is_ok() { "NCCL" } else { "UCX" },
-                shape = leg.shape.map_or("", |shape| shape.name()),
-                members = leg.members,
-                bytes = leg.bytes,
-                "leg between nodes"
-            );
-        }
-        Ok(())
     }
 }
