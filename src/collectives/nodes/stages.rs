@@ -179,12 +179,12 @@ impl<'n> Nodes<'n> {
     pub fn near(&self) -> Near {
         let (state, channel) = (&self.world.collectives, self.options.channel);
         let own = self.membership.span.rank;
-        let expected = Near::elsewhere(state, self.membership, channel, self.here());
+        let expected = || Near::elsewhere(state, self.membership, channel, self.here());
         if !self.placement().share_node(self.member, own) {
-            return expected;
+            return expected();
         }
         let near = Near::here(state, self.membership, channel);
-        debug_assert_eq!(near, expected, "what other nodes expect of this one");
+        debug_assert_eq!(near, expected(), "what other nodes expect of this one");
         near
     }
 
