@@ -125,7 +125,8 @@ impl fmt::Display for Stage {
         let algorithm = self.choice.algorithm().name().to_lowercase();
         write!(formatter, "{operation} by {algorithm}")?;
         match (self.choice.blocks, self.choice.threads) {
-            (0, _) => Ok(()),
+            // No kernel, or the host backend's one thread.
+            (0, _) | (_, 1) => Ok(()),
             (blocks, threads) => write!(formatter, " ({blocks} blocks of {threads} threads)"),
         }
     }
@@ -135,7 +136,10 @@ impl fmt::Display for NodeLeg {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { members, bytes, .. } = self;
         let shape = self.shape.map_or("NCCL's choice", LegShape::name);
-        write!(formatter, "{shape}, {bytes} B among {members} ranks")
+        write!(
+            formatter,
+            "{shape} among {members} ranks, at most {bytes} B each"
+        )
     }
 }
 
