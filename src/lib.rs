@@ -97,6 +97,9 @@ pub use builder::{Builder, init};
 pub use collectives::api::Collectives;
 pub use collectives::exchange::Exchange;
 pub use collectives::explain::multicast_reduces;
+pub use collectives::explanation::{
+    BetweenNodes, Carrier, Explanation, NodeLeg, Stage, WithoutNccl,
+};
 pub use collectives::norm::{NormElement, RowNorm, Scales};
 pub use collectives::options::CollectiveOptions;
 pub use collectives::select::CollectiveCall;
@@ -118,6 +121,7 @@ pub use group::provider::Provider;
 pub use half;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
+pub use network::leg::shape::LegShape;
 pub use network::status::{NetworkStatus, network_library};
 pub use stream::call_options::CallOptions;
 pub use stream::graph::Graph;

@@ -5,6 +5,7 @@ use std::ffi::{CStr, OsStr, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use symmem_core::backend::abi::Status;
+pub use symmem_core::backend::file_of;
 use symmem_core::backend::{CallResult, Failure};
 
 /// Environment variable with the directories to search first, separated by colons.
@@ -209,26 +210,6 @@ fn packages_below(prefix: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the file that the code at `address` was mapped from.
-pub fn file_of(address: *const c_void) -> Option<PathBuf> {
-    mapped_file(
-        &std::fs::read_to_string("/proc/self/maps").ok()?,
-        address as u64,
-    )
-}
-
-/// Finds `address` in the text of `/proc/<pid>/maps`.
-fn mapped_file(maps: &str, address: u64) -> Option<PathBuf> {
-    maps.lines().find_map(|line| {
-        // start-end permissions offset device inode path
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
-        let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-        let path = fields.nth(4)?.trim_start();
-        (range.contains(&address) && path.starts_with('/')).then(|| path.into())
-    })
-}
-
 // Miri opens no libraries and isolates files.
 #[cfg(all(test, not(miri)))]
 mod tests {
@@ -316,23 +297,5 @@ mod tests {
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory");
         directory
-    }
-
-    #[test]
-    fn an_address_is_traced_to_its_file() {
-        let maps = "\
-7f00-8000 r-xp 00000000 08:01 42   /usr/lib/lib with space.so.1
-8000-9000 rw-p 00000000 00:00 0 \n9000-a000 rw-p 00000000 00:00 0   [heap]\n";
-        let file = PathBuf::from("/usr/lib/lib with space.so.1");
-        assert_eq!(mapped_file(maps, 0x7f10), Some(file));
-        assert_eq!(mapped_file(maps, 0x8000), None);
-        assert_eq!(mapped_file(maps, 0x9000), None);
-    }
-
-    #[test]
-    fn this_very_function_is_in_this_very_program() {
-        let here = this_very_function_is_in_this_very_program as *const c_void;
-        let program = std::env::current_exe().and_then(std::fs::canonicalize).ok();
-        assert_eq!(file_of(here), program);
     }
 }

@@ -211,8 +211,9 @@ impl Run<'_> {
             return Ok(candidate);
         }
         let grid = match self.session.resolved(call)? {
-            ResolvedAlgorithm::AsNamed(choice) if choice.blocks > 0 => {
-                Some((choice.blocks, choice.threads))
+            ResolvedAlgorithm::AsNamed(explanation) => {
+                let choice = explanation.choice().filter(|choice| choice.blocks > 0);
+                choice.map(|choice| (choice.blocks, choice.threads))
             }
             _ => None,
         };

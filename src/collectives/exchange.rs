@@ -12,14 +12,15 @@ use crate::base::limits::MAX_WORLD;
 use crate::buffer::operand::Operand;
 use crate::buffer::slice::UntypedSlice;
 use crate::collectives::api::Collectives;
+use crate::collectives::chosen::{exchange_blocks, exchange_query};
 use crate::collectives::compare::{Comparison, Message};
 use crate::collectives::nodes::pairs::Pair;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::{AllToAllParts, Ranges, own_pair};
 use crate::collectives::run::dispatch::watch;
 use crate::collectives::run::kernel::geometry;
-use crate::collectives::select::{choose, group};
-use crate::group::choice::{Choice, Query};
+use crate::collectives::select::{choose, group, log};
+use crate::group::choice::Choice;
 use crate::group::membership::Membership;
 use crate::group::nccl;
 use crate::rank::memory_range::MemoryRange;
@@ -215,8 +216,8 @@ impl<'b> Exchange<'b> {
             }
         }
         if membership.span.placement.spans_nodes() {
-            let nodes = queue.nodes(NAME, options, membership)?;
-            nodes.check_named(CollectiveOperationCode::EXCHANGE)?;
+            let operation = CollectiveOperationCode::EXCHANGE;
+            let nodes = queue.nodes((NAME, operation), options, membership)?;
             for number in 0..launches {
                 let mut pairs = vec![Pair::default(); ranks];
                 for entry in self.launch(number) {
@@ -305,8 +306,8 @@ impl<'q> Collectives<'q> {
             validated?;
         }
         if membership.span.placement.spans_nodes() {
-            let nodes = queue.nodes(NAME, options, membership)?;
-            nodes.check_named(CollectiveOperationCode::ALL_TO_ALL_V)?;
+            let operation = CollectiveOperationCode::ALL_TO_ALL_V;
+            let nodes = queue.nodes((NAME, operation), options, membership)?;
             return nodes.pairs(false, |member| match ranges.pair(member) {
                 Ok((sent, received)) => Pair {
                     sent: Some(sent),
@@ -390,21 +391,9 @@ impl<'c> Call<'c> {
         // Sends and receives do not go through windows, so they may start anywhere.
         let library = world.collectives.nccl.of(options.provider, true);
         let library = library.filter(|_| membership.whole);
-        let query = Query {
-            own_memory: false,
-            push_channels: 0,
-            lamport_bytes: 0,
-            multicast: false,
-            operation,
-            element: ElementTypeCode::U8,
-            reduce: ReduceOpCode::default(),
-            world: membership.world() as u32,
-            // Ranks do not know each other's sizes, and all must choose alike.
-            bytes: u64::MAX,
-            in_place: false,
-            nccl: library.is_some(),
-        };
+        let query = exchange_query(operation, membership.world(), library.is_some());
         let choice = choose(world, name, &query, options)?;
+        log(world, name, &query, choice);
         let call = Self {
             queue,
             name,
@@ -447,23 +436,10 @@ impl<'c> Call<'c> {
             return Ok(());
         }
         let (shared, membership) = (self.queue.world(), self.membership);
-        let world = membership.world() as u32;
-        // One block announces the sends. The others are divided evenly among the members to receive from.
-        let per_peer = (self.choice.blocks.saturating_sub(1) / world).max(1);
-        let blocks = world * per_peer + 1;
+        let (blocks, per_peer) =
+            exchange_blocks(shared, self.name, self.choice, membership.world())?;
         let threads = self.choice.threads;
         let selector = &shared.collectives.selector;
-        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementTypeCode::U8, threads);
-        if selector.has_grids() && blocks > most {
-            return Err(self.queue.invalid(
-                self.name,
-                format!(
-                    "an exchange of {world} ranks needs {blocks} blocks of {threads} threads, but only {most} can \
-                     be co-resident on this device{}; use fewer threads",
-                    selector.residency().because_shared()
-                ),
-            ));
-        }
         let slots = &membership.slots;
         let watch = watch(shared, self.options);
         let dependents = self.options.dependents;

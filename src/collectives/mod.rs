@@ -1,14 +1,17 @@
 //! Collectives: operations of a group of ranks, enqueued on a queue.
 //!
-//! A call passes through `request` (what the caller requests), `compare` (debug mode), `select` (the selector's
-//! choice), `plan` and `multicast` (addresses and kernel arguments) and `run` (kernels, copy engines, NCCL).
+//! A call passes through `request` (what the caller requests), `compare` (debug mode), `select` and `chosen`
+//! (the selector's choice), `plan` and `multicast` (addresses and kernel arguments) and `run` (kernels, copy engines, NCCL).
 //! `options` holds a call's options, `api` the verbs, `exchange` sends and receives, `parts` the parts of an
-//! all-to-all; `nodes` does all of it for groups that span nodes; `explain` only queries the selector.
+//! all-to-all; `nodes` does all of it for groups that span nodes; `explain` goes the same way and
+//! enqueues nothing; `explanation` is its answer.
 
 pub(crate) mod api;
+mod chosen;
 mod compare;
 pub(crate) mod exchange;
 pub(crate) mod explain;
+pub(crate) mod explanation;
 pub(crate) mod multicast;
 pub(crate) mod nodes;
 pub(crate) mod norm;

@@ -30,6 +30,10 @@ impl<'a> CollectiveOptions<'a> {
 
     /// Sets the algorithm, in place of the selector's choice. `None` leaves it to the selector.
     ///
+    /// In a group that spans nodes it applies to the stages inside the nodes that have it. If the ranks of any node cannot
+    /// make their stage with it, or with the blocks and threads that the options name, all members refuse the call
+    /// ([`crate::Error::Unsupported`]) before anything is sent.
+    ///
     /// [`crate::Algorithm::Multicast`] and [`crate::Algorithm::MulticastOneShot`] are refused if the
     /// communicator has no multicast ([`crate::Communicator::multicast`]). If it has, an algorithm over the
     /// members' own addresses does the calls that multicast cannot serve: in a group made by

@@ -11,6 +11,7 @@ use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::membership::Membership;
 use crate::group::operations;
 use crate::group::provider::Provider;
+use crate::group::reserve;
 use crate::group::state::State;
 use crate::rank::context::check_one_node;
 use crate::world::world::World;
@@ -68,6 +69,53 @@ impl From<&CollectiveOptions<'_>> for Constraints {
     }
 }
 
+/// What the selector must know of the members on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Near {
+    /// Their number.
+    pub members: usize,
+    /// Whether they are all ranks of the world, in order.
+    whole: bool,
+    /// Whether multicast reaches their slots.
+    pub in_multicast: bool,
+    /// Channels of their inboxes for pieces.
+    push_channels: u32,
+    /// Whether they have inboxes for Lamport packets.
+    has_lamport: bool,
+}
+
+impl Near {
+    /// Returns it for the members on this rank's node.
+    pub fn here(state: &State, membership: &Membership, channel: u32) -> Self {
+        let (slots, selector) = (&membership.slots, &state.selector);
+        Self {
+            members: membership.world(),
+            whole: membership.whole,
+            in_multicast: slots.at_all(channel).is_some(),
+            push_channels: selector.push_channels(slots.inboxes(channel)),
+            has_lamport: slots.lamport(channel).is_some(),
+        }
+    }
+
+    /// Returns it for `members` members on another node: what [`Near::here`] returns there. Groups over nodes have neither
+    /// multicast nor a communicator of NCCL inside a node.
+    pub fn elsewhere(state: &State, membership: &Membership, channel: u32, members: usize) -> Self {
+        let selector = &state.selector;
+        let inbox = membership.slots.has_pieces().then(|| {
+            let channels = reserve::push_channels(selector, members);
+            selector.inbox(members, channels)
+        });
+        let inbox = inbox.filter(|inbox| channel == 0 && inbox.channels != 0);
+        Self {
+            members,
+            whole: false,
+            in_multicast: false,
+            push_channels: selector.channels_of(inbox.as_ref()),
+            has_lamport: channel == 0 && members > 1,
+        }
+    }
+}
+
 /// A [`CollectiveCall`] in the table's codes: what a call, or a question about one, says of itself.
 pub struct Asked {
     pub operation: CollectiveOperationCode,
@@ -101,13 +149,13 @@ impl Asked {
     pub fn question(
         &self,
         state: &State,
-        membership: &Membership,
+        near: &Near,
         options: &CollectiveOptions<'_>,
     ) -> (Query, Option<RawNccl>) {
-        let (channel, own_memory) = (options.channel, self.own_memory);
+        let own_memory = self.own_memory;
         let aligned = self.aligned && !own_memory;
         // NCCL's communicator has all ranks, so it serves no other group.
-        let library = membership.whole.then_some(&state.nccl);
+        let library = near.whole.then_some(&state.nccl);
         let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
         let asked =
             options.provider != Provider::Automatic || options.algorithm == AlgorithmCode::VENDOR;
@@ -119,24 +167,21 @@ impl Asked {
         };
         // Symmetric ranges that are reduced by pushing start at multiples of 16 bytes.
         let pushed = aligned || own_memory || !operations::reduces(self.operation);
-        let reached = membership.slots.at_all(channel).is_some();
         let query = Query {
             operation: self.operation,
             element: self.element,
             reduce: self.reduce,
-            world: membership.world() as u32,
+            world: near.members as u32,
             bytes: self.bytes,
             in_place,
             own_memory,
             nccl: library.is_some(),
-            multicast: self.in_multicast && !own_memory && reached,
+            multicast: self.in_multicast && !own_memory && near.in_multicast,
             push_channels: match pushed {
-                true => state
-                    .selector
-                    .push_channels(membership.slots.inboxes(channel)),
+                true => near.push_channels,
                 false => 0,
             },
-            lamport_bytes: self.lamport_bytes(membership.slots.lamport(channel).is_some(), aligned),
+            lamport_bytes: self.lamport_bytes(near.has_lamport, aligned),
         };
         (query, library)
     }
@@ -209,7 +254,7 @@ pub fn membership<'g>(
     Ok(membership)
 }
 
-/// Returns the selector's choice for a call, and logs it.
+/// Returns the selector's choice for a call.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if the options cannot be met.
@@ -219,14 +264,16 @@ pub fn choose(
     query: &Query,
     options: &CollectiveOptions<'_>,
 ) -> Result<Choice> {
-    let choice = world
-        .collectives
-        .selector
-        .choose(query, &options.into())
-        .map_err(|message| world.invalid(name, message))?;
+    let choice = world.collectives.selector.choose(query, &options.into());
+    choice.map_err(|message| world.invalid(name, message))
+}
+
+/// Logs the choice for a call that is about to be enqueued.
+pub fn log(world: &World, name: &'static str, query: &Query, choice: Choice) {
     tracing::trace!(
         rank = world.rank,
         operation = name,
+        stage = query.operation.name(),
         bytes = query.bytes,
         world = query.world,
         algorithm = choice.algorithm.name(),
@@ -234,7 +281,6 @@ pub fn choose(
         threads = choice.threads,
         "collective"
     );
-    Ok(choice)
 }
 
 #[cfg(test)]

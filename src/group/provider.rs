@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
     /// symmem's kernels and copy engines; or NCCL (on AMD, RCCL) if it is open and a tuning row names it. Between nodes,
-    /// NCCL or RCCL wherever it is open and has the call; else UCX.
+    /// NCCL or RCCL for legs of at least 256 KiB, if it is open and has the call; else UCX.
     #[default]
     Automatic,
     /// symmem's kernels and copy engines only; between nodes, UCX only.

@@ -223,9 +223,14 @@ impl Selector {
     /// Returns the number of channels for pieces in these inboxes; unlimited if the backend needs
     /// none.
     pub fn push_channels(&self, inboxes: Option<&Inboxes>) -> u32 {
-        match inboxes {
+        self.channels_of(inboxes.map(|inboxes| &inboxes.division))
+    }
+
+    /// The same for the division of inboxes.
+    pub fn channels_of(&self, inbox: Option<&Division>) -> u32 {
+        match inbox {
             _ if self.inbox_bytes == 0 => u32::MAX,
-            Some(inboxes) => inboxes.division.channels,
+            Some(inbox) => inbox.channels,
             None => 0,
         }
     }

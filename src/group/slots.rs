@@ -291,6 +291,11 @@ impl Slots {
         self.allocation.at_all(at)
     }
 
+    /// Returns whether groups of this kind have inboxes for pieces: the group of all ranks has.
+    pub fn has_pieces(&self) -> bool {
+        self.layout.table
+    }
+
     /// Returns the inboxes for pieces on a channel, if it has any.
     pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
         self.inboxes.as_ref().filter(|_| channel == 0)

@@ -79,7 +79,10 @@ impl Network {
             Ok(Greeting { peer, count })
         });
         let greetings = greetings.collect::<std::result::Result<_, Fault>>();
-        greetings.map_err(|fault| fault.into_error(rank, &self.placement))
+        greetings.map_err(|fault| {
+            let error = fault.into_error(rank, &self.placement);
+            self.versions.explain(error)
+        })
     }
 
     fn unreachable(&self, rank: usize, peer: usize, waited: Duration) -> Error {
@@ -95,7 +98,8 @@ impl Network {
             bytes: None,
             cause: Cause::Text(text),
         };
-        fault.into_error(rank, &self.placement)
+        self.versions
+            .explain(fault.into_error(rank, &self.placement))
     }
 }
 

@@ -12,7 +12,7 @@
 //! UCX reaches the memory of the host backend. GPU memory goes through [`pinned`] memory in pieces ([`staged`]), copied by
 //! streams of the network's own ([`copies`]), and is delivered by [`staged_delivery`].
 //!
-//! Bottom up: `fault`, `message`, `slots`, `mirrors`, `pinned`, `copies`; `delivery`, `staged_delivery`, `staging`;
+//! Bottom up: `fault`, `versions`, `message`, `slots`, `mirrors`, `pinned`, `copies`; `delivery`, `staged_delivery`, `staging`;
 //! `inbox`, `command`; `wires`; `barrier`, `staged`; `flight`; `runner`; `lane`, `section`; `opening`, `network`;
 //! `progress`, `greeting`, `registration`.
 
@@ -44,6 +44,7 @@ mod staged;
 mod staged_delivery;
 mod staging;
 pub(crate) mod status;
+mod versions;
 pub(crate) mod wire;
 mod wires;
 

@@ -11,6 +11,7 @@ use super::pinned::PINNED;
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
+use super::versions::Versions;
 use super::wires::Wires;
 use crate::backend::abi::CAPABILITY_STREAM_WAIT;
 use crate::base::error::{Error, Result};
@@ -66,6 +67,7 @@ pub struct Network {
     worker: Arc<Worker>,
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) versions: Versions,
     status: NetworkStatus,
 }
 
@@ -94,13 +96,14 @@ impl Network {
                     .pinned
                     .as_ref()
                     .map_or(Vec::new(), |one| one.key.clone()),
+                version: opened.status.ucx.clone(),
                 address: opened.worker.address().to_vec(),
             };
             Ok((opened, hello.encode()))
         });
         let (opened, hellos) = round.give(hello, None)?;
         let Opened {
-            version,
+            status,
             context: ucx,
             worker,
             slots,
@@ -108,17 +111,20 @@ impl Network {
         } = opened;
         let mut session = 0_u64;
         let (mut addresses, mut keys) = (Vec::new(), Vec::new());
+        let mut versions = Versions::default();
         for (peer, hello) in hellos.iter().enumerate() {
             let hello = Hello::decode(&hello.payload).unwrap_or(Hello {
                 session: 0,
                 pinned: 0,
                 key: Vec::new(),
+                version: String::new(),
                 address: Vec::new(),
             });
             session = session.rotate_left(1) ^ hello.session;
             let far = !placement.share_node(rank, peer);
             keys.push((far && !hello.key.is_empty()).then_some((hello.pinned, hello.key)));
             addresses.push(far.then_some(hello.address));
+            versions.add(hello.version);
         }
         let (registered, delivery, staging) = match pinned {
             None => (None, host_delivery(pad), None),
@@ -146,7 +152,7 @@ impl Network {
             }
             Ok(wires)
         })
-        .map_err(|fault| fault.into_error(rank, placement));
+        .map_err(|fault| versions.explain(fault.into_error(rank, placement)));
         let wires = round.vote(wires)?;
         let health = context.health.clone();
         let network = Arc::new(Self {
@@ -173,10 +179,11 @@ impl Network {
             worker,
             waker,
             thread: Mutex::default(),
+            versions,
             status: NetworkStatus {
-                ucx: version,
                 transports,
                 staged: !reaches_memory(context),
+                ..status
             },
         });
         context.on_close(network.clone());
@@ -356,6 +363,7 @@ impl Network {
             std::thread::sleep(Duration::from_millis(5));
         }
         let error = fault.into_error(self.rank, &self.placement);
+        let error = self.versions.explain(error);
         tracing::warn!(rank = self.rank, %error, "the network failed");
         if self.health.check().is_ok() {
             self.health.poison(error);

@@ -7,6 +7,7 @@ use super::pinned::{self, Pinned, Pools};
 use super::slots::{Slot, Slots};
 use super::staged_delivery::StagedDelivery;
 use super::staging::Staging;
+use super::status::NetworkStatus;
 use crate::backend::Device;
 use crate::backend::abi::RawStream;
 use crate::base::error::{Error, Result};
@@ -25,6 +26,8 @@ pub struct Hello {
     /// Address of the pinned memory that GPU memory is staged in, and its key; empty if there is none.
     pub pinned: u64,
     pub key: Vec<u8>,
+    /// UCX's version.
+    pub version: String,
     /// The worker's address.
     pub address: Vec<u8>,
 }
@@ -37,6 +40,8 @@ impl Hello {
             &self.pinned.to_le_bytes(),
             &(self.key.len() as u64).to_le_bytes(),
             &self.key,
+            &(self.version.len() as u64).to_le_bytes(),
+            self.version.as_bytes(),
             &self.address,
         ]
         .concat()
@@ -47,11 +52,14 @@ impl Hello {
         let (session, rest) = bytes.split_first_chunk()?;
         let (pinned, rest) = rest.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
-        let (key, address) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+        let (key, rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (version, address) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
         Some(Self {
             session: u64::from_le_bytes(*session),
             pinned: u64::from_le_bytes(*pinned),
             key: key.to_vec(),
+            version: String::from_utf8(version.to_vec()).ok()?,
             address: address.to_vec(),
         })
     }
@@ -59,7 +67,7 @@ impl Hello {
 
 /// What a rank has opened before it meets the others.
 pub struct Opened {
-    pub version: String,
+    pub status: NetworkStatus,
     pub context: symmem_ucx::Context,
     pub worker: Worker,
     /// The words of queues and of the copies.
@@ -120,7 +128,7 @@ pub fn open_worker(context: &Context, placement: &Placement) -> Result<Opened> {
         false => Some(open_pinned(context, &ucx, &slots, failed)?),
     };
     Ok(Opened {
-        version: library.version().to_owned(),
+        status: NetworkStatus::of(&library),
         context: ucx,
         worker,
         slots,

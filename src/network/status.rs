@@ -10,10 +10,28 @@ use symmem_ucx::{Config, Context, Library};
 pub struct NetworkStatus {
     /// UCX's version, such as `1.13.1`.
     pub ucx: String,
+    /// The file of the library `libucp.so.0`.
+    pub file: String,
+    /// Optional functions of UCX that this version lacks.
+    pub missing: Vec<String>,
     /// The transports and devices that UCX found, such as `tcp/eth0`. UCX picks among them for each peer.
     pub transports: String,
     /// Whether bytes go through pinned host memory on their way between the device and the network.
     pub staged: bool,
+}
+
+impl NetworkStatus {
+    /// Returns the status of a library, before transports are known and with memory that UCX reaches.
+    pub(super) fn of(library: &Library) -> Self {
+        let missing = library.missing().into_iter();
+        Self {
+            ucx: library.version().to_owned(),
+            file: library.path().display().to_string(),
+            missing: missing.map(String::from).collect(),
+            transports: String::new(),
+            staged: false,
+        }
+    }
 }
 
 impl fmt::Display for NetworkStatus {
@@ -49,8 +67,7 @@ pub fn network_library() -> Result<NetworkStatus> {
     let context = Context::new(&library, &Config::default())
         .map_err(|failure| unsupported(failure.to_string()))?;
     Ok(NetworkStatus {
-        ucx: library.version().to_owned(),
         transports: context.transports(),
-        staged: false,
+        ..NetworkStatus::of(&library)
     })
 }

@@ -23,6 +23,11 @@ enum Memory<'a> {
         /// The symmetric allocation that it is in; `None` for the caller's memory.
         allocation: Option<&'a Arc<Allocation>>,
     },
+    /// No memory: a symmetric range of a call that is only explained.
+    Supposed {
+        start: u64,
+        in_multicast: bool,
+    },
 }
 
 impl<'a> MemoryRange<'a> {
@@ -41,6 +46,18 @@ impl<'a> MemoryRange<'a> {
         Self {
             memory: Memory::Own { start, allocation },
             offset: 0,
+            bytes,
+        }
+    }
+
+    /// Makes a range for questions about a call on symmetric memory that starts at the number `start`. Never to be enqueued.
+    pub fn supposed(start: u64, (offset, bytes): (u64, u64), in_multicast: bool) -> Self {
+        Self {
+            memory: Memory::Supposed {
+                start,
+                in_multicast,
+            },
+            offset,
             bytes,
         }
     }
@@ -100,8 +117,11 @@ impl<'a> MemoryRange<'a> {
 
     /// Returns whether multicast, real or emulated, reaches it.
     pub fn is_in_multicast(&self) -> bool {
-        self.symmetric()
-            .is_some_and(|allocation| allocation.at_all(0).is_some())
+        match self.memory {
+            Memory::Symmetric(allocation) => allocation.at_all(0).is_some(),
+            Memory::Own { .. } => false,
+            Memory::Supposed { in_multicast, .. } => in_multicast,
+        }
     }
 
     /// Returns the address of its first byte at `rank` as a number, for checks of alignment and overlap. Only
@@ -111,6 +131,7 @@ impl<'a> MemoryRange<'a> {
         match self.memory {
             Memory::Symmetric(allocation) => allocation.at(rank, self.offset).0,
             Memory::Own { start, .. } => start.0 + self.offset,
+            Memory::Supposed { start, .. } => start + self.offset,
         }
     }
 
@@ -130,7 +151,7 @@ impl<'a> MemoryRange<'a> {
     pub(in crate::rank) fn symmetric(&self) -> Option<&'a Arc<Allocation>> {
         match self.memory {
             Memory::Symmetric(allocation) => Some(allocation),
-            Memory::Own { .. } => None,
+            Memory::Own { .. } | Memory::Supposed { .. } => None,
         }
     }
 
@@ -140,6 +161,7 @@ impl<'a> MemoryRange<'a> {
         match self.memory {
             Memory::Symmetric(allocation) => Some(allocation),
             Memory::Own { allocation, .. } => allocation,
+            Memory::Supposed { .. } => None,
         }
     }
 }

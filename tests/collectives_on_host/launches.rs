@@ -25,7 +25,8 @@ fn moves_and_sums(communicator: &Communicator) -> Result<()> {
     let options = CollectiveOptions::new().algorithm(Algorithm::Lamport);
     let by_lamport = |operation, element, parts: usize| -> Result<()> {
         let call = CollectiveCall::new(operation, (parts * COUNT * 4) as u64, element);
-        let choice = communicator.explain_call(&call, &options)?;
+        let explanation = communicator.explain_call(&call, &options)?;
+        let choice = explanation.choice().expect("one node");
         assert_eq!(choice.algorithm(), Algorithm::Lamport, "{operation:?}");
         Ok(())
     };
@@ -138,7 +139,8 @@ fn moves_odd_parts(communicator: &Communicator) -> Result<()> {
         let operation = CollectiveOperation::AllToAll;
         let mut call = CollectiveCall::new(operation, bytes as u64, ElementType::U8);
         (call.own_memory, call.aligned) = (own_memory, false);
-        let choice = communicator.explain_call(&call, &options)?;
+        let explanation = communicator.explain_call(&call, &options)?;
+        let choice = explanation.choice().expect("one node");
         assert_eq!(choice.algorithm(), Algorithm::Lamport, "{own_memory}");
     }
 

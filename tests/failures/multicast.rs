@@ -69,7 +69,10 @@ pub fn role(role: &str, member: &Member) {
             let choice = communicator.explain(operation, bytes, element);
             choice.map_or_else(
                 |error| error.to_string(),
-                |choice| choice.algorithm().name().into(),
+                |explanation| {
+                    let choice = explanation.choice().expect("one node");
+                    choice.algorithm().name().into()
+                },
             )
         };
         member.say(

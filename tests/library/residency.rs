@@ -318,7 +318,8 @@ fn choices(communicator: &Communicator) -> Vec<(CollectiveOperation, u64, Algori
                         .algorithm(algorithm)
                         .threads(threads);
                     // Not every operation has every algorithm.
-                    if let Ok(choice) = communicator.explain_call(&call, &options) {
+                    if let Ok(explanation) = communicator.explain_call(&call, &options) {
+                        let choice = explanation.choice().expect("all ranks are on one node");
                         let (by, blocks) = (choice.algorithm(), choice.blocks);
                         all.push((operation, bytes, by, blocks, choice.threads));
                     }
@@ -424,7 +425,7 @@ fn alone_a_collective_has_the_grid_of_the_table() {
             {
                 let operation = CollectiveOperation::AllReduce;
                 let choice = communicator.explain(operation, bytes, ElementType::Bf16);
-                let choice = choice.unwrap();
+                let choice = choice.unwrap().choice().unwrap();
                 assert_eq!((choice.blocks, choice.threads), (blocks, threads));
             }
         }

@@ -4,13 +4,13 @@ use crate::environment;
 use crate::load_error::LoadError;
 use crate::table::Table;
 use libloading::os::unix;
-use std::ffi::{CStr, c_uint};
+use std::ffi::{CStr, c_uint, c_void};
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use symmem_core::backend::check_shared_object;
+use symmem_core::backend::{check_shared_object, file_of};
 
 /// Environment variable with the file to open instead of what the dynamic loader finds.
 pub const LIBRARY_VARIABLE: &str = "SYMMEM_UCX_LIBRARY";
@@ -100,10 +100,13 @@ impl Library {
         let table = unsafe { Table::load(&library, path) }?;
         // SAFETY: the function returns a text that is never freed.
         let text = unsafe { CStr::from_ptr((table.ucp_get_version_string)()) };
+        // Whoever let the loader search wants to know what it found.
+        let file = file_of(table.ucp_get_version_string as *const c_void);
+        let path = file.unwrap_or_else(|| path.into());
         tracing::debug!(path = %path.display(), version = ?text, "opened UCX");
         Ok(Self(Arc::new(Loaded {
             table,
-            path: path.into(),
+            path,
             version: text.to_string_lossy().into_owned(),
             _library: library,
         })))
@@ -114,7 +117,7 @@ impl Library {
         &self.0.version
     }
 
-    /// Returns the file, or the name under which the dynamic loader found it.
+    /// Returns the file that was loaded.
     pub fn path(&self) -> &Path {
         &self.0.path
     }

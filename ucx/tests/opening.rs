@@ -34,6 +34,7 @@ fn the_version_is_told() {
     let Some(library) = ucx() else { return };
     let version = library.version();
     println!("UCX {version}, without {:?}", library.missing());
+    assert!(library.path().is_absolute() && library.path().is_file());
     let minor = version.split('.').nth(1).expect("major.minor.release");
     assert!(minor.parse::<u32>().expect("a number") >= 13, "{version}");
 }

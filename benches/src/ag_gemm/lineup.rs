@@ -177,12 +177,16 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
             in_multicast: session.a.is_in_multicast() && session.whole.is_in_multicast(),
             ..CollectiveCall::new(CollectiveOperation::AllGather, all, T::TYPE)
         };
-        let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
-        Ok(match choice.algorithm() {
-            Algorithm::Nccl if windows => "nccl windows".into(),
-            Algorithm::Nccl => "nccl".into(),
-            own => format!("own {}", own.name().to_lowercase()),
-        })
+        let explanation =
+            (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
+        Ok(
+            match explanation.choice().map(|choice| choice.algorithm()) {
+                Some(Algorithm::Nccl) if windows => "nccl windows".into(),
+                Some(Algorithm::Nccl) => "nccl".into(),
+                Some(own) => format!("own {}", own.name().to_lowercase()),
+                None => "own".into(),
+            },
+        )
     }
 
     /// Creates the all-gather by NCCL or RCCL between windows, followed by the GEMM, if possible. Collective.

@@ -8,7 +8,7 @@ use super::shape::Shape;
 use crate::Result;
 use crate::report::collectives::OURS;
 use crate::report::{Collective, Placement};
-use symmem::{Algorithm, MulticastSupport};
+use symmem::{Algorithm, Carrier, Explanation, MulticastSupport};
 
 impl Run<'_> {
     /// Returns why a contender that names multicast cannot use it; `None` if it can, or names no multicast. The same
@@ -118,11 +118,10 @@ impl Run<'_> {
         Ok(
             match self.session.resolved(&self.call(shape, by, placement))? {
                 // If the caller does the work, there is no grid.
-                ResolvedAlgorithm::AsNamed(choice) if self.by_caller => {
-                    (lower(choice.algorithm()), 0, 0)
-                }
-                ResolvedAlgorithm::AsNamed(choice) => {
-                    (lower(choice.algorithm()), choice.blocks, choice.threads)
+                ResolvedAlgorithm::AsNamed(explanation) => {
+                    let choice = explanation.choice().filter(|_| !self.by_caller);
+                    let grid = choice.map_or((0, 0), |choice| (choice.blocks, choice.threads));
+                    (brief(&explanation), grid.0, grid.1)
                 }
                 _ => Default::default(),
             },
@@ -133,12 +132,33 @@ impl Run<'_> {
 /// Describes why a call would not use the named algorithm.
 fn why(resolved: &ResolvedAlgorithm) -> String {
     match resolved {
-        ResolvedAlgorithm::AsNamed(choice) => {
-            format!("the call uses {}", lower(choice.algorithm()))
+        ResolvedAlgorithm::AsNamed(explanation) => {
+            format!("the call uses {}", brief(explanation))
         }
         ResolvedAlgorithm::Otherwise(other) => format!("the call would use {}", lower(*other)),
         ResolvedAlgorithm::Refused(why) => why.clone(),
     }
+}
+
+/// Names the algorithms of this rank's stages, and of its legs between nodes with what carries them.
+fn brief(explanation: &Explanation) -> String {
+    let stages = explanation.stages.iter();
+    let mut names: Vec<String> = stages
+        .map(|stage| lower(stage.choice.algorithm()))
+        .collect();
+    if let Some(between) = &explanation.between_nodes {
+        let carrier = match between.carrier {
+            Carrier::Nccl => "nccl",
+            _ => "ucx",
+        };
+        let legs = between.legs.iter();
+        names.extend(legs.map(|leg| match leg.shape {
+            Some(shape) => format!("{carrier} {shape}"),
+            None => carrier.into(),
+        }));
+    }
+    names.dedup();
+    names.join(" + ")
 }
 
 /// Returns an algorithm's name as commands and reports write it.

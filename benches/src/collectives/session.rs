@@ -14,13 +14,14 @@ use crate::{BenchError, Result};
 use std::cell::Cell;
 use std::time::Instant;
 use symmem::tuning::operation;
-use symmem::{Algorithm, Choice, CollectiveCall, Communicator, Graph, Queue, Stream};
+use symmem::{Algorithm, CollectiveCall, Communicator, Explanation, Graph, Queue, Stream};
 
 /// How the library would make a call; the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResolvedAlgorithm {
-    /// With the algorithm that the call names, or with the selector's choice if it names none.
-    AsNamed(Choice),
+    /// With the algorithm that the call names, or with the selector's choice if it names none. Over nodes, in the stages that
+    /// have it.
+    AsNamed(Explanation),
     /// With another algorithm than the call names.
     Otherwise(Algorithm),
     /// The call is refused for this reason.
@@ -88,17 +89,22 @@ impl<'a> Session<'a> {
     /// Returns how the library would make a call.
     pub(crate) fn resolved(&self, call: &Call) -> Result<ResolvedAlgorithm> {
         Ok(match self.explain(call)? {
-            Ok(choice) => match call.how.algorithm {
-                Some(named) if named != choice.algorithm() => {
-                    ResolvedAlgorithm::Otherwise(choice.algorithm())
+            Ok(explanation) => {
+                let on_one_node = explanation.between_nodes.is_none();
+                let choice = explanation.choice().filter(|_| on_one_node);
+                match (call.how.algorithm, choice) {
+                    (Some(named), Some(choice)) if named != choice.algorithm() => {
+                        ResolvedAlgorithm::Otherwise(choice.algorithm())
+                    }
+                    // Over nodes, ranks differ in their stages.
+                    _ => ResolvedAlgorithm::AsNamed(explanation),
                 }
-                _ => ResolvedAlgorithm::AsNamed(choice),
-            },
+            }
             Err(why) => ResolvedAlgorithm::Refused(why),
         })
     }
 
-    fn explain(&self, call: &Call) -> Result<Outcome<Choice>> {
+    fn explain(&self, call: &Call) -> Result<Outcome<Explanation>> {
         let name = call.shape.collective.name();
         let Some(operation) = operation(name) else {
             return Ok(Err(format!("there is no operation {name}")));
@@ -110,8 +116,8 @@ impl<'a> Session<'a> {
             own_memory: call.how.own_memory,
             ..CollectiveCall::new(operation, bytes, self.element.kind)
         };
-        let choice = self.communicator.explain_call(&asked, &call.options);
-        not_here(choice.map_err(Into::into))
+        let explanation = self.communicator.explain_call(&asked, &call.options);
+        not_here(explanation.map_err(Into::into))
     }
 
     /// Registers the buffers as symmetric windows of NCCL or RCCL. Collective.

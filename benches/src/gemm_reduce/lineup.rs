@@ -155,8 +155,12 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
             in_multicast: session.part.is_in_multicast() && session.c.is_in_multicast(),
             ..CollectiveCall::new(operation, all, T::TYPE)
         };
-        let choice = (self.communicator).explain_call(&call, &by_provider(Provider::Symmem))?;
-        Ok(choice.algorithm().name().to_lowercase())
+        let explanation =
+            (self.communicator).explain_call(&call, &by_provider(Provider::Symmem))?;
+        let choice = explanation.choice();
+        Ok(choice.map_or(String::new(), |choice| {
+            choice.algorithm().name().to_lowercase()
+        }))
     }
 }
 

@@ -3,12 +3,14 @@
 mod backend;
 mod brief;
 mod memory;
+mod network;
 
 use super::common::{Backend as BackendOption, Force, RANKS, RESULTS};
 use super::error::{CommandError, Result};
 use super::files::{Target, Written};
 use crate::output;
 use backend::Backend;
+use network::Network;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use symmem::backends::{Probe, Selection};
@@ -47,39 +49,24 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     let backends: Vec<(&Probe, Backend)> = (probes.iter())
         .map(|probe| (probe, Backend::look(probe)))
         .collect();
-    let network = symmem::network_library();
+    let network = Network::look(chosen);
     let text = match options.details {
         true => {
             let all = backends.iter();
             let all = all.map(|(probe, backend)| format!("\n{probe}\n{}", backend.text()));
-            let network = match &network {
-                Ok(status) => status.to_string(),
-                Err(error) => format!("worlds of several nodes are not possible: {error}"),
-            };
-            format!(
-                "{headline}\n{}\nbetween nodes: {network}\n",
-                all.collect::<String>()
-            )
+            let network = network.details();
+            format!("{headline}\n{}\n{network}\n", all.collect::<String>())
         }
-        false => brief::text(&headline, &backends),
+        false => brief::text(&headline, &backends, &network.fact()),
     };
     let mut written = Written::default();
     if let Some(file) = &target {
         let backends = backends.iter().map(|(probe, backend)| backend.json(probe));
         let backends: Vec<Value> = backends.collect();
-        // What a world of several nodes would use, or why there can be none and what to install.
-        let network = match &network {
-            Ok(status) => json!({
-                "ucx": status.ucx,
-                "transports": status.transports,
-                "staged": status.staged,
-            }),
-            Err(error) => json!({ "error": error.to_string() }),
-        };
         let all = json!({
             "schema": "symmem-info/1",
             "backends": backends,
-            "between_nodes": network,
+            "between_nodes": network.json(),
         });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;

@@ -27,6 +27,7 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
         "cannot start\n",
         "cuda: cannot start: ",
         "host: 1 × ",
+        "between nodes: ",
         "symmem info --details",
     ];
     is_short(&output, &parts);
@@ -44,6 +45,26 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
             assert_eq!(sum, total, "{world}");
         }
     }
+}
+
+/// Whoever wants several nodes learns what is missing, and what to install.
+#[test]
+fn info_says_what_to_do_without_ucx() {
+    let directory = directory("info-without-ucx");
+    let arguments = ["info", "--backend", "host", "--json", "info.json"];
+    let mut command = symmem(&directory, &arguments);
+    command.env("SYMMEM_UCX_LIBRARY", "/nowhere/libucp.so.0");
+    let output = text(&succeed(command).stdout);
+    let parts = [
+        "between nodes: no worlds of several nodes: ",
+        "/nowhere/libucp.so.0",
+        "SYMMEM_UCX_LIBRARY",
+    ];
+    is_short(&output, &parts);
+    let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let error = value["between_nodes"]["error"].as_str().unwrap();
+    assert!(error.contains("/nowhere/libucp.so.0"), "{error}");
 }
 
 #[rstest]

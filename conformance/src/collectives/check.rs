@@ -54,8 +54,10 @@ fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<O
     let named: Option<Algorithm> = case.variant.algorithm.into();
     for lane in lanes {
         let by = lane.selected_algorithm()?;
-        if Some(by) != named {
-            let (by, named) = (by.name(), named.map_or("", Algorithm::name));
+        if by != named {
+            let (by, named) = [by, named]
+                .map(|one| one.map_or("none", Algorithm::name))
+                .into();
             return Ok(Some(format!("the call would use {by} instead of {named}")));
         }
     }

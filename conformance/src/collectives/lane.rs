@@ -123,8 +123,8 @@ impl<'a> Lane<'a> {
         Ok(lane)
     }
 
-    /// Returns the algorithm that the call would use.
-    pub fn selected_algorithm(&self) -> Result<Algorithm> {
+    /// Returns the algorithm that the call would use; `None` if it has no stage inside its node.
+    pub fn selected_algorithm(&self) -> Result<Option<Algorithm>> {
         let rank = self.site.rank();
         let longest = match self.call.operation {
             Collective::AllGatherV => 0,
@@ -146,11 +146,11 @@ impl<'a> Lane<'a> {
                 element(self.case.dtype),
             )
         };
-        let choice = self
+        let explanation = self
             .site
             .communicator
             .explain_call(&call, &self.options())?;
-        Ok(choice.algorithm())
+        Ok(explanation.choice().map(|choice| choice.algorithm()))
     }
 
     fn tag(&self, member: usize, round: Option<u32>) -> Tag {

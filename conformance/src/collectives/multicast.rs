@@ -64,8 +64,9 @@ impl MulticastKernels {
         let sums = |element| {
             let sum = CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 10, element);
             let by_name = CollectiveOptions::new().algorithm(Algorithm::Multicast);
-            let choice = communicator.explain_call(&sum, &by_name);
-            choice.is_ok_and(|choice| choice.algorithm() == Algorithm::Multicast)
+            let explanation = communicator.explain_call(&sum, &by_name).ok();
+            let choice = explanation.and_then(|explanation| explanation.choice());
+            choice.is_some_and(|choice| choice.algorithm() == Algorithm::Multicast)
         };
         Self {
             captured: communicator.capabilities().flags & CAPABILITY_GRAPHS != 0,

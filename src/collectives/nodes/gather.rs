@@ -1,6 +1,6 @@
 //! All-gather and broadcast over nodes.
 
-use super::layout::{BUFFER, LINE, slot_bytes, windows};
+use super::layout::{BUFFER, LINE, slot_bytes};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -16,14 +16,14 @@ impl<'n> Nodes<'n> {
         let leaders = self.leaders(root);
         let leader = self.leader_here(root);
         self.in_turn(
-            windows(to.bytes(), BUFFER),
+            self.windows(to.bytes(), BUFFER),
             |offset, (at, bytes)| {
                 let staged = self.staged(offset, bytes);
                 if self.own() == root {
                     self.copy(staged, from.part(at, bytes))?;
                 }
                 let mut calls = Vec::new();
-                if self.membership.rank == leader {
+                if self.local() == leader {
                     calls.push(Task {
                         members: leaders.clone(),
                         own: self.node(),
@@ -67,9 +67,9 @@ impl<'n> Nodes<'n> {
         from: MemoryRange<'_>,
     ) -> Result<()> {
         let placement = self.placement();
-        let members = self.membership.span.members.len();
+        let members = self.members();
         let (own, here) = (self.own(), self.node());
-        if let (Some(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
+        if let (Ok(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
             return self.all_gather_by_library((library, rail), parts, to, from);
         }
         // The same number of slots on all nodes.
@@ -78,7 +78,7 @@ impl<'n> Nodes<'n> {
             .min();
         let slots = 1 + members.div_ceil(fewest.unwrap_or(1)) as u64;
         let most = slot_bytes(slots);
-        for (at, window) in windows(longest, most) {
+        for (at, window) in self.windows(longest, most) {
             let stride = window.next_multiple_of(LINE);
             let bytes = |member: usize| parts.bytes(member).saturating_sub(at).min(window);
             let span = |member: usize| Span {
@@ -95,12 +95,12 @@ impl<'n> Nodes<'n> {
                 if holds { mine } else { Span::default() }
             };
             let received = |member: usize| {
-                let holds = is_far(member) && self.holder(member, here) == self.membership.rank;
+                let holds = is_far(member) && self.holder(member, here) == self.local();
                 if holds { span(member) } else { Span::default() }
             };
             // On equal nodes, the holders of a part have its member's number: its rail.
             let (ranks, numbers, own) = match &self.far.rail {
-                Some(rail) => (rail, placement.rail(self.membership.rank), here),
+                Some(rail) => (rail, placement.rail(self.local()), here),
                 None => (&self.far.everyone, (0..members).collect(), own),
             };
             let parts_of = |part: &dyn Fn(usize) -> Span| {
@@ -133,7 +133,7 @@ impl<'n> Nodes<'n> {
             bytes: parts.bytes(member),
         };
         let part = |member: usize| to.part(parts.offset(member), parts.bytes(member));
-        let equals = placement.rail(self.membership.rank);
+        let equals = placement.rail(self.local());
         self.copy(part(self.own()), from)?;
         let task = Task {
             members: rail.clone(),
@@ -174,7 +174,7 @@ impl<'n> Nodes<'n> {
         span: &dyn Fn(usize) -> Span,
     ) -> Result<()> {
         let placement = self.placement();
-        let here = self.membership.world();
+        let here = self.here();
         for node in 0..placement.nodes() {
             let numbers = placement.members(node);
             let first = numbers[0];

@@ -3,18 +3,25 @@
 //! Where the host does not address the device's memory, legs work on a mirror of the staging memory in pinned host memory:
 //! the stream copies what a leg reads there before it, and what it writes back after it.
 
-use super::layout::BUFFER;
+use super::layout::{BUFFER, windows};
+use super::rehearsal::Purpose;
 use super::stages::Nodes;
-use super::task::Task;
+use super::task::{Task, Work};
 use crate::backend::abi::{DeviceAddress, HostMemory};
 use crate::base::error::Result;
 use crate::base::names::{Direction, Method};
 use crate::base::planner::TransferOptions;
+use crate::collectives::explanation::NodeLeg;
 use crate::group::far::CHANNEL;
 use crate::network::command::Action;
+use crate::network::leg::leg::Leg;
 use crate::network::leg::parts::Span;
 use crate::network::legs::LegCall;
 use crate::rank::memory_range::MemoryRange;
+use crate::stream::queue::Queue;
+
+/// The refusal of a reduction that legs do not know.
+pub const NO_SUCH_REDUCTION: &str = "the legs between nodes do not know this type and operator";
 
 /// Legs under way.
 #[derive(Default)]
@@ -33,19 +40,25 @@ impl<'n> Nodes<'n> {
         begin: impl Fn(u64, (u64, u64)) -> Result<(Legs, T)>,
         finish: impl Fn(T) -> Result<()>,
     ) -> Result<()> {
+        let Purpose::Enqueue(queue) = self.purpose else {
+            for (index, window) in windows.enumerate() {
+                finish(begin(index as u64 % 2 * BUFFER, window)?.1)?;
+            }
+            return Ok(());
+        };
         let end = |(number, (legs, begun)): (_, (Legs, T))| {
-            self.queue.wait_for_legs(number)?;
-            self.take_results(legs)?;
+            queue.wait_for_legs(number)?;
+            self.take_results(queue, legs)?;
             finish(begun)
         };
         // The first stages wait for what was enqueued before this call.
-        self.queue.join_network()?;
-        let overlap = self.queue.overlap();
+        queue.join_network()?;
+        let overlap = queue.overlap();
         let mut previous = None;
         for (index, window) in windows.enumerate() {
             let begun = begin(index as u64 % 2 * BUFFER, window)?;
             previous
-                .replace((self.queue.last_leg(), begun))
+                .replace((queue.last_leg(), begun))
                 .map_or(Ok(()), end)?;
         }
         previous.map_or(Ok(()), end)?;
@@ -53,15 +66,66 @@ impl<'n> Nodes<'n> {
         Ok(())
     }
 
+    /// Returns the windows of parts of `bytes` bytes, of at most `most` bytes. A rehearsal has the first and the last one:
+    /// those between are like the first.
+    pub fn windows(&self, bytes: u64, most: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let all = windows(bytes, most);
+        let step = match self.purpose {
+            Purpose::Enqueue(_) => 1,
+            Purpose::Rehearse(_) => bytes.div_ceil(most.max(1)).saturating_sub(1).max(1),
+        };
+        all.step_by(step as usize)
+    }
+
+    /// Returns the network's leg that does some work.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it does not know the type and the operator.
+    pub fn leg(&self, work: Work) -> Result<Leg> {
+        // An average divides by all members of the group.
+        work.leg(self.members())
+            .ok_or_else(|| self.invalid(NO_SUCH_REDUCTION))
+    }
+
+    /// Describes a leg, whoever carries it.
+    ///
+    /// # Errors
+    /// As [`Nodes::leg`].
+    pub fn describe(&self, task: &Task) -> Result<NodeLeg> {
+        let leg = self.leg(task.work.clone())?;
+        let members = task.members.len();
+        Ok(NodeLeg {
+            shape: self.library.is_err().then(|| leg.shape()),
+            members,
+            bytes: leg.data_bytes(members, task.own),
+        })
+    }
+
+    /// Logs a leg that is about to be enqueued.
+    ///
+    /// # Errors
+    /// As [`Nodes::leg`].
+    pub fn log_leg(&self, task: &Task) -> Result<()> {
+        if tracing::enabled!(tracing::Level::TRACE) {
+            let leg = self.describe(task)?;
+            tracing::trace!(
+                rank = self.world.rank,
+                operation = self.name,
+                carrier = if self.library.is_ok() { "NCCL" } else { "UCX" },
+                shape = leg.shape.map_or("", |shape| shape.name()),
+                members = leg.members,
+                bytes = leg.bytes,
+                "leg between nodes"
+            );
+        }
+        Ok(())
+    }
+
     /// Returns the network's leg of a task.
     fn call(&self, task: Task) -> Result<LegCall> {
+        self.log_leg(&task)?;
         let Task { members, own, work } = task;
-        // An average divides by all members of the group.
-        let leg = work.leg(self.membership.span.members.len());
-        let leg = leg.ok_or_else(|| {
-            let message = "the legs between nodes do not know this type and operator";
-            self.queue.invalid(self.name, message)
-        })?;
+        let leg = self.leg(work)?;
         let channel = self.staged(0, CHANNEL);
         Ok(LegCall {
             key: key(self.far.staging.number, self.options.channel, &members),
@@ -70,7 +134,7 @@ impl<'n> Nodes<'n> {
             place: (self.far.staging.number, channel.offset()),
             address: match self.far.mirror {
                 Some(mirror) => mirror.host + channel.offset(),
-                None => channel.start(self.queue.world().rank),
+                None => channel.start(self.world.rank),
             },
             bytes: CHANNEL,
             leg,
@@ -80,16 +144,28 @@ impl<'n> Nodes<'n> {
     /// Enqueues legs that run beside each other, and makes their results stages' input.
     pub fn legs(&self, tasks: Vec<Task>) -> Result<()> {
         let legs = self.begin_legs(tasks)?;
-        self.take_results(legs)
+        match self.purpose {
+            Purpose::Enqueue(queue) => self.take_results(queue, legs),
+            Purpose::Rehearse(_) => Ok(()),
+        }
     }
 
     /// Enqueues legs that run beside each other. Later work that is enqueued while the queue overlaps does not wait for them:
-    /// see [`Queue::wait_for_legs`]. Their results are where stages find them after [`Nodes::take_results`].
+    /// see [`Queue::wait_for_legs`]. Stages find their results after `take_results`.
     pub fn begin_legs(&self, tasks: Vec<Task>) -> Result<Legs> {
         if tasks.is_empty() {
             return Ok(Legs::default());
         }
-        if let Some(library) = self.library {
+        let queue = match self.purpose {
+            Purpose::Enqueue(queue) => queue,
+            Purpose::Rehearse(rehearsal) => {
+                for task in &tasks {
+                    rehearsal.add_leg(self.describe(task)?);
+                }
+                return Ok(Legs::default());
+            }
+        };
+        if let Ok(library) = self.library {
             let region = self.staged(0, CHANNEL);
             tasks
                 .iter()
@@ -103,30 +179,26 @@ impl<'n> Nodes<'n> {
             for call in &calls {
                 let members = call.members.len();
                 for span in call.leg.reads(members, call.own) {
-                    self.copy_staged(self.mirrored(mirror, span), self.staged_span(span))?;
+                    self.copy_staged(queue, self.mirrored(mirror, span), self.staged_span(span))?;
                 }
                 results.extend(call.leg.writes(members, call.own));
             }
         }
-        let submit = self.queue.submit_chained(self.name);
+        let submit = queue.submit_chained(self.name);
         submit.hold(&self.far.staging);
-        let deadline = self
-            .options
-            .deadline
-            .unwrap_or(self.queue.world().deadlines.wait);
-        self.queue
-            .enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
+        let deadline = self.options.deadline.unwrap_or(self.world.deadlines.wait);
+        queue.enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
         Ok(Legs { results })
     }
 
     /// Makes the results of legs stages' input: copies them from the mirror, if there is one. While the queue overlaps, the
     /// caller has waited for the legs.
-    pub fn take_results(&self, legs: Legs) -> Result<()> {
+    fn take_results(&self, queue: &Queue, legs: Legs) -> Result<()> {
         let Some(mirror) = self.far.mirror else {
             return Ok(());
         };
         legs.results.into_iter().try_for_each(|span| {
-            self.copy_staged(self.staged_span(span), self.mirrored(mirror, span))
+            self.copy_staged(queue, self.staged_span(span), self.mirrored(mirror, span))
         })
     }
 
@@ -141,12 +213,12 @@ impl<'n> Nodes<'n> {
     }
 
     /// Enqueues a copy between the staging memory and its mirror.
-    fn copy_staged(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
-        let world = self.queue.world();
+    fn copy_staged(&self, queue: &Queue, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
+        let world = self.world;
         // Never by a copy engine, in which the copy of a stream that waits would hold up those of others.
         let options = TransferOptions::new().method(Method::Vector);
         let transfer = (Direction::Put, world.rank);
-        self.queue.copy(
+        queue.copy(
             self.name,
             transfer,
             (&to, world.rank),

@@ -4,10 +4,16 @@
 //! legs of its own, since ranks do not know what others send: a leg carries a window of what the two send each other.
 
 use super::layout::{BUFFER, LINE, slot_bytes};
+use super::rehearsal::Purpose;
 use super::stages::Nodes;
 use super::task::{Task, Work};
 use crate::backend::abi::CollectiveOperationCode;
 use crate::base::error::Result;
+use crate::base::names::CollectiveOperation;
+use crate::collectives::chosen::{exchange_blocks, exchange_query};
+use crate::collectives::explanation::WithoutNccl;
+use crate::collectives::select::choose;
+use crate::group::choice::Choice;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
@@ -29,7 +35,8 @@ impl<'n> Nodes<'n> {
     /// Enqueues what goes between this rank and each member. If the call is `in_place`, each part that is received may lie
     /// over the part that is sent to the same member; otherwise what is received overlaps nothing that is sent.
     pub fn pairs<'p>(&self, in_place: bool, pair: impl Fn(usize) -> Pair<'p>) -> Result<()> {
-        self.refuse_library("parts go between ranks of different numbers within their nodes")?;
+        self.refuse_library(WithoutNccl::Pairs)?;
+        self.check_exchange()?;
         let placement = self.placement();
         let (own, here) = (self.own(), self.node());
         let near: Vec<usize> = placement
@@ -38,7 +45,7 @@ impl<'n> Nodes<'n> {
             .copied()
             .filter(|&one| one != own)
             .collect();
-        let far: Vec<usize> = (0..self.membership.span.members.len())
+        let far: Vec<usize> = (0..self.members())
             .filter(|&member| placement.node(member) != here)
             .collect();
         // In place, kernels read from the staging memory too.
@@ -57,14 +64,13 @@ impl<'n> Nodes<'n> {
             self.exchange_within(near.iter().map(|&member| (member, pair(member))))?;
         }
         // As many slots on all members of a pair: their windows are the same.
-        let most = slot_bytes(self.membership.span.members.len() as u64);
+        let most = slot_bytes(self.members() as u64);
         let longest = staged.iter().map(|&member| {
             let Pair { sent, received } = pair(member);
             bytes_at(sent, 0, u64::MAX).max(bytes_at(received, 0, u64::MAX))
         });
         let longest = longest.max().unwrap_or(0);
-        let mut at = 0;
-        while at < longest {
+        for (at, _) in self.windows(longest, most) {
             let slot = |number: usize| number as u64 * most;
             for (number, &member) in staged.iter().enumerate() {
                 let sent = pair(member).sent;
@@ -102,7 +108,6 @@ impl<'n> Nodes<'n> {
                     self.copy(to.part(at, bytes), from)?;
                 }
             }
-            at += most;
         }
         Ok(())
     }
@@ -139,7 +144,43 @@ impl<'n> Nodes<'n> {
             .filter(|(_, _, range)| range.bytes() > 0)
             .collect();
         let options = self.options_within(CollectiveOperationCode::EXCHANGE);
-        self.queue
-            .exchange_within(self.name, &options, self.membership, &entries)
+        match self.purpose {
+            Purpose::Enqueue(queue) => {
+                queue.exchange_within(self.name, &options, self.membership, &entries)
+            }
+            Purpose::Rehearse(rehearsal) if !entries.is_empty() => {
+                let choice = self.exchange_choice(self.here())?;
+                rehearsal.add_stage(CollectiveOperation::Exchange, u64::MAX, choice);
+                Ok(())
+            }
+            Purpose::Rehearse(_) => Ok(()),
+        }
+    }
+
+    /// Returns the selector's choice for what `members` ranks of a node exchange.
+    fn exchange_choice(&self, members: usize) -> Result<Choice> {
+        let options = self.options_within(CollectiveOperationCode::EXCHANGE);
+        let query = exchange_query(CollectiveOperationCode::EXCHANGE, members, false);
+        let choice = choose(self.world, self.name, &query, &options)?;
+        exchange_blocks(self.world, self.name, choice, members).map(|_| choice)
+    }
+
+    /// Checks, at all members alike, that the ranks of every node can exchange with the grid that the caller names. Ranks do
+    /// not know what others send, so nodes with nothing to send count too.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) with the first node that cannot.
+    fn check_exchange(&self) -> Result<()> {
+        if !self.names_grid() {
+            return Ok(());
+        }
+        for node in 0..self.placement().nodes() {
+            let members = self.placement().members(node).len();
+            if members > 1 {
+                self.exchange_choice(members)
+                    .map_err(|error| self.refused_on(node, error))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Reductions over nodes.
 
-use super::layout::{BUFFER, LINE, slot_bytes, windows};
+use super::layout::{BUFFER, LINE, slot_bytes};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -28,7 +28,7 @@ impl<'n> Nodes<'n> {
         let Some(rail) = &self.far.rail else {
             return self.all_reduce_by_leaders(elements, to, from);
         };
-        let members = self.membership.world() as u64;
+        let members = self.here() as u64;
         let bytes = to.bytes();
         // Parts of whole lines in every chunk; the rest is small.
         let line = LINE.max(elements.bytes) * members;
@@ -37,14 +37,14 @@ impl<'n> Nodes<'n> {
             false => bytes / line * line,
         };
         let share = bulk / members;
-        if let (Some(library), false) = (self.library, to.is_own()) {
+        if let (Ok(library), false) = (self.library, to.is_own()) {
             return self.all_reduce_by_library((library, rail), elements, (to, from), share);
         }
         let chunk = (share / CHUNKS)
             .clamp(LEAST_CHUNK, BUFFER)
             .next_multiple_of(LINE);
         self.in_turn(
-            windows(share, chunk),
+            self.windows(share, chunk),
             |buffer, (at, share)| {
                 let staged = self.staged(buffer, share);
                 let (at, bytes) = (at * members, share * members);
@@ -60,7 +60,7 @@ impl<'n> Nodes<'n> {
             },
             |(to, staged)| self.within(O::ALL_GATHER, Elements::BYTES, 0, to, staged),
         )?;
-        for (at, bytes) in windows(bytes - bulk, BUFFER) {
+        for (at, bytes) in self.windows(bytes - bulk, BUFFER) {
             let (to, from) = (to.part(bulk + at, bytes), from.part(bulk + at, bytes));
             let staged = self.staged(0, bytes);
             self.within(O::ALL_REDUCE, self.before_leg(elements), 0, staged, from)?;
@@ -79,9 +79,9 @@ impl<'n> Nodes<'n> {
         share: u64,
     ) -> Result<()> {
         let stage = self.before_leg(elements);
-        let bulk = share * self.membership.world() as u64;
+        let bulk = share * self.here() as u64;
         if share > 0 {
-            let at = share * self.membership.rank as u64;
+            let at = share * self.local() as u64;
             let (whole, own) = (to.part(0, bulk), to.part(at, share));
             self.within(O::REDUCE_SCATTER, stage, 0, own, from.part(0, bulk))?;
             self.by_rail(
@@ -153,7 +153,7 @@ impl<'n> Nodes<'n> {
     ) -> Result<()> {
         let leaders = self.leaders(0);
         let leader = self.leader_here(0);
-        for (at, bytes) in windows(to.bytes(), BUFFER) {
+        for (at, bytes) in self.windows(to.bytes(), BUFFER) {
             let staged = self.staged(0, bytes);
             self.within(
                 O::REDUCE,
@@ -162,7 +162,7 @@ impl<'n> Nodes<'n> {
                 staged,
                 from.part(at, bytes),
             )?;
-            if self.membership.rank == leader {
+            if self.local() == leader {
                 self.legs(vec![self.all_reduce_task(&leaders, elements, 0, bytes)])?;
             }
             self.within(
@@ -187,7 +187,7 @@ impl<'n> Nodes<'n> {
         let leaders = self.leaders(root);
         let leader = self.leader_here(root);
         self.in_turn(
-            windows(from.bytes(), BUFFER),
+            self.windows(from.bytes(), BUFFER),
             |offset, (at, bytes)| {
                 let staged = self.staged(offset, bytes);
                 self.within(
@@ -198,7 +198,7 @@ impl<'n> Nodes<'n> {
                     from.part(at, bytes),
                 )?;
                 let mut calls = Vec::new();
-                if self.membership.rank == leader {
+                if self.local() == leader {
                     calls.push(Task {
                         members: leaders.clone(),
                         own: self.node(),
@@ -224,7 +224,7 @@ impl<'n> Nodes<'n> {
         from: MemoryRange<'_>,
     ) -> Result<()> {
         let part = to.bytes();
-        let members = self.membership.span.members.len();
+        let members = self.members();
         let Some(rail) = &self.far.rail else {
             // A part after the other, each to its member.
             for member in 0..members {
@@ -234,11 +234,11 @@ impl<'n> Nodes<'n> {
             return Ok(());
         };
         let placement = self.placement();
-        let (nodes, here) = (placement.nodes(), self.membership.world() as u64);
+        let (nodes, here) = (placement.nodes(), self.here() as u64);
         // A slot for this rank's part, and for those of its equals on the other nodes.
         let slot = slot_bytes(nodes as u64);
         self.in_turn(
-            windows(part, slot),
+            self.windows(part, slot),
             |buffer, (at, bytes)| {
                 let stride = bytes.next_multiple_of(LINE);
                 let staged = |node: usize| self.staged(buffer + node as u64 * stride, bytes);

@@ -1,14 +1,25 @@
 //! From a checked request to its stages.
 
+use super::legs::NO_SUCH_REDUCTION;
 use super::pairs::Pair;
+use super::rehearsal::{Purpose, Rehearsal};
 use super::stages::{Elements, Nodes};
-use crate::backend::abi::{CollectiveOperationCode as O, ElementTypeCode, ReduceOpCode};
+use crate::backend::abi::{
+    AlgorithmCode, CollectiveOperationCode as O, ElementTypeCode, ReduceOpCode,
+};
 use crate::base::error::{Error, Result};
+use crate::collectives::explanation::WithoutNccl;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::plan::PartLayout;
 use crate::collectives::request::Request;
 use crate::group::membership::Membership;
+use crate::group::named::check_named;
+use crate::group::operations;
+use crate::group::provider::Provider;
+use crate::network::leg::memory::Reduction;
 use crate::stream::queue::Queue;
+use crate::world::world::World;
+use std::sync::Arc;
 
 /// Returns whether elements are integers that a node's sum may not hold, though their average would.
 fn is_narrow_integer(element: ElementTypeCode) -> bool {
@@ -17,29 +28,21 @@ fn is_narrow_integer(element: ElementTypeCode) -> bool {
 }
 
 impl Queue {
-    /// Returns what a collective of a group that spans nodes is made with.
+    /// Returns what a collective of a group that spans nodes is made with, after a check of the algorithm and the grid that
+    /// the caller names.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the group has no memory for legs.
+    /// [`Error::Unsupported`] if the group has no memory for legs, or the provider is [`Provider::NcclWindows`];
+    /// [`Error::InvalidArgument`], at all members, if the operation
+    /// has no such algorithm.
     pub(crate) fn nodes<'n>(
         &'n self,
-        name: &'static str,
+        (name, operation): (&'static str, O),
         options: &'n CollectiveOptions<'n>,
         membership: &'n Membership,
     ) -> Result<Nodes<'n>> {
-        let far = membership.far.as_ref().ok_or_else(|| Error::Unsupported {
-            rank: self.world().rank,
-            operation: name,
-            message: "the group spans nodes, and has no memory for what goes between them".into(),
-        })?;
-        Ok(Nodes {
-            queue: self,
-            name,
-            options,
-            membership,
-            far,
-            library: None,
-        })
+        let how = (Purpose::Enqueue(self), options);
+        Nodes::new(self.world(), (name, operation), how, membership)
     }
 
     /// Enqueues a checked collective of a group that spans nodes.
@@ -48,44 +51,153 @@ impl Queue {
         request: &Request<'_>,
         options: &CollectiveOptions<'_>,
         membership: &Membership,
-        (parts, in_place): (PartLayout<'_>, bool),
+        placed: (PartLayout<'_>, bool),
     ) -> Result<()> {
-        let nodes = self.nodes(request.name, options, membership)?;
-        nodes.check_named(request.operation)?;
-        let elements = Elements {
-            element: request.element,
-            bytes: request.element_bytes,
-            reduce: request.reduce,
-        };
-        if elements.reduce == ReduceOpCode::AVERAGE && is_narrow_integer(elements.element) {
-            return Err(Error::Unsupported {
-                rank: self.world().rank,
-                operation: request.name,
-                message: "between nodes, sums of integers of 8 and 16 bits wrap before an average divides them; convert to \
-                    32 bits, or sum and divide"
-                    .into(),
-            });
+        self.nodes((request.name, request.operation), options, membership)?
+            .checked(request, &placed)?
+            .perform(request, &placed)
+    }
+}
+
+impl<'n> Nodes<'n> {
+    /// Makes what a collective is enqueued with, or rehearsed.
+    ///
+    /// # Errors
+    /// As [`Queue::nodes`].
+    pub fn new(
+        world: &'n Arc<World>,
+        (name, operation): (&'static str, O),
+        (purpose, options): (Purpose<'n>, &'n CollectiveOptions<'n>),
+        membership: &'n Membership,
+    ) -> Result<Self> {
+        let far = membership.far.as_ref().ok_or_else(|| Error::Unsupported {
+            rank: world.rank,
+            operation: name,
+            message: "the group spans nodes, and has no memory for what goes between them".into(),
+        })?;
+        // A barrier names algorithms of other operations.
+        if operation != O::BARRIER {
+            check_named(operation, &options.into()).map_err(|text| world.invalid(name, text))?;
         }
-        let by_rails = !matches!(request.operation, O::ALL_TO_ALL | O::GATHER | O::SCATTER);
-        let nodes = match by_rails {
-            true => nodes.with_library(elements, request.operation)?,
-            false => nodes,
+        let nodes = Self {
+            world,
+            purpose,
+            member: membership.span.rank,
+            name,
+            options,
+            membership,
+            far,
+            library: Err(match operation {
+                O::BARRIER => WithoutNccl::Operation,
+                _ => WithoutNccl::Pairs,
+            }),
         };
-        let (to, from) = (request.destination, request.source);
-        let (own, root) = (membership.span.rank, request.root);
-        let members = membership.span.members.len();
-        match request.operation {
-            O::ALL_REDUCE => nodes.all_reduce(elements, to, from),
-            O::REDUCE => nodes.reduce(root, elements, to, from),
-            O::REDUCE_SCATTER => nodes.reduce_scatter(elements, to, from),
-            O::BROADCAST => nodes.broadcast(root, to, from),
-            O::ALL_GATHER | O::ALL_GATHER_V => {
-                let longest = (0..members).map(|member| parts.bytes(member)).max();
-                nodes.all_gather(&parts, longest.unwrap_or(0), to, from)
+        match (operation, options.provider) {
+            (O::BARRIER, _) => Ok(nodes),
+            (_, Provider::NcclWindows) => Err(nodes.unsupported(
+                "symmetric windows reach the ranks of one node only; use `Provider::Nccl`",
+            )),
+            _ => Ok(nodes),
+        }
+    }
+
+    /// Checks what depends on nodes, at all members alike and before anything is sent. Returns what the call is made with.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub fn checked(self, request: &Request<'_>, placed: &(PartLayout<'_>, bool)) -> Result<Self> {
+        let elements = Elements::of(request);
+        if operations::reduces(request.operation) {
+            if elements.reduce == ReduceOpCode::AVERAGE && is_narrow_integer(elements.element) {
+                return Err(self.unsupported(
+                    "between nodes, sums of integers of 8 and 16 bits wrap before an average divides them; convert to \
+                     32 bits, or sum and divide",
+                ));
             }
-            O::ALL_TO_ALL => {
+            if Reduction::new(elements.element, elements.reduce, 1).is_none() {
+                return Err(self.unsupported(NO_SUCH_REDUCTION));
+            }
+        }
+        let call = (request.operation, request.counted_bytes());
+        let nodes = self.with_library(elements, call)?;
+        nodes.check_stages(request, placed)?;
+        Ok(nodes)
+    }
+
+    /// Returns whether the caller names an algorithm or a grid, which a node may not have.
+    pub fn names_grid(&self) -> bool {
+        let CollectiveOptions {
+            algorithm,
+            blocks,
+            threads,
+            ..
+        } = self.options;
+        // NCCL carries legs only.
+        !matches!(*algorithm, AlgorithmCode::AUTOMATIC | AlgorithmCode::VENDOR)
+            || blocks.is_some()
+            || threads.is_some()
+    }
+
+    /// Checks that the ranks of every node can make their stages as the caller names them: some nodes may have no stage, or
+    /// one with fewer ranks, and would go on alone.
+    fn check_stages(&self, request: &Request<'_>, placed: &(PartLayout<'_>, bool)) -> Result<()> {
+        if !self.names_grid() || self.library == Err(WithoutNccl::Pairs) {
+            // Without names, the selector finds something for every call. `pairs` checks itself.
+            return Ok(());
+        }
+        let (placement, own) = (self.placement(), self.node());
+        let alike = placement.is_even();
+        for node in (0..placement.nodes()).filter(|&node| !alike || node == own) {
+            let rehearsal = Rehearsal::default();
+            let there = Nodes {
+                member: match node == own {
+                    true => self.member,
+                    false => placement.members(node)[0],
+                },
+                purpose: Purpose::Rehearse(&rehearsal),
+                ..*self
+            };
+            there
+                .perform(request, placed)
+                .map_err(|error| self.refused_on(node, error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a call of which a node cannot do its stages.
+    pub fn refused_on(&self, node: usize, error: Error) -> Error {
+        match error {
+            Error::InvalidArgument { message, .. } | Error::Unsupported { message, .. } => {
+                let ranks = self.placement().members(node).len();
+                self.unsupported(format!(
+                    "node {node} of the group, with {ranks} of its ranks, cannot do its part as named: {message}"
+                ))
+            }
+            other => other,
+        }
+    }
+
+    /// Enqueues or rehearses a call that was checked.
+    pub fn perform(
+        &self,
+        request: &Request<'_>,
+        (parts, in_place): &(PartLayout<'_>, bool),
+    ) -> Result<()> {
+        let elements = Elements::of(request);
+        let (to, from) = (request.destination, request.source);
+        let (own, root) = (self.own(), request.root);
+        match request.operation {
+            O::ALL_REDUCE => self.all_reduce(elements, to, from),
+            O::REDUCE => self.reduce(root, elements, to, from),
+            O::REDUCE_SCATTER => self.reduce_scatter(elements, to, from),
+            O::BROADCAST => self.broadcast(root, to, from),
+            O::ALL_GATHER | O::ALL_GATHER_V => {
+                let longest = (0..self.members()).map(|member| parts.bytes(member)).max();
+                self.all_gather(parts, longest.unwrap_or(0), to, from)
+            }
+            O::ALL_TO_ALL | O::ALL_TO_ALL_V | O::EXCHANGE => {
                 let part = |member: usize| (parts.offset(member), parts.bytes(member));
-                nodes.pairs(in_place, |member| {
+                self.pairs(*in_place, |member| {
                     let (at, bytes) = part(member);
                     Pair {
                         sent: Some(from.part(at, bytes)),
@@ -93,21 +205,21 @@ impl Queue {
                     }
                 })
             }
-            O::GATHER => nodes.pairs(false, |member| {
+            O::GATHER => self.pairs(false, |member| {
                 let part = |member| to.part(parts.offset(member), parts.bytes(member));
                 Pair {
                     sent: (member == root).then_some(from),
                     received: (own == root).then(|| part(member)),
                 }
             }),
-            O::SCATTER => nodes.pairs(false, |member| {
+            O::SCATTER => self.pairs(false, |member| {
                 let part = |member| from.part(parts.offset(member), parts.bytes(member));
                 Pair {
                     sent: (own == root).then(|| part(member)),
                     received: (member == root).then_some(to),
                 }
             }),
-            _ => Err(self.invalid(request.name, "there is no such collective over nodes")),
+            _ => Err(self.invalid("there is no such collective over nodes")),
         }
     }
 }

@@ -1,25 +1,34 @@
 //! One stage of a collective over nodes: a call within the node, or a copy.
 
+use super::rehearsal::Purpose;
 use crate::backend::abi::{
     AlgorithmCode, CollectiveOperationCode, ElementTypeCode, RawNccl, ReduceOpCode,
 };
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::names::CollectiveOperation;
 use crate::base::placement::Placement;
+use crate::collectives::chosen::chosen;
+use crate::collectives::explanation::WithoutNccl;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::request::Request;
+use crate::collectives::select::Near;
 use crate::group::far::{CHANNEL, Far};
 use crate::group::membership::Membership;
-use crate::group::named::check_named;
 use crate::group::operations;
 use crate::group::provider::Provider;
 use crate::rank::memory_range::MemoryRange;
-use crate::stream::queue::Queue;
+use crate::world::world::World;
+use std::sync::Arc;
 
 /// What a collective over nodes is made with.
 #[derive(Clone, Copy)]
 pub struct Nodes<'n> {
-    /// The queue.
-    pub queue: &'n Queue,
+    /// The rank's world.
+    pub world: &'n Arc<World>,
+    /// Whether the plan is enqueued.
+    pub purpose: Purpose<'n>,
+    /// The member whose plan it is, by its number in the group: this rank, unless the plan of another member is rehearsed.
+    pub member: usize,
     /// The method's name, for errors.
     pub name: &'static str,
     /// The caller's options.
@@ -28,8 +37,8 @@ pub struct Nodes<'n> {
     pub membership: &'n Membership,
     /// The group's memory for legs.
     pub far: &'n Far,
-    /// NCCL's communicator of this rank's rail, if it does the legs.
-    pub library: Option<RawNccl>,
+    /// NCCL's communicator of this rank's rail if it does the legs, else why it does not.
+    pub library: std::result::Result<RawNccl, WithoutNccl>,
 }
 
 /// The elements of a call within the node, and how they are reduced if they are.
@@ -44,6 +53,15 @@ pub struct Elements {
 }
 
 impl Elements {
+    /// Returns the elements of a request.
+    pub fn of(request: &Request<'_>) -> Self {
+        Self {
+            element: request.element,
+            bytes: request.element_bytes,
+            reduce: request.reduce,
+        }
+    }
+
     /// Bytes that are only moved.
     pub const BYTES: Self = Self {
         element: ElementTypeCode::U8,
@@ -58,12 +76,41 @@ impl<'n> Nodes<'n> {
         &self.membership.span.placement
     }
 
-    /// Returns this rank's number in the group.
+    /// Returns the member's number in the group.
     pub fn own(&self) -> usize {
-        self.membership.span.rank
+        self.member
     }
 
-    /// Returns this rank's node, of the nodes of the group.
+    /// Returns the member's number among those of its node.
+    pub fn local(&self) -> usize {
+        self.placement().local_rank(self.member)
+    }
+
+    /// Returns the number of members on the member's node.
+    pub fn here(&self) -> usize {
+        self.placement().node_members(self.member).len()
+    }
+
+    /// Returns the number of members on all nodes.
+    pub fn members(&self) -> usize {
+        self.membership.span.members.len()
+    }
+
+    /// Returns the error of a call with arguments or options that are not possible.
+    pub fn invalid(&self, message: impl Into<String>) -> Error {
+        self.world.invalid(self.name, message)
+    }
+
+    /// Returns the error of a call that nodes exclude.
+    pub fn unsupported(&self, message: impl Into<String>) -> Error {
+        Error::Unsupported {
+            rank: self.world.rank,
+            operation: self.name,
+            message: message.into(),
+        }
+    }
+
+    /// Returns the member's node, of the nodes of the group.
     pub fn node(&self) -> usize {
         self.placement().node(self.own())
     }
@@ -77,7 +124,7 @@ impl<'n> Nodes<'n> {
     /// Returns the reduction of stages before a leg. The network's legs divide a sum by all members of the group; NCCL's by
     /// the nodes, so that stages divide by the members on theirs.
     pub fn before_leg(&self, elements: Elements) -> Elements {
-        let divided = self.library.is_some();
+        let divided = self.library.is_ok();
         Elements {
             reduce: match elements.reduce {
                 ReduceOpCode::AVERAGE if !divided => ReduceOpCode::SUM,
@@ -111,8 +158,34 @@ impl<'n> Nodes<'n> {
             source: from,
         };
         let options = self.options_within(operation);
-        self.queue
-            .collective_within(&request, &options, self.membership)
+        let rehearsal = match self.purpose {
+            Purpose::Enqueue(queue) => {
+                return queue.collective_within(&request, &options, self.membership);
+            }
+            Purpose::Rehearse(rehearsal) => rehearsal,
+        };
+        let near = self.near();
+        let request = request.with_own_memory(self.world.rank);
+        let place = (self.here(), self.local());
+        if let Some(chosen) = chosen(self.world, &request, &options, (&near, place))?
+            && let Some(operation) = CollectiveOperation::of(operation)
+        {
+            rehearsal.add_stage(operation, chosen.query.bytes, chosen.choice);
+        }
+        Ok(())
+    }
+
+    /// Returns what the selector must know of the members on the member's node.
+    pub fn near(&self) -> Near {
+        let (state, channel) = (&self.world.collectives, self.options.channel);
+        let own = self.membership.span.rank;
+        let expected = || Near::elsewhere(state, self.membership, channel, self.here());
+        if !self.placement().share_node(self.member, own) {
+            return expected();
+        }
+        let near = Near::here(state, self.membership, channel);
+        debug_assert_eq!(near, expected(), "what other nodes expect of this one");
+        near
     }
 
     /// Returns the options of a call of the members on this node.
@@ -132,17 +205,11 @@ impl<'n> Nodes<'n> {
         }
     }
 
-    /// Checks the algorithm and the grid that the caller names.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), at all members.
-    pub fn check_named(&self, operation: CollectiveOperationCode) -> Result<()> {
-        check_named(operation, &self.options.into())
-            .map_err(|message| self.queue.invalid(self.name, message))
-    }
-
     /// Enqueues a copy within this rank.
     pub fn copy(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
-        self.queue.copy_local(self.name, &to, &from)
+        match self.purpose {
+            Purpose::Enqueue(queue) => queue.copy_local(self.name, &to, &from),
+            Purpose::Rehearse(_) => Ok(()),
+        }
     }
 }

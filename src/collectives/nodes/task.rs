@@ -18,6 +18,7 @@ pub struct Task {
 }
 
 /// What the members of a leg do, in ranges of the channel's staging memory that are the same at all.
+#[derive(Clone)]
 pub enum Work {
     /// They reduce `data`, at all.
     AllReduce {

@@ -8,6 +8,7 @@ use crate::backend::{CallResult, CollectiveKernels, Device};
 use crate::base::error::Result;
 use crate::base::names;
 use crate::base::planner::TransferOptions;
+use crate::collectives::chosen::{BARRIER, Chosen, barrier_choice, barrier_query, chosen};
 use crate::collectives::compare::Comparison;
 use crate::collectives::multicast::{self, MulticastAddresses};
 use crate::collectives::options::CollectiveOptions;
@@ -16,8 +17,8 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{Asked, choose, group};
-use crate::group::choice::{Choice, Query};
+use crate::collectives::select::{Near, group, log};
+use crate::group::choice::Choice;
 use crate::group::membership::Membership;
 use crate::rank::memory_range::MemoryRange;
 use crate::rank::submit::Submit;
@@ -66,14 +67,9 @@ impl Queue {
         let world = self.world();
         let state = &world.collectives;
         let request = &request.with_own_memory(world.rank);
-        let (parts, in_place) = request
-            .validate(world.rank, (membership.world(), membership.rank))
-            .map_err(|message| self.invalid(request.name, message))?;
-        let bytes = request.counted_bytes();
-        if bytes == 0 {
-            return Ok(());
-        }
-        if membership.world() == 1 {
+        let near = Near::here(state, membership, options.channel);
+        let place = (membership.world(), membership.rank);
+        let Some(chosen) = chosen(world, request, options, (&near, place))? else {
             // For a group of one, every operation is a copy.
             let bytes = request.destination.bytes().min(request.source.bytes());
             return self.copy_local(
@@ -81,20 +77,17 @@ impl Queue {
                 &request.destination.part(0, bytes),
                 &request.source,
             );
-        }
-        let asked = Asked {
-            operation: request.operation,
-            element: request.element,
-            reduce: request.reduce,
-            bytes,
-            in_place,
-            aligned: request.starts_at_vectors(in_place, &parts),
-            own_memory: request.source.is_own(),
-            in_multicast: request.destination.is_in_multicast() && request.source.is_in_multicast(),
         };
-        let (query, library) = asked.question(state, membership, options);
-        let choice = choose(world, request.name, &query, options)?;
-        if choice.algorithm == AlgorithmCode::VENDOR && (asked.own_memory || !asked.aligned) {
+        let Chosen {
+            query,
+            choice,
+            library,
+            in_place,
+            parts,
+        } = chosen;
+        log(world, request.name, &query, choice);
+        let aligned = !query.own_memory && request.starts_at_vectors(in_place, &parts);
+        if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
             nccl::refuse_unaligned(world.rank, request, options.provider)?;
         }
         let run = Run {
@@ -121,12 +114,12 @@ impl Queue {
         let enqueued = run.submit(world, &submit);
         submit
             .end(enqueued)
-            .map_err(|error| error.about(None, bytes))
+            .map_err(|error| error.about(None, query.bytes))
     }
 
     /// Enqueues a barrier of the members in `options`.
     pub(crate) fn barrier_of(&self, options: &CollectiveOptions<'_>) -> Result<()> {
-        const NAME: &str = "group_barrier";
+        const NAME: &str = BARRIER;
         let world = self.world();
         world.health.check()?;
         let membership = group(world, NAME, options)?;
@@ -137,7 +130,13 @@ impl Queue {
             Comparison::new(world, membership, options, NAME).of_barrier()?;
         }
         match membership.span.placement.spans_nodes() {
-            true => self.nodes(NAME, options, membership)?.barrier(),
+            true => self
+                .nodes(
+                    (NAME, CollectiveOperationCode::BARRIER),
+                    options,
+                    membership,
+                )?
+                .barrier(),
             false => self.barrier_here(options, membership),
         }
     }
@@ -148,48 +147,29 @@ impl Queue {
         options: &CollectiveOptions<'_>,
         membership: &Membership,
     ) -> Result<()> {
-        const NAME: &str = "group_barrier";
+        const NAME: &str = BARRIER;
         let world = self.world();
         let slots = &membership.slots;
         let operation = CollectiveOperationCode::BARRIER;
         let watch = watch(world, options);
         let header = slots.header(options.channel, operation, watch, options.dependents);
         let reach = slots.at_all(options.channel);
-        let mut options = *options;
-        let unnamed = options.algorithm == AlgorithmCode::AUTOMATIC;
-        if unnamed && reach.is_some() && world.collectives.selector.prefers_multicast() {
-            options.algorithm = AlgorithmCode::MULTICAST;
-        }
-        let options = &options;
-        if options.algorithm.is_multicast() {
-            let query = Query {
-                push_channels: 0,
-                lamport_bytes: 0,
-                multicast: reach.is_some(),
-                operation,
-                element: ElementTypeCode::U8,
-                reduce: ReduceOpCode::default(),
-                world: membership.world() as u32,
-                bytes: 0,
-                in_place: false,
-                own_memory: false,
-                nccl: false,
-            };
-            let choice = choose(world, NAME, &query, options)?;
-            if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
-                let meeting = multicast::meeting(&header, slots_of_all);
-                let grid = geometry(choice.blocks, choice.threads);
-                let sequence = membership.sequence(options.channel);
-                self.admit(NAME, sequence)?;
-                let submit = self.submit(NAME);
-                submit.hold(slots.allocation());
-                let residency = world.collectives.selector.residency();
-                submit.follow(sequence, residency.fits(choice.blocks));
-                let (backend, stream) = (submit.backend(), submit.stream());
-                // SAFETY: as in `Run::submit`.
-                let enqueued = unsafe { backend.collective_multicast(&meeting, &grid, stream) };
-                return submit.end(enqueued);
-            }
+        let near = Near::here(&world.collectives, membership, options.channel);
+        let choice = barrier_choice(world, options, &near)?;
+        if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
+            log(world, NAME, &barrier_query(&near), choice);
+            let meeting = multicast::meeting(&header, slots_of_all);
+            let grid = geometry(choice.blocks, choice.threads);
+            let sequence = membership.sequence(options.channel);
+            self.admit(NAME, sequence)?;
+            let submit = self.submit(NAME);
+            submit.hold(slots.allocation());
+            let residency = world.collectives.selector.residency();
+            submit.follow(sequence, residency.fits(choice.blocks));
+            let (backend, stream) = (submit.backend(), submit.stream());
+            // SAFETY: as in `Run::submit`.
+            let enqueued = unsafe { backend.collective_multicast(&meeting, &grid, stream) };
+            return submit.end(enqueued);
         }
         let submit = self.submit(NAME);
         submit.hold(slots.allocation());

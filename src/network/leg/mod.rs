@@ -9,9 +9,9 @@
 //! whatever N is, and every sum is made in member order and rounded once. `exchange` moves parts between all pairs: gathers,
 //! scatters and all-to-alls. `tree` and `chain` broadcast small and large data; `barrier` is the dissemination barrier.
 //!
-//! Where a device's memory is not the host's, the region is a mirror of it, and `ranges` says which bytes are copied.
+//! Where a device's memory is not the host's, the region is a mirror of it, and `ranges` says which bytes are copied. `shape` names legs for reports.
 //!
-//! Bottom up: `fault`, `tag`, `parts`, `memory`, `progress`; the algorithms; `leg`; `ranges`.
+//! Bottom up: `fault`, `tag`, `parts`, `memory`, `progress`; the algorithms; `leg`; `ranges`; `shape`.
 
 mod barrier;
 mod chain;
@@ -27,6 +27,7 @@ pub(crate) mod parts;
 mod pieces;
 pub(crate) mod progress;
 mod ranges;
+pub(crate) mod shape;
 mod small;
 mod tag;
 mod tree;

@@ -61,7 +61,8 @@ fn call<T: Reducible>(
         in_multicast: to.is_in_multicast() && from.is_in_multicast(),
         ..CollectiveCall::new(CollectiveOperation::AllReduce, bytes, T::TYPE)
     };
-    let choice = communicator.explain_call(&explained, options)?;
+    let explanation = communicator.explain_call(&explained, options)?;
+    let choice = explanation.choice().expect("one node");
     let source = if in_place { to.all() } else { from.all() };
     stream.with(options).all_reduce(to.all(), source, reduce)?;
     stream.synchronize()?;

@@ -5,6 +5,8 @@
 mod backend;
 mod checks;
 mod dying;
+mod events;
+mod explained;
 mod failing;
 mod named;
 mod rank;
@@ -63,6 +65,36 @@ fn nodes_of_one_rank_and_of_two_in_any_order(
 #[rstest]
 fn three_nodes_of_two_ranks_in_any_order(#[values(Backend::Host, Backend::Cuda)] backend: Backend) {
     check(backend, &[0, 1, 2, 2, 0, 1]);
+}
+
+/// HIP has one placement, as above.
+#[rstest]
+#[case(Backend::Host, &[0, 0, 1, 1])]
+#[case(Backend::Host, &[0, 0, 0, 1])]
+#[case(Backend::Host, &[0, 1])]
+#[case(Backend::Host, &[0, 1, 1, 2, 0])]
+#[case(Backend::Cuda, &[0, 0, 1, 1])]
+#[case(Backend::Cuda, &[0, 0, 0, 1])]
+#[case(Backend::Cuda, &[0, 1])]
+#[case(Backend::Hip, &[0, 0, 0, 1])]
+fn calls_go_as_they_were_explained(#[case] backend: Backend, #[case] nodes: &[u32]) {
+    run(backend, nodes, "explained", &Expected::default());
+}
+
+#[rstest]
+#[case(Backend::Cuda, &[0, 0, 1, 1])]
+#[case(Backend::Cuda, &[0, 1, 2])]
+#[case(Backend::Hip, &[0, 0, 1, 1])]
+fn calls_with_nccl_open_go_as_they_were_explained(#[case] backend: Backend, #[case] nodes: &[u32]) {
+    run(backend, nodes, "explained with NCCL", &Expected::default());
+}
+
+#[rstest]
+fn members_on_unlike_nodes_refuse_a_named_algorithm_alike(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+    #[values(&[0, 0, 0, 1], &[0, 1, 0])] nodes: &[u32],
+) {
+    run(backend, nodes, "refused", &Expected::default());
 }
 
 /// Over fake NCCL and RCCL, whose communicators are of the rails.

@@ -12,8 +12,8 @@ pub fn run(communicator: Communicator) -> Result<()> {
     let from = communicator.allocate::<i32>(&[COUNT * world])?;
     let options = CollectiveOptions::new().provider(Provider::Nccl);
     let by_nccl = stream.with(&options);
-    let all_reduce = || by_nccl.all_reduce(&to, &from, ReduceOp::Sum);
-    refused("before it is open", all_reduce());
+    let unopened = by_nccl.all_reduce(&to, &from, ReduceOp::Sum);
+    refused("before it is open", unopened);
 
     let local = communicator.rails().len();
     let rails = communicator.rails();
@@ -32,19 +32,34 @@ pub fn run(communicator: Communicator) -> Result<()> {
     refused("with windows", communicator.open_nccl(true));
 
     stream.write(&from, &vec![1 + communicator.rank() as i32; COUNT * world])?;
-    all_reduce()?;
     let sum = (world * (world + 1) / 2) as i32;
-    let mut seen = vec![0; COUNT * world];
-    stream.read(&to, &mut seen)?;
-    assert!(seen.iter().all(|&one| one == sum), "the sum is {sum}");
+    let expect = |length: usize, expected: &dyn Fn(usize) -> i32| {
+        let mut seen = vec![0; COUNT * world];
+        stream.read(&to, &mut seen)?;
+        for (index, &one) in seen[..length].iter().enumerate() {
+            assert_eq!(one, expected(index), "element {index} of {length}");
+        }
+        Ok::<_, symmem::Error>(())
+    };
+    // Small calls go by NCCL too if they name it.
+    for count in [1, 1000, COUNT] {
+        let all = count * world;
+        let (whole, part) = (from.slice(..all)?, from.slice(..count)?);
+        by_nccl.all_reduce(to.slice(..all)?, whole, ReduceOp::Sum)?;
+        expect(all, &|_| sum)?;
+        by_nccl.all_gather(to.slice(..all)?, part)?;
+        expect(all, &|index| 1 + (index / count) as i32)?;
+        by_nccl.broadcast(world - 1, to.slice(..all)?, whole)?;
+        expect(all, &|_| world as i32)?;
+        by_nccl.reduce_scatter(to.slice(..count)?, whole, ReduceOp::Sum)?;
+        expect(count, &|_| sum)?;
+        by_nccl.reduce(1, to.slice(..all)?, whole, ReduceOp::Maximum)?;
+        if communicator.rank() == 1 {
+            expect(all, &|_| world as i32)?;
+        }
+    }
 
     let part = from.slice(..COUNT)?;
-    by_nccl.all_gather(&to, part)?;
-    by_nccl.broadcast(world - 1, &to, &from)?;
-    by_nccl.reduce(1, &to, &from, ReduceOp::Maximum)?;
-    by_nccl.reduce_scatter(to.slice(..COUNT)?, &from, ReduceOp::Sum)?;
-    stream.synchronize()?;
-
     let average = by_nccl.all_reduce(&to, &from, ReduceOp::Average);
     refused("an average of integers", average);
     refused("parts for all pairs", by_nccl.all_to_all(&to, &from));

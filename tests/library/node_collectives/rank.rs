@@ -26,6 +26,11 @@ pub fn run_if_asked() {
             communicator.open_nccl(false)?;
             run(communicator)
         }),
+        "explained" => join().and_then(|communicator| crate::explained::run(communicator, false)),
+        "explained with NCCL" => {
+            join().and_then(|communicator| crate::explained::run(communicator, true))
+        }
+        "refused" => join().and_then(crate::explained::refused),
         "named" => join().and_then(crate::named::run),
         "failing" => join().and_then(crate::failing::run),
         "dying" => join().and_then(|communicator| crate::dying::run(communicator, false)),

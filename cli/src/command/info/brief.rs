@@ -11,8 +11,8 @@ const COLUMNS: usize = 100;
 /// The most lines of one fact.
 const FACT_LINES: usize = 4;
 
-/// Returns the facts of all backends under a headline.
-pub fn text(headline: &str, backends: &[(&Probe, Backend)]) -> String {
+/// Returns the facts of all backends under a headline, and what is between nodes, which always has room.
+pub fn text(headline: &str, backends: &[(&Probe, Backend)], network: &str) -> String {
     let mut lines = wrapped(headline, 0);
     lines.push(String::new());
     for (probe, backend) in backends {
@@ -21,11 +21,13 @@ pub fn text(headline: &str, backends: &[(&Probe, Backend)]) -> String {
             lines.extend(wrapped(fact, if index == 0 { 0 } else { 2 }));
         }
     }
-    let more = lines.len() > LINES - 1;
-    lines.truncate(if more { LINES - 2 } else { LINES - 1 });
-    if more {
+    let network = wrapped(network, 0);
+    let most = LINES - 1 - network.len();
+    if lines.len() > most {
+        lines.truncate(most - 1);
         lines.push("…".into());
     }
+    lines.extend(network);
     lines.push("files, kernels, and every device and link: symmem info --details".into());
     lines.join("\n") + "\n"
 }
