@@ -37,7 +37,9 @@ impl<'l> End<'l> {
             (_, "Timeout" | "Bootstrap" | "PeerDied") if plan.early => {
                 self.peer.is_none_or(|peer| is_lost(&peer)) && names_lost
             }
-            (Act::Kill { rank: killed }, "PeerDied") => self.peer == Some(killed),
+            (Act::Kill { .. } | Act::KillRail { .. }, "PeerDied") => {
+                self.peer.is_some_and(|peer| is_lost(&peer))
+            }
             (Act::Cut { .. }, "PeerDied" | "Timeout" | "PeerUnreachable") => {
                 self.peer.is_some_and(|peer| is_lost(&peer))
             }
@@ -71,7 +73,7 @@ pub fn judge_errors(trial: &mut Trial<'_>, plan: &Plan, at: Duration, limits: Li
     let limit = match plan.act {
         // Nobody knows of a rank that never came.
         _ if plan.early => DEADLINE + limits.silence,
-        Act::Kill { .. } => limits.death,
+        Act::Kill { .. } | Act::KillRail { .. } => limits.death,
         Act::Cut { .. } => limits.silence,
     };
     let mut faults = Vec::new();
