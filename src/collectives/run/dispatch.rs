@@ -50,7 +50,7 @@ impl Queue {
         let checked = request
             .validate(world.rank, (span.members.len(), span.rank))
             .map_err(|message| self.invalid(request.name, message))?;
-        match request.counted_bytes() {
+        match request.counted_bytes(span.members.len()) {
             0 => Ok(()),
             _ => self.collective_over_nodes(request, options, membership, checked),
         }
@@ -69,7 +69,7 @@ impl Queue {
         let (parts, in_place) = request
             .validate(world.rank, (membership.world(), membership.rank))
             .map_err(|message| self.invalid(request.name, message))?;
-        let bytes = request.counted_bytes();
+        let bytes = request.counted_bytes(membership.world());
         if bytes == 0 {
             return Ok(());
         }
