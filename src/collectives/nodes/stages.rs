@@ -152,6 +152,8 @@ impl<'n> Nodes<'n> {
             },
             // NCCL has a communicator of each rail, and none of a node.
             provider: Provider::Symmem,
+            // Members that have only legs do not see that a grid has no room, and would wait for those that refuse it.
+            fewer_blocks: true,
             ..*self.options
         }
     }
