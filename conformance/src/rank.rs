@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use symmem::Builder;
 use symmem::backend::read_text;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{Communicator, Leaks, Result, ShareKind};
+use symmem::{Communicator, DeviceChoice, Leaks, Result, ShareKind};
 
 /// Prefix of each line that carries an answer.
 pub(super) const MARK: &str = "#symmem-conformance ";
@@ -35,6 +35,8 @@ pub(super) struct Setup {
     pub threads: u32,
     /// The key of each rank's node; empty if there is only one node.
     pub nodes: Vec<String>,
+    /// The device of each rank; empty to give devices by rank.
+    pub devices: Vec<u32>,
     /// Whether to stop after the first case that does not pass.
     pub ends_at_failure: bool,
 }
@@ -260,8 +262,12 @@ fn open(setup: &Setup, launch: &LaunchEnvironment, placement: Placement) -> Resu
             kinds.find(|kind| kind.name() == name)
         })
         .collect();
+    let device = setup.devices.get(launch.rank as usize);
     Builder::new()
         .launch(launch.clone())
+        .device(device.map_or(DeviceChoice::LocalRank, |&device| {
+            DeviceChoice::Ordinal(device)
+        }))
         .signal_placement(placement.into())
         .share_kinds(&kinds)
         .deadline(setup.deadline)

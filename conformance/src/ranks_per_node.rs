@@ -28,13 +28,46 @@ impl RanksPerNode {
 
     /// Returns the key of a rank's node for `SYMMEM_NODE`; `None` if there is only one node, which needs no key.
     pub(super) fn key(&self, rank: u32) -> Option<String> {
-        let mut end = 0;
-        let node = self.0.iter().position(|size| {
-            end += size;
-            rank < end
-        });
-        node.filter(|_| self.spans_nodes())
-            .map(|node| format!("node{node}"))
+        self.place(rank).map(|(node, _)| format!("node{node}"))
+    }
+
+    /// Returns the device of a rank, if each of several nodes can have devices of its own, in equal parts, as nodes of
+    /// several machines do; otherwise `None`.
+    pub(super) fn device(&self, rank: u32, devices: u32) -> Option<u32> {
+        let (node, local) = self.place(rank)?;
+        let each = devices / self.0.len() as u32;
+        (each > 0).then(|| node * each + local % each)
+    }
+
+    /// Returns the variables that make a rank's process use the network between nodes of this machine. Those that are
+    /// set already stay as they are.
+    pub(super) fn environment(&self, rank: u32) -> Vec<(&'static str, String)> {
+        let Some(key) = self.key(rank) else {
+            return Vec::new();
+        };
+        let mut variables = vec![
+            // By itself UCX would use the memory that ranks of one machine share.
+            ("UCX_TLS", "tcp,self".into()),
+            // NCCL and RCCL take ranks with the same one for ranks of one machine.
+            ("NCCL_HOSTID", key),
+        ];
+        variables.retain(|(name, _)| std::env::var_os(name).is_none());
+        variables
+    }
+
+    /// Returns the node of a rank and its number there; `None` if there is only one node.
+    fn place(&self, rank: u32) -> Option<(u32, u32)> {
+        if !self.spans_nodes() {
+            return None;
+        }
+        let mut first = 0;
+        for (node, size) in self.0.iter().enumerate() {
+            if rank < first + size {
+                return Some((node as u32, rank - first));
+            }
+            first += size;
+        }
+        None
     }
 }
 
@@ -113,6 +146,20 @@ mod tests {
         assert_eq!(keys("4"), [None, None, None, None]);
         assert_eq!("1x4".parse::<RanksPerNode>().unwrap(), 4.into());
         assert_eq!("2+2".parse::<RanksPerNode>().unwrap().to_string(), "2x2");
+    }
+
+    #[test]
+    fn nodes_divide_the_devices_and_a_machine_with_fewer_devices_shares_them() {
+        let devices = |text: &str, devices| -> Vec<Option<u32>> {
+            let ranks: RanksPerNode = text.parse().unwrap();
+            let all = 0..ranks.world();
+            all.map(|rank| ranks.device(rank, devices)).collect()
+        };
+        assert_eq!(devices("2x4", 2), [0, 0, 0, 0, 1, 1, 1, 1].map(Some));
+        assert_eq!(devices("2x2", 4), [0, 1, 2, 3].map(Some));
+        assert_eq!(devices("3+1", 5), [0, 1, 0, 2].map(Some));
+        assert_eq!(devices("2x2", 1), [None; 4]);
+        assert_eq!(devices("4", 4), [None; 4]);
     }
 
     #[test]

@@ -168,6 +168,7 @@ pub fn selftest(
                 Selection::Auto => Selection::Named(chosen.name.clone()),
                 named => named.clone(),
             },
+            devices: chosen.devices,
             arguments: options.arguments.clone(),
             environment: options.environment.clone(),
             ends_at_failure: options.ends_at_failure,

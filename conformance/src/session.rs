@@ -379,8 +379,8 @@ impl<'a> Session<'a> {
     fn burst(&mut self, case: &SoakCase, number: u64) -> Result<Findings> {
         let communicator = self.communicator;
         let planned = {
-            let multicast = self.no_multicast().is_none();
-            soak::burst(case, number, communicator.capabilities(), multicast)
+            let has = (self.no_multicast().is_none(), self.over_nodes());
+            soak::burst(case, number, communicator.capabilities(), has)
         };
         let mut buffers = Vec::new();
         for soak::Planned { case, .. } in &planned {

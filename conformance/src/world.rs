@@ -32,6 +32,8 @@ pub struct WorldOptions {
     /// The ranks, by node. Nodes are of this machine, by `SYMMEM_NODE`, and UCX carries what goes between them: over TCP,
     /// unless `UCX_TLS` is set.
     pub ranks: RanksPerNode,
+    /// Number of devices. If there are enough, each of several nodes has its own; 0 to give devices by rank.
+    pub devices: u32,
     /// Whether the ranks are threads of one process; otherwise each is a process.
     pub threads: bool,
     /// The backend.
@@ -56,6 +58,7 @@ impl WorldOptions {
     pub fn new(ranks: impl Into<RanksPerNode>, program: impl Into<PathBuf>) -> Self {
         Self {
             ranks: ranks.into(),
+            devices: 0,
             threads: false,
             backend: Selection::Auto,
             share_kinds: Vec::new(),
@@ -403,6 +406,9 @@ fn start(options: &WorldOptions) -> Result<(Ranks, WorldDescription), WorldError
         nodes: (0..world)
             .filter_map(|rank| options.ranks.key(rank))
             .collect(),
+        devices: (0..world)
+            .filter_map(|rank| options.ranks.device(rank, options.devices))
+            .collect(),
         ends_at_failure: options.ends_at_failure,
     };
     let setup = serde_json::to_string(&setup).unwrap_or_default();
@@ -475,12 +481,8 @@ fn command(options: &WorldOptions, rank: u32, world: u32, job: &str) -> Command 
         .env_remove("SYMMEM_RENDEZVOUS")
         .env_remove("SYMMEM_SECRET")
         .env_remove("SYMMEM_GENERATION")
-        .env_remove("SYMMEM_NODE");
-    if options.ranks.spans_nodes() && std::env::var_os("UCX_TLS").is_none() {
-        // By itself UCX would use the memory that ranks of one machine share.
-        command.env("UCX_TLS", "tcp,self");
-    }
-    command
+        .env_remove("SYMMEM_NODE")
+        .envs(options.ranks.environment(rank))
         .envs(
             options
                 .environment

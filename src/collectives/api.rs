@@ -352,6 +352,7 @@ impl Collectives<'_> {
             reduce: ReduceOpCode::default(),
             root: 0,
             counts: None,
+            stride: None,
             destination: self.memory(name, destination)?,
             source: self.memory(name, source)?,
         })

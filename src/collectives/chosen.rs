@@ -36,7 +36,7 @@ pub fn chosen<'r>(
     let (parts, in_place) = request
         .validate(world.rank, place)
         .map_err(|message| world.invalid(request.name, message))?;
-    let bytes = request.counted_bytes();
+    let bytes = request.counted_bytes(place.0);
     if bytes == 0 || place.0 == 1 {
         return Ok(None);
     }

@@ -219,6 +219,7 @@ impl Supposed {
             },
             root: 0,
             counts: None,
+            stride: None,
             destination,
             source,
         };

@@ -13,6 +13,8 @@ use std::time::Duration;
 pub struct CollectiveOptions<'a> {
     pub(crate) algorithm: AlgorithmCode,
     pub(crate) blocks: Option<u32>,
+    /// Whether the named blocks are a limit, as in the stages of a collective over nodes.
+    pub(crate) fewer_blocks: bool,
     pub(crate) threads: Option<u32>,
     pub(crate) concurrent: Option<u32>,
     pub(crate) channel: u32,

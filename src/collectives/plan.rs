@@ -75,6 +75,13 @@ pub struct Shape<'a> {
 pub enum PartLayout<'a> {
     /// Equal contiguous parts, in bytes.
     Equal(u64),
+    /// Equal parts at equal distances: windows of the members' parts of a larger call.
+    Strided {
+        /// Distance of two parts, in bytes.
+        stride: u64,
+        /// Bytes of a part.
+        bytes: u64,
+    },
     /// Contiguous parts with a count for each member.
     Counted {
         /// Elements of each member's part.
@@ -98,6 +105,7 @@ impl PartLayout<'_> {
     pub fn offset(&self, member: usize) -> u64 {
         match *self {
             Self::Equal(bytes) => bytes * member as u64,
+            Self::Strided { stride, .. } => stride * member as u64,
             Self::Counted { .. } => (0..member).map(|before| self.bytes(before)).sum(),
             Self::Shares {
                 count,
@@ -110,7 +118,7 @@ impl PartLayout<'_> {
     /// Returns the bytes of a member's part; may be 0.
     pub fn bytes(&self, member: usize) -> u64 {
         match *self {
-            Self::Equal(bytes) => bytes,
+            Self::Equal(bytes) | Self::Strided { bytes, .. } => bytes,
             Self::Counted {
                 counts,
                 element_bytes,

@@ -262,6 +262,64 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
     }
 }
 
+/// By every kernel, an address of a part at a distance is that of the part side by side, and its distance more.
+#[test]
+fn parts_at_a_distance_are_moved_and_reduced_where_they_lie() {
+    use CollectiveOperationCode as O;
+    let element = ElementTypeCode::F32;
+    let (sum, bytes, stride) = (ReduceOpCode::SUM, 4096, 10_000);
+    let parts = [
+        PartLayout::Equal(bytes),
+        PartLayout::Strided { stride, bytes },
+    ];
+    let moved = |member: usize| DeviceAddress(member as u64 * (stride - bytes));
+    for algorithm in [AlgorithmCode::PUSH, AlgorithmCode::PULL] {
+        let copied = parts.map(|parts| {
+            let mut all = Vec::new();
+            with_shapes(O::ALL_GATHER, &[0, 1, 2], 0, parts, false, |shape| {
+                all.extend(copies(&shape, algorithm));
+            });
+            all
+        });
+        assert_eq!(copied[0].len(), 9);
+        for (near, far) in copied[0].iter().zip(&copied[1]) {
+            let member = (near.0.0 % GIB / bytes) as usize;
+            assert_eq!(far.0.0, near.0.0 + moved(member).0);
+            assert_eq!((far.1, far.2), (near.1, near.2));
+        }
+    }
+    let reduced = parts.map(|parts| {
+        let mut all = Vec::new();
+        with_shapes(O::REDUCE_SCATTER, &[0, 1, 2], 0, parts, false, |shape| {
+            let pulled = shape.reduce_arguments(&header(), AlgorithmCode::ONE_SHOT, element, sum);
+            let packets =
+                shape.reduce_packet_arguments(&header(), AlgorithmCode::PACKETS, element, sum);
+            let pushed =
+                shape.reduce_push_arguments(&header(), AlgorithmCode::PUSH, element, sum, None);
+            all.push((pulled, packets, pushed));
+        });
+        all
+    });
+    for (rank, (near, far)) in reduced[0].iter().zip(&reduced[1]).enumerate() {
+        assert_eq!((near.0.count, near.1.counts), (far.0.count, far.1.counts));
+        for peer in 0..3 {
+            let apart = |near: DeviceAddress, far: DeviceAddress| DeviceAddress(far.0 - near.0);
+            assert_eq!(
+                apart(near.0.sources[peer], far.0.sources[peer]),
+                moved(rank)
+            );
+            assert_eq!(
+                apart(near.1.sources[peer], far.1.sources[peer]),
+                moved(peer)
+            );
+            assert_eq!(
+                apart(near.2.sources[peer], far.2.sources[peer]),
+                moved(peer)
+            );
+        }
+    }
+}
+
 #[test]
 fn what_one_member_sends_in_packets_or_pieces_another_expects() {
     use CollectiveOperationCode as O;

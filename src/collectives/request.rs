@@ -20,6 +20,9 @@ pub struct Request<'a> {
     pub root: usize,
     /// Elements of each rank, if they may differ.
     pub counts: Option<&'a [usize]>,
+    /// Distance of the members' parts in the larger range of an all-gather or a reduce-scatter, in bytes, unless they lie
+    /// side by side. The range ends with the last part.
+    pub stride: Option<u64>,
     /// The destination.
     pub destination: MemoryRange<'a>,
     /// The source.
@@ -52,18 +55,33 @@ impl<'a> Request<'a> {
         let part = match self.operation {
             CollectiveOperationCode::ALL_GATHER
             | CollectiveOperationCode::REDUCE_SCATTER
-            | CollectiveOperationCode::ALL_TO_ALL => parts.bytes(0),
-            _ => 0,
+            | CollectiveOperationCode::ALL_TO_ALL => [parts.offset(1), parts.bytes(0)],
+            _ => [0, 0],
         };
-        let mut all = starts.into_iter().chain([part]);
+        let mut all = starts.into_iter().chain(part);
         all.all(|offset| offset.is_multiple_of(VECTOR))
     }
 
-    /// Returns the size of the call in bytes, as nccl-tests counts it.
-    pub fn counted_bytes(&self) -> u64 {
-        match self.counts {
-            Some(_) => self.destination.bytes(),
-            None => self.destination.bytes().max(self.source.bytes()),
+    /// Returns the size of the call in bytes, as nccl-tests counts it, in a group of `world` members.
+    pub fn counted_bytes(&self, world: usize) -> u64 {
+        let (to, from) = (self.destination.bytes(), self.source.bytes());
+        match (self.counts, self.stride) {
+            (Some(_), _) => to,
+            (None, Some(_)) => to.min(from) * world as u64,
+            (None, None) => to.max(from),
+        }
+    }
+
+    /// Returns the bytes of the larger range, whose parts have `part` bytes.
+    fn whole(&self, part: u64, world: usize) -> u64 {
+        let before = self.stride.unwrap_or(part) * (world as u64).saturating_sub(1);
+        before.saturating_add(part)
+    }
+
+    fn equal_parts(&self, bytes: u64) -> PartLayout<'a> {
+        match self.stride {
+            Some(stride) => PartLayout::Strided { stride, bytes },
+            None => PartLayout::Equal(bytes),
         }
     }
 
@@ -93,22 +111,22 @@ impl<'a> Request<'a> {
         };
         let many = world as u64;
         let parts = match self.operation {
-            O::ALL_GATHER | O::GATHER if to.bytes() != from.bytes() * many => {
-                return wrong(elements(from.bytes() * many));
+            O::ALL_GATHER | O::GATHER if to.bytes() != self.whole(from.bytes(), world) => {
+                return wrong(elements(self.whole(from.bytes(), world)));
             }
-            O::ALL_GATHER | O::GATHER => PartLayout::Equal(from.bytes()),
+            O::ALL_GATHER | O::GATHER => self.equal_parts(from.bytes()),
             O::REDUCE_SCATTER | O::SCATTER | O::ALL_TO_ALL
-                if !elements(from.bytes()).is_multiple_of(many) =>
+                if self.stride.is_none() && !elements(from.bytes()).is_multiple_of(many) =>
             {
                 return Err(format!(
                     "{} elements cannot be divided evenly among {world} ranks",
                     elements(from.bytes())
                 ));
             }
-            O::REDUCE_SCATTER | O::SCATTER if from.bytes() != to.bytes() * many => {
+            O::REDUCE_SCATTER | O::SCATTER if from.bytes() != self.whole(to.bytes(), world) => {
                 return wrong(elements(from.bytes()) / many);
             }
-            O::REDUCE_SCATTER | O::SCATTER => PartLayout::Equal(to.bytes()),
+            O::REDUCE_SCATTER | O::SCATTER => self.equal_parts(to.bytes()),
             O::ALL_GATHER_V => {
                 let counts = self.counts.unwrap_or_default();
                 if counts.len() != world {
@@ -189,10 +207,49 @@ mod tests {
             reduce: ReduceOpCode::default(),
             root: 0,
             counts: None,
+            stride: None,
             destination: range,
             source: range,
         };
         request.starts_at_vectors(false, parts)
+    }
+
+    #[test]
+    fn the_larger_range_of_parts_at_a_distance_ends_with_the_last_part() {
+        use CollectiveOperationCode as O;
+        let range = |bytes| MemoryRange::own(DeviceAddress(256), bytes);
+        let request = |operation, large, small| {
+            let gathers = operation == O::ALL_GATHER;
+            let (to, from) = if gathers {
+                (large, small)
+            } else {
+                (small, large)
+            };
+            let request = Request {
+                name: "test",
+                operation,
+                element: ElementTypeCode::F32,
+                element_bytes: 4,
+                reduce: ReduceOpCode::default(),
+                root: 0,
+                counts: None,
+                stride: Some(100),
+                destination: range(to),
+                source: MemoryRange::own(DeviceAddress(1 << 20), from),
+            };
+            let valid = request.validate(0, (3, 1)).map(|(parts, _)| {
+                let of = |member| (parts.offset(member), parts.bytes(member));
+                (0..3).map(of).collect::<Vec<_>>()
+            });
+            (valid, request.counted_bytes(3))
+        };
+        for operation in [O::ALL_GATHER, O::REDUCE_SCATTER] {
+            let (valid, bytes) = request(operation, 240, 40);
+            assert_eq!(valid.unwrap(), [(0, 40), (100, 40), (200, 40)]);
+            assert_eq!(bytes, 120);
+            assert!(request(operation, 300, 40).0.is_err());
+            assert!(request(operation, 120, 40).0.is_err());
+        }
     }
 
     #[test]
@@ -201,6 +258,9 @@ mod tests {
         for parted in [O::ALL_GATHER, O::REDUCE_SCATTER, O::ALL_TO_ALL] {
             assert!(starts(parted, &PartLayout::Equal(160)));
             assert!(!starts(parted, &PartLayout::Equal(168)));
+            let strided = |stride, bytes| starts(parted, &PartLayout::Strided { stride, bytes });
+            assert!(strided(320, 160));
+            assert!(!strided(328, 160) && !strided(320, 152));
         }
         for other in [
             O::ALL_REDUCE,

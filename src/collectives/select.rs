@@ -62,6 +62,7 @@ impl From<&CollectiveOptions<'_>> for Constraints {
         Self {
             algorithm: options.algorithm,
             blocks: options.blocks,
+            fewer_blocks: options.fewer_blocks,
             threads: options.threads,
             concurrent: options.concurrent,
             provider: options.provider,

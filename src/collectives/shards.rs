@@ -33,6 +33,7 @@ impl Queue {
             reduce: ReduceOpCode::default(),
             root: 0,
             counts: (!equal).then_some(counts),
+            stride: None,
             destination,
             source,
         };
@@ -59,6 +60,7 @@ impl Queue {
             reduce: ReduceOpCode::SUM,
             root: 0,
             counts: None,
+            stride: None,
             destination,
             source,
         };

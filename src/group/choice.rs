@@ -59,6 +59,8 @@ pub struct Constraints {
     pub algorithm: AlgorithmCode,
     /// `None` for the table's value.
     pub blocks: Option<u32>,
+    /// Whether fewer than the named blocks may be chosen if the device has no room for them; otherwise that is an error.
+    pub fewer_blocks: bool,
     /// `None` for the table's value.
     pub threads: Option<u32>,
     /// `None` for the table's value.

@@ -297,14 +297,20 @@ impl Selector {
                 self.residency.because_shared()
             ));
         }
-        if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > most) {
+        let named = constraints
+            .blocks
+            .map(|blocks| match constraints.fewer_blocks {
+                true => blocks.min(most).min(room),
+                false => blocks,
+            });
+        if let Some(blocks) = named.filter(|&blocks| blocks > most) {
             return Err(format!(
                 "{blocks} blocks of {threads} threads wait for each other, but only {most} can be co-resident on \
                  this device{}; use fewer",
                 self.residency.because_shared()
             ));
         }
-        if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > room) {
+        if let Some(blocks) = named.filter(|&blocks| blocks > room) {
             return Err(format!(
                 "{blocks} blocks of {threads} threads push through inboxes with channels for {room} of them; use \
                  fewer, or start with a tuning row that pushes with this grid"
@@ -312,11 +318,7 @@ impl Selector {
         }
         choice.threads = threads;
         // An inbox has channels for at least one block.
-        choice.blocks = constraints
-            .blocks
-            .unwrap_or(row.blocks)
-            .min(room)
-            .clamp(1, most);
+        choice.blocks = named.unwrap_or(row.blocks).min(room).clamp(1, most);
         Ok(choice)
     }
 

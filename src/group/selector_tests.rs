@@ -191,6 +191,12 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
         .choose(&query, &with(Some(51), Some(544)))
         .unwrap_err();
     assert!(error.contains("only 50"), "{error}");
+    // In a stage of a collective over nodes.
+    let fewer = Constraints {
+        fewer_blocks: true,
+        ..with(Some(101), None)
+    };
+    assert_eq!(selector.choose(&query, &fewer).unwrap().blocks, 100);
     selector.choose(&query, &with(Some(0), None)).unwrap_err();
     selector.choose(&query, &with(None, Some(33))).unwrap_err();
     selector

@@ -13,7 +13,7 @@
 //! call reads it, so that every replay starts with fresh data.
 
 use super::call::{Call, Piece};
-use super::case::{AlgorithmName, Collective, CollectiveCase, OwnMemory};
+use super::case::{AlgorithmName, Collective, CollectiveCase, Mode, OwnMemory};
 use super::closeness::Closeness;
 use super::multicast::element;
 use super::values;
@@ -29,6 +29,9 @@ use symmem::{
 
 /// Guard bytes on each side of the data, and the alignment that offsets are relative to.
 const GUARD_BYTES: usize = 256;
+
+/// Most blocks of each of several calls at once on a device that ranks share: eight ranks have room for them on an H100.
+const MOST_BLOCKS_OF_SHARED_DEVICE: u32 = 7;
 
 /// The communicator and group of a call, with its deadline.
 #[derive(Clone, Copy)]
@@ -248,7 +251,11 @@ impl<'a> Lane<'a> {
 
     fn options(&self) -> CollectiveOptions<'a> {
         let algorithm = self.case.variant.algorithm;
-        let blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
+        let mut blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
+        let concurrent = self.case.mode == Mode::Concurrent;
+        if concurrent && self.site.communicator.shares_device() {
+            blocks = blocks.map(|blocks| blocks.min(MOST_BLOCKS_OF_SHARED_DEVICE));
+        }
         CollectiveOptions::new()
             .algorithm(algorithm)
             .blocks(blocks.filter(|_| algorithm.has_grid()))

@@ -58,12 +58,13 @@ pub struct Planned {
     pub calls: usize,
 }
 
-/// Returns the call of each stream in burst `number`; the same on all ranks.
+/// Returns the call of each stream in burst `number`; the same on all ranks. Over nodes no call is planned that groups over
+/// nodes refuse: the members of a group inside a node would make it, and wait for calls of those who stopped.
 pub fn burst(
     soak: &SoakCase,
     number: u64,
     capabilities: &Capabilities,
-    multicast: bool,
+    (multicast, over_nodes): (bool, bool),
 ) -> Vec<Planned> {
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let variants: Vec<_> = plan::variants()
@@ -122,7 +123,8 @@ pub fn burst(
             own: plan::own_memory(variant, own),
             ..case
         };
-        if case.missing(capabilities).is_none() {
+        let refused = over_nodes && case.wraps_between_nodes();
+        if case.missing(capabilities).is_none() && !refused {
             let calls = 1 + random.below(extent.calls);
             planned.push(Planned { case, calls });
         }

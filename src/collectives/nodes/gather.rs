@@ -1,6 +1,6 @@
 //! All-gather and broadcast over nodes.
 
-use super::layout::{BUFFER, LINE, slot_bytes};
+use super::layout::{BUFFER, LINE, slot_bytes, stride};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -68,55 +68,107 @@ impl<'n> Nodes<'n> {
     ) -> Result<()> {
         let placement = self.placement();
         let members = self.members();
-        let (own, here) = (self.own(), self.node());
+        let own = self.own();
         if let (Ok(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
             return self.all_gather_by_library((library, rail), parts, to, from);
         }
-        // The same number of slots on all nodes.
+        // The same number of slots on all nodes: for this rank's own part, and for those of other nodes that it holds, which
+        // are the most on the smallest node.
         let fewest = (0..placement.nodes())
             .map(|node| placement.members(node).len())
             .min();
-        let slots = 1 + members.div_ceil(fewest.unwrap_or(1)) as u64;
-        let most = slot_bytes(slots);
-        for (at, window) in self.windows(longest, most) {
-            let stride = window.next_multiple_of(LINE);
-            let bytes = |member: usize| parts.bytes(member).saturating_sub(at).min(window);
-            let span = |member: usize| Span {
-                offset: self.slot(member) * stride,
-                bytes: bytes(member),
-            };
-            let mine = span(own);
-            self.copy(self.staged(0, mine.bytes), from.part(at, mine.bytes))?;
-            let is_far = |member: usize| placement.node(member) != here;
-            let sent = |member: usize| {
-                let node = placement.node(member);
-                let holds =
-                    is_far(member) && placement.local_rank(member) == self.holder(own, node);
-                if holds { mine } else { Span::default() }
-            };
-            let received = |member: usize| {
-                let holds = is_far(member) && self.holder(member, here) == self.local();
-                if holds { span(member) } else { Span::default() }
-            };
-            // On equal nodes, the holders of a part have its member's number: its rail.
-            let (ranks, numbers, own) = match &self.far.rail {
-                Some(rail) => (rail, placement.rail(self.local()), here),
-                None => (&self.far.everyone, (0..members).collect(), own),
-            };
-            let parts_of = |part: &dyn Fn(usize) -> Span| {
-                Parts::Each(numbers.iter().map(|&member| part(member)).collect())
-            };
-            self.legs(vec![Task {
-                members: ranks.clone(),
-                own,
-                work: Work::Exchange {
-                    sent: parts_of(&sent),
-                    received: parts_of(&received),
-                },
-            }])?;
-            self.spread(parts, at, to, &span)?;
+        let slots = members.div_ceil(fewest.unwrap_or(1)) as u64;
+        self.in_turn(
+            self.windows(longest, slot_bytes(slots)),
+            |buffer, (at, window)| {
+                let slot = window.next_multiple_of(LINE);
+                let span = move |member: usize| Span {
+                    offset: buffer + self.slot(member) * slot,
+                    bytes: parts.bytes(member).saturating_sub(at).min(window),
+                };
+                let mine = span(own);
+                self.copy(
+                    self.staged(mine.offset, mine.bytes),
+                    from.part(at, mine.bytes),
+                )?;
+                let legs = self.begin_legs(vec![self.gather_task(own, &span)])?;
+                if at == 0 {
+                    // Beside the first leg.
+                    self.gather_near(parts, to, from)?;
+                }
+                Ok((legs, (at, span)))
+            },
+            |(at, span)| self.spread(parts, at, to, &span),
+        )
+    }
+
+    /// Returns the leg by which members receive the parts that they hold, whose places `span` returns.
+    fn gather_task(&self, own: usize, span: &dyn Fn(usize) -> Span) -> Task {
+        let (placement, here) = (self.placement(), self.node());
+        let is_far = |member: usize| placement.node(member) != here;
+        let sent = |member: usize| {
+            let node = placement.node(member);
+            let holds = is_far(member) && placement.local_rank(member) == self.holder(own, node);
+            if holds { span(own) } else { Span::default() }
+        };
+        let received = |member: usize| {
+            let holds = is_far(member) && self.holder(member, here) == self.local();
+            if holds { span(member) } else { Span::default() }
+        };
+        // On equal nodes, the holders of a part have its member's number: its rail.
+        let everyone = || (0..self.members()).collect();
+        let (ranks, numbers, own) = match &self.far.rail {
+            Some(rail) => (rail, placement.rail(self.local()), here),
+            None => (&self.far.everyone, everyone(), own),
+        };
+        let parts_of = |part: &dyn Fn(usize) -> Span| {
+            Parts::Each(numbers.iter().map(|&member| part(member)).collect())
+        };
+        Task {
+            members: ranks.clone(),
+            own,
+            work: Work::Exchange {
+                sent: parts_of(&sent),
+                received: parts_of(&received),
+            },
+        }
+    }
+
+    /// Gathers the parts of the members on this node, all of each.
+    fn gather_near(
+        &self,
+        parts: &PartLayout<'_>,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let numbers = self.placement().members(self.node());
+        let own = self.own();
+        let from = from.part(0, parts.bytes(own));
+        if let Some(whole) = node_range(parts, numbers, 0..parts.bytes(numbers[0])) {
+            return self.gather_range(whole, to, from);
+        }
+        let part = |member: usize| to.part(parts.offset(member), parts.bytes(member));
+        self.copy(part(own), from)?;
+        for (local, &member) in numbers.iter().enumerate() {
+            let one = part(member);
+            self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
         }
         Ok(())
+    }
+
+    /// Gathers the windows of a node's parts from the ranks of this node, each of which has one.
+    fn gather_range(
+        &self,
+        NodeRange {
+            first,
+            bytes,
+            stride,
+        }: NodeRange,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let to = to.part(first, bytes);
+        self.strided_within(O::ALL_GATHER, Elements::BYTES, stride, to, from)
     }
 
     /// An all-gather whose legs are NCCL's: it needs no memory but the destination, and cuts large calls itself.
@@ -147,14 +199,8 @@ impl<'n> Nodes<'n> {
         // This rank has the parts of its equals on all nodes.
         for (node, &equal) in equals.iter().enumerate() {
             let numbers = placement.members(node);
-            let (first, bytes) = (parts.offset(numbers[0]), parts.bytes(numbers[0]));
-            let side_by_side = numbers.iter().enumerate().all(|(local, &member)| {
-                let offset = first + local as u64 * bytes;
-                place(member) == Span { offset, bytes }
-            });
-            if side_by_side {
-                let whole = to.part(first, bytes * numbers.len() as u64);
-                self.within(O::ALL_GATHER, Elements::BYTES, 0, whole, part(equal))?;
+            if let Some(whole) = node_range(parts, numbers, 0..parts.bytes(equal)) {
+                self.gather_range(whole, to, part(equal))?;
                 continue;
             }
             for (local, &member) in numbers.iter().enumerate() {
@@ -165,7 +211,7 @@ impl<'n> Nodes<'n> {
         Ok(())
     }
 
-    /// Spreads parts from their holders on this node.
+    /// Spreads windows of the parts of other nodes from their holders on this node.
     fn spread(
         &self,
         parts: &PartLayout<'_>,
@@ -175,28 +221,19 @@ impl<'n> Nodes<'n> {
     ) -> Result<()> {
         let placement = self.placement();
         let here = self.here();
-        for node in 0..placement.nodes() {
+        for node in (0..placement.nodes()).filter(|&node| node != self.node()) {
             let numbers = placement.members(node);
-            let first = numbers[0];
-            let part = span(first);
-            // The parts of a node lie side by side, and each is with the rank of its member's number.
-            let side_by_side = numbers.len() == here
-                && numbers.iter().enumerate().all(|(local, &number)| {
-                    let one = span(number);
-                    number == first + local && one == part && one.bytes == parts.bytes(number)
-                });
-            if side_by_side {
-                let to = to.part(parts.offset(first), part.bytes * here as u64);
-                let from = self.staged(part.offset, part.bytes);
-                self.within(O::ALL_GATHER, Elements::BYTES, 0, to, from)?;
+            let part = span(numbers[0]);
+            // Each is with the rank of its member's number, at the same place.
+            let alike = numbers.len() == here && numbers.iter().all(|&number| span(number) == part);
+            let whole = node_range(parts, numbers, at..at + part.bytes).filter(|_| alike);
+            if let Some(whole) = whole {
+                self.gather_range(whole, to, self.staged(part.offset, part.bytes))?;
                 continue;
             }
             for &number in numbers {
                 let Span { offset, bytes } = span(number);
-                let root = match node == self.node() {
-                    true => placement.local_rank(number),
-                    false => self.holder(number, self.node()),
-                };
+                let root = self.holder(number, self.node());
                 let to = to.part(parts.offset(number) + at, bytes);
                 self.within(
                     O::BROADCAST,
@@ -208,5 +245,63 @@ impl<'n> Nodes<'n> {
             }
         }
         Ok(())
+    }
+}
+
+/// The range from the first to the last of equal windows of a node's parts, which lie at equal distances.
+struct NodeRange {
+    first: u64,
+    bytes: u64,
+    stride: u64,
+}
+
+/// Returns the range of a window of the parts of some members. `None` if the window is empty, or the parts or their distances
+/// differ, which all ranks of the node see alike.
+fn node_range(
+    parts: &PartLayout<'_>,
+    numbers: &[usize],
+    window: std::ops::Range<u64>,
+) -> Option<NodeRange> {
+    let bytes = parts.bytes(numbers[0]);
+    let are_equal = numbers.iter().all(|&number| parts.bytes(number) == bytes);
+    if window.is_empty() || !are_equal {
+        return None;
+    }
+    let stride = stride(numbers.iter().map(|&number| parts.offset(number)), bytes)?;
+    let behind = numbers.len() as u64 - 1;
+    Some(NodeRange {
+        first: parts.offset(numbers[0]) + window.start,
+        bytes: stride * behind + (window.end - window.start),
+        stride,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_equal_parts_is_one_range_also_if_other_nodes_parts_lie_between() {
+        let parts = PartLayout::Equal(100);
+        let range = |numbers: &[usize], window| {
+            let range = node_range(&parts, numbers, window)?;
+            Some((range.first, range.bytes, range.stride))
+        };
+        assert_eq!(range(&[2, 3], 0..100), Some((200, 200, 100)));
+        assert_eq!(range(&[0, 2, 4], 40..60), Some((40, 420, 200)));
+        assert_eq!(range(&[1], 40..60), Some((140, 20, 100)));
+        assert_eq!(range(&[0, 1, 3], 40..60), None);
+        assert_eq!(range(&[0, 1], 40..40), None);
+    }
+
+    #[test]
+    fn parts_of_different_lengths_are_no_range_whatever_the_window() {
+        let counts: &[usize] = &[100, 80, 100];
+        let parts = PartLayout::Counted {
+            counts,
+            element_bytes: 1,
+        };
+        assert!(node_range(&parts, &[0, 1], 0..50).is_none());
+        assert!(node_range(&parts, &[0, 2], 0..100).is_some());
     }
 }

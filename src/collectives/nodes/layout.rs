@@ -29,9 +29,37 @@ pub fn windows(bytes: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).map(move |index| (index * most, (bytes - index * most).min(most)))
 }
 
+/// Returns the distance of places, if each follows the one before it at the same distance, which is `bytes` at least. For a
+/// single place that is `bytes`.
+pub fn stride(mut places: impl Iterator<Item = u64>, bytes: u64) -> Option<u64> {
+    let first = places.next()?;
+    let Some(second) = places.next() else {
+        return Some(bytes);
+    };
+    let stride = second.checked_sub(first)?;
+    let follows = |(index, place): (u64, u64)| {
+        Some(place) == index.checked_mul(stride).map(|distance| second + distance)
+    };
+    let all = (1..).zip(places).all(follows);
+    (all && stride >= bytes).then_some(stride)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_have_a_stride_if_all_distances_are_the_same_and_parts_do_not_overlap() {
+        let of = |places: &[u64], bytes| stride(places.iter().copied(), bytes);
+        assert_eq!(of(&[7], 5), Some(5));
+        assert_eq!(of(&[0, 8, 16], 8), Some(8));
+        assert_eq!(of(&[4, 24, 44], 8), Some(20));
+        assert_eq!(of(&[0, 8, 20], 8), None);
+        assert_eq!(of(&[0, 8, 12], 4), None);
+        assert_eq!(of(&[8, 0], 4), None);
+        assert_eq!(of(&[0, 4], 8), None);
+        assert_eq!(of(&[], 8), None);
+    }
 
     #[test]
     fn windows_cover_all_bytes_in_order() {

@@ -1,6 +1,6 @@
 //! Reductions over nodes.
 
-use super::layout::{BUFFER, LINE, slot_bytes};
+use super::layout::{BUFFER, LINE, slot_bytes, stride};
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -240,23 +240,19 @@ impl<'n> Nodes<'n> {
         self.in_turn(
             self.windows(part, slot),
             |buffer, (at, bytes)| {
-                let stride = bytes.next_multiple_of(LINE);
-                let staged = |node: usize| self.staged(buffer + node as u64 * stride, bytes);
+                let slot = bytes.next_multiple_of(LINE);
+                let staged = |node: usize| self.staged(buffer + node as u64 * slot, bytes);
                 for node in 0..nodes {
                     let numbers = placement.members(node);
-                    let first = numbers[0];
-                    let contiguous = numbers
-                        .iter()
-                        .enumerate()
-                        .all(|(at, &number)| number == first + at);
-                    if contiguous && bytes == part {
-                        let from = from.part(first as u64 * part, here * part);
-                        self.within(
+                    let places = numbers.iter().map(|&number| number as u64 * part);
+                    if let Some(stride) = stride(places, bytes) {
+                        let first = numbers[0] as u64 * part + at;
+                        self.strided_within(
                             O::REDUCE_SCATTER,
                             self.before_leg(elements),
-                            0,
+                            stride,
                             staged(node),
-                            from,
+                            from.part(first, stride * (here - 1) + bytes),
                         )?;
                         continue;
                     }
@@ -277,7 +273,7 @@ impl<'n> Nodes<'n> {
                     work: Work::ReduceScatter {
                         elements,
                         offset: buffer,
-                        stride,
+                        stride: slot,
                         bytes,
                     },
                 }])?;

@@ -118,7 +118,7 @@ impl<'n> Nodes<'n> {
                 return Err(self.unsupported(NO_SUCH_REDUCTION));
             }
         }
-        let call = (request.operation, request.counted_bytes());
+        let call = (request.operation, request.counted_bytes(self.members()));
         let nodes = self.with_library(elements, call)?;
         nodes.check_stages(request, placed)?;
         Ok(nodes)

@@ -143,6 +143,29 @@ impl<'n> Nodes<'n> {
         to: MemoryRange<'_>,
         from: MemoryRange<'_>,
     ) -> Result<()> {
+        self.call_within((operation, elements, root), None, to, from)
+    }
+
+    /// Enqueues an all-gather or a reduce-scatter of the members on this node, whose parts lie at a distance of `stride`
+    /// bytes in the larger range.
+    pub fn strided_within(
+        &self,
+        operation: CollectiveOperationCode,
+        elements: Elements,
+        stride: u64,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        self.call_within((operation, elements, 0), Some(stride), to, from)
+    }
+
+    fn call_within(
+        &self,
+        (operation, elements, root): (CollectiveOperationCode, Elements, usize),
+        stride: Option<u64>,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
         if to.bytes() == 0 && from.bytes() == 0 {
             return Ok(());
         }
@@ -154,6 +177,7 @@ impl<'n> Nodes<'n> {
             reduce: elements.reduce,
             root,
             counts: None,
+            stride,
             destination: to,
             source: from,
         };
@@ -201,6 +225,8 @@ impl<'n> Nodes<'n> {
             },
             // NCCL has a communicator of each rail, and none of a node.
             provider: Provider::Symmem,
+            // Members that have only legs do not see that a grid has no room, and would wait for those that refuse it.
+            fewer_blocks: true,
             ..*self.options
         }
     }

@@ -51,7 +51,7 @@ impl Queue {
         let checked = request
             .validate(world.rank, (span.members.len(), span.rank))
             .map_err(|message| self.invalid(request.name, message))?;
-        match request.counted_bytes() {
+        match request.counted_bytes(span.members.len()) {
             0 => Ok(()),
             _ => self.collective_over_nodes(request, options, membership, checked),
         }

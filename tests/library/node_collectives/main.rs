@@ -4,6 +4,7 @@
 #[path = "../backend.rs"]
 mod backend;
 mod checks;
+mod crowded;
 mod dying;
 mod events;
 mod explained;
@@ -112,6 +113,15 @@ fn a_call_that_names_nccl_is_carried_by_it_or_refused(
     #[values(&[0, 0, 1, 1], &[0, 0, 0, 1])] nodes: &[u32],
 ) {
     run(backend, nodes, "named", &Expected::default());
+}
+
+#[test]
+fn a_named_grid_without_room_is_refused_within_a_node_and_made_smaller_over_nodes() {
+    let expected = Expected {
+        variables: &[("FAKE_DEVICE_COUNT", "1")],
+        ..Expected::default()
+    };
+    run(Backend::Cuda, &[0, 0, 0, 1], "crowded", &expected);
 }
 
 /// So legs are made by NCCL, and not by something else that has the same results.

@@ -32,6 +32,7 @@ pub fn run_if_asked() {
         }
         "refused" => join().and_then(crate::explained::refused),
         "named" => join().and_then(crate::named::run),
+        "crowded" => join().and_then(crate::crowded::run),
         "failing" => join().and_then(crate::failing::run),
         "dying" => join().and_then(|communicator| crate::dying::run(communicator, false)),
         "dying in NCCL" => join().and_then(|communicator| crate::dying::run(communicator, true)),

@@ -9,12 +9,19 @@
 //! a cut, the silence of 3 s and a pulse, times `SYMMEM_DEATHS_FACTOR` (a number, 1 unless it is set) for a machine with
 //! other work. `SYMMEM_NODE_FAILURES_JSON` names a file to which each run is appended as a line of JSON.
 //!
-//! `plan` draws a run, `rank` is the program of a rank, `work` its laps, `trial` makes a run, `verdict` judges it,
+//! On devices ranks are killed only: nodes of this machine, with a device each, have no link to cut. They are the fake CUDA
+//! driver's, or this machine's with `SYMMEM_NODE_FAILURES_DEVICES=cuda`. Half of the runs have legs by NCCL.
+//!
+//! `plan` draws a run, `place` is where it is made, `rank` is the program of a rank, `work` its laps, `trial` makes a run, `verdict` judges it,
 //! `record` keeps it.
 
 #[path = "../../support/amount.rs"]
 #[allow(dead_code, reason = "only the amount is asked for here")]
 mod amount;
+#[path = "../../support/fakes.rs"]
+#[allow(dead_code, reason = "these tests need the fake driver only")]
+mod fakes;
+mod place;
 mod plan;
 mod rank;
 mod record;
@@ -24,6 +31,7 @@ mod verdict;
 mod work;
 
 use amount::{Amount, amount};
+use place::Site;
 use plan::Plan;
 use record::Record;
 use std::str::FromStr;
@@ -99,15 +107,44 @@ fn random_failures_are_named_on_both_hosts_and_leave_nothing() {
     let plans = (seed..seed + kills).map(Plan::kill);
     let plans = plans.chain((seed..seed + cuts).map(Plan::cut));
     let plans = plans.chain((seed..seed + early).map(Plan::early));
+    let run = run_all(&Site::Hosts, plans);
+    if let Err(skip) = run {
+        skip.tell("random_failures_are_named_on_both_hosts");
+    }
+}
+
+#[test]
+fn random_kills_are_named_on_both_nodes_of_devices_and_leave_nothing() {
+    if std::env::var_os(rank::ROLE).is_some() {
+        return;
+    }
+    let default = match amount() {
+        Amount::Sample => 2,
+        Amount::Long => 4,
+        Amount::All => 20,
+    };
+    let kills = number("SYMMEM_NODE_FAILURES_KILLS").unwrap_or(default);
+    let seed: u64 = number("SYMMEM_TESTS_SEED").unwrap_or(0);
+    let run = run_all(&Site::devices(), (seed..seed + kills).map(Plan::on_devices));
+    if let Err(skip) = run {
+        skip.tell("random_kills_are_named_on_both_nodes_of_devices");
+    }
+}
+
+/// Makes runs.
+///
+/// # Errors
+/// Why the machine cannot make them.
+///
+/// # Panics
+/// With the faults of all runs, if there are any.
+fn run_all(site: &Site, plans: impl Iterator<Item = Plan>) -> Result<(), Skip> {
     let limits = limits();
     let mut faults = Vec::new();
     let mut reports = Vec::new();
     let mut record = Record::open();
     for plan in plans {
-        let report = match trial::run(&plan, limits) {
-            Ok(report) => report,
-            Err(skip) => return Skip::tell(&skip, "random_failures_are_named_on_both_hosts"),
-        };
+        let report = trial::run(site, &plan, limits)?;
         println!("{plan}: {report}");
         for fault in &report.faults {
             println!("    fault: {fault}");
@@ -123,4 +160,5 @@ fn random_failures_are_named_on_both_hosts_and_leave_nothing() {
         faults.len(),
         faults.join("\n")
     );
+    Ok(())
 }

@@ -14,6 +14,8 @@ pub struct Plan {
     pub hosts: usize,
     /// Number of ranks on each.
     pub ranks: usize,
+    /// What carries collectives between nodes.
+    pub legs: Legs,
     pub act: Act,
     /// Since the time from which the act is counted.
     pub at: Duration,
@@ -25,8 +27,23 @@ pub struct Plan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    Kill { rank: usize },
-    Cut { host: usize },
+    Kill {
+        rank: usize,
+    },
+    /// Kills the ranks of this number on all hosts, so that the survivors' nodes stay equal, as NCCL's legs need.
+    KillRail {
+        local: usize,
+    },
+    Cut {
+        host: usize,
+    },
+}
+
+/// What carries collectives between nodes, where they can be either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Legs {
+    Ucx,
+    Nccl,
 }
 
 /// SplitMix64.
@@ -59,6 +76,29 @@ impl Plan {
         Self::draw(seed, &mut random, Act::Cut { host })
     }
 
+    /// Draws a run on devices, in which a rank is killed while all work, or a rail if ranks go on by NCCL. Of two runs that
+    /// follow each other one has NCCL's legs, of four two are rebuilt, and of eight four have 4 ranks on a device.
+    pub fn on_devices(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 2);
+        let legs = [Legs::Ucx, Legs::Nccl][(seed % 2) as usize];
+        let rebuild = seed / 2 % 2 == 0;
+        let ranks = [2, 4][(seed / 4 % 2) as usize];
+        let act = match (legs, rebuild) {
+            (Legs::Nccl, true) => Act::KillRail {
+                local: random.below(ranks),
+            },
+            _ => Act::Kill {
+                rank: random.below(HOSTS * ranks),
+            },
+        };
+        Self {
+            legs,
+            ranks,
+            rebuild,
+            ..Self::draw(seed, &mut random, act)
+        }
+    }
+
     /// Draws a run in which either comes while ranks meet, or before.
     pub fn early(seed: u64) -> Self {
         let plan = match seed % 3 {
@@ -84,6 +124,7 @@ impl Plan {
             seed,
             hosts: HOSTS,
             ranks: Self::ranks(seed),
+            legs: Legs::Ucx,
             act,
             at: Duration::from_millis(random.below(1500) as u64),
             early: false,
@@ -109,7 +150,21 @@ impl Plan {
     /// Returns the ranks that are not killed.
     pub fn survivors(&self) -> Vec<usize> {
         let all = 0..self.world();
-        all.filter(|&rank| self.act != Act::Kill { rank }).collect()
+        all.filter(|&rank| !self.is_killed(rank)).collect()
+    }
+
+    fn is_killed(&self, rank: usize) -> bool {
+        match self.act {
+            Act::Kill { rank: killed } => rank == killed,
+            Act::KillRail { local } => rank % self.ranks == local,
+            Act::Cut { .. } => false,
+        }
+    }
+
+    /// Returns the ranks that are killed.
+    pub fn killed(&self) -> Vec<usize> {
+        let all = 0..self.world();
+        all.filter(|&rank| self.is_killed(rank)).collect()
     }
 
     /// Returns the ranks that go on, if any do. After a cut those are on the host where all ranks have met: the others
@@ -117,7 +172,7 @@ impl Plan {
     pub fn rebuilders(&self) -> Vec<usize> {
         let mut ranks = self.survivors();
         ranks.retain(|&rank| match self.act {
-            Act::Kill { .. } => self.rebuild,
+            Act::Kill { .. } | Act::KillRail { .. } => self.rebuild,
             Act::Cut { .. } => self.rebuild && self.host(rank) == 0,
         });
         ranks
@@ -126,7 +181,7 @@ impl Plan {
     /// Returns whether a rank is lost for another one.
     pub fn is_lost(&self, rank: usize, to: usize) -> bool {
         match self.act {
-            Act::Kill { rank: killed } => rank == killed,
+            Act::Kill { .. } | Act::KillRail { .. } => self.is_killed(rank),
             Act::Cut { .. } => self.host(rank) != self.host(to),
         }
     }
@@ -135,6 +190,8 @@ impl Plan {
     pub fn kind(&self) -> &'static str {
         match (self.act, self.early) {
             (Act::Kill { .. }, false) => "kill",
+            (Act::KillRail { .. }, false) => "kill of a rail",
+            (Act::KillRail { .. }, true) => "early kill of a rail",
             (Act::Cut { .. }, false) => "cut",
             (Act::Kill { .. }, true) => "early kill",
             (Act::Cut { .. }, true) => "early cut",
@@ -154,8 +211,12 @@ impl fmt::Display for Plan {
             "{}: {} x {} ranks, ",
             self.seed, self.hosts, self.ranks
         )?;
+        if self.legs == Legs::Nccl {
+            formatter.write_str("legs by NCCL, ")?;
+        }
         match self.act {
             Act::Kill { rank } => write!(formatter, "rank {rank} killed")?,
+            Act::KillRail { local } => write!(formatter, "rank {local} of each host killed")?,
             Act::Cut { host } => write!(formatter, "host {host} cut off")?,
         }
         write!(formatter, " {:?} after {from}, then ", self.at)?;
@@ -171,6 +232,20 @@ fn half_of_the_runs_of_each_placement_are_rebuilt() {
             let (rebuilt, left): (Vec<_>, Vec<_>) = plans.partition(|plan| plan.rebuild);
             assert_eq!((rebuilt.len(), left.len()), (10, 10));
         }
+    }
+}
+
+#[test]
+fn of_runs_on_devices_half_have_legs_by_nccl_and_half_are_rebuilt_without_uneven_nodes_in_nccl() {
+    let plans: Vec<Plan> = (0..8).map(Plan::on_devices).collect();
+    let count = |is: &dyn Fn(&Plan) -> bool| plans.iter().filter(|plan| is(plan)).count();
+    assert_eq!(count(&|plan| plan.legs == Legs::Nccl), 4);
+    assert_eq!(count(&|plan| plan.legs == Legs::Nccl && plan.rebuild), 2);
+    assert_eq!(count(&|plan| plan.rebuild && plan.ranks == 4), 2);
+    for plan in plans {
+        let rails = plan.legs == Legs::Nccl && plan.rebuild;
+        assert_eq!(plan.killed().len(), if rails { 2 } else { 1 }, "{plan}");
+        assert_eq!(plan.killed().len() + plan.survivors().len(), plan.world());
     }
 }
 

@@ -9,10 +9,17 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::Write;
 use std::time::Duration;
 use symmem::backends::Selection;
-use symmem::{Communicator, Error, Result};
+use symmem::{Communicator, DeviceChoice, Error, Result};
 
 /// The variable that makes this binary a rank.
 pub const ROLE: &str = "SYMMEM_NODE_FAILURES_RANK";
+
+/// The variable that names the backend, if it is not the host's.
+pub const BACKEND: &str = "SYMMEM_NODE_FAILURES_RANK_BACKEND";
+/// The variable with the ordinal of the rank's device, if that is not chosen by its number.
+pub const DEVICE: &str = "SYMMEM_NODE_FAILURES_RANK_DEVICE";
+/// The variable that makes NCCL carry collectives between nodes.
+pub const NCCL: &str = "SYMMEM_NODE_FAILURES_RANK_NCCL";
 
 /// The deadline of waits and of the setup: much longer than the bounds that are tested.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -70,11 +77,26 @@ fn tell(error: &Error) {
 }
 
 fn join() -> Result<Communicator> {
-    Communicator::builder()
-        .backend(Selection::Named("host".into()))
+    let backend = std::env::var(BACKEND).unwrap_or_else(|_| "host".into());
+    let device = std::env::var(DEVICE).ok();
+    let communicator = Communicator::builder()
+        .backend(Selection::Named(backend))
+        .device(device.map_or(DeviceChoice::LocalRank, |device| {
+            DeviceChoice::Ordinal(device.parse().expect("an ordinal"))
+        }))
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE)
-        .build()
+        .build()?;
+    open_nccl(&communicator)?;
+    Ok(communicator)
+}
+
+/// Opens NCCL, if it is to carry collectives between nodes.
+fn open_nccl(communicator: &Communicator) -> Result<()> {
+    match std::env::var_os(NCCL) {
+        Some(_) => communicator.open_nccl(false).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Works until something fails.
@@ -90,6 +112,7 @@ fn work(communicator: &Communicator) -> Result<std::convert::Infallible> {
 fn go_on(communicator: Communicator) -> Result<()> {
     let communicator = communicator.rebuild()?;
     say(&format!("rebuilt {}", communicator.world_size()));
+    open_nccl(&communicator)?;
     let mut work = Work::new(&communicator)?;
     for _ in 0..LAPS {
         work.lap()?;

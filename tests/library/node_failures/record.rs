@@ -1,6 +1,6 @@
 //! The record of all runs: a file with a line of JSON for each, and a table.
 
-use crate::plan::{Act, Plan};
+use crate::plan::{Act, Legs, Plan};
 use crate::trial::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -73,6 +73,7 @@ fn milliseconds(time: Duration) -> f64 {
 fn line(plan: &Plan, report: &Report, origin: &Value) -> Value {
     let victim = match plan.act {
         Act::Kill { rank } => json!({ "rank": rank }),
+        Act::KillRail { .. } => json!({ "ranks": plan.killed() }),
         Act::Cut { host } => json!({ "host": host }),
     };
     let errors = report.errors.iter().map(|told| {
@@ -89,6 +90,10 @@ fn line(plan: &Plan, report: &Report, origin: &Value) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     json!({
         "kind": plan.kind(),
+        "legs": match plan.legs {
+            Legs::Ucx => "ucx",
+            Legs::Nccl => "nccl",
+        },
         "placement": plan.placement(),
         "seed": plan.seed,
         "victim": victim,
@@ -110,7 +115,11 @@ fn line(plan: &Plan, report: &Report, origin: &Value) -> Value {
 pub fn tell(reports: &[(Plan, Report)]) {
     let mut kinds: BTreeMap<(&str, String), Vec<&Report>> = BTreeMap::new();
     for (plan, report) in reports {
-        let kind = (plan.kind(), plan.placement());
+        let by = match plan.legs {
+            Legs::Ucx => "",
+            Legs::Nccl => " nccl",
+        };
+        let kind = (plan.kind(), plan.placement() + by);
         kinds.entry(kind).or_default().push(report);
     }
     println!("\nms from the failure to the last survivor's error");

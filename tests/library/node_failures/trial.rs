@@ -1,6 +1,7 @@
 //! Makes a run.
 
 use crate::Limits;
+use crate::place::{Place, Site};
 use crate::plan::{Act, Plan};
 use crate::rank::{self, now};
 use crate::traces;
@@ -10,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use two_hosts::{Host, Hosts, HostsOptions, Skip};
+use two_hosts::Skip;
 
 /// Time beyond any deadline, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,10 +73,10 @@ pub struct Trial<'a> {
 }
 
 /// Makes a run; blocks until nothing of it is left.
-pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
-    let hosts = Hosts::new(&HostsOptions::default())?;
+pub fn run(site: &Site, plan: &Plan, limits: Limits) -> Result<Report, Skip> {
+    let place = site.prepare()?;
     let before = traces::files();
-    let mut trial = Trial::start(plan, &hosts);
+    let mut trial = Trial::start(plan, &place);
     if !plan.early {
         trial.await_all("working", &plan.survivors(), rank::DEADLINE + PATIENCE);
     }
@@ -83,8 +84,12 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
     let at = now();
     let mut others = plan.survivors();
     match plan.act {
-        Act::Kill { rank } => trial.ranks[rank].kill().expect("a child"),
-        Act::Cut { host } => hosts.cut(host),
+        Act::Cut { host } => place.cut(host),
+        Act::Kill { .. } | Act::KillRail { .. } => {
+            for rank in plan.killed() {
+                trial.ranks[rank].kill().expect("a child");
+            }
+        }
     }
     // A rank that is not there yet as the link is cut meets nobody until its setup's deadline.
     trial.await_all("end ", &others, rank::DEADLINE + PATIENCE);
@@ -103,7 +108,7 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
         verdict::judge_rebuilt(&mut trial, plan);
     }
     trial.end(&others);
-    let mut traces = hosts.leftovers();
+    let mut traces = place.leftovers();
     traces.extend(traces::new_since(&before));
     if !traces.is_empty() {
         trial.faults.push(format!("left: {}", traces.join(", ")));
@@ -125,13 +130,13 @@ pub fn run(plan: &Plan, limits: Limits) -> Result<Report, Skip> {
 }
 
 impl<'a> Trial<'a> {
-    fn start(plan: &'a Plan, hosts: &Hosts) -> Self {
+    fn start(plan: &'a Plan, place: &Place<'_>) -> Self {
         let secret = symmem::bootstrap::Secret::random()
             .expect("random bytes")
             .to_hex();
         let (sender, lines) = channel();
         let ranks = (0..plan.world())
-            .map(|rank| start(plan, rank, hosts, &secret, sender.clone()))
+            .map(|rank| start(plan, rank, place, &secret, sender.clone()))
             .collect();
         Self {
             plan,
@@ -219,10 +224,9 @@ impl Drop for Trial<'_> {
     }
 }
 
-fn start(plan: &Plan, rank: usize, hosts: &Hosts, secret: &str, lines: Sender<Line>) -> Child {
-    let host: &Host = &hosts[plan.host(rank)];
+fn start(plan: &Plan, rank: usize, place: &Place<'_>, secret: &str, lines: Sender<Line>) -> Child {
     let program = std::env::current_exe().expect("this program's file");
-    let mut command = host.command(program);
+    let mut command = place.command(program, plan, rank);
     command
         .args(["rank", "--exact", "--nocapture", "--test-threads=1"])
         .env(rank::ROLE, "1")
@@ -230,10 +234,8 @@ fn start(plan: &Plan, rank: usize, hosts: &Hosts, secret: &str, lines: Sender<Li
         .env("SYMMEM_WORLD", plan.world().to_string())
         .env("SYMMEM_LOCAL_RANK", (rank % plan.ranks).to_string())
         .env("SYMMEM_LOCAL_WORLD", plan.ranks.to_string())
-        .env("SYMMEM_RENDEZVOUS", format!("{}:29500", hosts[0].address()))
         .env("SYMMEM_SECRET", secret)
         .env("UCX_TLS", "tcp,self")
-        .env("UCX_NET_DEVICES", two_hosts::INTERFACE)
         .env_remove("SYMMEM_GENERATION")
         .env_remove("SYMMEM_JOB")
         .stdin(Stdio::piped())

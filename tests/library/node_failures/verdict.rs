@@ -39,7 +39,9 @@ impl<'l> End<'l> {
             }
             // A rank that noticed first told the others, and its reason names the lost one.
             (_, "PeerFailed") if plan.early => names_lost,
-            (Act::Kill { rank: killed }, "PeerDied") => self.peer == Some(killed),
+            (Act::Kill { .. } | Act::KillRail { .. }, "PeerDied") => {
+                self.peer.is_some_and(|peer| is_lost(&peer))
+            }
             (Act::Cut { .. }, "PeerDied" | "Timeout" | "PeerUnreachable") => {
                 self.peer.is_some_and(|peer| is_lost(&peer))
             }
@@ -73,7 +75,7 @@ pub fn judge_errors(trial: &mut Trial<'_>, plan: &Plan, at: Duration, limits: Li
     let limit = match plan.act {
         // Nobody knows of a rank that never came.
         _ if plan.early => DEADLINE + limits.silence,
-        Act::Kill { .. } => limits.death,
+        Act::Kill { .. } | Act::KillRail { .. } => limits.death,
         Act::Cut { .. } => limits.silence,
     };
     let mut faults = Vec::new();
