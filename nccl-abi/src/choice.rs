@@ -123,7 +123,12 @@ fn choose(communicator: &Communicator, agreed: &Agreed, call: &Call) -> Option<b
         ..CollectiveCall::new(call.kind.operation(), bytes, element)
     };
     let options = CollectiveOptions::new().provider(Provider::Symmem);
-    let choice = communicator.explain_call(&question, &options).ok()?;
+    let explanation = communicator.explain_call(&question, &options).ok()?;
+    if explanation.between_nodes.is_some() {
+        // NCCL's own call crosses nodes by itself.
+        return Some(false);
+    }
+    let choice = explanation.choice()?;
     Some(match choice.algorithm() {
         Algorithm::Lamport | Algorithm::LamportTwoShot => {
             bytes <= most_by_lamport(call.kind, world)

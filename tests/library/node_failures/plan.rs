@@ -81,7 +81,7 @@ impl Plan {
     pub fn on_devices(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 2);
         let legs = [Legs::Ucx, Legs::Nccl][(seed % 2) as usize];
-        let rebuild = seed / 2 % 2 == 0;
+        let rebuild = (seed / 2).is_multiple_of(2);
         let ranks = [2, 4][(seed / 4 % 2) as usize];
         let act = match (legs, rebuild) {
             (Legs::Nccl, true) => Act::KillRail {
