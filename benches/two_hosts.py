@@ -8,7 +8,7 @@ The hosts are namespaces of symmem-two-hosts, joined by a veth pair without a ra
     OPERATION-{1,2,3}.json    symmem bench collectives, two ranks on each host, beside Open MPI over UCX, 8 B to 64 MiB
     summary.txt               what the runs show beside what is asked of them; also printed
 
-Takes about MINUTES minutes on 2 cores, after the build. A result that is there already is not measured again. Needs root or a user namespace (unshare -Urn), iproute2, Open MPI 4.1
+Takes 12 to 18 minutes on 2 cores, after the build. A result that is there already is not measured again. Needs root or a user namespace (unshare -Urn), iproute2, Open MPI 4.1
 with UCX and its compiler, and ucx-utils. --quick makes one run with few sizes, to try it; --summary DIRECTORY only
 prints the summary of runs that were made.
 """
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYMMEM = ROOT / "target/release/symmem"
 TWO_HOSTS = ROOT / "target/release/two-hosts"
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-RUNS = int(os.environ.get("RUNS", "3"))
+RUNS = 3
 # Time limit of each run.
 LIMIT = 400
 # The variable that tells the part of this program that two-hosts starts where the results go.
