@@ -53,6 +53,8 @@ pub(super) struct Client {
     /// Whether the connection lasts as long as the rank, whatever carries it: its end is rank 0's.
     lasts: bool,
     pulse: Pulse,
+    /// Whether the pulse has ended for good. Held while a pulse is sent, so that none follows the end.
+    rested: Mutex<bool>,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Client {
             inbox: Mutex::new(Inbox::new()),
             lasts: false,
             pulse: Pulse::default(),
+            rested: Mutex::default(),
         }
     }
 
@@ -124,7 +127,11 @@ impl Client {
     /// sent, there is no pulse, and its silence counts.
     pub(super) fn beat(&self, silence: Duration) {
         let now = Instant::now();
-        if !self.pulse.is_due(silence, now) {
+        // Another thread is at it, or ends the pulse.
+        let Ok(rested) = self.rested.try_lock() else {
+            return;
+        };
+        if *rested || !self.pulse.is_due(silence, now) {
             return;
         }
         let request = Request::Pulse {
@@ -147,8 +154,10 @@ impl Client {
         }
     }
 
-    /// Ends the pulse: the store does not wait for it any more.
+    /// Ends the pulse for good: the store does not wait for it any more.
     pub(super) fn rest(&self) {
+        let mut rested = lock(&self.rested);
+        *rested = true;
         if self.pulse.is_on() {
             self.pulse.end();
             let silence = 0;
@@ -225,17 +234,19 @@ impl Client {
         if let Some(failure) = inbox.failure.clone() {
             return Err(failed(failure));
         }
+        // Another thread's call may have held the lock for long, in which nothing was sent.
+        let sending = Instant::now();
         inbox.request += 1;
         let number = inbox.request;
         let until = deadline::after(start, deadline) + VERDICT_GRACE;
         // A store that reads nothing is silent, and while a frame is half sent no pulse can tell.
         let allowed = self.pulse.allowed();
-        let sent_until = allowed.map_or(until, |allowed| until.min(start + allowed));
+        let sent_until = allowed.map_or(until, |allowed| until.min(sending + allowed));
         match self.send(request, number, descriptor, sent_until) {
             Ok(()) => {}
             Err(Errno::TIMEDOUT) => {
                 // Part of a frame may have been sent: nothing valid can follow it.
-                let silence = start.elapsed();
+                let silence = sending.elapsed();
                 if allowed.is_some() {
                     self.end_of_silence(&mut inbox, silence);
                     return Err(failed(Failure::Died { rank: 0 }));
@@ -268,7 +279,7 @@ impl Client {
             if self.receive(&mut inbox) {
                 continue;
             }
-            // The thread that does so otherwise may wait for a processor.
+            // The watcher sends pulses, but may be waiting for a processor.
             self.beat_again();
             if self.end_silent(&mut inbox) {
                 continue;

@@ -22,8 +22,8 @@ pub struct Chosen<'r> {
     pub parts: PartLayout<'r>,
 }
 
-/// Checks a call of the members on a node, as many as the place says and the number of the caller among them, and makes the
-/// selector's choice. Returns `None` if nobody has anything to send: the call has no bytes, or the group is of one.
+/// Checks a call among as many ranks of one node as the first number of `place` says, of which the caller has the second, and
+/// returns the selector's choice; `None` if it is not needed, since the call has no bytes or the group has one rank.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if the arguments or the options are not possible.

@@ -136,6 +136,14 @@ impl Communicator {
     }
 }
 
+/// Returns the bytes of an element: of a byte in operations that move, whatever the element.
+fn element_bytes(call: &CollectiveCall) -> u64 {
+    match operations::reduces(O::from(call.operation)) {
+        true => call.element.bytes(),
+        false => 1,
+    }
+}
+
 /// The ranges of a call that is only explained.
 struct Supposed {
     /// Bytes of a member's part.
@@ -150,7 +158,7 @@ impl Supposed {
         let members = membership.span.members.len() as u64;
         // Whole elements, and whole parts.
         let whole = |bytes: u64, unit: u64| bytes / unit * unit;
-        let element = call.element.bytes();
+        let element = element_bytes(call);
         let bytes = call.bytes.min(MOST_BYTES);
         let (part, parts) = match call.operation {
             CollectiveOperation::AllReduce
@@ -185,11 +193,7 @@ impl Supposed {
         let range = |start: u64, bytes: u64| match call.own_memory {
             true => MemoryRange::own(DeviceAddress(start), bytes),
             false => {
-                let offset = if call.aligned {
-                    0
-                } else {
-                    call.element.bytes()
-                };
+                let offset = if call.aligned { 0 } else { element_bytes(call) };
                 MemoryRange::supposed(start, (offset, bytes), call.in_multicast)
             }
         };
@@ -212,7 +216,7 @@ impl Supposed {
                 true => ElementType::U8.into(),
                 false => call.element.into(),
             },
-            element_bytes: if moves { 1 } else { call.element.bytes() },
+            element_bytes: element_bytes(call),
             reduce: match moves {
                 true => ReduceOpCode::default(),
                 false => call.reduce.into(),

@@ -33,8 +33,8 @@ impl<'a> CollectiveOptions<'a> {
     /// Sets the algorithm, in place of the selector's choice. `None` leaves it to the selector.
     ///
     /// In a group that spans nodes it applies to the stages inside the nodes that have it. If the ranks of any node cannot
-    /// make their stage with it, or with the blocks and threads that the options name, all members refuse the call
-    /// ([`crate::Error::Unsupported`]) before anything is sent.
+    /// make their stage with it, or with the threads that the options name, all members refuse the call
+    /// ([`crate::Error::Unsupported`]) before anything is sent. Named blocks are a limit there.
     ///
     /// [`crate::Algorithm::Multicast`] and [`crate::Algorithm::MulticastOneShot`] are refused if the
     /// communicator has no multicast ([`crate::Communicator::multicast`]). If it has, an algorithm over the
@@ -57,7 +57,7 @@ impl<'a> CollectiveOptions<'a> {
     /// Sets the number of blocks of the grid, for example to leave compute units to other kernels. `None`
     /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks, or if
     /// they are more than a collective's share of the device
-    /// ([`crate::Communicator::allow_concurrent_collectives`]).
+    /// ([`crate::Communicator::allow_concurrent_collectives`]). In a group that spans nodes, a stage takes fewer instead.
     /// The host backend has no grids.
     #[must_use]
     pub fn blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {

@@ -86,7 +86,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// Returns it for the members on this rank's node.
+    /// Returns what the selector must know of the members on this rank's node.
     pub fn here(state: &State, membership: &Membership, channel: u32) -> Self {
         let (slots, selector) = (&membership.slots, &state.selector);
         Self {
@@ -98,7 +98,7 @@ impl Near {
         }
     }
 
-    /// Returns it for `members` members on another node: what [`Near::here`] returns there. Groups over nodes have neither
+    /// Returns what it must know of `members` members on another node: what [`Near::here`] returns there. Groups over nodes have neither
     /// multicast nor a communicator of NCCL inside a node.
     pub fn elsewhere(state: &State, membership: &Membership, channel: u32, members: usize) -> Self {
         let selector = &state.selector;

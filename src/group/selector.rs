@@ -226,7 +226,7 @@ impl Selector {
         self.channels_of(inboxes.map(|inboxes| &inboxes.division))
     }
 
-    /// The same for the division of inboxes.
+    /// Returns the number of channels for pieces of an inbox with this division.
     pub fn channels_of(&self, inbox: Option<&Division>) -> u32 {
         match inbox {
             _ if self.inbox_bytes == 0 => u32::MAX,

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 /// Most time by which the store's news may come later on one rank than on another of its node.
 const NEWS: Duration = Duration::from_millis(100);
 
-/// Time after which a round of the watcher is late: a thread that waits then makes it. Threads that wait yield, and on a
-/// crowded machine one that sleeps between its rounds may get no processor for far longer.
+/// Time after which a round of the watcher is late: on a busy machine its thread may get no processor for far longer. A
+/// thread that waits then makes the round.
 const LATE: Duration = WATCH_INTERVAL.saturating_mul(4);
 
 /// The health state that calls, streams and the watcher share.

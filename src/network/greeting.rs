@@ -65,8 +65,10 @@ impl Network {
     }
 
     fn send_greetings(&self, rank: usize) -> Result<Vec<Greeting>> {
-        let mut engine = lock(&self.engine);
-        let Some(engine) = engine.as_mut() else {
+        let mut locked = lock(&self.engine);
+        let Some(engine) = locked.as_mut() else {
+            // Whoever finds the cause out may need the lock.
+            drop(locked);
             return Err(self.cause());
         };
         let header = Header {

@@ -219,11 +219,10 @@ impl Network {
     /// The backend's; the error that poisoned the communicator.
     pub fn open_lane(&self, driver: &Driver) -> Result<Arc<Lane>> {
         let lane = Arc::new(Lane::new(self.take_slot(driver)?));
-        match &mut *lock(&self.engine) {
-            Some(engine) => engine.add_lane(lane.clone()),
-            None => return Err(self.cause()),
+        match self.with_engine(|engine| engine.add_lane(lane.clone())) {
+            Some(()) => Ok(lane),
+            None => Err(self.cause()),
         }
-        Ok(lane)
     }
 
     /// Takes a pair of words.
@@ -246,11 +245,13 @@ impl Network {
     /// # Errors
     /// The error that poisoned the communicator.
     pub fn add_section(&self, section: Arc<Section>) -> Result<()> {
-        match &mut *lock(&self.engine) {
-            Some(engine) => engine.add_section(section),
-            None => return Err(self.cause()),
-        }
-        Ok(())
+        self.with_engine(|engine| engine.add_section(section))
+            .ok_or_else(|| self.cause())
+    }
+
+    /// Calls `action` with the engine, unless it has ended.
+    fn with_engine<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
+        lock(&self.engine).as_mut().map(action)
     }
 
     /// Returns why there is no engine. Blocks for at most [`CAUSE`] if that is yet to be found out: see [`Network::fail`].

@@ -50,7 +50,7 @@ impl Network {
                 (_, true) => BUSY,
                 _ => IDLE,
             };
-            // Who adds a command for a stream to start need not end a short sleep.
+            // A short sleep ends soon enough by itself: only a long one is worth a call to wake.
             self.sleeping.store(limit > LONG_ARMED, Ordering::SeqCst);
             if self.changes() == before {
                 self.wait(limit);

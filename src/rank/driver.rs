@@ -50,9 +50,9 @@ pub struct Driver {
 /// once for half a minute. Within a node a yield is the shortest way to the rank that is waited for.
 const EAGER: Duration = Duration::from_micros(200);
 const PATIENT: Duration = Duration::from_millis(5);
-/// Longest sleep between two looks at the health of the communicator, where what happens ends the sleep.
+/// Longest sleep on the word of a stream, which the next signal ends early. The communicator's health is checked after it.
 const LOOK: Duration = Duration::from_millis(1);
-/// The sleep where nothing ends it.
+/// Sleep between two polls of a stream that wakes nobody.
 const NAP: Duration = Duration::from_micros(50);
 
 /// How a wait for a stream ended.
@@ -109,7 +109,7 @@ impl WaitBudget {
         !self.sleeps && self.moved.elapsed() < EAGER
     }
 
-    /// Waits a little for what nothing announces.
+    /// Spins, yields or sleeps once before the next poll.
     fn nap(&self) {
         if self.is_eager() {
             std::hint::spin_loop();
@@ -371,12 +371,10 @@ impl Driver {
         if budget.is_eager() {
             return budget.nap();
         }
-        if let Some(assistant) = self.assistant.get() {
+        if let (Some(assistant), Backend::Host(host)) = (self.assistant.get(), &**self.backend) {
             assistant.leave();
-            if let Backend::Host(host) = &**self.backend
-                // SAFETY: every stream that reaches this is live.
-                && unsafe { host.stream_pause(stream, LOOK) }.is_ok()
-            {
+            // SAFETY: every stream that reaches this is live.
+            if unsafe { host.stream_pause(stream, LOOK) }.is_ok() {
                 return;
             }
         }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use symmem::tuning::operation;
 use symmem::{Algorithm, CollectiveCall, Communicator, Explanation, Graph, Queue, Stream};
 
-/// How the library would make a call; the same on all ranks.
+/// How the library would make a call; the same on all ranks of a world of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResolvedAlgorithm {
     /// With the algorithm that the call names, or with the selector's choice if it names none. Over nodes, in the stages that

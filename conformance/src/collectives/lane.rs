@@ -30,8 +30,9 @@ use symmem::{
 /// Guard bytes on each side of the data, and the alignment that offsets are relative to.
 const GUARD_BYTES: usize = 256;
 
-/// Most blocks of each of several calls at once on a device that ranks share: eight ranks have room for them on an H100.
-const MOST_BLOCKS_OF_SHARED_DEVICE: u32 = 7;
+/// Most blocks of each of several calls at once, whatever the case names: eight ranks that share an H100 have room for them.
+/// A rank knows only whether it shares its own device, and all ranks of a call must name the same.
+const MOST_BLOCKS_AT_ONCE: u32 = 7;
 
 /// The communicator and group of a call, with its deadline.
 #[derive(Clone, Copy)]
@@ -253,8 +254,8 @@ impl<'a> Lane<'a> {
         let algorithm = self.case.variant.algorithm;
         let mut blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
         let concurrent = self.case.mode == Mode::Concurrent;
-        if concurrent && self.site.communicator.shares_device() {
-            blocks = blocks.map(|blocks| blocks.min(MOST_BLOCKS_OF_SHARED_DEVICE));
+        if concurrent {
+            blocks = blocks.map(|blocks| blocks.min(MOST_BLOCKS_AT_ONCE));
         }
         CollectiveOptions::new()
             .algorithm(algorithm)

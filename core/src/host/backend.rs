@@ -71,7 +71,7 @@ impl HostBackend {
     }
 
     /// Executes what can be executed, or else sleeps until the word changes that the stream waits for, at most for `longest`.
-    /// Returns whether all work is done. Other than [`HostBackend::stream_block`], it returns after each step.
+    /// Returns whether all work is done. Unlike [`HostBackend::stream_block`], it returns after each step.
     ///
     /// # Errors
     /// `UNSUPPORTED` while the stream is being captured.

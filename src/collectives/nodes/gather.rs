@@ -5,6 +5,7 @@ use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
 use crate::base::error::Result;
+use crate::base::placement::Placement;
 use crate::collectives::plan::PartLayout;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
@@ -41,21 +42,12 @@ impl<'n> Nodes<'n> {
 
     /// Returns the number within node `node` of the rank that receives the part of a member of another node.
     fn holder(&self, member: usize, node: usize) -> usize {
-        self.placement().local_rank(member) % self.placement().members(node).len()
+        holder(self.placement(), node, member)
     }
 
-    /// Returns the slot of a member's part at its holder on this node: its own has slot 0, and the others follow in
-    /// the order of the group.
+    /// Returns the slot of a member's part at its holder on this node.
     fn slot(&self, member: usize) -> u64 {
-        let placement = self.placement();
-        let here = self.node();
-        if placement.node(member) == here {
-            return 0;
-        }
-        let holder = self.holder(member, here);
-        let earlier = (0..member)
-            .filter(|&other| placement.node(other) != here && self.holder(other, here) == holder);
-        1 + earlier.count() as u64
+        slot(self.placement(), self.node(), member)
     }
 
     /// Enqueues an all-gather of parts that may differ in length. `longest` is the longest.
@@ -66,18 +58,12 @@ impl<'n> Nodes<'n> {
         to: MemoryRange<'_>,
         from: MemoryRange<'_>,
     ) -> Result<()> {
-        let placement = self.placement();
-        let members = self.members();
         let own = self.own();
         if let (Ok(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
             return self.all_gather_by_library((library, rail), parts, to, from);
         }
-        // The same number of slots on all nodes: for this rank's own part, and for those of other nodes that it holds, which
-        // are the most on the smallest node.
-        let fewest = (0..placement.nodes())
-            .map(|node| placement.members(node).len())
-            .min();
-        let slots = members.div_ceil(fewest.unwrap_or(1)) as u64;
+        // The same number of slots on all nodes, since a part's windows are the same everywhere.
+        let slots = most_slots(self.placement());
         self.in_turn(
             self.windows(longest, slot_bytes(slots)),
             |buffer, (at, window)| {
@@ -276,9 +262,65 @@ fn node_range(
     })
 }
 
+/// Returns the rank, by its number on a node, that holds the parts of a member of another node.
+fn holder(placement: &Placement, node: usize, member: usize) -> usize {
+    placement.local_rank(member) % placement.members(node).len()
+}
+
+/// Returns the slot of a member's part at its holder on node `here`: the holder's own part has slot 0, and the others follow
+/// in the order of the group.
+fn slot(placement: &Placement, here: usize, member: usize) -> u64 {
+    if placement.node(member) == here {
+        return 0;
+    }
+    let own = holder(placement, here, member);
+    let earlier = (0..member)
+        .filter(|&other| placement.node(other) != here && holder(placement, here, other) == own);
+    1 + earlier.count() as u64
+}
+
+/// Returns the number of slots of a rank that holds the most parts: its own, and those of each other node in turn.
+fn most_slots(placement: &Placement) -> u64 {
+    let members = |node: usize| placement.members(node).len();
+    let on = |here: usize| {
+        let others = (0..placement.nodes()).filter(|&node| node != here);
+        1 + others
+            .map(|node| members(node).div_ceil(members(here)) as u64)
+            .sum::<u64>()
+    };
+    (0..placement.nodes()).map(on).max().unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_slot_is_one_of_those_that_a_buffer_is_divided_into() {
+        let nodes_of: [&[usize]; 8] = [
+            &[2, 2],
+            &[3, 1],
+            &[1, 3],
+            &[3, 3, 2],
+            &[8, 8, 7],
+            &[4, 4, 3],
+            &[3, 2, 1],
+            &[5, 4, 4, 4],
+        ];
+        for sizes in nodes_of {
+            let nodes = sizes.iter().enumerate();
+            let keys: Vec<usize> = nodes.flat_map(|(node, &size)| vec![node; size]).collect();
+            let placement = Placement::of(&keys);
+            let slots = (0..sizes.len())
+                .flat_map(|here| (0..keys.len()).map(move |member| (here, member)))
+                .map(|(here, member)| slot(&placement, here, member));
+            assert_eq!(
+                slots.max().unwrap() + 1,
+                most_slots(&placement),
+                "{sizes:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_window_of_equal_parts_is_one_range_also_if_other_nodes_parts_lie_between() {

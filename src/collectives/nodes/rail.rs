@@ -50,7 +50,12 @@ impl Nodes<'_> {
         match self.names_library() {
             false => Ok(()),
             true => Err(self.unsupported(format!(
-                "NCCL or RCCL does not carry this call between nodes: {reason}; leave the provider to symmem"
+                "NCCL or RCCL does not carry this call between nodes: {reason}{}",
+                match reason {
+                    WithoutNccl::NotOpen => "",
+                    WithoutNccl::Excluded => "; name `Provider::Nccl` or no provider",
+                    _ => "; leave the provider to symmem",
+                }
             ))),
         }
     }

@@ -23,7 +23,7 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Writes a stage down: of stages that differ in their size only, the largest.
+    /// Records a stage; of stages that differ only in size, the largest.
     pub fn add_stage(&self, operation: CollectiveOperation, bytes: u64, choice: Choice) {
         let mut stages = self.stages.borrow_mut();
         let known = stages
@@ -39,7 +39,7 @@ impl Rehearsal {
         }
     }
 
-    /// Writes a leg down, likewise.
+    /// Records a leg; of legs that differ only in size, the largest.
     pub fn add_leg(&self, leg: NodeLeg) {
         let mut legs = self.legs.borrow_mut();
         let known = legs

@@ -157,8 +157,19 @@ impl<'n> Nodes<'n> {
                 purpose: Purpose::Rehearse(&rehearsal),
                 ..*self
             };
+            // This rank's own part is not there; that of the member is, at its place in the destination.
+            let elsewhere = Request {
+                source: match request.operation {
+                    O::ALL_GATHER | O::ALL_GATHER_V if node != own => {
+                        let (parts, member) = (&placed.0, there.member);
+                        (request.destination).part(parts.offset(member), parts.bytes(member))
+                    }
+                    _ => request.source,
+                },
+                ..*request
+            };
             there
-                .perform(request, placed)
+                .perform(&elsewhere, placed)
                 .map_err(|error| self.refused_on(node, error))?;
         }
         Ok(())

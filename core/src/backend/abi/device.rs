@@ -121,7 +121,8 @@ pub struct OpenOptions {
     pub ordinal: u32,
     /// This rank, for messages.
     pub rank: u32,
-    /// Number of ranks on this host; the host backend spins only if each has a processor. Or [`OpenOptions::OTHER_NODES`].
+    /// Number of ranks on this host; the host backend spins only if each has a processor. [`OpenOptions::OTHER_NODES`] if
+    /// the job spans nodes.
     pub local_world: u32,
     /// The program's services, which outlive the instance.
     pub services: *const HostServices,

@@ -9,4 +9,6 @@ pub(crate) use step::{
     ABORT_WORD_SET, Bounds, DEADLINE_PASSED, Pending, PollOutcome, Step, fill_record, is_aborted,
     look,
 };
+#[cfg(test)]
+pub(crate) use word::LONGEST_SLEEP;
 pub(crate) use word::{SignalWord, Sleep, long_at, wake, word_at};

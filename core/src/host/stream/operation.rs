@@ -85,7 +85,7 @@ pub(crate) enum Operation {
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Number of operations of a recording that are done.
-    replayed: usize,
+    pub(super) replayed: usize,
     /// The wait that the operation is in.
     pub(crate) pending: Option<Pending>,
 }

@@ -234,11 +234,15 @@ impl Stream {
     /// Returns at once if the caller has moved the stream: what was done may be what it passes on, as to another node.
     pub(crate) fn pause(&self, longest: Duration) -> bool {
         let mut execution = lock(&self.execution);
-        let before = self.queued.load(Ordering::Relaxed);
+        let (queued, replayed) = (
+            self.queued.load(Ordering::Relaxed),
+            execution.progress.replayed,
+        );
         let Some(sleep) = self.execute(&mut execution) else {
             return self.is_empty();
         };
-        if self.queued.load(Ordering::Relaxed) < before {
+        let completed = self.queued.load(Ordering::Relaxed) < queued;
+        if completed || execution.progress.replayed > replayed {
             return false;
         }
         execution.announce(sleep);
