@@ -49,6 +49,8 @@ pub struct Driver {
 /// ranks that yield 100,000 times a second kept the threads of the network and of the watcher waiting for milliseconds, and
 /// once for half a minute. Within a node a yield is the shortest way to the rank that is waited for.
 const EAGER: Duration = Duration::from_micros(200);
+/// The same on a device in such a world, whose streams wake nobody: a yield costs less there than a sleep.
+const EAGER_AMONG_MANY: Duration = Duration::from_micros(20);
 const PATIENT: Duration = Duration::from_millis(5);
 /// Longest sleep on the word of a stream, which the next signal ends early. The communicator's health is checked after it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -68,20 +70,22 @@ struct WaitBudget {
     limit: Duration,
     /// Time of the last event that the caller took part in.
     moved: Instant,
-    /// Whether it neither spins nor yields.
-    sleeps: bool,
+    /// Time without an event up to which it spins, and up to which it yields.
+    eager: Duration,
+    patient: Duration,
     /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
 impl WaitBudget {
-    fn new(limit: Duration, sleeps: bool) -> Self {
+    fn new(limit: Duration, (eager, patient): (Duration, Duration)) -> Self {
         let start = Instant::now();
         Self {
             start,
             limit,
             moved: start,
-            sleeps,
+            eager,
+            patient,
             lost: None,
         }
     }
@@ -106,14 +110,14 @@ impl WaitBudget {
 
     /// Returns whether an event is probably near.
     fn is_eager(&self) -> bool {
-        !self.sleeps && self.moved.elapsed() < EAGER
+        self.moved.elapsed() < self.eager
     }
 
     /// Spins, yields or sleeps once before the next poll.
     fn nap(&self) {
         if self.is_eager() {
             std::hint::spin_loop();
-        } else if !self.sleeps && self.moved.elapsed() < PATIENT {
+        } else if self.moved.elapsed() < self.patient {
             std::thread::yield_now();
         } else {
             // A long wait must not occupy a core.
@@ -336,7 +340,7 @@ impl Driver {
         through_captures: bool,
     ) -> Result<Outcome> {
         self.health.check_process()?;
-        let mut budget = WaitBudget::new(limit, self.sleeps());
+        let mut budget = self.budget(limit);
         loop {
             // SAFETY: every stream that reaches this is live.
             let idle = || unsafe { self.backend.stream_idle(stream) };
@@ -381,9 +385,14 @@ impl Driver {
         budget.nap();
     }
 
-    /// Returns whether waits neither spin nor yield.
-    fn sleeps(&self) -> bool {
-        self.crowded && self.assistant.get().is_some()
+    fn budget(&self, limit: Duration) -> WaitBudget {
+        let among_many = self.crowded && self.assistant.get().is_some();
+        let eager = match (among_many, &**self.backend) {
+            (true, Backend::Host(_)) => (Duration::ZERO, Duration::ZERO),
+            (true, Backend::Plugin(_)) => (EAGER_AMONG_MANY, PATIENT),
+            (false, _) => (EAGER, PATIENT),
+        };
+        WaitBudget::new(limit, eager)
     }
 
     /// Returns whether a stream of the communicator that has `owner` is without work. A query during a capture would
@@ -435,7 +444,7 @@ impl Driver {
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
         self.health.check_process()?;
-        let mut budget = WaitBudget::new(deadline, self.sleeps());
+        let mut budget = self.budget(deadline);
         while !self
             .idle_now()
             .map_err(|failure| self.failed("drain streams", failure))?
@@ -458,7 +467,7 @@ impl Driver {
     /// # Errors
     /// As [`Driver::wait_all_idle`].
     pub fn wait_quiet(&self, deadline: Duration) -> Result<()> {
-        let mut budget = WaitBudget::new(deadline, self.sleeps());
+        let mut budget = self.budget(deadline);
         loop {
             self.wait_all_idle(deadline)?;
             if self.is_quiet() {
