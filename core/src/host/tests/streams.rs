@@ -186,7 +186,7 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
             me.await_signal(1, LONG, stream);
             // The stream's thread leaves the stream to a caller that polls.
             assert!(!me.idle(stream));
-            let waited = std::thread::scope(|scope| {
+            std::thread::scope(|scope| {
                 if ahead {
                     peer.give(0, RawStream::NULL);
                 } else {
@@ -199,8 +199,7 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
                 let (idle, waited) = pause(LONG);
                 assert!(!idle, "a wait is left");
                 waited
-            });
-            waited
+            })
         })
     };
     assert!(ends_below(LONGEST_SLEEP / 2, false), "no signal wakes it");
