@@ -362,7 +362,11 @@ impl Driver {
             if let Err(waited) = budget.check(&self.health) {
                 return Ok(Outcome::Late(waited));
             }
-            if self.help() {
+            // After a long quiet, the network's own thread sees the next message sooner than this one, unless this one is woken
+            // by its stream.
+            let helps =
+                budget.moved.elapsed() < PATIENT || matches!(**self.backend, Backend::Host(_));
+            if helps && self.help() {
                 budget.moved = Instant::now();
             } else {
                 self.rest(stream, &budget);

@@ -252,11 +252,11 @@ impl<'a> Lane<'a> {
 
     fn options(&self) -> CollectiveOptions<'a> {
         let algorithm = self.case.variant.algorithm;
-        let mut blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
-        let concurrent = self.case.mode == Mode::Concurrent;
-        if concurrent {
-            blocks = blocks.map(|blocks| blocks.min(MOST_BLOCKS_AT_ONCE));
-        }
+        let most = match self.case.mode {
+            Mode::Concurrent => MOST_BLOCKS_AT_ONCE,
+            _ => u32::MAX,
+        };
+        let blocks = Some(self.case.blocks.min(most)).filter(|&blocks| blocks > 0);
         CollectiveOptions::new()
             .algorithm(algorithm)
             .blocks(blocks.filter(|_| algorithm.has_grid()))

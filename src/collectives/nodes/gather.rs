@@ -40,11 +40,6 @@ impl<'n> Nodes<'n> {
         )
     }
 
-    /// Returns the number within node `node` of the rank that receives the part of a member of another node.
-    fn holder(&self, member: usize, node: usize) -> usize {
-        holder(self.placement(), node, member)
-    }
-
     /// Returns the slot of a member's part at its holder on this node.
     fn slot(&self, member: usize) -> u64 {
         slot(self.placement(), self.node(), member)
@@ -94,11 +89,12 @@ impl<'n> Nodes<'n> {
         let is_far = |member: usize| placement.node(member) != here;
         let sent = |member: usize| {
             let node = placement.node(member);
-            let holds = is_far(member) && placement.local_rank(member) == self.holder(own, node);
+            let holds =
+                is_far(member) && placement.local_rank(member) == holder(placement, node, own);
             if holds { span(own) } else { Span::default() }
         };
         let received = |member: usize| {
-            let holds = is_far(member) && self.holder(member, here) == self.local();
+            let holds = is_far(member) && holder(placement, here, member) == self.local();
             if holds { span(member) } else { Span::default() }
         };
         // On equal nodes, the holders of a part have its member's number: its rail.
@@ -219,7 +215,7 @@ impl<'n> Nodes<'n> {
             }
             for &number in numbers {
                 let Span { offset, bytes } = span(number);
-                let root = self.holder(number, self.node());
+                let root = holder(placement, self.node(), number);
                 let to = to.part(parts.offset(number) + at, bytes);
                 self.within(
                     O::BROADCAST,

@@ -92,13 +92,12 @@ impl<'n> Nodes<'n> {
                 _ => WithoutNccl::Pairs,
             }),
         };
-        match (operation, options.provider) {
-            (O::BARRIER, _) => Ok(nodes),
-            (_, Provider::NcclWindows) => Err(nodes.unsupported(
+        if operation != O::BARRIER && options.provider == Provider::NcclWindows {
+            return Err(nodes.unsupported(
                 "symmetric windows reach the ranks of one node only; use `Provider::Nccl`",
-            )),
-            _ => Ok(nodes),
+            ));
         }
+        Ok(nodes)
     }
 
     /// Checks what depends on nodes, at all members alike and before anything is sent. Returns what the call is made with.
