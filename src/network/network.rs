@@ -8,12 +8,13 @@ use super::lane::Lane;
 use super::mirrors::Mirrors;
 use super::opening::{Hello, Opened, host_delivery, open_worker, random, reaches_memory, stage};
 use super::pinned::PINNED;
+use super::progress::ARMED;
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
 use super::versions::Versions;
 use super::wires::Wires;
-use crate::backend::abi::CAPABILITY_STREAM_WAIT;
+use crate::backend::abi::{CAPABILITY_STREAM_WAIT, DeviceAddress};
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::placement::Placement;
@@ -22,10 +23,11 @@ use crate::memory::pad::SignalPad;
 use crate::rank::agreement::Round;
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::{Assistant, Driver};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use symmem_core::host::Sleeper;
 use symmem_ucx::{Memory, Waker, Worker};
 
 /// Time that a rank waits, when it leaves, for messages that UCX has not sent and for the others' farewells.
@@ -59,6 +61,8 @@ pub struct Network {
     pub(super) helped: AtomicBool,
     /// Whether a host thread that waits sleeps, and looks again when its stream has moved.
     pub(super) left: AtomicBool,
+    /// Whether a host thread waits for the worker in place of the network's own.
+    pub(super) attended: AtomicBool,
     /// Whether the thread may look again and again for a moment: no rank needs its processor.
     pub(super) spins: bool,
     /// Whether the thread waits for the worker, for longer than a moment.
@@ -173,6 +177,7 @@ impl Network {
             released: AtomicBool::new(false),
             helped: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
             spins: !context.crowded,
             sleeping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -295,10 +300,19 @@ impl Network {
         Ok(())
     }
 
-    /// Wakes the thread.
+    /// Wakes the thread, or the host thread that waits in its place.
     pub fn wake(&self) {
         self.pushed.fetch_add(1, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) {
+        if self.sleeping.load(Ordering::SeqCst) || self.attended.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Wakes the host thread that waits in place of the network's own: another thread may have raised its word.
+    fn tell_sleeper(&self) {
+        // As in `sleep`: one of the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        if self.attended.load(Ordering::Relaxed) {
             self.waker.wake();
         }
     }
@@ -344,6 +358,9 @@ impl Network {
 
     fn step(&self, engine: &mut Engine) -> std::result::Result<Outlook, Fault> {
         let outlook = engine.step()?;
+        if outlook.moved {
+            self.tell_sleeper();
+        }
         if outlook.completed > 0 {
             self.unfinished
                 .fetch_sub(outlook.completed, Ordering::AcqRel);
@@ -440,15 +457,31 @@ impl Assistant for Network {
 
     fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
-        if self.helped.swap(false, Ordering::Relaxed)
-            && let Some(thread) = &*lock(&self.thread)
-        {
-            thread.thread().unpark();
-        }
+        // Its thread looks within `HELPED`. To wake it here would cost a processor that the awaited rank needs.
+        self.helped.store(false, Ordering::Relaxed);
     }
 
     fn is_idle(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0 || self.released.load(Ordering::Acquire)
+    }
+}
+
+impl Sleeper for Network {
+    fn watches(&self, word: DeviceAddress) -> bool {
+        self.slots.word(word).is_some() && !self.attended.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration) {
+        if self.attended.swap(true, Ordering::Relaxed) {
+            // Another thread was faster since `watches`.
+            std::thread::sleep(longest.min(ARMED));
+            return;
+        }
+        fence(Ordering::SeqCst);
+        if (self.slots.word(word)).is_some_and(|word| word.load(Ordering::Acquire) == seen) {
+            self.wait(longest);
+        }
+        self.attended.store(false, Ordering::Relaxed);
     }
 }
 

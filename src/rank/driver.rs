@@ -9,12 +9,14 @@ use crate::rank::streams::{KnownStream, Streams};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use symmem_core::host::Sleeper;
 
-/// Work of this rank that the host does beside the streams.
-pub trait Assistant: Send + Sync {
+/// Work of this rank that the host does beside the streams. A host thread that waits for a stream, which waits for this work,
+/// sleeps until there is more of it to do.
+pub trait Assistant: Sleeper + Send + Sync {
     /// Advances it, for a host thread that waits. Returns whether anything happened. Does not block.
     fn help(&self) -> bool;
-    /// Leaves it to its own thread, at once: the host thread that has helped is about to sleep.
+    /// Leaves it to its own thread: the host thread that has helped is about to sleep on something else.
     fn leave(&self);
     /// Returns whether nothing is left that uses memory of this rank.
     fn is_idle(&self) -> bool;
@@ -45,9 +47,9 @@ pub struct Driver {
 }
 
 /// Time without an event up to which a wait spins, and up to which it yields. It sleeps from then on. In a world of several
-/// nodes whose ranks share processors it sleeps at once: on Linux 6.18, a thread that yields gives up a slice of its time, and
-/// ranks that yield 100,000 times a second kept the threads of the network and of the watcher waiting for milliseconds, and
-/// once for half a minute. Within a node a yield is the shortest way to the rank that is waited for.
+/// nodes whose ranks share processors it sleeps at once, on its stream's word or on the network: yields before that made calls
+/// over two hosts no faster (`benches/NOTES.md`, "Two hosts on 2 cores, again"), and kept threads of the network and of the
+/// watcher waiting. Within a node a yield is the shortest way to the rank that is waited for.
 const EAGER: Duration = Duration::from_micros(200);
 /// The same on a device in such a world, whose streams wake nobody: a yield costs less there than a sleep.
 const EAGER_AMONG_MANY: Duration = Duration::from_micros(20);
@@ -381,8 +383,9 @@ impl Driver {
         }
         if let (Some(assistant), Backend::Host(host)) = (self.assistant.get(), &**self.backend) {
             assistant.leave();
+            let sleeper: &dyn Sleeper = &**assistant;
             // SAFETY: every stream that reaches this is live.
-            if unsafe { host.stream_pause(stream, LOOK) }.is_ok() {
+            if unsafe { host.stream_pause(stream, LOOK, Some(sleeper)) }.is_ok() {
                 return;
             }
         }

@@ -1,6 +1,6 @@
 //! The host backend: the machine, opened as one device.
 
-use super::progress::Policy;
+use super::progress::{Policy, Sleeper};
 use super::segments::Segments;
 use super::stream::Stream;
 use super::{handle, machine};
@@ -70,19 +70,25 @@ impl HostBackend {
         Ok(stream.block(longest))
     }
 
-    /// Executes what can be executed, or else sleeps until the word changes that the stream waits for, at most for `longest`.
-    /// Returns whether all work is done. Unlike [`HostBackend::stream_block`], it returns after each step.
+    /// Executes what can be executed, or else sleeps until the word changes that the stream waits for, at most for `longest`:
+    /// by `sleeper`, if that watches the word. Returns whether all work is done. Unlike [`HostBackend::stream_block`], it
+    /// returns after each step.
     ///
     /// # Errors
     /// `UNSUPPORTED` while the stream is being captured.
     ///
     /// # Safety
     /// `stream` is live.
-    pub unsafe fn stream_pause(&self, stream: RawStream, longest: Duration) -> CallResult<bool> {
+    pub unsafe fn stream_pause(
+        &self,
+        stream: RawStream,
+        longest: Duration,
+        sleeper: Option<&dyn Sleeper>,
+    ) -> CallResult<bool> {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "stream_pause")? };
         stream.refuse_capture("stream_pause", "its work is not run; end the capture first")?;
-        Ok(stream.pause(longest))
+        Ok(stream.pause(longest, sleeper))
     }
 
     /// Returns the stream of a handle.

@@ -25,6 +25,7 @@ mod tests;
 
 pub use backend::HostBackend;
 pub use collectives::arithmetic::{Reduction, reduction};
+pub use progress::Sleeper;
 
 use crate::backend::CallResult;
 use crate::backend::abi::{DeviceAddress, WordOperation};

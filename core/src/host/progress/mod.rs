@@ -11,4 +11,5 @@ pub(crate) use step::{
 };
 #[cfg(test)]
 pub(crate) use word::LONGEST_SLEEP;
+pub use word::Sleeper;
 pub(crate) use word::{SignalWord, Sleep, long_at, wake, word_at};

@@ -100,6 +100,14 @@ pub(crate) struct Sleep {
     pub(crate) counted: bool,
 }
 
+/// What a caller of [`HostBackend::stream_pause`](crate::host::HostBackend::stream_pause) may do in place of a sleep on a word.
+pub trait Sleeper {
+    /// Returns whether it is told of every change of this word.
+    fn watches(&self, word: DeviceAddress) -> bool;
+    /// Sleeps until the word is no longer `seen`, at most for `longest`. May return early.
+    fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration);
+}
+
 impl Sleep {
     /// Sleeps until the word changes, a thread wakes it, or the limit has passed. May return early.
     pub(crate) fn sleep(self) {

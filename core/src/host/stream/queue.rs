@@ -9,7 +9,7 @@ use super::events::Recorder;
 use super::operation::{Operation, Progress, Recording, Submission};
 use crate::backend::abi::Status;
 use crate::backend::{CallResult, Failure};
-use crate::host::progress::{ATTENDED, GRACE, HELPED, Policy, Sleep, Step};
+use crate::host::progress::{ATTENDED, GRACE, HELPED, Policy, Sleep, Sleeper, Step};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -224,15 +224,16 @@ impl Stream {
             if remaining.is_zero() {
                 return self.poll();
             }
-            if self.pause(remaining) {
+            if self.pause(remaining, None) {
                 return true;
             }
         }
     }
 
     /// Sleeps until the word changes that the stream waits for, at most for `longest`, and returns whether all work is done.
-    /// Returns at once if the caller has moved the stream: what was done may be what it passes on, as to another node.
-    pub(crate) fn pause(&self, longest: Duration) -> bool {
+    /// Returns at once if the caller has moved the stream: what was done may be what it passes on, as to another node. The
+    /// caller's own sleeper sleeps in its place on a word that it watches.
+    pub(crate) fn pause(&self, longest: Duration, sleeper: Option<&dyn Sleeper>) -> bool {
         let mut execution = lock(&self.execution);
         let (queued, replayed) = (
             self.queued.load(Ordering::Relaxed),
@@ -245,12 +246,18 @@ impl Stream {
         if completed || execution.progress.replayed > replayed {
             return false;
         }
-        execution.announce(sleep);
+        let sleeper = sleeper.filter(|sleeper| sleeper.watches(sleep.word));
+        if sleeper.is_none() {
+            execution.announce(sleep);
+        }
         // Before others can take the lock: the thread need not wake for the same word.
         self.attended.store(true, Ordering::Relaxed);
         drop(execution);
         let limit = sleep.limit.min(longest);
-        Sleep { limit, ..sleep }.sleep();
+        match sleeper {
+            Some(sleeper) => sleeper.sleep(sleep.word, sleep.seen, limit),
+            None => Sleep { limit, ..sleep }.sleep(),
+        }
         self.attended.store(false, Ordering::Relaxed);
         false
     }

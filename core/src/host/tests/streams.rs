@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::backend::RemoteAccess;
+use crate::host::Sleeper;
 use crate::host::progress::LONGEST_SLEEP;
 use rstest::rstest;
+use std::cell::Cell;
 
 #[rstest]
 fn every_method_moves_the_bytes_and_no_others_in_the_caller(
@@ -171,7 +173,7 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
     let pause = |longest| {
         let start = Instant::now();
         // SAFETY: the stream is live.
-        let idle = unsafe { me.backend.stream_pause(stream, longest).unwrap() };
+        let idle = unsafe { me.backend.stream_pause(stream, longest, None).unwrap() };
         (idle, start.elapsed())
     };
     me.await_signal(1, LONG, stream);
@@ -210,6 +212,55 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
     peer.give(0, RawStream::NULL);
     while !pause(LONG).0 {}
     assert!(me.idle(stream));
+}
+
+/// A sleeper that is told of one word, by the peer's next signal, which it gives itself.
+struct Told<'r> {
+    word: DeviceAddress,
+    slept: Cell<u32>,
+    give: &'r dyn Fn(),
+}
+
+impl Sleeper for Told<'_> {
+    fn watches(&self, word: DeviceAddress) -> bool {
+        word == self.word
+    }
+
+    fn sleep(&self, word: DeviceAddress, _seen: u32, longest: Duration) {
+        assert!(word == self.word && longest <= LONG);
+        self.slept.set(self.slept.get() + 1);
+        (self.give)();
+    }
+}
+
+#[test]
+fn a_sleeper_sleeps_on_the_words_that_it_watches_and_on_no_others() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    let give = || peer.give(0, RawStream::NULL);
+    for watches in [true, false] {
+        let word = match watches {
+            true => me.wait(1, LONG).word,
+            false => DeviceAddress::NULL,
+        };
+        let sleeper = Told {
+            word,
+            slept: Cell::new(0),
+            give: &give,
+        };
+        me.await_signal(1, LONG, stream);
+        let pause = |longest| {
+            // SAFETY: the stream is live.
+            unsafe { me.backend.stream_pause(stream, longest, Some(&sleeper)) }.unwrap()
+        };
+        assert!(!pause(Duration::from_millis(1)), "there was no signal");
+        if !watches {
+            give();
+        }
+        while !pause(LONG) {}
+        assert_eq!(sleeper.slept.get(), u32::from(watches));
+    }
 }
 
 #[test]
