@@ -28,6 +28,8 @@ pub struct LegCall {
     pub address: u64,
     /// Bytes of a region.
     pub bytes: u64,
+    /// Address and bytes of what this rank's parts are sent from, if that is not its region.
+    pub source: Option<(u64, u64)>,
     /// What is done.
     pub leg: Leg,
 }
@@ -85,6 +87,8 @@ impl Run {
     /// UCX's, and a member that sends what this rank does not expect.
     pub fn poll(&mut self, wires: &mut Wires, call: &LegCall) -> Result<bool, Fault> {
         let Some(running) = &mut self.running else {
+            // Else a thread that waits would look again and again for the legs that are left.
+            self.moved = false;
             return Ok(true);
         };
         let mut wire = LegWire {
@@ -169,6 +173,11 @@ impl Wire for LegWire<'_> {
     fn region(&self) -> (*mut u8, u64) {
         let address = std::ptr::with_exposed_provenance_mut(self.call.address as usize);
         (address, self.call.bytes)
+    }
+
+    fn source(&self) -> (*const u8, u64) {
+        let (address, bytes) = (self.call.source).unwrap_or((self.call.address, self.call.bytes));
+        (std::ptr::with_exposed_provenance(address as usize), bytes)
     }
 
     fn send(&mut self, to: usize, tag: u32, data: &[u8]) -> Result<(), Fault> {

@@ -6,6 +6,9 @@ use super::engine::Engine;
 use super::fault::{Cause, Fault};
 use super::inbox::Inbox;
 use super::lane::Lane;
+use super::leg::leg::Leg;
+use super::leg::parts::{Parts, Span};
+use super::legs::LegCall;
 use super::message::{Header, kind};
 use super::slots::Slot;
 use super::wires::Wires;
@@ -380,6 +383,38 @@ fn a_peer_that_is_silent_is_named_with_the_command_once_the_deadline_has_passed(
         let Some(again) = self::ranks(2) else { return };
         ranks = again;
     }
+}
+
+/// Else a thread that waits for the last leg never sleeps, and takes a processor from whoever it waits for.
+#[test]
+fn a_leg_that_is_done_is_no_progress_of_those_beside_it() {
+    let Some(mut ranks) = ranks(3) else { return };
+    let leg = |own: usize, peer: usize, base: u64| {
+        let number = usize::from(own > peer);
+        let part = Parts::only(1 - number, 2, Span::default());
+        LegCall {
+            key: (own + peer) as u64,
+            members: [own.min(peer), own.max(peer)].into(),
+            own: number,
+            place: (NUMBER, 0),
+            address: base,
+            bytes: BYTES,
+            source: None,
+            leg: match peer {
+                // Nothing goes: it is done at once.
+                1 => Leg::exchange(part.clone(), part),
+                _ => Leg::Barrier,
+            },
+        }
+    };
+    let base = ranks[0].base();
+    ranks[0].enqueue(Action::Legs(vec![leg(0, 1, base), leg(0, 2, base)]));
+    let rank = &mut ranks[0];
+    let is_quiet = (0..100_000).any(|_| !rank.engine.step().unwrap().moved);
+    assert!(is_quiet, "it waits for rank 2");
+    let base = ranks[2].base();
+    ranks[2].enqueue(Action::Legs(vec![leg(2, 0, base)]));
+    finish(&mut ranks);
 }
 
 #[test]

@@ -22,6 +22,12 @@ pub trait Wire {
     /// reference.
     fn region(&self) -> (*mut u8, u64);
 
+    /// Returns the first byte and the length of what this rank's parts are sent from, if that is not its region.
+    fn source(&self) -> (*const u8, u64) {
+        let (region, bytes) = self.region();
+        (region.cast_const(), bytes)
+    }
+
     /// Sends a message of at most [`MOST_MESSAGE`] bytes, which are copied at once.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! All-gather and broadcast over nodes.
 
-use super::layout::{BUFFER, LINE, slot_bytes, stride};
+use super::layout::{BUFFER, DIRECT, LINE, slot_bytes, stride};
+use super::legs::Legs;
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -57,6 +58,9 @@ impl<'n> Nodes<'n> {
         if let (Ok(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
             return self.all_gather_by_library((library, rail), parts, to, from);
         }
+        if let (Some(rail), None, false) = (&self.far.rail, self.far.mirror, to.is_own()) {
+            return self.all_gather_directly(rail, (parts, longest), to, from);
+        }
         // The same number of slots on all nodes, since a part's windows are the same everywhere.
         let slots = most_slots(self.placement());
         self.in_turn(
@@ -80,6 +84,68 @@ impl<'n> Nodes<'n> {
                 Ok((legs, (at, span)))
             },
             |(at, span)| self.spread(parts, at, to, &span),
+        )
+    }
+
+    /// An all-gather of symmetric ranges whose legs go from operand to operand: each rank receives the parts of its equals on
+    /// the other nodes.
+    fn all_gather_directly(
+        &self,
+        rail: &Arc<[usize]>,
+        (parts, longest): (&PartLayout<'_>, u64),
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let placement = self.placement();
+        let (own, here) = (self.own(), self.node());
+        let equals = placement.rail(self.local());
+        let window_of = |member: usize, at: u64, most: u64| Span {
+            offset: parts.offset(member) + at,
+            bytes: parts.bytes(member).saturating_sub(at).min(most),
+        };
+        self.in_turn(
+            self.windows(longest, DIRECT),
+            |_, (at, most)| {
+                let of_others = |span: &dyn Fn(usize) -> Span| {
+                    let of = |&equal: &usize| match equal == own {
+                        true => Span::default(),
+                        false => span(equal),
+                    };
+                    Parts::Each(equals.iter().map(of).collect())
+                };
+                let bytes = window_of(own, at, most).bytes;
+                let task = Task {
+                    members: rail.clone(),
+                    own: here,
+                    work: Work::Exchange {
+                        sent: of_others(&|_| Span { offset: at, bytes }),
+                        received: of_others(&|equal| window_of(equal, at, most)),
+                    },
+                };
+                self.begin_direct_legs(std::iter::once(task), (to, from))?;
+                if at == 0 {
+                    // Beside the first leg.
+                    self.gather_near(parts, to, from)?;
+                }
+                Ok((Legs::default(), (at, most)))
+            },
+            |(at, most)| {
+                let others = equals.iter().enumerate().filter(|&(node, _)| node != here);
+                for (node, &equal) in others {
+                    let numbers = placement.members(node);
+                    let Span { offset, bytes } = window_of(equal, at, most);
+                    if let Some(whole) = node_range(parts, numbers, at..at + bytes) {
+                        self.gather_range(whole, to, to.part(offset, bytes))?;
+                        continue;
+                    }
+                    for (local, &member) in numbers.iter().enumerate() {
+                        let Span { offset, bytes } = window_of(member, at, most);
+                        let one = to.part(offset, bytes);
+                        self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
+                    }
+                }
+                Ok(())
+            },
         )
     }
 

@@ -9,6 +9,9 @@ pub const BUFFER: u64 = 2 << 20;
 /// Bytes of the inbox: for 512 members, 64 lines each.
 const INBOX: u64 = CHANNEL - 2 * BUFFER;
 
+/// Most bytes of a part in a leg from operand to operand: stages run beside the next one, and a slow one shows progress.
+pub const DIRECT: u64 = 2 << 20;
+
 /// The inbox, in a channel's memory.
 pub const INBOX_SPAN: Span = Span {
     offset: 2 * BUFFER,

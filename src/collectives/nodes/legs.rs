@@ -121,7 +121,7 @@ impl<'n> Nodes<'n> {
         Ok(())
     }
 
-    /// Returns the network's leg of a task.
+    /// Returns the network's leg of a task on the staging memory.
     fn call(&self, task: Task) -> Result<LegCall> {
         self.log_leg(&task)?;
         let Task { members, own, work } = task;
@@ -137,8 +137,47 @@ impl<'n> Nodes<'n> {
                 None => channel.start(self.world.rank),
             },
             bytes: CHANNEL,
+            source: None,
             leg,
         })
+    }
+
+    /// Enqueues legs as [`Nodes::begin_legs`] does, from `from` to `to`, which are symmetric: the ranges of their work are
+    /// in these, and not in the staging memory. Not for NCCL, nor where the host does not address the memory.
+    pub fn begin_direct_legs(
+        &self,
+        tasks: impl Iterator<Item = Task>,
+        (to, from): (MemoryRange<'_>, MemoryRange<'_>),
+    ) -> Result<()> {
+        let queue = match self.purpose {
+            Purpose::Enqueue(queue) => queue,
+            Purpose::Rehearse(rehearsal) => {
+                for task in tasks {
+                    rehearsal.add_leg(self.describe(&task)?);
+                }
+                return Ok(());
+            }
+        };
+        let submit = queue.submit_chained(self.name);
+        let place = submit
+            .place(&to)
+            .ok_or_else(|| self.invalid("the destination is not symmetric"))?;
+        let call = |task: Task| {
+            let call = self.call(task)?;
+            Ok(LegCall {
+                place,
+                address: submit.address(&to, self.world.rank).0,
+                bytes: to.bytes(),
+                source: Some((submit.address(&from, self.world.rank).0, from.bytes())),
+                ..call
+            })
+        };
+        let calls = tasks.map(call).collect::<Result<Vec<_>>>()?;
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let deadline = self.options.deadline.unwrap_or(self.world.deadlines.wait);
+        queue.enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
     }
 
     /// Enqueues legs that run beside each other, and makes their results stages' input.

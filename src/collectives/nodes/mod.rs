@@ -1,8 +1,9 @@
 //! Collectives of groups that span nodes: stages within each node by the group's kernels, and legs between nodes by the
 //! network, all on one queue.
 //!
-//! Data goes through the group's staging memory ([`layout`]), which the network has registered, so operands may be of any
-//! memory. Large calls go in chunks, whose legs run beside the stages of the next chunk. Every plan depends only on what
+//! Where the host addresses the operands, and they are symmetric, what all-gathers and all-to-alls send goes from operand to
+//! operand. Other data goes through the group's staging memory ([`layout`]), which the network has registered, so operands may
+//! be of any memory. Large calls go in chunks, whose legs run beside the stages of the next chunk. Every plan depends only on what
 //! all members know: sizes, the placement of members, and the channel.
 //!
 //! `stages` enqueues a stage, `legs` a leg by the network, and `rail` a leg by NCCL or RCCL; a `task` describes either.

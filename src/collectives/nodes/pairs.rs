@@ -3,7 +3,8 @@
 //! Ranks of one node exchange by the kernel, as they do in a group of one node. Each pair of ranks of different nodes has
 //! legs of its own, since ranks do not know what others send: a leg carries a window of what the two send each other.
 
-use super::layout::{BUFFER, LINE, slot_bytes};
+use super::layout::{BUFFER, DIRECT, slot_bytes};
+use super::legs::Legs;
 use super::rehearsal::Purpose;
 use super::stages::Nodes;
 use super::task::{Task, Work};
@@ -32,6 +33,57 @@ fn bytes_at(range: Option<MemoryRange<'_>>, at: u64, window: u64) -> u64 {
 }
 
 impl<'n> Nodes<'n> {
+    /// Enqueues what goes between this rank and each member within symmetric ranges, which overlap nowhere.
+    pub fn pairs_between<'p>(
+        &self,
+        (to, from): (MemoryRange<'_>, MemoryRange<'_>),
+        pair: impl Fn(usize) -> Pair<'p>,
+    ) -> Result<()> {
+        if self.far.mirror.is_some() {
+            return self.pairs(false, pair);
+        }
+        self.refuse_library(WithoutNccl::Pairs)?;
+        self.check_exchange()?;
+        let (placement, own) = (self.placement(), self.own());
+        let is_near = |&member: &usize| placement.node(member) == self.node();
+        let task = |member: usize| {
+            let Pair { sent, received } = pair(member);
+            let longest = bytes_at(sent, 0, u64::MAX).max(bytes_at(received, 0, u64::MAX));
+            let span = |range: Option<MemoryRange<'_>>, whole: MemoryRange<'_>, at: u64| Span {
+                offset: range.map_or(0, |range| range.offset() - whole.offset() + at),
+                bytes: bytes_at(range, at, DIRECT),
+            };
+            self.windows(longest, DIRECT).map(move |(at, _)| {
+                self.pair_leg(member, span(sent, from, at), span(received, to, at))
+            })
+        };
+        let whole = std::iter::once((0, 0));
+        self.in_turn(
+            whole,
+            |_, _| {
+                let far = (0..self.members()).filter(|member| !is_near(member));
+                self.begin_direct_legs(far.flat_map(task), (to, from))?;
+                // Beside the legs.
+                self.copy_own(pair(own))?;
+                let near = (0..self.members()).filter(|&member| is_near(&member) && member != own);
+                self.exchange_within(near.map(|member| (member, pair(member))))?;
+                Ok((Legs::default(), ()))
+            },
+            |()| Ok(()),
+        )
+    }
+
+    /// Enqueues what this rank sends to itself.
+    fn copy_own(&self, own: Pair<'_>) -> Result<()> {
+        match own {
+            Pair {
+                sent: Some(from),
+                received: Some(to),
+            } => self.copy(to, from),
+            _ => Ok(()),
+        }
+    }
+
     /// Enqueues what goes between this rank and each member. If the call is `in_place`, each part that is received may lie
     /// over the part that is sent to the same member; otherwise what is received overlaps nothing that is sent.
     pub fn pairs<'p>(&self, in_place: bool, pair: impl Fn(usize) -> Pair<'p>) -> Result<()> {
@@ -53,13 +105,7 @@ impl<'n> Nodes<'n> {
             true => [near.as_slice(), &far].concat(),
             false => far.clone(),
         };
-        if let Pair {
-            sent: Some(from),
-            received: Some(to),
-        } = pair(own)
-        {
-            self.copy(to, from)?;
-        }
+        self.copy_own(pair(own))?;
         if !in_place {
             self.exchange_within(near.iter().map(|&member| (member, pair(member))))?;
         }
@@ -96,7 +142,9 @@ impl<'n> Nodes<'n> {
                 let Pair { sent, received } = pair(member);
                 let (sent, received) = (bytes_at(sent, at, most), bytes_at(received, at, most));
                 if sent + received > 0 {
-                    calls.push(self.pair_leg(member, slot(number), sent, received));
+                    let at = |offset, bytes| Span { offset, bytes };
+                    let received = at(BUFFER + slot(number), received);
+                    calls.push(self.pair_leg(member, at(slot(number), sent), received));
                 }
             }
             self.legs(calls)?;
@@ -113,21 +161,20 @@ impl<'n> Nodes<'n> {
     }
 
     /// Returns the leg of this rank and a member of another node.
-    fn pair_leg(&self, member: usize, slot: u64, sent: u64, received: u64) -> Task {
-        debug_assert!(slot.is_multiple_of(LINE));
+    fn pair_leg(&self, member: usize, sent: Span, received: Span) -> Task {
         let ranks = &self.membership.span.members;
         let number = usize::from(self.own() > member);
         let pair: Arc<[usize]> = match number {
             0 => [ranks[self.own()], ranks[member]].into(),
             _ => [ranks[member], ranks[self.own()]].into(),
         };
-        let only = |offset, bytes| Parts::only(1 - number, 2, Span { offset, bytes });
+        let only = |span| Parts::only(1 - number, 2, span);
         Task {
             members: pair,
             own: number,
             work: Work::Exchange {
-                sent: only(slot, sent),
-                received: only(BUFFER + slot, received),
+                sent: only(sent),
+                received: only(received),
             },
         }
     }

@@ -206,14 +206,17 @@ impl<'n> Nodes<'n> {
                 self.all_gather(parts, longest.unwrap_or(0), to, from)
             }
             O::ALL_TO_ALL | O::ALL_TO_ALL_V | O::EXCHANGE => {
-                let part = |member: usize| (parts.offset(member), parts.bytes(member));
-                self.pairs(*in_place, |member| {
-                    let (at, bytes) = part(member);
+                let pair = |member: usize| {
+                    let (at, bytes) = (parts.offset(member), parts.bytes(member));
                     Pair {
                         sent: Some(from.part(at, bytes)),
                         received: Some(to.part(at, bytes)),
                     }
-                })
+                };
+                match *in_place || to.is_own() || from.is_own() {
+                    true => self.pairs(*in_place, pair),
+                    false => self.pairs_between((to, from), pair),
+                }
             }
             O::GATHER => self.pairs(false, |member| {
                 let part = |member| to.part(parts.offset(member), parts.bytes(member));

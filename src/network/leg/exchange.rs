@@ -97,8 +97,8 @@ impl Running {
         );
         if from != to && from.bytes > 0 {
             same(own, to.bytes, from.bytes)?;
-            let (source, destination) = (memory::address(wire, from), memory::address(wire, to));
-            // SAFETY: both ranges are inside of the region, and are this rank's.
+            let (source, destination) = (memory::source(wire, from), memory::address(wire, to));
+            // SAFETY: both ranges are inside of this rank's memory for the leg.
             unsafe { destination.copy_from(source, from.bytes as usize) };
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Running {
         };
         same(to, bytes, part.bytes)?;
         self.sends[to] = false;
-        let source = memory::address(wire, part);
+        let source = memory::source(wire, part);
         // SAFETY: the part is this rank's to send until the leg is done. The receiver has told where it may be put.
         unsafe { wire.put(to, tag(Kind::Piece, 0), source, part.bytes, offset)? };
         Ok(())

@@ -43,21 +43,36 @@ impl Reduction {
 /// If the range is not inside: legs are made by the library, which knows the region's size.
 pub fn address<W: Wire>(wire: &W, span: Span) -> *mut u8 {
     let (region, bytes) = wire.region();
-    assert!(
-        span.offset <= bytes && span.bytes <= bytes - span.offset,
-        "{span:?} is outside of a region of {bytes} bytes"
-    );
+    check(span, bytes);
     // SAFETY: inside of the region, as checked above.
     unsafe { region.add(span.offset as usize) }
 }
 
-/// Copies a range of this rank's region into `copy`.
+/// Returns the address of a range of what this rank's parts are sent from.
+///
+/// # Panics
+/// As [`address`].
+pub fn source<W: Wire>(wire: &W, span: Span) -> *const u8 {
+    let (source, bytes) = wire.source();
+    check(span, bytes);
+    // SAFETY: inside of the source, as checked above.
+    unsafe { source.add(span.offset as usize) }
+}
+
+fn check(span: Span, bytes: u64) {
+    assert!(
+        span.offset <= bytes && span.bytes <= bytes - span.offset,
+        "{span:?} is outside of a region of {bytes} bytes"
+    );
+}
+
+/// Copies a range of what this rank's parts are sent from into `copy`.
 pub fn read<W: Wire>(wire: &W, span: Span, copy: &mut Vec<u8>) {
-    let from = address(wire, span);
+    let from = source(wire, span);
     let bytes = span.bytes as usize;
     copy.clear();
     copy.reserve(bytes);
-    // SAFETY: the range is inside of the region, and the copy has room. No reference to the region is made.
+    // SAFETY: the range is inside of the source, and the copy has room. No reference to the source is made.
     unsafe {
         from.copy_to_nonoverlapping(copy.as_mut_ptr(), bytes);
         copy.set_len(bytes);
