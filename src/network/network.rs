@@ -61,6 +61,8 @@ pub struct Network {
     pub(super) helped: AtomicBool,
     /// Whether a host thread that waits sleeps, and looks again when its stream has moved.
     pub(super) left: AtomicBool,
+    /// Whether commands are under way.
+    busy: AtomicBool,
     /// Whether a host thread waits for the worker in place of the network's own.
     pub(super) attended: AtomicBool,
     /// Whether the thread may look again and again for a moment: no rank needs its processor.
@@ -177,6 +179,7 @@ impl Network {
             released: AtomicBool::new(false),
             helped: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             spins: !context.crowded,
             sleeping: AtomicBool::new(false),
@@ -358,6 +361,7 @@ impl Network {
 
     fn step(&self, engine: &mut Engine) -> std::result::Result<Outlook, Fault> {
         let outlook = engine.step()?;
+        self.busy.store(outlook.busy, Ordering::Relaxed);
         if outlook.moved {
             self.tell_sleeper();
         }
@@ -457,8 +461,15 @@ impl Assistant for Network {
 
     fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
-        // Its thread looks within `HELPED`. To wake it here would cost a processor that the awaited rank needs.
-        self.helped.store(false, Ordering::Relaxed);
+        // Its thread looks within `HELPED` by itself. To wake it costs a processor, which on a crowded machine the awaited rank
+        // needs, unless commands are under way beside what is waited for.
+        let now = self.spins || self.busy.load(Ordering::Relaxed);
+        if self.helped.swap(false, Ordering::Relaxed)
+            && now
+            && let Some(thread) = &*lock(&self.thread)
+        {
+            thread.thread().unpark();
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -467,8 +478,10 @@ impl Assistant for Network {
 }
 
 impl Sleeper for Network {
+    /// Where every rank has a processor, its thread is faster: it looks again and again for a moment, and sends while the host
+    /// thread enqueues.
     fn watches(&self, word: DeviceAddress) -> bool {
-        self.slots.word(word).is_some() && !self.attended.load(Ordering::Relaxed)
+        !self.spins && !self.attended.load(Ordering::Relaxed) && self.slots.word(word).is_some()
     }
 
     fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration) {
