@@ -8,7 +8,6 @@ use super::lane::Lane;
 use super::mirrors::Mirrors;
 use super::opening::{Hello, Opened, host_delivery, open_worker, random, reaches_memory, stage};
 use super::pinned::PINNED;
-use super::progress::ARMED;
 use super::section::{Runs, Section};
 use super::slots::{Slot, Slots};
 use super::status::NetworkStatus;
@@ -36,6 +35,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const VERDICT: Duration = Duration::from_millis(150);
 /// Most time for which a call that finds no engine waits for the cause: more than [`VERDICT`], on a crowded machine too.
 const CAUSE: Duration = Duration::from_secs(1);
+
+/// Sleep of a second thread that would wait for the worker.
+const MOMENT: Duration = Duration::from_micros(50);
 
 /// The connections of a rank to the ranks of other nodes.
 pub struct Network {
@@ -487,7 +489,7 @@ impl Sleeper for Network {
     fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration) {
         if self.attended.swap(true, Ordering::Relaxed) {
             // Another thread was faster since `watches`.
-            std::thread::sleep(longest.min(ARMED));
+            std::thread::sleep(longest.min(MOMENT));
             return;
         }
         fence(Ordering::SeqCst);

@@ -9,7 +9,7 @@ const SPIN: Duration = Duration::from_micros(30);
 /// Time that the thread leaves the engine to a host thread that waits, and so progresses it.
 const HELPED: Duration = Duration::from_micros(200);
 /// Longest waits: for a stream's word, which no event announces; at first and later; for commands under way; for nothing.
-pub(super) const ARMED: Duration = Duration::from_micros(50);
+const ARMED: Duration = Duration::from_micros(50);
 const LONG_ARMED: Duration = Duration::from_micros(500);
 const BUSY: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_millis(50);

@@ -28,6 +28,11 @@ pub struct Pair<'p> {
     pub received: Option<MemoryRange<'p>>,
 }
 
+/// Legs of a pair that run beside each other from operand to operand. Each advance of a command looks at all its legs.
+const LEGS_OF_A_PAIR: u64 = 8;
+/// Most bytes of one, which shows no progress before its end.
+const MOST_DIRECT: u64 = 64 << 20;
+
 fn bytes_at(range: Option<MemoryRange<'_>>, at: u64, window: u64) -> u64 {
     range.map_or(0, |range| range.bytes().saturating_sub(at).min(window))
 }
@@ -48,12 +53,15 @@ impl<'n> Nodes<'n> {
         let is_near = |&member: &usize| placement.node(member) == self.node();
         let task = |member: usize| {
             let Pair { sent, received } = pair(member);
+            // The same at both.
             let longest = bytes_at(sent, 0, u64::MAX).max(bytes_at(received, 0, u64::MAX));
-            let span = |range: Option<MemoryRange<'_>>, whole: MemoryRange<'_>, at: u64| Span {
-                offset: range.map_or(0, |range| range.offset() - whole.offset() + at),
-                bytes: bytes_at(range, at, DIRECT),
-            };
-            self.windows(longest, DIRECT).map(move |(at, _)| {
+            let window = (longest / LEGS_OF_A_PAIR).clamp(DIRECT, MOST_DIRECT);
+            let span =
+                move |range: Option<MemoryRange<'_>>, whole: MemoryRange<'_>, at: u64| Span {
+                    offset: range.map_or(0, |range| range.offset() - whole.offset() + at),
+                    bytes: bytes_at(range, at, window),
+                };
+            self.windows(longest, window).map(move |(at, _)| {
                 self.pair_leg(member, span(sent, from, at), span(received, to, at))
             })
         };
