@@ -213,9 +213,12 @@ impl<'n> Nodes<'n> {
                         received: Some(to.part(at, bytes)),
                     }
                 };
-                match *in_place || to.is_own() || from.is_own() {
-                    true => self.pairs(*in_place, pair),
-                    false => self.pairs_between((to, from), pair),
+                // Other operations' ranges differ from rank to rank.
+                let symmetric =
+                    request.operation == O::ALL_TO_ALL && !to.is_own() && !from.is_own();
+                match symmetric && !in_place {
+                    true => self.pairs_between((to, from), pair),
+                    false => self.pairs(*in_place, pair),
                 }
             }
             O::GATHER => self.pairs(false, |member| {
