@@ -181,14 +181,13 @@ impl Slots {
     /// Returns the word at an address, if it is in a slot: the memory lives as long as this.
     pub fn word(&self, address: DeviceAddress) -> Option<&AtomicU32> {
         let chunks = lock(&self.chunks);
-        let start = address.0.checked_rem(4)?;
         let inside = |memory: &&HostMemory| {
             (memory.device.0..memory.device.0 + memory.bytes).contains(&address.0)
         };
         let memory = chunks.iter().find(inside)?;
         let host = memory.host + (address.0 - memory.device.0);
         // SAFETY: zeroed pinned memory of this pool, freed with it; its aligned words are accessed atomically only.
-        (start == 0).then(|| unsafe {
+        host.is_multiple_of(4).then(|| unsafe {
             AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(host as usize))
         })
     }

@@ -130,23 +130,35 @@ impl<'n> Nodes<'n> {
                 Ok((Legs::default(), (at, most)))
             },
             |(at, most)| {
-                let others = equals.iter().enumerate().filter(|&(node, _)| node != here);
-                for (node, &equal) in others {
-                    let numbers = placement.members(node);
-                    let Span { offset, bytes } = window_of(equal, at, most);
-                    if let Some(whole) = node_range(parts, numbers, at..at + bytes) {
-                        self.gather_range(whole, to, to.part(offset, bytes))?;
-                        continue;
-                    }
-                    for (local, &member) in numbers.iter().enumerate() {
-                        let Span { offset, bytes } = window_of(member, at, most);
-                        let one = to.part(offset, bytes);
-                        self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
-                    }
-                }
-                Ok(())
+                let mut others = (0..placement.nodes()).filter(|&node| node != here);
+                others.try_for_each(|node| self.gather_window(node, parts, (at, most), to))
             },
         )
+    }
+
+    /// Gathers the windows at `at`, of at most `most` bytes, of the parts of a node, each of which is in the destination of the
+    /// rank of its member's number here. For nodes of equal size.
+    fn gather_window(
+        &self,
+        node: usize,
+        parts: &PartLayout<'_>,
+        (at, most): (u64, u64),
+        to: MemoryRange<'_>,
+    ) -> Result<()> {
+        let numbers = self.placement().members(node);
+        let window = |member: usize| {
+            let bytes = parts.bytes(member).saturating_sub(at).min(most);
+            to.part(parts.offset(member) + at, bytes)
+        };
+        let own = window(numbers[self.local()]);
+        if let Some(whole) = node_range(parts, numbers, at..at + own.bytes()) {
+            return self.gather_range(whole, to, own);
+        }
+        for (local, &member) in numbers.iter().enumerate() {
+            let one = window(member);
+            self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
+        }
+        Ok(())
     }
 
     /// Returns the leg by which members receive the parts that they hold, whose places `span` returns.
@@ -245,18 +257,8 @@ impl<'n> Nodes<'n> {
         };
         self.by_rail(library, &task, to)?;
         // This rank has the parts of its equals on all nodes.
-        for (node, &equal) in equals.iter().enumerate() {
-            let numbers = placement.members(node);
-            if let Some(whole) = node_range(parts, numbers, 0..parts.bytes(equal)) {
-                self.gather_range(whole, to, part(equal))?;
-                continue;
-            }
-            for (local, &member) in numbers.iter().enumerate() {
-                let one = part(member);
-                self.within(O::BROADCAST, Elements::BYTES, local, one, one)?;
-            }
-        }
-        Ok(())
+        (0..placement.nodes())
+            .try_for_each(|node| self.gather_window(node, parts, (0, u64::MAX), to))
     }
 
     /// Spreads windows of the parts of other nodes from their holders on this node.

@@ -18,6 +18,7 @@ use crate::network::leg::leg::Leg;
 use crate::network::leg::parts::Span;
 use crate::network::legs::LegCall;
 use crate::rank::memory_range::MemoryRange;
+use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 
 /// The refusal of a reduction that legs do not know.
@@ -173,11 +174,16 @@ impl<'n> Nodes<'n> {
             })
         };
         let calls = tasks.map(call).collect::<Result<Vec<_>>>()?;
-        if calls.is_empty() {
-            return Ok(());
+        match calls.is_empty() {
+            true => Ok(()),
+            false => self.enqueue_legs(queue, &submit, calls),
         }
+    }
+
+    /// Enqueues the command of some legs.
+    fn enqueue_legs(&self, queue: &Queue, submit: &Submit<'_>, calls: Vec<LegCall>) -> Result<()> {
         let deadline = self.options.deadline.unwrap_or(self.world.deadlines.wait);
-        queue.enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))
+        queue.enqueue_remote(submit, self.name, deadline, Action::Legs(calls))
     }
 
     /// Enqueues legs that run beside each other, and makes their results stages' input.
@@ -225,8 +231,7 @@ impl<'n> Nodes<'n> {
         }
         let submit = queue.submit_chained(self.name);
         submit.hold(&self.far.staging);
-        let deadline = self.options.deadline.unwrap_or(self.world.deadlines.wait);
-        queue.enqueue_remote(&submit, self.name, deadline, Action::Legs(calls))?;
+        self.enqueue_legs(queue, &submit, calls)?;
         Ok(Legs { results })
     }
 

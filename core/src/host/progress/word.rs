@@ -102,7 +102,7 @@ pub(crate) struct Sleep {
 
 /// What a caller of [`HostBackend::stream_pause`](crate::host::HostBackend::stream_pause) may do in place of a sleep on a word.
 pub trait Sleeper {
-    /// Returns whether it is told of every change of this word.
+    /// Returns whether a sleep of this sleeper ends early when the word changes.
     fn watches(&self, word: DeviceAddress) -> bool;
     /// Sleeps until the word is no longer `seen`, at most for `longest`. May return early.
     fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration);

@@ -214,7 +214,7 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
     assert!(me.idle(stream));
 }
 
-/// A sleeper that is told of one word, by the peer's next signal, which it gives itself.
+/// A sleeper that watches one word. Its sleep gives the peer's next signal.
 struct Told<'r> {
     word: DeviceAddress,
     slept: Cell<u32>,
