@@ -144,13 +144,19 @@ mod tests {
         assert_eq!(sizes, ["UCX_TCP_RX_SEG_SIZE=64k"]);
     }
 
+    /// Returns the process's variables while no other test shows the options.
+    fn variables() -> Variables {
+        let _alone = NEWEST.lock();
+        std::env::vars_os().collect()
+    }
+
     #[test]
     fn the_environment_is_back_after_the_call_also_if_the_options_are_shown_again() {
-        let before: Variables = std::env::vars_os().collect();
+        let before = variables();
         for _ in 0..2 {
             let during = with_options(|| std::env::var("UCX_HANDLE_ERRORS"));
             assert_eq!(during.as_deref(), Ok("none"));
-            assert_eq!(std::env::vars_os().collect::<Variables>(), before);
+            assert_eq!(variables(), before);
         }
     }
 }

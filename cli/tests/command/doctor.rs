@@ -4,13 +4,14 @@
 //! machine.
 
 use super::*;
+use crate::ends::wait_until;
 use crate::support::hip::{Release, fake_hip, hip_plugin};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use symmem_cli::doctor::Report;
 use symmem_conformance::Outcome;
 
@@ -437,23 +438,15 @@ fn ended_during_conformance_it_ends_with_its_ranks_and_leaves_nothing() {
     let mut lines = BufReader::new(doctor.stdout.take().unwrap()).lines();
     let begins = |line: &std::io::Result<String>| line.as_ref().unwrap() == "2. Conformance";
     assert!(lines.any(|line| begins(&line)));
-    let start = Instant::now();
-    let is_over = || start.elapsed() > Duration::from_secs(10);
-    let ranks = loop {
-        let ranks = children(doctor.id(), "rank-selftest");
-        if ranks.len() == RANKS as usize || is_over() {
-            break ranks;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let mut ranks = Vec::new();
+    wait_until("all ranks run", || {
+        ranks = children(doctor.id(), "rank-selftest");
+        ranks.len() == RANKS as usize
+    });
     kill_process(Pid::from_child(&doctor), Signal::TERM).unwrap();
-    while doctor.try_wait().unwrap().is_none() && !is_over() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = doctor.kill();
+    wait_until("SIGTERM ends it", || doctor.try_wait().unwrap().is_some());
     let ended = doctor.wait().unwrap();
     assert_eq!(ended.signal(), Some(Signal::TERM.as_raw()), "{ended}");
-    assert_eq!(ranks.len(), RANKS as usize);
     // Ranks left behind would run for as long as the call takes.
     std::thread::sleep(Duration::from_millis(500));
     let lives = |pid: &&u32| is_a(**pid, "rank-selftest");

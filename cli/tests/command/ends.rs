@@ -69,8 +69,9 @@ fn is_up(rank: Pid) -> bool {
     })
 }
 
+/// Blocks until something is so, which a busy machine may take its time for.
 #[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "{what}");
